@@ -18,7 +18,7 @@
 
 enum {
     LENGTHS = 4096,
-    PLANS_KEPT = 16384, /* as fa2.h says */
+    PLANS_KEPT = 8192, /* as fa2.h says */
     PLAN_ALLOCATIONS = 2,
     EVIDENCE = 4,       /* statements of a reading of all kernels and times */
     RECALL = 6,         /* of looking for an earlier process's answer, to the problem and to its step */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "fa2.h"
 #include "runtime/base/alloc.h"
+#include "runtime/plan/call_table.h"
 #include "runtime/plan/capture_file.h"
 #include "tuned_database.h"
 #include "tuner/input/shapes.h"
@@ -112,9 +113,9 @@ static void test_is_a_shape_file(void)
 }
 
 /* More problems than a context keeps plans for. */
-static void test_unkept(void)
+static void test_many(void)
 {
-    enum { PROBLEMS = 16384 + 50 };
+    enum { PROBLEMS = 2 * 8192 + 50 };
     fa2_context *context = create();
     for (int i = 1; i <= PROBLEMS; i++) {
         const fa2_problem problem = tuned_problem(1, i);
@@ -132,6 +133,37 @@ static void test_unkept(void)
     CHECK(sum == PROBLEMS + 10);
     fa2i_shapes_done(&shapes);
     CHECK_EQ(unlink(path), 0);
+}
+
+static uint64_t calls_of(const fa2i_call_table *table)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < table->place_count; i++)
+        sum += table->places[i].calls;
+    return sum;
+}
+
+/* What is counted between two writes has a limit: known problems are counted on, new ones are not. */
+static void test_full(void)
+{
+    fa2i_call_table table = {.places = NULL};
+    fa2_problem problem = tuned_problem(1, 512);
+    int added = 0;
+    for (int i = 1; i <= 2 * FA2I_CALL_TABLE_MOST; i++) {
+        problem.seq_k = i;
+        added += fa2i_call_table_add(&table, &problem, 1);
+    }
+    CHECK_EQ(added, FA2I_CALL_TABLE_MOST);
+    CHECK_EQ(table.count, FA2I_CALL_TABLE_MOST);
+    problem.seq_k = 7;
+    CHECK(fa2i_call_table_add(&table, &problem, 5));
+    CHECK_EQ(calls_of(&table), FA2I_CALL_TABLE_MOST + 5);
+    fa2i_call_table_done(&table);
+    fa2i_alloc_fail_at(1);
+    CHECK(!fa2i_call_table_add(&table, &problem, 1));
+    CHECK(fa2i_call_table_add(&table, &problem, 1));
+    CHECK_EQ(calls_of(&table), 1);
+    fa2i_call_table_done(&table);
 }
 
 /* ---- processes ---- */
@@ -363,7 +395,8 @@ int main(void)
     test_counts();
     test_counts_what_lacks_a_kernel();
     test_is_a_shape_file();
-    test_unkept();
+    test_many();
+    test_full();
     test_processes();
     test_fork();
     test_links();

@@ -3,6 +3,7 @@
  * Questions to the generator are counted by allocations: Lua makes thousands for each, a plan makes one, its table
  * another now and then.
  */
+#include <limits.h>
 #include "lengths_fixture.h"
 
 /* The first length of a step of keys: behind a multiple of 16, and from 512 on sixteen to each doubling. A single key
@@ -93,35 +94,71 @@ static fa2_status forward_captured(fa2_context *context, const fa2_problem *prob
     return st;
 }
 
-static void test_plans_are_bounded(void)
+static void call_lengths(fa2_context *context, int first, int last)
 {
-    const fa2_problem last = problem_of(PLANS_KEPT), sized = problem_of(PLANS_KEPT + 1),
-                      explained = problem_of(PLANS_KEPT + 2), beyond = problem_of(PLANS_KEPT + 3);
-    size_t bytes = 1;
     int wrong = 0;
-
-    begin();
-    CUcontext own = fake_context_push(0);
-    put(1, problem_of(256));
-    set_written_long_ago(database.path);
-    fa2_context *context = create(database.path);
-    for (int length = 1; length <= PLANS_KEPT; length++) {
+    for (int length = first; length <= last; length++) {
         const fa2_problem problem = problem_of(length);
         wrong += forward(context, &problem, NULL) != FA2_OK;
     }
     CHECK_EQ(wrong, 0);
-    CHECK_EQ(forward_captured(context, &last), FA2_OK);
+}
 
-    CHECK_EQ(forward(context, &beyond, NULL), FA2_OK); /* works, and is not remembered */
-    CHECK_EQ(forward_captured(context, &beyond), FA2_E_CAPTURE);
-    CHECK_CONTAINS(fa2_last_message(), "only the first 16384");
-    CHECK_EQ(fa2_prepare(context, &beyond), FA2_OK); /* always remembers, as do the other two */
-    CHECK_EQ(forward_captured(context, &beyond), FA2_OK);
+/* What is prepared, by any function, or called, can be captured until PLANS_KEPT others were. */
+static void test_plans_are_kept(void)
+{
+    const fa2_problem called = problem_of(30001), prepared = problem_of(30002), sized = problem_of(30003),
+                      explained = problem_of(30004), unknown = problem_of(60000);
+    size_t bytes = 1, again = 2;
+
+    begin();
+    CUcontext own = fake_context_push(0);
+    fa2_context *context = create("");
+    CHECK_EQ(forward_captured(context, &called), FA2_E_CAPTURE);
+    CHECK_CONTAINS(fa2_last_message(), "until 8192 others were prepared or called");
+    CHECK_EQ(forward(context, &called, NULL), FA2_OK);
+    CHECK_EQ(fa2_prepare(context, &prepared), FA2_OK);
     CHECK_EQ(fa2_workspace_size(context, &sized, &bytes), FA2_OK);
-    CHECK_EQ(bytes, 0);
-    CHECK_EQ(forward_captured(context, &sized), FA2_OK);
     CHECK_EQ(explain(context, &explained).rule, FA2_RULE_DEFAULT);
+    call_lengths(context, 1, PLANS_KEPT - 4);
+    fa2i_alloc_fail_at(LONG_MAX); /* counts */
+    CHECK_EQ(forward_captured(context, &called), FA2_OK);
+    CHECK_EQ(forward_captured(context, &prepared), FA2_OK);
+    CHECK_EQ(forward_captured(context, &sized), FA2_OK);
     CHECK_EQ(forward_captured(context, &explained), FA2_OK);
+    CHECK_EQ(fa2_workspace_size(context, &sized, &again), FA2_OK);
+    CHECK_EQ(again, bytes);
+    CHECK_EQ(fa2i_alloc_fail_at(0), 0);
+    CHECK_EQ(forward_captured(context, &unknown), FA2_E_CAPTURE);
+    fa2_context_destroy(context);
+    fake_context_pop(own);
+    end(NULL);
+}
+
+/* A problem that is not kept any more, and whose step is known, is captured all the same: without SQLite, driver or
+ * model. So is one whose winner is loaded. */
+static void test_recalled_while_capturing(void)
+{
+    const fa2_problem tuned = problem_of(256), forgotten = problem_of(1000), never = problem_of(1001),
+                      unknown = problem_of(60000);
+    begin();
+    CUcontext own = fake_context_push(0);
+    put(1, tuned);
+    set_written_long_ago(database.path);
+    fa2_context *context = create(database.path);
+    CHECK_EQ(forward(context, &tuned, NULL), FA2_OK);
+    CHECK_EQ(launched_id(), 1);
+    CHECK_EQ(forward(context, &forgotten, NULL), FA2_OK);
+    call_lengths(context, 20000, 20000 + PLANS_KEPT + PLANS_KEPT / 2);
+    const fa2_explanation before = explain_length(context, 1002);
+    statements = 0;
+    CHECK_EQ(forward_captured(context, &tuned), FA2_OK);
+    CHECK_EQ(forward_captured(context, &forgotten), FA2_OK);
+    CHECK_EQ(forward_captured(context, &never), FA2_OK);
+    CHECK_EQ(forward_captured(context, &unknown), FA2_E_CAPTURE);
+    CHECK_EQ(statements, 0);
+    CHECK_STR(explain_length(context, 1001).variant, before.variant);
+    CHECK_EQ(explain(context, &tuned).rule, FA2_RULE_EXACT);
     fa2_context_destroy(context);
     fake_context_pop(own);
     end(NULL);
@@ -131,6 +168,7 @@ int main(void)
 {
     CHECK_EQ(sqlite3_auto_extension((void (*)(void))watch), SQLITE_OK);
     test_untuned_lengths();
-    test_plans_are_bounded();
+    test_plans_are_kept();
+    test_recalled_while_capturing();
     return check_done();
 }

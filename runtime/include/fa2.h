@@ -52,6 +52,14 @@
  * Threads. One fa2_context may be used by several threads at once, except that
  * fa2_context_destroy must be the last call on it. The last message belongs to the thread.
  *
+ * Processes. CUDA does not survive fork(). In a child, every function refuses a context of the parent at once, with
+ * FA2_E_INVALID. It waits for no lock, although another thread of the parent may have been in a call.
+ * fa2_context_destroy does nothing there. A child may make contexts of its own if CUDA was not used before the fork.
+ *
+ * Memory. A context remembers the last 8192 problems that were prepared or called. It remembers as many problems that
+ * need another kernel for their strides or bias (fa2_prepare), and 4096 answers of the cost model. Together they take
+ * at most 64 MB of host memory, however many problems come. The cost of a call does not grow with their number.
+ *
  * Ownership. The library owns no tensors: all of them, and the workspace, are the caller's.
  *
  * Environment. FA2_CAPTURE=FILE makes every context count its calls of each problem there, in a
@@ -440,13 +448,14 @@ typedef struct fa2_context fa2_context;
 FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_context);
 
 /* Release everything, kernels included. No launch of this context may be in flight. NULL is
- * fine. */
+ * fine. In a forked child this does nothing for a context of the parent: its memory goes with the process. */
 FA2_API void fa2_context_destroy(fa2_context *context);
 
 /* Choose and load the kernel for a problem, compiling it if nothing in the database is as good (see
  * fa2_rule) and the config does not forbid that. Later fa2_forward or fa2_backward calls on the same problem only
  * launch. Not inside stream capture. It takes
- *   - microseconds, when batch, seq_q and seq_k round up to those of an earlier problem;
+ *   - at most 10 microseconds on an ordinary machine, when batch, seq_q, seq_k and totals round up to those of an
+ *     earlier problem;
  *   - milliseconds, when this very problem was tuned, or an earlier process stored its choice;
  *   - tenths of a second for the first problem of a kind for which kernels must be compared;
  *   - a second or two when a kernel must be compiled.
@@ -460,12 +469,14 @@ FA2_API void fa2_context_destroy(fa2_context *context);
  * the call (FA2_E_CAPTURE: make the call once before), and such a bias is read slowly by the kernel that was prepared;
  * that it cannot be had is told through the log, and not asked again.
  *
- * What is prepared by this function, by fa2_workspace_size or by fa2_explain stays so until the
- * context is destroyed, however many there are, in some 1100 bytes each. */
+ * This function, fa2_workspace_size, fa2_explain and calls prepare a problem. It stays prepared until 8192 others were
+ * prepared or called after it. Then the context may forget it, and prepares it again when it comes again. It may then
+ * choose another kernel, because the database was written or the model was asked anew. Another kernel may need more
+ * workspace. So ask fa2_workspace_size before a call and do not keep its answer for longer: asking costs a look-up. */
 FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
 
 /* Bytes of device workspace that a launch needs for this problem. As fa2_prepare, so that the
- * answer stays right. More bytes than that are always fine. A shorter seq_k can need more than a
+ * answer stays right for as long. More bytes than that are always fine. A shorter seq_k can need more than a
  * longer one: its keys may be split among more blocks. For growing lengths, ask for each, or take
  * the largest answer. It is enough for any strides: a call whose strides no tensor map expresses is
  * served by another kernel within the same bytes, which is prepared at the first such call (not
@@ -475,7 +486,8 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
 
 /* Launch attention on the caller's stream (a CUstream or cudaStream_t; NULL is the default stream)
  * and return without waiting. The stream belongs to the context's device. A problem that was not
- * prepared is prepared first, except while the stream is being captured: FA2_E_CAPTURE.
+ * prepared is prepared first. While the stream is being captured, a problem whose kernel is not loaded or not known is
+ * FA2_E_CAPTURE.
  *
  * A launch may be several kernels, one behind the other. On SM 9.0 and newer, with a driver for CUDA 12.3, one that
  * combines what blocks found of their shares of the keys begins while those are at work (programmatic dependent
@@ -483,11 +495,10 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  * between the two is a programmatic one: cuGraphGetEdges answers CUDA_ERROR_LOSSY_QUERY, and cuGraphGetEdges_v2 and
  * those like it, which give the data of edges, are to be used.
  *
- * It keeps what it prepares while fewer than 16384 problems are (some 18 MB). Beyond them a problem
- * that was given to fa2_forward alone is prepared at each call. That takes microseconds, under a
- * lock; but once a second, for each head_dim, dtype, causal and set of features, the database is
- * asked whether it was written. Where another process has it locked, a call waits for that once, for 10 s at most.
- * After a wait in vain no call waits, until the lock is gone or a minute has passed. */
+ * A new problem that rounds up to a known one costs microseconds, under a lock (fa2_prepare). It may also be captured,
+ * because its kernel is loaded. Once a second, for each head_dim, dtype, causal and set of features, a new problem asks
+ * the database whether it was written. Where another process has it locked, a call waits for that once, for 10 s at
+ * most. After a wait in vain no call waits, until the lock is gone or a minute has passed. */
 FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
                                const fa2_forward_args *args, void *stream);
 
@@ -538,9 +549,9 @@ typedef struct fa2_explanation {
     char runner_up[256]; /* that kernel; "": there is none */
 } fa2_explanation;
 
-/* Tell which kernel the problem gets and why. As fa2_prepare, so that it stays true; it says nothing of the kernel
- * that serves in its place where strides are such, or a bias's (fa2_prepare). FA2_E_INVALID when struct_bytes can be no
- * program's. */
+/* Tell which kernel the problem gets and why. As fa2_prepare, so that it stays true for as long; it says nothing of
+ * the kernel that serves in its place where strides are such, or a bias's (fa2_prepare). FA2_E_INVALID when
+ * struct_bytes can be no program's. */
 FA2_API fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                                fa2_explanation *ret_explanation);
 

@@ -1,6 +1,6 @@
 /*
- * - Counts go from the plans, whose counters are set to 0 as they are read, and from `pending` to
- *   `writing`, and from there into the file; they leave `writing` when they are in it.
+ * - All counts go from `counted` to `writing`, and from there into the file. They leave `writing` when they are in it.
+ *   If the file cannot be written for long, `writing` takes no more than WRITING_MOST, and `counted` fills up.
  * - The thread and the end, which waits for it, write alike, without `mutex`: calls do not wait for
  *   a file. The thread blocks all signals: they are the program's.
  * - Many programs end without destroying their contexts. So the captures of a process are in a
@@ -23,21 +23,21 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/status.h"
+#include "runtime/plan/call_table.h"
 #include "runtime/plan/capture_file.h"
 
-enum { PERIOD_S = 2 };
+enum { PERIOD_S = 2, WRITING_MOST = 2 * FA2I_CALL_TABLE_MOST };
 
 struct fa2i_capture {
     char *path; /* absolute: programs change their folder */
-    const fa2i_plans *plans;
-    pid_t process;
     pthread_mutex_t mutex;
-    pthread_cond_t stopping;
+    pthread_cond_t waking;
     bool stopped;
+    bool full; /* counted has no room, and is to be written at once */
     bool has_thread;
     pthread_t thread;
     fa2i_call_counts writing; /* of who writes, not under the mutex */
-    fa2i_call_counts pending; /* calls without a plan */
+    fa2i_call_table counted;
     bool failed, told;
     char message[FA2I_MESSAGE_BYTES]; /* of the last failure */
     fa2i_capture *next;
@@ -49,21 +49,30 @@ static fa2i_capture *list;
 
 /* ---- writing ---- */
 
-static void gather(void *user, const fa2i_plan *plan)
+/* Take the counts. A count that there is no memory for is put back for the next time. */
+static void gather(fa2i_capture *capture)
 {
-    fa2i_capture *capture = user;
-    const uint64_t calls = fa2i_plan_take_calls(plan);
-    if (calls > 0 && fa2i_call_counts_add(&capture->writing, &plan->problem, calls) != FA2_OK)
-        fa2i_plan_count(plan, calls); /* no memory: next time, maybe */
+    pthread_mutex_lock(&capture->mutex);
+    fa2i_call_table counted = capture->counted;
+    capture->counted = (fa2i_call_table){.places = NULL};
+    pthread_mutex_unlock(&capture->mutex);
+    for (size_t i = 0; i < counted.place_count; i++) {
+        const fa2i_called *called = &counted.places[i];
+        if (called->calls == 0 ||
+            fa2i_call_counts_add(&capture->writing, &called->problem, called->calls) == FA2_OK)
+            continue;
+        pthread_mutex_lock(&capture->mutex);
+        (void)fa2i_call_table_add(&capture->counted, &called->problem, called->calls);
+        pthread_mutex_unlock(&capture->mutex);
+    }
+    fa2i_call_table_done(&counted);
 }
 
 /* One at a time, and not under the mutex. */
 static fa2_status write_counts(fa2i_capture *capture)
 {
-    fa2i_plans_each(capture->plans, gather, capture);
-    pthread_mutex_lock(&capture->mutex);
-    (void)fa2i_call_counts_move(&capture->pending, &capture->writing); /* no memory: next time */
-    pthread_mutex_unlock(&capture->mutex);
+    if (capture->writing.count <= WRITING_MOST - FA2I_CALL_TABLE_MOST)
+        gather(capture);
     if (capture->writing.count == 0)
         return FA2_OK;
     const fa2_status st = fa2i_capture_file_add(capture->path, &capture->writing);
@@ -86,10 +95,11 @@ static void *write_at_times(void *user)
     pthread_mutex_lock(&capture->mutex);
     while (!capture->stopped) {
         next.tv_sec += PERIOD_S;
-        while (!capture->stopped &&
-               pthread_cond_timedwait(&capture->stopping, &capture->mutex, &next) != ETIMEDOUT)
+        while (!capture->stopped && !capture->full &&
+               pthread_cond_timedwait(&capture->waking, &capture->mutex, &next) != ETIMEDOUT)
             continue;
         if (!capture->stopped) {
+            capture->full = false;
             pthread_mutex_unlock(&capture->mutex);
             (void)write_counts(capture);
             pthread_mutex_lock(&capture->mutex);
@@ -116,7 +126,7 @@ static fa2_status stop(fa2i_capture *capture)
     pthread_mutex_lock(&capture->mutex);
     const bool join = capture->has_thread && !capture->stopped;
     capture->stopped = true;
-    pthread_cond_signal(&capture->stopping);
+    pthread_cond_signal(&capture->waking);
     pthread_mutex_unlock(&capture->mutex);
     if (join)
         pthread_join(capture->thread, NULL);
@@ -169,10 +179,10 @@ static void delist(const fa2i_capture *capture)
 
 static void free_capture(fa2i_capture *capture)
 {
-    pthread_cond_destroy(&capture->stopping);
+    pthread_cond_destroy(&capture->waking);
     pthread_mutex_destroy(&capture->mutex);
     fa2i_call_counts_done(&capture->writing);
-    fa2i_call_counts_done(&capture->pending);
+    fa2i_call_table_done(&capture->counted);
     free(capture->path); /* realpath's */
     fa2i_free(capture);
 }
@@ -190,7 +200,7 @@ static fa2_status find_file(const char *path, char **ret_real)
                                          path, strerror(errno));
 }
 
-fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture)
+fa2_status fa2i_capture_open(fa2i_capture **ret_capture)
 {
     fa2_status st = FA2_OK;
     const char *path = fa2i_environment("FA2_CAPTURE");
@@ -209,12 +219,10 @@ fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a capture"));
     capture->path = real;
     real = NULL; /* ownership has moved to the capture */
-    capture->plans = plans;
-    capture->process = getpid();
     pthread_mutex_init(&capture->mutex, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&capture->stopping, &attributes);
+    pthread_cond_init(&capture->waking, &attributes);
     pthread_condattr_destroy(&attributes);
     start_thread(capture);
     enlist(capture);
@@ -226,18 +234,17 @@ done:
 
 void fa2i_capture_add(fa2i_capture *capture, const fa2_problem *problem)
 {
-    if (capture->process != getpid()) /* a forked process: the lock may be held for ever */
-        return;
     pthread_mutex_lock(&capture->mutex);
-    (void)fa2i_call_counts_add(&capture->pending, problem, 1); /* no memory: not counted */
+    if (!fa2i_call_table_add(&capture->counted, problem, 1) && !capture->full && !capture->failed) {
+        capture->full = true;
+        pthread_cond_signal(&capture->waking);
+    }
     pthread_mutex_unlock(&capture->mutex);
 }
 
 fa2_status fa2i_capture_trouble(fa2i_capture *capture)
 {
     char message[FA2I_MESSAGE_BYTES];
-    if (capture->process != getpid())
-        return FA2_OK;
     pthread_mutex_lock(&capture->mutex);
     const bool news = capture->failed && !capture->told;
     capture->told = capture->failed;
@@ -248,7 +255,7 @@ fa2_status fa2i_capture_trouble(fa2i_capture *capture)
 
 fa2_status fa2i_capture_close(fa2i_capture *capture)
 {
-    if (capture == NULL || capture->process != getpid()) /* a forked process: it is the parent's */
+    if (capture == NULL)
         return FA2_OK;
     delist(capture);
     const fa2_status st = stop(capture);

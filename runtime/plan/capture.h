@@ -3,10 +3,12 @@
  * (`fa2-tune -- PROGRAM` does both). The file is a shape file with one more column, calls; several
  * processes may share it.
  *
- * What a launch does for it is to count in its plan. A thread of its own writes every two seconds,
- * and the context at its end, or at the process's. A write adds what was counted since the last
- * one to what the file says, under a lock of the file, and replaces the file at once: whenever a
- * process ends, the file is whole, and what is missing is what was counted since the last write.
+ * A launch counts in a table, under a lock that is held only for that. A thread of its own
+ * writes every two seconds, and the context at its end, or at the process's. A write adds the counts since the
+ * last one to the file, under a lock of the file, and replaces the file at once: whenever a
+ * process ends, the file is whole, and only the counts since the last write are missing.
+ * The table has room for FA2I_CALL_TABLE_MOST problems. A full table is written at once. A new problem that comes
+ * before it is written is not counted.
  *
  * Calls that a CUDA graph repeats are counted once, when they are captured. A process that was
  * forked counts for itself, in the contexts that it makes; what the one before it had counted is
@@ -19,19 +21,19 @@
 #ifndef FA2I_CAPTURE_H
 #define FA2I_CAPTURE_H
 
-#include "runtime/plan/plan.h"
+#include "fa2.h"
 
 typedef struct fa2i_capture fa2i_capture;
 
 /* *ret_capture is NULL where FA2_CAPTURE is not set, else the caller's. The file is created, and
- * what is no capture of this fa2 is refused. plans: borrowed, read until fa2i_capture_close. */
-fa2_status fa2i_capture_open(const fa2i_plans *plans, fa2i_capture **ret_capture);
+ * what is no capture of this fa2 is refused. */
+fa2_status fa2i_capture_open(fa2i_capture **ret_capture);
 
 /* Write for the last time, and stop. FA2_E_IO: what was counted since the last write is lost. NULL
  * is fine. */
 fa2_status fa2i_capture_close(fa2i_capture *capture);
 
-/* A call of a problem whose plan is not kept, or that has none for want of a kernel. */
+/* A call of a problem. */
 void fa2i_capture_add(fa2i_capture *capture, const fa2_problem *problem);
 
 /* FA2_E_IO, once, when writing fails that did not fail before; else FA2_OK. */

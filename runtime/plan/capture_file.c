@@ -3,7 +3,8 @@
  *   locking: then it is opened again.
  * - PATH.new belongs to whoever has the lock. One that is left by a killed process is in nobody's
  *   way.
- * - Counts are merged by sorting: problems are few beside calls.
+ * - Counts are merged by sorting: problems are few beside calls. The texts of those in the file stay where they were
+ *   read, so that a large file takes its own size in memory and little more.
  */
 #include "runtime/plan/capture_file.h"
 
@@ -31,10 +32,16 @@ static const char header[] = "calls"
 
 /* ---- counts ---- */
 
+static void free_text(const fa2i_call_counts *counts, char *text)
+{
+    if (!counts->borrows)
+        fa2i_free(text);
+}
+
 void fa2i_call_counts_done(fa2i_call_counts *counts)
 {
     for (size_t i = 0; i < counts->count; i++)
-        fa2i_free(counts->items[i].text);
+        free_text(counts, counts->items[i].text);
     fa2i_free(counts->items);
     *counts = (fa2i_call_counts){0};
 }
@@ -65,7 +72,7 @@ static void merge(fa2i_call_counts *counts)
         if (strcmp(last->text, item->text) == 0) {
             last->calls =
                 item->calls > UINT64_MAX - last->calls ? UINT64_MAX : last->calls + item->calls;
-            fa2i_free(item->text);
+            free_text(counts, item->text);
         } else {
             counts->items[++kept] = *item;
         }
@@ -95,7 +102,7 @@ static fa2_status add_text(fa2i_call_counts *counts, char *text, uint64_t calls)
 {
     const fa2_status st = make_room(counts);
     if (st != FA2_OK) {
-        fa2i_free(text);
+        free_text(counts, text);
         return st;
     }
     counts->items[counts->count++] = (fa2i_call_count){text, calls};
@@ -117,18 +124,6 @@ fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *pro
     }
     const fa2_status st = fa2i_text_take(&text, &row);
     return st == FA2_OK ? add_text(counts, row, calls) : st;
-}
-
-fa2_status fa2i_call_counts_move(fa2i_call_counts *from, fa2i_call_counts *to)
-{
-    for (; from->count > 0; from->count--) {
-        const fa2_status st = make_room(to);
-        if (st != FA2_OK)
-            return st;
-        to->items[to->count++] = from->items[from->count - 1];
-    }
-    fa2i_call_counts_done(from);
-    return FA2_OK;
 }
 
 /* ---- what the file has ---- */
@@ -155,9 +150,10 @@ static fa2_status not_a_row(const char *path, size_t line)
                      path, line);
 }
 
+/* The counts borrow their texts from the content, whose lines end with 0 then. */
 static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_call_counts *counts)
 {
-    const char *line = content->data;
+    char *line = content->data;
     const size_t length = strlen(header);
     size_t number = 2;
     if (content->length == 0)
@@ -172,12 +168,8 @@ static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_ca
         if (line[0] < '0' || line[0] > '9' || errno == ERANGE || *behind != ',' ||
             line[bytes] != '\n')
             return not_a_row(path, number);
-        behind++;
-        char *text = fa2i_alloc((size_t)(line + bytes - behind) + 1);
-        if (text == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory to read %s", path);
-        memcpy(text, behind, (size_t)(line + bytes - behind));
-        const fa2_status st = add_text(counts, text, calls);
+        line[bytes] = '\0';
+        const fa2_status st = add_text(counts, behind + 1, calls);
         if (st != FA2_OK)
             return st;
         line += bytes + 1;
@@ -185,24 +177,23 @@ static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_ca
     return FA2_OK;
 }
 
-static fa2_status read_file(const char *path, int file, fa2i_call_counts *counts)
+static fa2_status read_file(const char *path, int file, fa2i_text *content,
+                            fa2i_call_counts *counts)
 {
     char chunk[CHUNK_BYTES];
-    fa2i_text content = {0};
     fa2_status st = FA2_OK;
     ssize_t bytes = 0;
     while ((bytes = read(file, chunk, sizeof chunk)) > 0 &&
-           content.length <= FA2I_CAPTURE_BYTES_MAX)
-        fa2i_text_add_bytes(&content, chunk, (size_t)bytes);
+           content->length <= FA2I_CAPTURE_BYTES_MAX)
+        fa2i_text_add_bytes(content, chunk, (size_t)bytes);
     if (bytes < 0)
         st = io_failed(path, "it cannot be read");
-    else if (content.failed)
+    else if (content->failed)
         st = fa2i_fail(FA2_E_MEMORY, "no memory to read %s", path);
-    else if (content.length > FA2I_CAPTURE_BYTES_MAX)
+    else if (content->length > FA2I_CAPTURE_BYTES_MAX)
         st = not_a_capture(path);
     else
-        st = read_lines(path, &content, counts);
-    fa2i_text_done(&content);
+        st = read_lines(path, content, counts);
     return st;
 }
 
@@ -294,22 +285,19 @@ static fa2_status replace(const char *path, const char *fresh, mode_t mode,
     return st;
 }
 
-static fa2_status copy_counts(const fa2i_call_counts *from, fa2i_call_counts *to)
+static fa2_status borrow_counts(const fa2i_call_counts *from, fa2i_call_counts *to)
 {
     fa2_status st = FA2_OK;
-    for (size_t i = 0; st == FA2_OK && i < from->count; i++) {
-        char *text = fa2i_strdup(from->items[i].text);
-        st = text == NULL ? fa2i_fail(FA2_E_MEMORY, "no memory for the counts of problems")
-                          : add_text(to, text, from->items[i].calls);
-    }
+    for (size_t i = 0; st == FA2_OK && i < from->count; i++)
+        st = add_text(to, from->items[i].text, from->items[i].calls);
     return st;
 }
 
 fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *counts)
 {
     fa2_status st = FA2_OK;
-    fa2i_call_counts all = {0};
-    fa2i_text fresh = {0};
+    fa2i_call_counts all = {.borrows = true};
+    fa2i_text fresh = {0}, content = {0};
     struct stat status;
     int file = -1;
 
@@ -317,14 +305,15 @@ fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *count
     if (fresh.failed)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a path"));
     FA2_TRY(open_locked(path, &file, &status));
-    FA2_TRY(read_file(path, file, &all));
-    FA2_TRY(copy_counts(counts, &all));
+    FA2_TRY(read_file(path, file, &content, &all));
+    FA2_TRY(borrow_counts(counts, &all));
     merge(&all);
     FA2_TRY(replace(path, fresh.data, status.st_mode & 0777, &all));
 done:
     if (file >= 0)
         close(file); /* and with it the lock */
     fa2i_call_counts_done(&all);
+    fa2i_text_done(&content);
     fa2i_text_done(&fresh);
     return st;
 }

@@ -8,6 +8,7 @@
 #ifndef FA2I_CAPTURE_FILE_H
 #define FA2I_CAPTURE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "fa2.h"
@@ -16,7 +17,7 @@
 enum { FA2I_CAPTURE_BYTES_MAX = 16 << 20 };
 
 typedef struct fa2i_call_count {
-    char *text; /* the line behind the count; owned */
+    char *text; /* the line behind the count; owned, unless all are borrowed */
     uint64_t calls;
 } fa2i_call_count;
 
@@ -24,6 +25,7 @@ typedef struct fa2i_call_count {
 typedef struct fa2i_call_counts {
     fa2i_call_count *items;
     size_t count, capacity;
+    bool borrows; /* the texts belong to others */
 } fa2i_call_counts;
 
 void fa2i_call_counts_done(fa2i_call_counts *counts);
@@ -31,9 +33,6 @@ void fa2i_call_counts_done(fa2i_call_counts *counts);
 /* FA2_E_MEMORY, and nothing was added. */
 fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *problem,
                                 uint64_t calls);
-
-/* All of `from`, which is empty then, to `to`. FA2_E_MEMORY: what was not moved is still in `from`. */
-fa2_status fa2i_call_counts_move(fa2i_call_counts *from, fa2i_call_counts *to);
 
 /* Create the file, if it is missing, and add the counts to it. FA2_E_IO names the file and says
  * why it stays as it is: it cannot be written, another process does not let go of it, it is no

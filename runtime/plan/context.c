@@ -7,21 +7,23 @@
  * - Everything that changes is behind `mutex`: the planner, and adding to plans. A thread that
  *   misses takes the lock and looks again, so that threads that prepare one problem together make
  *   one plan.
- * - Plans are never taken away, so readers need no more than the table. That they do not pile up
- *   over the days of a server is the business of PLANS_KEPT: beyond it fa2_forward keeps none.
+ * - Plans have a limit and are taken away again (plan.h), so a call copies the part that it needs. A call that finds an
+ *   aged plan marks it as used, unless it would have to wait for that.
  * - Calls that a plan's kernel does not serve, or only slowly, for their strides, have plans of their own (unmapped).
  *   Which those are is asked of the arguments before the launch (fa2i_maps_serve). Where no such plan can be had for one
- *   that is served slowly, that is remembered (without), so that it costs no lock.
- * - With FA2_CAPTURE a launch counts itself in its plan; without, it looks at a pointer.
+ *   that is served slowly, a plan without a kernel remembers that, so that it costs no lock.
+ * - With FA2_CAPTURE a launch is counted; without, it looks at a pointer.
  * - With config.check_numbers a launch reads its numbers first; without, it looks at a flag.
  * - The device's context is entered around a launch, which costs one look at the current one
  *   unless that is another.
+ * - In a forked child everything is refused before anything is looked at, and destroying does nothing.
  */
 #include "fa2.h"
 
 #include <pthread.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/process.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/check_numbers.h"
 #include "runtime/cuda/launch.h"
@@ -29,8 +31,6 @@
 #include "runtime/plan/capture.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/planner_estimate.h"
-
-enum { PLANS_KEPT = 16384 }; /* fa2.h names it, and what they take */
 
 /* Sizes of fa2_explanation that a program can have been built with. */
 enum { EXPLANATION_LEAST = offsetof(fa2_explanation, tuned_problem), EXPLANATION_MOST = 65536 };
@@ -40,13 +40,14 @@ static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120,
 
 struct fa2_context {
     fa2i_device device;         /* does not change once open */
-    fa2i_plans plans, unmapped; /* unmapped: of kernels that read no tensor maps */
-    fa2i_plans without;         /* no kernels: problems for which a call that is served slowly asked
-                                 * in vain for an unmapped one, and is not to ask again */
+    fa2i_plans plans;
+    fa2i_plans unmapped; /* of kernels that read no tensor maps; without a kernel: a call that is served slowly asked in
+                          * vain for one, and is not to ask again */
     pthread_mutex_t mutex;
     fa2i_planner planner;
     fa2i_capture *capture; /* NULL: calls are not counted */
     bool checks_numbers;
+    unsigned forks; /* fa2i_process_watch */
 };
 
 static fa2_status check_arch(int arch)
@@ -107,12 +108,13 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     }
     context->checks_numbers = config->check_numbers;
     pthread_mutex_init(&context->mutex, NULL); /* cannot fail with default attributes */
+    context->forks = atomic_load_explicit(&fa2i_forks, memory_order_relaxed);
+    FA2_TRY(fa2i_process_watch(&context->forks));
     FA2_TRY(fa2i_device_open(config->device_plus_one, &context->device));
     FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
     FA2_TRY(fa2i_plans_init(&context->plans));
     FA2_TRY(fa2i_plans_init(&context->unmapped));
-    FA2_TRY(fa2i_plans_init(&context->without));
-    FA2_TRY(fa2i_capture_open(&context->plans, &context->capture));
+    FA2_TRY(fa2i_capture_open(&context->capture));
     fa2i_message_put_back(kept); /* a database that is not there is done without */
     *ret_context = context;
     context = NULL; /* ownership has moved to the caller */
@@ -123,56 +125,43 @@ done:
 
 void fa2_context_destroy(fa2_context *context)
 {
-    if (context == NULL)
+    if (context == NULL || fa2i_is_forked(context->forks)) /* the other process's */
         return;
     if (fa2i_capture_close(context->capture) != FA2_OK)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
     fa2i_plans_done(&context->plans);
     fa2i_plans_done(&context->unmapped);
-    fa2i_plans_done(&context->without);
     fa2i_planner_done(&context->planner);
     fa2i_device_close(&context->device);
     pthread_mutex_destroy(&context->mutex);
     fa2i_free(context);
 }
 
-/* Under the lock. unkept: where the plan goes when PLANS_KEPT are kept; NULL: it is kept always. */
-static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
-                               fa2i_plan *unkept, const fa2i_plan **ret_plan)
+static fa2_status refuse_fork(void)
 {
-    fa2_status st = FA2_OK;
-    fa2i_plan made;
-    const fa2i_plan *plan = fa2i_plans_find(plans, problem);
-
-    if (plan == NULL) {
-        FA2_TRY(fa2i_planner_make(&context->planner, problem, plans == &context->unmapped, &made));
-        if (unkept == NULL || fa2i_plans_count(plans) < PLANS_KEPT) {
-            FA2_TRY(fa2i_plans_add(plans, &made, &plan));
-        } else {
-            *unkept = made;
-            plan = unkept;
-        }
-    }
-    *ret_plan = plan;
-done:
-    return st;
+    return fa2i_fail(FA2_E_INVALID,
+                     "the context was made before this process was forked, which CUDA does not survive: "
+                     "start the child by exec (multiprocessing: spawn), or use fa2 first in the child");
 }
 
-/* Preparing would synchronise, so a stream that is being captured is an error. unmapped: what is to be prepared is the
- * kernel for a call that its problem's does not serve. */
-static fa2_status check_capture(const fa2_context *context, const fa2_problem *problem,
-                                CUstream stream, bool unmapped)
+/* *ret_ready: of this problem's plan. false: look again under the lock. An aged plan is marked as used if the lock is
+ * free: a thread that holds it may be compiling. */
+static inline bool find(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
+                        fa2i_ready *ret_ready)
 {
-    bool capturing = false;
-    char text[FA2I_PROBLEM_CHARS];
+    const fa2i_found found = fa2i_plans_find(plans, problem, ret_ready);
+    if (found == FA2I_PLAN_AGED && pthread_mutex_trylock(&context->mutex) == 0) {
+        (void)fa2i_plans_get(plans, problem);
+        pthread_mutex_unlock(&context->mutex);
+    }
+    return found != FA2I_PLAN_NONE;
+}
 
-    fa2_status st = fa2i_device_enter(&context->device); /* the default stream is the context's */
-    if (st != FA2_OK)
-        return st;
-    st = fa2i_device_is_capturing(&context->device, stream, &capturing);
-    fa2i_device_leave(&context->device);
-    if (st != FA2_OK || !capturing)
-        return st;
+/* While the stream of a call is captured nothing can be loaded, and the planner does not know the kernel by memory.
+ * unmapped: it is the one for a call that its problem's kernel does not serve. */
+static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
+{
+    char text[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(problem, text, sizeof(text));
     if (unmapped)
         return fa2i_fail(FA2_E_CAPTURE,
@@ -182,8 +171,35 @@ static fa2_status check_capture(const fa2_context *context, const fa2_problem *p
                          text);
     return fa2i_fail(FA2_E_CAPTURE,
                      "%s is not prepared and the stream is being captured: call fa2_prepare before "
-                     "the capture begins (fa2_%s keeps only the first %d problems prepared)",
-                     text, fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op), PLANS_KEPT);
+                     "the capture begins (a problem stays prepared until %d others were prepared or called)",
+                     text, FA2I_PLANS_KEPT);
+}
+
+/* Under the lock: the problem's plan, which is kept from now on. */
+static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
+                               bool capturing, fa2i_plan *ret_plan)
+{
+    const bool unmapped = plans == &context->unmapped;
+    const fa2i_plan *kept = fa2i_plans_get(plans, problem);
+    if (kept != NULL && kept->ready.slot != NULL) {
+        *ret_plan = *kept;
+        return FA2_OK;
+    }
+    if (capturing && !fa2i_planner_recall(&context->planner, problem, unmapped, ret_plan))
+        return fail_capture(problem, unmapped);
+    const fa2_status st =
+        capturing ? FA2_OK : fa2i_planner_make(&context->planner, problem, unmapped, ret_plan);
+    return st != FA2_OK ? st : fa2i_plans_put(plans, ret_plan);
+}
+
+static fa2_status is_capturing(const fa2_context *context, CUstream stream, bool *ret_capturing)
+{
+    fa2_status st = fa2i_device_enter(&context->device); /* the default stream is the context's */
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_device_is_capturing(&context->device, stream, ret_capturing);
+    fa2i_device_leave(&context->device);
+    return st;
 }
 
 /* What fails for want of a kernel is to be tuned, elsewhere. */
@@ -203,13 +219,13 @@ static void lock_planner(fa2_context *context)
 
 /* The slow path of a valid problem: one thread makes the plan, the others wait and find it. What fails on the
  * way to it and is made good, as code that is not stored is compiled, leaves no message. */
-static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
-                            const fa2i_plan **ret_plan)
+static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, bool capturing,
+                            fa2i_plan *ret_plan)
 {
     char kept[FA2I_MESSAGE_BYTES];
     fa2i_message_keep(kept);
     lock_planner(context);
-    fa2_status st = find_or_make(context, &context->plans, problem, unkept, ret_plan);
+    const fa2_status st = find_or_make(context, &context->plans, problem, capturing, ret_plan);
     pthread_mutex_unlock(&context->mutex);
     if (st == FA2_OK)
         fa2i_message_put_back(kept);
@@ -218,17 +234,30 @@ static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, fa
     return st;
 }
 
-/* A plan that is kept, so that what is said about it holds for later calls. */
-static fa2_status get_plan(fa2_context *context, const fa2_problem *problem,
-                           const fa2i_plan **ret_plan)
+static fa2_status check_usable(const fa2_context *context, const fa2_problem *problem)
 {
     if (context == NULL || problem == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL", context == NULL ? "context" : "problem");
-    *ret_plan = fa2i_plans_find(&context->plans, problem);
-    if (*ret_plan != NULL)
-        return FA2_OK;
-    fa2_status st = fa2i_problem_check(problem);
-    return st != FA2_OK ? st : make_plan(context, problem, NULL, ret_plan);
+    return fa2i_is_forked(context->forks) ? refuse_fork() : FA2_OK;
+}
+
+/* The plan is in use from now on, so that what is said about it holds for later calls. */
+static fa2_status get_plan(fa2_context *context, const fa2_problem *problem, fa2i_plan *ret_plan)
+{
+    const fa2_status st = fa2i_problem_check(problem);
+    return st != FA2_OK ? st : make_plan(context, problem, false, ret_plan);
+}
+
+static fa2_status get_ready(fa2_context *context, const fa2_problem *problem, fa2i_ready *ret_ready)
+{
+    fa2i_plan plan;
+    fa2_status st = check_usable(context, problem);
+    if (st != FA2_OK || fa2i_plans_find(&context->plans, problem, ret_ready) == FA2I_PLAN_FRESH)
+        return st;
+    st = get_plan(context, problem, &plan);
+    if (st == FA2_OK)
+        *ret_ready = plan.ready;
+    return st;
 }
 
 int fa2_version(void)
@@ -238,19 +267,19 @@ int fa2_version(void)
 
 fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem)
 {
-    const fa2i_plan *plan = NULL;
-    return get_plan(context, problem, &plan);
+    fa2i_ready ready;
+    return get_ready(context, problem, &ready);
 }
 
 fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, size_t *ret_bytes)
 {
     fa2_status st = FA2_OK;
-    const fa2i_plan *plan = NULL;
+    fa2i_ready ready;
 
     if (ret_bytes == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_bytes is NULL");
-    FA2_TRY(get_plan(context, problem, &plan));
-    *ret_bytes = plan->workspace_bytes;
+    FA2_TRY(get_ready(context, problem, &ready));
+    *ret_bytes = ready.workspace_bytes;
 done:
     return st;
 }
@@ -273,7 +302,7 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                        fa2_explanation *ret_explanation)
 {
     fa2_status st = FA2_OK;
-    const fa2i_plan *plan = NULL;
+    fa2i_plan plan;
 
     if (ret_explanation == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_explanation is NULL");
@@ -283,11 +312,12 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                          "explanation.struct_bytes is %zu; it must be sizeof(fa2_explanation), as "
                          "the program was built with it",
                          ret_explanation->struct_bytes);
+    FA2_TRY(check_usable(context, problem));
     FA2_TRY(get_plan(context, problem, &plan));
     fa2i_runner_up runner_up = {.us = 0};
-    FA2_TRY(find_runner_up(context, plan, &runner_up));
+    FA2_TRY(find_runner_up(context, &plan, &runner_up));
     fa2_explanation whole;
-    fa2i_planner_explain(&context->planner, plan, &runner_up, &whole);
+    fa2i_planner_explain(&context->planner, &plan, &runner_up, &whole);
     whole.struct_bytes = ret_explanation->struct_bytes;
     memcpy(ret_explanation, &whole,
            whole.struct_bytes < sizeof(whole) ? whole.struct_bytes : sizeof(whole));
@@ -296,15 +326,17 @@ done:
 }
 
 /* A problem without a plan: nothing is made for arguments that could not be launched. */
-static fa2_status get_plan_for_call(fa2_context *context, const fa2_problem *problem,
-                                    const void *args, CUstream stream, fa2i_plan *unkept,
-                                    const fa2i_plan **ret_plan)
+static fa2_status get_ready_for_call(fa2_context *context, const fa2_problem *problem,
+                                     const void *args, CUstream stream, fa2i_ready *ret_ready)
 {
     fa2_status st = FA2_OK;
+    bool capturing = false;
+    fa2i_plan plan;
     FA2_TRY(fa2i_problem_check(problem));
     FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, NULL));
-    FA2_TRY(check_capture(context, problem, stream, false));
-    FA2_TRY(make_plan(context, problem, unkept, ret_plan));
+    FA2_TRY(is_capturing(context, stream, &capturing));
+    FA2_TRY(make_plan(context, problem, capturing, &plan));
+    *ret_ready = plan.ready;
 done:
     return st;
 }
@@ -320,74 +352,65 @@ static fa2_status refuse_op(fa2_op op, fa2_op asked)
                      fa2i_field_word(FA2I_FIELD_op, (int32_t)asked), name, name);
 }
 
-static void count_call(const fa2_context *context, const fa2i_plan *plan, bool unkept)
+/* Under the lock. A plan without a kernel says that the planner was asked in vain. It is asked again after it failed
+ * for want of memory, or because a stream was captured. */
+static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem, bool capturing,
+                               fa2i_plan *ret_plan)
 {
-    if (unkept)
-        fa2i_capture_add(context->capture, &plan->problem);
-    else
-        fa2i_plan_count(plan, 1);
-}
-
-static bool does_without(fa2_context *context, const fa2_problem *problem)
-{
-    return fa2i_plans_find(&context->without, problem) != NULL;
-}
-
-/* Under the lock. An unmapped kernel that can be done without is asked for once, but for want of memory, which may be
- * there later. Where PLANS_KEPT problems do without, so do all others. */
-static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem, fa2i_plan *unkept,
-                               const fa2i_plan **ret_plan)
-{
-    const fa2i_plan none = {.problem = *problem}, *added;
-    if (does_without(context, problem) || fa2i_plans_count(&context->without) >= PLANS_KEPT)
+    const fa2i_plan none = {.problem = *problem};
+    const fa2i_plan *kept = fa2i_plans_get(&context->unmapped, problem);
+    if (kept != NULL) {
+        *ret_plan = *kept;
         return FA2_OK;
-    const fa2_status st = find_or_make(context, &context->unmapped, problem, unkept, ret_plan);
-    if (st != FA2_OK && st != FA2_E_MEMORY) {
+    }
+    const fa2_status st = find_or_make(context, &context->unmapped, problem, capturing, ret_plan);
+    if (st != FA2_OK && st != FA2_E_MEMORY && st != FA2_E_CAPTURE) {
         fa2i_planner_do_without(&context->planner, problem);
-        (void)fa2i_plans_add(&context->without, &none, &added);
+        (void)fa2i_plans_put(&context->unmapped, &none);
     }
     return st;
 }
 
 /* The plan for a call that its problem's does not serve, or only slowly. Such a one does without where there is none:
- * *ret_plan is NULL then, which is no failure, and leaves no message. */
+ * ret_ready->slot is NULL then, which is no failure, and leaves no message. */
 static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
-                               fa2i_maps_service service, CUstream stream, fa2i_plan *unkept,
-                               const fa2i_plan **ret_plan)
+                               fa2i_maps_service service, CUstream stream, fa2i_ready *ret_ready)
 {
     const bool needed = service == FA2I_MAPS_DO_NOT_SERVE;
+    bool capturing = false;
     char kept[FA2I_MESSAGE_BYTES];
-    *ret_plan = fa2i_plans_find(&context->unmapped, problem);
-    if (*ret_plan != NULL || (!needed && does_without(context, problem)))
+    fa2i_plan plan;
+    if (find(context, &context->unmapped, problem, ret_ready) && (ret_ready->slot != NULL || !needed))
         return FA2_OK;
     fa2i_message_keep(kept);
-    fa2_status st = check_capture(context, problem, stream, true);
+    fa2_status st = is_capturing(context, stream, &capturing);
     if (st == FA2_OK) {
         lock_planner(context);
-        st = needed ? find_or_make(context, &context->unmapped, problem, unkept, ret_plan)
-                    : ask_unmapped(context, problem, unkept, ret_plan);
+        st = needed ? find_or_make(context, &context->unmapped, problem, capturing, &plan)
+                    : ask_unmapped(context, problem, capturing, &plan);
         pthread_mutex_unlock(&context->mutex);
     }
     if (needed && st != FA2_OK)
         return st;
+    *ret_ready = st == FA2_OK ? plan.ready : (fa2i_ready){.slot = NULL};
     fa2i_message_put_back(kept);
     return FA2_OK;
 }
 
-/* By which plan a call is launched. *plan: its problem's, with which the arguments were checked. */
+/* By which plan a call is launched. *ready: its problem's, with which the arguments were checked. */
 static fa2_status choose_plan(fa2_context *context, const fa2_problem *problem, const void *args,
-                              CUstream stream, fa2i_plan *unkept, const fa2i_plan **plan)
+                              CUstream stream, fa2i_ready *ready)
 {
     fa2_status st = FA2_OK;
-    const fa2i_plan *unmapped;
+    fa2i_ready unmapped;
     const fa2i_maps_service service =
-        fa2i_maps_serve(&(*plan)->slot->loaded.variant.recipe, &(*plan)->grid, problem, args);
+        fa2i_maps_serve(&ready->slot->loaded.variant.recipe, &ready->grid, problem, args);
     if (service == FA2I_MAPS_SERVE)
         return FA2_OK;
-    FA2_TRY(get_unmapped(context, problem, service, stream, unkept, &unmapped));
-    if (unmapped != NULL) { /* which has its own workspace */
-        FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &unmapped->grid));
-        *plan = unmapped;
+    FA2_TRY(get_unmapped(context, problem, service, stream, &unmapped));
+    if (unmapped.slot != NULL) { /* which has its own workspace */
+        FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &unmapped.grid));
+        *ready = unmapped;
     }
 done:
     return st;
@@ -404,15 +427,14 @@ static fa2_status check_numbers(const fa2_context *context, const fa2_problem *p
     return st;
 }
 
-/* A call whose arguments were checked. plan: its problem's. */
-static fa2_status launch_best(fa2_context *context, const fa2i_plan *plan,
-                              const fa2_problem *problem, const void *args, CUstream stream)
+/* A call whose arguments were checked. ready: of its problem's plan. */
+static fa2_status launch_best(fa2_context *context, fa2i_ready *ready, const fa2_problem *problem,
+                              const void *args, CUstream stream)
 {
     fa2_status st = FA2_OK;
-    fa2i_plan unkept;
-    FA2_TRY(choose_plan(context, problem, args, stream, &unkept, &plan));
+    FA2_TRY(choose_plan(context, problem, args, stream, ready));
     FA2_TRY(fa2i_device_enter(&context->device));
-    st = fa2i_launch(&context->device, &plan->slot->loaded, &plan->grid, problem, args, stream);
+    st = fa2i_launch(&context->device, &ready->slot->loaded, &ready->grid, problem, args, stream);
     fa2i_device_leave(&context->device);
 done:
     return st;
@@ -423,24 +445,25 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
                          const void *args, CUstream stream)
 {
     fa2_status st = FA2_OK;
-    fa2i_plan unkept;
+    fa2i_ready ready;
 
     if (context == NULL || problem == NULL || args == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL",
                          context == NULL   ? "context"
                          : problem == NULL ? "problem"
                                            : "args");
+    if (fa2i_is_forked(context->forks))
+        return refuse_fork();
     if (problem->op != op)
         return refuse_op(op, problem->op);
-    const fa2i_plan *plan = fa2i_plans_find(&context->plans, problem);
-    if (plan == NULL)
-        FA2_TRY(get_plan_for_call(context, problem, args, stream, &unkept, &plan));
-    FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &plan->grid));
+    if (!find(context, &context->plans, problem, &ready))
+        FA2_TRY(get_ready_for_call(context, problem, args, stream, &ready));
+    FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &ready.grid));
     if (context->checks_numbers)
         FA2_TRY(check_numbers(context, problem, args, stream));
-    FA2_TRY(launch_best(context, plan, problem, args, stream));
-    if (context->capture != NULL && st == FA2_OK)
-        count_call(context, plan, plan == &unkept);
+    FA2_TRY(launch_best(context, &ready, problem, args, stream));
+    if (context->capture != NULL)
+        fa2i_capture_add(context->capture, problem);
 done:
     return st;
 }

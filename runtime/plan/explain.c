@@ -57,12 +57,12 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
                            size_t out_bytes)
 {
     char which[160];
-    if (plan->slot->spills > 0 && plan->slot->spill_bytes == 0)
+    if (plan->ready.slot->spills > 0 && plan->ready.slot->spill_bytes == 0)
         snprintf(which, sizeof(which),
                  "the first that compiles of the cost model's first %zu choices, all of them "
                  "slowed by a stack frame or by products that wait for each other",
                  plan->tried);
-    else if (plan->slot->spills > 0)
+    else if (plan->ready.slot->spills > 0)
         snprintf(which, sizeof(which), "the least spilling of the cost model's first %zu choices",
                  plan->tried);
     else if (plan->tried > 1)
@@ -71,7 +71,7 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
     else
         snprintf(which, sizeof(which), "the cost model's first choice");
 
-    const char *ptx = plan->slot->target[0] == 'c' ? ", as PTX that the driver compiled" : "";
+    const char *ptx = plan->ready.slot->target[0] == 'c' ? ", as PTX that the driver compiled" : "";
     if (wanted_arch != 0)
         snprintf(out, out_bytes, "kernels for sm_%d are asked for: %s%s", wanted_arch, which, ptx);
     else if (plan->decision.corrected) {
@@ -107,7 +107,7 @@ void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
                           const fa2i_runner_up *runner_up, fa2_explanation *ret_explanation)
 {
     const fa2i_card *card = &planner->device->card;
-    const fa2i_slot *slot = plan->slot;
+    const fa2i_slot *slot = plan->ready.slot;
     const fa2i_decision *d = &plan->decision;
     fa2_explanation *e = ret_explanation;
 

@@ -1,174 +1,220 @@
 /*
- * An open-addressing table of pointers, linear probing, at most half full.
+ * Chains by hash, and a list by age. Each plan is in both. Beyond the limit the oldest plan's memory gets the new one.
  *
  * What makes the look-up right without a lock:
- * - A slot goes from NULL to a plan once and never changes again; a plan never changes after it
- *   is in a slot. The slot is stored with release and loaded with acquire, so whoever sees the
- *   pointer sees the plan.
- * - Growing fills a new table completely and then stores it with release. A reader that still
- *   walks the old one finds every plan that was there; one that was added since it misses, and
- *   then looks again under the caller's lock before it prepares anything.
- * - Old tables stay until fa2i_plans_done, so no reader ever walks freed memory. Sizes double, so
- *   all old tables together are smaller than the current one.
- * - At least half of the slots are NULL, so that a probe ends.
+ * - Memory of plans is reused, and freed by fa2i_plans_done alone. So a pointer that a reader holds always points to
+ *   some plan.
+ * - A reader compares and copies words, each of them atomic, and takes the copy only if the version is the same, and
+ *   even, before and after. The writer makes it odd before the first word and even after the last one. Each word is
+ *   stored with release and loaded with acquire: who sees a new word sees the odd version, too.
+ * - A reader that stands on a plan which is moved to another chain goes on in that one. It may miss a plan that is
+ *   there; then the caller asks again under its lock. STEPS_MOST ends a walk through chains that change all the time.
+ *
+ * Age. Readers write nothing. They only see whether a plan was moved to the front of the list in this era, and the
+ * caller has it moved if not. An era ends after ERA moves. So a plan in use loses at most one era against others, and
+ * the last FA2I_PLANS_KEPT problems in use are among PLANS_MOST.
  */
 #include "runtime/plan/plan.h"
 
-#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/problem_hash.h"
 
-enum { FIRST_SLOTS = 64 }; /* a power of two, as are all sizes */
+enum {
+    ERA = FA2I_PLANS_KEPT / 4,
+    PLANS_MOST = FA2I_PLANS_KEPT + ERA,
+    PLACE_BITS = 14,
+    PLACES = 1 << PLACE_BITS,
+    STEPS_MOST = 256,
+    PROBLEM_WORDS = sizeof(fa2_problem) / sizeof(uint64_t),
+    READY_WORDS = sizeof(fa2i_ready) / sizeof(uint64_t)
+};
+_Static_assert(sizeof(fa2i_ready) % sizeof(uint64_t) == 0, "it is copied by words");
 
-typedef _Atomic(fa2i_plan *) plan_slot;
+typedef _Atomic(uint64_t) shared_word;
 
-struct fa2i_plan_table {
-    fa2i_plan_table *older; /* the table that this one replaced */
-    size_t count;           /* plans in it; for the writer only */
-    size_t mask;            /* slots - 1 */
-    plan_slot slots[];
+struct fa2i_kept_plan {
+    shared_word version; /* odd: it is being written */
+    shared_word problem[PROBLEM_WORDS];
+    shared_word ready[READY_WORDS];
+    _Atomic(fa2i_kept_plan *) next; /* with the same place */
+    _Atomic(uint32_t) era;          /* in which it was moved to the front */
+    /* For whoever changes the table. */
+    fa2i_kept_plan *newer, *older;
+    fa2i_plan plan;
 };
 
-/* The reserved members are 0 in each problem that has a plan, so they need not be hashed; that another
- * one is not found is for the comparison. */
-enum { HASHED_WORDS = (offsetof(fa2_problem, reserved) + 15) / 16 * 2 };
-_Static_assert(sizeof(fa2_problem) == 128 && HASHED_WORDS * sizeof(uint64_t) <= 128,
-               "hash and comparison read bytes that exist, and no padding");
-
-static uint64_t mix(uint64_t h, uint64_t word)
+static _Atomic(fa2i_kept_plan *) *place_of(const fa2i_plans *plans, const fa2_problem *problem)
 {
-    h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio: spreads low bits */
-    return h ^ h >> 32;                            /* and brings the high ones down */
-}
-
-/* Two chains, which a processor follows at once: multiplications are slow to finish. */
-static size_t hash(const fa2_problem *problem)
-{
-    uint64_t words[HASHED_WORDS];
-    uint64_t even = 0, odd = 0;
-
-    memcpy(words, problem, sizeof(words));
-    for (size_t i = 0; i < HASHED_WORDS; i += 2) {
-        even = mix(even, words[i]);
-        odd = mix(odd, words[i + 1]);
-    }
-    return (size_t)mix(even, odd);
-}
-
-static fa2i_plan_table *table_create(size_t slots)
-{
-    fa2i_plan_table *table = fa2i_alloc(sizeof(*table) + slots * sizeof(plan_slot));
-    if (table == NULL)
-        return NULL;
-    table->mask = slots - 1;
-    for (size_t i = 0; i < slots; i++)
-        atomic_init(&table->slots[i], NULL);
-    return table;
-}
-
-static void table_insert(fa2i_plan_table *table, fa2i_plan *plan)
-{
-    size_t i = hash(&plan->problem) & table->mask;
-    while (atomic_load_explicit(&table->slots[i], memory_order_relaxed) != NULL)
-        i = (i + 1) & table->mask;
-    atomic_store_explicit(&table->slots[i], plan, memory_order_release);
-    table->count++;
-}
-
-/* No plan is an object that is const: those here, and the caller's that is not kept. */
-void fa2i_plan_count(const fa2i_plan *plan, uint64_t calls)
-{
-    atomic_fetch_add_explicit(&((fa2i_plan *)plan)->calls, calls, memory_order_relaxed);
-}
-
-uint64_t fa2i_plan_take_calls(const fa2i_plan *plan)
-{
-    return atomic_exchange_explicit(&((fa2i_plan *)plan)->calls, 0, memory_order_relaxed);
+    return &plans->places[fa2i_problem_hash(problem) >> (64 - PLACE_BITS)];
 }
 
 fa2_status fa2i_plans_init(fa2i_plans *plans)
 {
-    fa2i_plan_table *table = table_create(FIRST_SLOTS);
-    if (table == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for the plan table");
-    atomic_init(&plans->table, table);
-    return FA2_OK;
+    *plans = (fa2i_plans){.places = fa2i_alloc_array(PLACES, sizeof *plans->places)};
+    return plans->places != NULL ? FA2_OK
+                                 : fa2i_fail(FA2_E_MEMORY, "no memory for the table of plans");
 }
 
 void fa2i_plans_done(fa2i_plans *plans)
 {
-    fa2i_plan_table *table = atomic_load_explicit(&plans->table, memory_order_acquire);
-
-    for (size_t i = 0; table != NULL && i <= table->mask; i++)
-        fa2i_free(atomic_load_explicit(&table->slots[i], memory_order_relaxed));
-    while (table != NULL) {
-        fa2i_plan_table *older = table->older;
-        fa2i_free(table);
-        table = older;
+    while (plans->newest != NULL) {
+        fa2i_kept_plan *kept = plans->newest;
+        plans->newest = kept->older;
+        fa2i_free(kept);
     }
-    atomic_init(&plans->table, NULL);
+    fa2i_free((void *)plans->places);
+    *plans = (fa2i_plans){.places = NULL};
 }
 
-const fa2i_plan *fa2i_plans_find(fa2i_plans *plans, const fa2_problem *problem)
-{
-    fa2i_plan_table *table = atomic_load_explicit(&plans->table, memory_order_acquire);
+/* ---- reading ---- */
 
-    for (size_t i = hash(problem) & table->mask;; i = (i + 1) & table->mask) {
-        fa2i_plan *plan = atomic_load_explicit(&table->slots[i], memory_order_acquire);
-        if (plan == NULL || memcmp(&plan->problem, problem, sizeof(*problem)) == 0)
-            return plan;
+static uint64_t load(const shared_word *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+/* Four at a time: a loop costs as much as the words. */
+static bool is_of(const fa2i_kept_plan *kept, const uint64_t words[PROBLEM_WORDS])
+{
+    const shared_word *of = kept->problem;
+    for (size_t i = 0; i < PROBLEM_WORDS; i += 4)
+        if (((words[i] ^ load(&of[i])) | (words[i + 1] ^ load(&of[i + 1])) |
+             (words[i + 2] ^ load(&of[i + 2])) | (words[i + 3] ^ load(&of[i + 3]))) != 0)
+            return false;
+    return true;
+}
+
+/* Likewise. */
+static void copy_ready(const fa2i_kept_plan *kept, uint64_t ready[READY_WORDS])
+{
+    size_t i = 0;
+    for (; i + 4 <= READY_WORDS; i += 4) {
+        ready[i] = load(&kept->ready[i]);
+        ready[i + 1] = load(&kept->ready[i + 1]);
+        ready[i + 2] = load(&kept->ready[i + 2]);
+        ready[i + 3] = load(&kept->ready[i + 3]);
+    }
+    for (; i < READY_WORDS; i++)
+        ready[i] = load(&kept->ready[i]);
+}
+
+fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem,
+                           fa2i_ready *ret_ready)
+{
+    uint64_t words[PROBLEM_WORDS], ready[READY_WORDS];
+    const fa2i_kept_plan *kept =
+        atomic_load_explicit(place_of(plans, problem), memory_order_acquire);
+    memcpy(words, problem, sizeof words);
+    for (int step = 0; kept != NULL && step < STEPS_MOST; step++) {
+        const uint64_t version = atomic_load_explicit(&kept->version, memory_order_acquire);
+        if (!is_of(kept, words)) {
+            kept = atomic_load_explicit(&kept->next, memory_order_acquire);
+            continue;
+        }
+        copy_ready(kept, ready);
+        if (version % 2 != 0 ||
+            atomic_load_explicit(&kept->version, memory_order_relaxed) != version)
+            break;
+        memcpy(ret_ready, ready, sizeof ready);
+        return atomic_load_explicit(&kept->era, memory_order_relaxed) ==
+                       atomic_load_explicit(&plans->era, memory_order_relaxed)
+                   ? FA2I_PLAN_FRESH
+                   : FA2I_PLAN_AGED;
+    }
+    return FA2I_PLAN_NONE;
+}
+
+/* ---- changing ---- */
+
+static void write_words(shared_word *to, const void *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint64_t word;
+        memcpy(&word, (const char *)from + i * sizeof word, sizeof word);
+        atomic_store_explicit(&to[i], word, memory_order_release);
     }
 }
 
-void fa2i_plans_each(const fa2i_plans *plans, void (*each)(void *user, const fa2i_plan *plan),
-                     void *user)
+static void write_plan(fa2i_kept_plan *kept, const fa2i_plan *plan)
 {
-    fa2i_plan_table *table = atomic_load_explicit(&plans->table, memory_order_acquire);
-    for (size_t i = 0; i <= table->mask; i++) {
-        const fa2i_plan *plan = atomic_load_explicit(&table->slots[i], memory_order_acquire);
-        if (plan != NULL)
-            each(user, plan);
-    }
+    const uint64_t version = atomic_load_explicit(&kept->version, memory_order_relaxed);
+    atomic_store_explicit(&kept->version, version + 1, memory_order_relaxed);
+    write_words(kept->problem, &plan->problem, PROBLEM_WORDS);
+    write_words(kept->ready, &plan->ready, READY_WORDS);
+    atomic_store_explicit(&kept->version, version + 2, memory_order_release);
+    kept->plan = *plan;
 }
 
-static fa2_status grow(fa2i_plans *plans, fa2i_plan_table *old)
+static void take_from_list(fa2i_plans *plans, const fa2i_kept_plan *kept)
 {
-    size_t slots = 2 * (old->mask + 1);
-    fa2i_plan_table *table = table_create(slots);
-    if (table == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for a plan table of %zu slots", slots);
-    for (size_t i = 0; i <= old->mask; i++) {
-        fa2i_plan *plan = atomic_load_explicit(&old->slots[i], memory_order_relaxed);
-        if (plan != NULL)
-            table_insert(table, plan);
-    }
-    table->older = old;
-    atomic_store_explicit(&plans->table, table, memory_order_release);
-    return FA2_OK;
+    *(kept->newer != NULL ? &kept->newer->older : &plans->newest) = kept->older;
+    *(kept->older != NULL ? &kept->older->newer : &plans->oldest) = kept->newer;
 }
 
-fa2_status fa2i_plans_add(fa2i_plans *plans, const fa2i_plan *plan, const fa2i_plan **ret_plan)
+static void put_first(fa2i_plans *plans, fa2i_kept_plan *kept)
 {
-    fa2_status st = FA2_OK;
-    fa2i_plan_table *table = atomic_load_explicit(&plans->table, memory_order_relaxed);
-    fa2i_plan *copy = fa2i_alloc(sizeof(*copy));
+    uint32_t era = atomic_load_explicit(&plans->era, memory_order_relaxed);
+    if (++plans->moved == ERA) {
+        plans->moved = 0;
+        atomic_store_explicit(&plans->era, ++era, memory_order_relaxed);
+    }
+    atomic_store_explicit(&kept->era, era, memory_order_relaxed);
+    kept->newer = NULL;
+    kept->older = plans->newest;
+    *(plans->newest != NULL ? &plans->newest->newer : &plans->oldest) = kept;
+    plans->newest = kept;
+}
 
-    if (copy == NULL)
+/* Take the oldest plan out of the table. */
+static fa2i_kept_plan *take_oldest(fa2i_plans *plans)
+{
+    fa2i_kept_plan *kept = plans->oldest;
+    _Atomic(fa2i_kept_plan *) *at = place_of(plans, &kept->plan.problem);
+    while (atomic_load_explicit(at, memory_order_relaxed) != kept)
+        at = &atomic_load_explicit(at, memory_order_relaxed)->next;
+    atomic_store_explicit(at, atomic_load_explicit(&kept->next, memory_order_relaxed),
+                          memory_order_release);
+    take_from_list(plans, kept);
+    plans->count--;
+    return kept;
+}
+
+static fa2i_kept_plan *get(const fa2i_plans *plans, const fa2_problem *problem)
+{
+    fa2i_kept_plan *kept = atomic_load_explicit(place_of(plans, problem), memory_order_relaxed);
+    while (kept != NULL && memcmp(&kept->plan.problem, problem, sizeof *problem) != 0)
+        kept = atomic_load_explicit(&kept->next, memory_order_relaxed);
+    return kept;
+}
+
+const fa2i_plan *fa2i_plans_get(fa2i_plans *plans, const fa2_problem *problem)
+{
+    fa2i_kept_plan *kept = get(plans, problem);
+    if (kept == NULL)
+        return NULL;
+    take_from_list(plans, kept);
+    put_first(plans, kept);
+    return &kept->plan;
+}
+
+fa2_status fa2i_plans_put(fa2i_plans *plans, const fa2i_plan *plan)
+{
+    fa2i_kept_plan *kept = get(plans, &plan->problem);
+    if (kept != NULL) {
+        write_plan(kept, plan);
+        return FA2_OK;
+    }
+    kept = plans->count < PLANS_MOST ? fa2i_alloc(sizeof *kept) : take_oldest(plans);
+    if (kept == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a plan");
-    assert(fa2i_plans_find(plans, &plan->problem) == NULL);
-    if (2 * (table->count + 1) > table->mask + 1)
-        FA2_TRY(grow(plans, table));
-    *copy = *plan;
-    table_insert(atomic_load_explicit(&plans->table, memory_order_relaxed), copy);
-    *ret_plan = copy;
-    copy = NULL; /* ownership has moved to the plans */
-done:
-    fa2i_free(copy);
-    return st;
-}
-
-size_t fa2i_plans_count(const fa2i_plans *plans)
-{
-    return atomic_load_explicit(&plans->table, memory_order_relaxed)->count;
+    _Atomic(fa2i_kept_plan *) *at = place_of(plans, &plan->problem);
+    write_plan(kept, plan);
+    atomic_store_explicit(&kept->next, atomic_load_explicit(at, memory_order_relaxed),
+                          memory_order_release);
+    atomic_store_explicit(at, kept, memory_order_release);
+    put_first(plans, kept);
+    plans->count++;
+    return FA2_OK;
 }

@@ -1,17 +1,20 @@
 /*
  * Plans: what a context holds ready to launch, one per problem, found without a lock.
  *
- * Threads. Any number of threads may call fa2i_plans_find while one adds; adding and counting are
- * serialised by the caller. fa2i_plans_done must be the last call. Errors: FA2_E_MEMORY, and the
- * plans are as before. Ownership. A plan that was added lives until fa2i_plans_done, at one
- * address.
+ * A table with a limit. A plan stays until FA2I_PLANS_KEPT other problems were added or found after it. Then it may be
+ * taken away. The cost of a look-up does not depend on the number of plans.
+ *
+ * Threads. Any number of threads may call fa2i_plans_find while one changes the table; the caller serialises the other
+ * functions. fa2i_plans_done must be the last call. Errors: FA2_E_MEMORY, and the plans are as before.
  */
 #ifndef FA2I_PLAN_H
 #define FA2I_PLAN_H
 
+#include "runtime/ops/grid.h"
 #include "runtime/plan/choose.h"
 #include "runtime/plan/kernels.h"
-#include "runtime/ops/grid.h"
+
+enum { FA2I_PLANS_KEPT = 8192 }; /* fa2.h names it, and what they take */
 
 /* Where a problem's code comes from; told by a planner that foresees, and stores nothing meanwhile. */
 typedef enum fa2i_origin {
@@ -21,43 +24,50 @@ typedef enum fa2i_origin {
     FA2I_ORIGIN_REFUSED     /* likewise, for the driver refuses what the database has of it */
 } fa2i_origin;
 
-typedef struct fa2i_plan {
-    fa2_problem problem;   /* valid: only checked problems get a plan */
-    const fa2i_slot *slot; /* loaded; belongs to the context's kernels, which outlive the plans */
-    fa2i_origin origin;
+/* The part of a plan that a launch needs. */
+typedef struct fa2i_ready {
+    /* Loaded. The context's kernels own it and outlive the plans. NULL: there is none. */
+    const fa2i_slot *slot;
     fa2i_grid grid;
-    /* What a caller is told: the grid's, or what the plan of its calls without maps needs. */
+    /* Told to callers: the grid's, or the need of the plan for calls without maps. */
     size_t workspace_bytes;
+} fa2i_ready;
+
+typedef struct fa2i_plan {
+    fa2_problem problem; /* valid: only checked problems get a plan */
+    fa2i_ready ready;
+    fa2i_origin origin;
     fa2i_decision decision;
     bool unrounded; /* kernels were compared for this very problem, not for the end of its step */
     size_t tried;   /* unless exact: how many kernels, in the order of their estimates */
-    _Atomic(uint64_t) calls; /* that were counted: fa2i_plan_count */
 } fa2i_plan;
 
-/* Calls of a plan that is kept or not; the one thing of it that changes. Any thread. */
-void fa2i_plan_count(const fa2i_plan *plan, uint64_t calls);
-uint64_t fa2i_plan_take_calls(const fa2i_plan *plan); /* and count from 0 on */
-
-typedef struct fa2i_plan_table fa2i_plan_table;
+typedef struct fa2i_kept_plan fa2i_kept_plan;
 
 typedef struct fa2i_plans {
-    _Atomic(fa2i_plan_table *) table;
+    _Atomic(fa2i_kept_plan *) *places;
+    _Atomic(uint32_t) era;
+    /* For whoever changes the table. */
+    size_t count;                    /* plans in it */
+    size_t moved;                    /* in this era */
+    fa2i_kept_plan *newest, *oldest; /* by when they were added or found, to an era */
 } fa2i_plans;
 
 fa2_status fa2i_plans_init(fa2i_plans *plans);
 void fa2i_plans_done(fa2i_plans *plans); /* zeroed objects are fine */
 
-/* The plan of this very problem, or NULL. Takes no lock and allocates nothing. */
-const fa2i_plan *fa2i_plans_find(fa2i_plans *plans, const fa2_problem *problem);
+/* FA2I_PLAN_AGED: it was found, and fa2i_plans_get is to be told that it is in use. */
+typedef enum fa2i_found { FA2I_PLAN_NONE = 0, FA2I_PLAN_FRESH, FA2I_PLAN_AGED } fa2i_found;
 
-/* Add a copy of a plan whose problem has none yet, and borrow it. */
-fa2_status fa2i_plans_add(fa2i_plans *plans, const fa2i_plan *plan, const fa2i_plan **ret_plan);
+/* Copy the ready part of this very problem's plan. Takes no lock and allocates nothing. The answer may once be
+ * FA2I_PLAN_NONE although there is a plan, if another thread changes the table just then: fa2i_plans_get is right. */
+fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem,
+                           fa2i_ready *ret_ready);
 
-/* Call each(user, plan) for every plan; as fa2i_plans_find, beside one that adds. */
-void fa2i_plans_each(const fa2i_plans *plans, void (*each)(void *user, const fa2i_plan *plan),
-                     void *user);
+/* The plan of this very problem, which counts as used now; NULL: there is none. Valid until the table changes. */
+const fa2i_plan *fa2i_plans_get(fa2i_plans *plans, const fa2_problem *problem);
 
-/* How many there are. */
-size_t fa2i_plans_count(const fa2i_plans *plans);
+/* Keep a copy of a plan. It replaces the one that its problem may have. */
+fa2_status fa2i_plans_put(fa2i_plans *plans, const fa2i_plan *plan);
 
 #endif

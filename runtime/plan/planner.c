@@ -57,7 +57,7 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
                                         problem, &read);
     if (read) {
         of->told_unreadable = false;
-        fa2i_class_forget(of);
+        of->reading++;
     }
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;
@@ -119,9 +119,9 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
     st = use_winner(planner, of, &plan->problem, choice, &attempt);
     if (st == FA2_E_MEMORY || st == FA2_E_GENERATOR)
         return st; /* says nothing of the kernel: the next call asks for it again */
-    plan->slot = attempt.slot;
+    plan->ready.slot = attempt.slot;
     plan->origin = attempt.origin;
-    if (plan->slot != NULL) {
+    if (plan->ready.slot != NULL) {
         fa2i_decide_exact(choice, &plan->decision);
     } else {
         fa2i_decide_replaces(attempt.text, attempt.why, false, &plan->decision);
@@ -131,12 +131,30 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
     return st;
 }
 
+/* How the kernel of a plan is launched. */
+static fa2_status spread(const fa2i_planner *planner, fa2i_plan *plan)
+{
+    fa2i_ready *ready = &plan->ready;
+    const fa2i_op *op = fa2i_op_of(&plan->problem);
+    const fa2i_recipe *recipe = &ready->slot->loaded.variant.recipe;
+    const fa2_status st = op->grid(&planner->device->card, recipe, &plan->problem, &ready->grid);
+    ready->workspace_bytes = ready->grid.workspace_bytes;
+    if (recipe->map_count > 0 && ready->workspace_bytes < op->unmapped_bytes(&plan->problem))
+        ready->workspace_bytes = op->unmapped_bytes(&plan->problem);
+    return st;
+}
+
+/* Whether the database knows winners for such a plan. */
+static bool has_winners(const fa2i_planner *planner, bool unmapped)
+{
+    return planner->cache != NULL && planner->arch == 0 && !unmapped;
+}
+
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
                              fa2i_plan *ret_plan)
 {
     fa2_status st = FA2_OK;
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
-    const fa2i_op *op = fa2i_op_of(problem);
     fa2i_class *of = NULL;
 
     FA2_TRY(fa2i_planner_follow_file(planner));
@@ -145,19 +163,48 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     of = fa2i_planner_class(planner, problem);
     if (of == NULL)
         FA2_TRY(FA2_E_MEMORY);
-    if (planner->cache != NULL && planner->arch == 0 && !unmapped)
+    if (has_winners(planner, unmapped))
         FA2_TRY(pick_exact(planner, of, &plan));
-    if (plan.slot == NULL)
+    if (plan.ready.slot == NULL)
         FA2_TRY(fa2i_planner_pick_estimate(planner, of, unmapped, &plan));
-    const fa2i_recipe *recipe = &plan.slot->loaded.variant.recipe;
-    FA2_TRY(op->grid(&planner->device->card, recipe, problem, &plan.grid));
-    plan.workspace_bytes = plan.grid.workspace_bytes;
-    if (recipe->map_count > 0 && plan.workspace_bytes < op->unmapped_bytes(problem))
-        plan.workspace_bytes = op->unmapped_bytes(problem);
+    FA2_TRY(spread(planner, &plan));
     fa2i_planner_write_notes(planner, false);
 done:
     if (st != FA2_OK)
-        plan.slot = NULL;
+        plan.ready.slot = NULL;
     *ret_plan = plan;
     return st;
+}
+
+/* Whether the winner of this very problem, if there is one, is loaded; or else an answer is there. */
+static bool recall(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan)
+{
+    const fa2i_winners *winners = &of->winners;
+    const fa2i_choice *choice = NULL;
+    fa2i_attempt attempt = {0};
+    if (has_winners(planner, unmapped))
+        choice = fa2i_choose_exact(winners->choices, winners->count, &planner->device->card, &plan->problem);
+    if (choice == NULL)
+        return fa2i_planner_recall_estimate(planner, of, unmapped, plan);
+    fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, &choice->winner.kernel);
+    if (slot == NULL || choice->fault != NULL || !fa2i_planner_is_ready(planner, slot))
+        return false;
+    fa2i_attempt_take(&attempt, slot);
+    plan->unrounded = true;
+    plan->ready.slot = slot;
+    plan->origin = attempt.origin;
+    fa2i_decide_exact(choice, &plan->decision);
+    return true;
+}
+
+bool fa2i_planner_recall(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
+                         fa2i_plan *ret_plan)
+{
+    fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
+    fa2i_class *of = fa2i_planner_class(planner, problem);
+    const bool known =
+        of != NULL && recall(planner, of, unmapped, &plan) && spread(planner, &plan) == FA2_OK;
+    if (known)
+        *ret_plan = plan;
+    return known;
 }

@@ -28,6 +28,11 @@ void fa2i_planner_done(fa2i_planner *planner); /* zeroed objects are fine */
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
                              fa2i_plan *ret_plan);
 
+/* The same by what is in memory alone: it asks neither database nor model nor driver, and writes nothing to the log.
+ * false: more must be asked; the last message means nothing then. */
+bool fa2i_planner_recall(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
+                         fa2i_plan *ret_plan);
+
 /* Say why a plan of this planner is as it is (explain.c). Needs no lock: it reads what does not change. */
 void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
                           const fa2i_runner_up *runner_up, fa2_explanation *ret_explanation);

@@ -121,7 +121,7 @@ static void forget(fa2i_planner *planner)
 {
     for (fa2i_class *of = planner->classes; of != NULL; of = of->next) {
         fa2i_winners_done(&of->winners);
-        fa2i_class_forget(of);
+        of->reading++;
         of->told_unreadable = false;
     }
     for (int op = 0; op < FA2I_OPS; op++)

@@ -328,28 +328,29 @@ done:
     return st;
 }
 
-/* Keep a copy of an answer with the class, which owns what it points to, and borrow it. */
-static fa2_status add_answer(fa2i_class *of, const fa2i_class_answer *found, const fa2i_class_answer **ret_answer)
+/* Keep a copy of an answer, which takes over what it points to, and borrow it. An answer that is there already stays. */
+static fa2_status add_answer(fa2i_planner *planner, const fa2i_class *of, const fa2i_class_answer *found,
+                             const fa2i_class_answer **ret_answer)
 {
-    fa2i_class_answer *answer = fa2i_alloc(sizeof(*answer));
+    fa2i_class_answer *answer = fa2i_answers_find(&planner->answers, &found->asked, found->unmapped, of->reading);
+    if (answer != NULL) {
+        fa2i_free(found->passed);
+        *ret_answer = answer;
+        return FA2_OK;
+    }
+    answer = fa2i_alloc(sizeof(*answer));
     if (answer == NULL) {
         fa2i_free(found->passed);
         return fa2i_fail(FA2_E_MEMORY, "no memory for an answer of the cost model");
     }
     *answer = *found;
-    answer->next = of->answers;
-    of->answers = answer;
-    *ret_answer = answer;
-    return FA2_OK;
-}
-
-static fa2i_class_answer *find_answer(const fa2i_class *of, const fa2_problem *asked, bool unmapped)
-{
-    fa2i_class_answer *answer = of->answers;
-    while (answer != NULL &&
-           (answer->unmapped != unmapped || memcmp(&answer->asked, asked, sizeof(*asked)) != 0))
-        answer = answer->next;
-    return answer;
+    answer->reading = of->reading;
+    const fa2_status st = fa2i_answers_add(&planner->answers, answer);
+    if (st == FA2_OK)
+        *ret_answer = answer;
+    else
+        fa2i_answer_free(answer);
+    return st;
 }
 
 fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *plan)
@@ -366,6 +367,26 @@ static bool is_line(const char *lines, const char *text)
         if (strcspn(lines, "\n") == chars && memcmp(lines, text, chars) == 0)
             return true;
     return false;
+}
+
+/* The question that a plan's problem is taken for. plan->unrounded is set where it is about the very problem. */
+static fa2i_question find_question(const fa2i_planner *planner, bool unmapped, fa2i_plan *plan)
+{
+    const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
+    /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
+    plan->unrounded |= unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
+    return (fa2i_question){
+        .asked = fa2i_planner_asked(planner, plan), .exact = plan->unrounded, .unmapped = unmapped};
+}
+
+static void take_answer(const fa2i_class_answer *answer, fa2i_plan *plan)
+{
+    plan->ready.slot = answer->slot;
+    plan->origin = answer->origin;
+    plan->tried = answer->tried;
+    plan->decision = answer->decision;
+    if (memcmp(&answer->asked, &plan->problem, sizeof plan->problem) != 0)
+        fa2i_decide_for_other(&plan->problem, &plan->decision);
 }
 
 /* Whether the generator knows all that it would be taught. */
@@ -389,41 +410,36 @@ static fa2_status find_stored(fa2i_planner *planner, fa2i_class *of, bool unmapp
     *ret_answer = NULL;
     if (is_taught(planner, of, plan->problem.op) || plan->decision.replaces)
         return FA2_OK;
-    const fa2i_class_answer *known = find_answer(of, &asked, false);
+    const fa2i_class_answer *known = fa2i_answers_find(&planner->answers, &asked, false, of->reading);
     if (!alone && known != NULL && known->for_step) {
         *ret_answer = known;
         return FA2_OK;
     }
     for (int i = 0; found.slot == NULL && i < (alone ? 1 : 2); i++)
-        FA2_TRY(fa2i_planner_recall(planner, of, &plan->problem, &questions[i], &found));
+        FA2_TRY(fa2i_planner_find_note(planner, of, &plan->problem, &questions[i], &found));
     if (found.slot == NULL)
         return FA2_OK;
     if (found.decision.rule == FA2_RULE_DEFAULT)
         tell(planner, of, &plan->problem, found.slot);
-    st = add_answer(of, &found, ret_answer);
+    st = add_answer(planner, of, &found, ret_answer);
 done:
     return st;
 }
 
-/* The model's answer. plan->unrounded is set where the question is about the very problem. */
+/* The model's answer. */
 static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan,
                             const fa2i_class_answer **ret_answer)
 {
     fa2_status st = FA2_OK;
     bool is_final = false;
     FA2_TRY(fa2i_planner_learn(planner, of, &plan->problem));
-    const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
-    /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
-    plan->unrounded |=
-        unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
-    const fa2i_question question = {.asked = fa2i_planner_asked(planner, plan),
-                                    .exact = plan->unrounded, .unmapped = unmapped};
-    *ret_answer = find_answer(of, &question.asked, unmapped);
+    const fa2i_question question = find_question(planner, unmapped, plan);
+    *ret_answer = fa2i_answers_find(&planner->answers, &question.asked, unmapped, of->reading);
     if (*ret_answer != NULL)
         return FA2_OK;
     fa2i_class_answer found = {.asked = question.asked, .unmapped = unmapped};
     FA2_TRY(estimate(planner, of, plan, &question.asked, &found, &is_final));
-    FA2_TRY(add_answer(of, &found, ret_answer));
+    FA2_TRY(add_answer(planner, of, &found, ret_answer));
     if (is_final && !plan->decision.replaces)
         fa2i_planner_note_answer(planner, of, &question, *ret_answer);
 done:
@@ -441,17 +457,23 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
         FA2_TRY(ask_model(planner, of, unmapped, plan, &answer));
     else
         plan->unrounded |= !answer->for_step;
-    plan->slot = answer->slot;
-    plan->origin = answer->origin;
-    plan->tried = answer->tried;
-    plan->decision = answer->decision;
-    if (memcmp(&answer->asked, &plan->problem, sizeof plan->problem) != 0)
-        fa2i_decide_for_other(&plan->problem, &plan->decision);
+    take_answer(answer, plan);
     if (without.replaces)
         fa2i_decide_replaces(without.passed_over, without.why,
                              is_line(answer->passed, without.passed_over), &plan->decision);
 done:
     return st;
+}
+
+bool fa2i_planner_recall_estimate(fa2i_planner *planner, const fa2i_class *of, bool unmapped,
+                                  fa2i_plan *plan)
+{
+    const fa2i_question question = find_question(planner, unmapped, plan);
+    const fa2i_class_answer *answer =
+        fa2i_answers_find(&planner->answers, &question.asked, unmapped, of->reading);
+    if (answer != NULL)
+        take_answer(answer, plan);
+    return answer != NULL;
 }
 
 /* ---- what else could be taken ---- */
@@ -487,7 +509,7 @@ static fa2_status find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,
     size_t count = 0;
     looking l = {.planner = planner, .asked = fa2i_planner_asked(planner, plan)};
     FA2_TRY(fa2i_planner_options(planner, plan, &options, &count));
-    FA2_TRY(fa2i_choose_runner_up(options, count, &plan->decision, plan->slot->loaded.variant.text,
+    FA2_TRY(fa2i_choose_runner_up(options, count, &plan->decision, plan->ready.slot->loaded.variant.text,
                                   look, &l, ret_runner_up));
 done:
     fa2i_free(options);
@@ -501,8 +523,8 @@ fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *p
     fa2i_class *of = fa2i_planner_class(planner, &asked);
     if (of == NULL)
         return FA2_E_MEMORY;
-    fa2i_class_answer *answer = find_answer(of, &asked, false);
-    if (answer == NULL || answer->slot != plan->slot)
+    fa2i_class_answer *answer = fa2i_answers_find(&planner->answers, &asked, false, of->reading);
+    if (answer == NULL || answer->slot != plan->ready.slot)
         return find_runner_up(planner, plan, ret_runner_up);
     if (!answer->knows_runner_up) {
         const fa2_status st = find_runner_up(planner, plan, &answer->runner_up);

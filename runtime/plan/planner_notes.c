@@ -88,7 +88,7 @@ static fa2i_decision decision_of(const fa2i_stored_answer *stored)
     return decision;
 }
 
-fa2_status fa2i_planner_recall(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
+fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                                const fa2i_question *question, fa2i_class_answer *ret_answer)
 {
     fa2_status st = FA2_OK;

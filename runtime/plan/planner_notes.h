@@ -20,7 +20,7 @@ typedef struct fa2i_question {
 
 /* Look for the answer of an earlier process on the same basis. On FA2_OK with answer->slot set its kernel can be
  * launched, and asked, unmapped, decision and tried are set; slot == NULL: the cost model must be asked. */
-fa2_status fa2i_planner_recall(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
+fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                                const fa2i_question *question, fa2i_class_answer *ret_answer);
 
 /* Note an answer that the model gave with all that there is to know. */

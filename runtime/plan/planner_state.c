@@ -96,16 +96,6 @@ fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem
     return of;
 }
 
-void fa2i_class_forget(fa2i_class *of)
-{
-    while (of->answers != NULL) {
-        fa2i_class_answer *answer = of->answers;
-        of->answers = answer->next;
-        fa2i_free(answer->passed);
-        fa2i_free(answer);
-    }
-}
-
 void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem)
 {
     fa2i_class *of = fa2i_planner_class(planner, problem);
@@ -125,13 +115,13 @@ void fa2i_planner_state_done(fa2i_planner *planner)
         fa2i_class *of = planner->classes;
         planner->classes = of->next;
         fa2i_winners_done(&of->winners);
-        fa2i_class_forget(of);
         fa2i_free(of);
     }
     for (int op = 0; op < FA2I_OPS; op++) {
         fa2i_evidence_done(&planner->taught[op].evidence);
         fa2i_evidence_done(&planner->taught[op].shipped);
     }
+    fa2i_answers_done(&planner->answers);
     fa2i_kernels_done(&planner->kernels);
     fa2i_generator_destroy(planner->generator);
     fa2i_cache_close(planner->cache);

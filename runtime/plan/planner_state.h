@@ -18,30 +18,15 @@
 #include "cache/notes.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
-#include "runtime/plan/plan.h"
+#include "runtime/plan/answers.h"
 #include "runtime/plan/winners.h"
-
-/* What is taken for all problems of a step. */
-typedef struct fa2i_class_answer {
-    fa2_problem asked; /* fa2i_problem_asked */
-    bool unmapped;     /* for calls that need a kernel without tensor maps: planner.h */
-    const fa2i_slot *slot;
-    fa2i_origin origin;
-    fa2i_decision decision;
-    char *passed; /* the texts of those before it that cannot be used, a line each; owned */
-    size_t tried;
-    bool knows_runner_up; /* that is asked for by who wants an explanation, once */
-    fa2i_runner_up runner_up;
-    bool for_step; /* stored by an earlier process, for all problems of the step: planner_notes.c */
-    struct fa2i_class_answer *next;
-} fa2i_class_answer;
 
 /* What was found out for earlier problems of a class, so that another shape of it costs no SQLite
  * and no Lua. */
 typedef struct fa2i_class {
     char key[FA2I_CLASS_CHARS]; /* fa2i_problem_class */
     fa2i_winners winners;
-    fa2i_class_answer *answers; /* the newest first; owned */
+    uint64_t reading;           /* of the database: earlier answers do not hold any more */
     bool told_default;          /* the log knows that nothing is tuned for the class */
     bool told_unreadable;       /* and that the winners cannot be read */
     bool told_without;          /* and that scattered biases are read slowly */
@@ -107,6 +92,7 @@ typedef struct fa2i_planner {
                              * FA2_E_NO_NVRTC once it was asked for; else FA2_OK */
     fa2i_target target;  /* what is compiled for; "" until then */
     fa2i_kernels kernels;
+    fa2i_answers answers;
     fa2i_class *classes; /* those of the problems so far, the last one that was asked for first */
 } fa2i_planner;
 
@@ -114,9 +100,6 @@ void fa2i_planner_state_done(fa2i_planner *planner); /* zeroed objects are fine 
 
 /* Find the class of a valid problem, or make it. NULL when out of memory, with a message. */
 fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem);
-
-/* Forget the answers for a class: the database may have better ones by now. */
-void fa2i_class_forget(fa2i_class *of);
 
 /* What came of trying to have a kernel. slot == NULL: it cannot be used. */
 typedef struct fa2i_attempt {

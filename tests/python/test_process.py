@@ -5,6 +5,7 @@ import importlib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -189,6 +190,51 @@ class Processes(unittest.TestCase):
                 os._exit(status)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         fa2.attention(q, k, v, out=out)
+
+    def test_fork_while_in_a_call(self):
+        """Another thread has the context's lock most of the time: the child is refused at once, whatever it calls."""
+        def problem(keys):
+            return {"heads_q": 8, "seq_q": 1, "seq_k": keys, "head_dim": 16}
+
+        def prepare():
+            keys = 1
+            while not done.is_set():
+                context.prepare(problem(keys))
+                keys += 1
+
+        def refused():
+            calls = [lambda: fa2.attention(q, k, v, out=out, context=context), lambda: fa2.attention(q, k, v, out=out),
+                     lambda: context.prepare(problem(1)), lambda: context.prepare(problem(999999)),
+                     lambda: context.workspace_size(problem(1)), lambda: context.explain(problem(1)), fa2.Context]
+            for call in calls:
+                try:
+                    call()
+                    return False
+                except fa2.Error as error:
+                    if "forked" not in str(error):
+                        return False
+            context.close()  # leaves the parent's alone
+            return True
+
+        q, k, v = reference.tensors()
+        out, done = Tensor(q.shape), threading.Event()
+        context = fa2.Context("", log=lambda line: None)
+        fa2.attention(q, k, v, out=out, context=context)
+        thread = threading.Thread(target=prepare)
+        thread.start()
+        for _ in range(60):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)  # a hang ends by it
+                status = 1
+                try:
+                    status = 0 if refused() else 2
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+        done.set()
+        thread.join()
+        fa2.attention(q, k, v, out=out, context=context)
 
     def test_fork_before_use(self):
         status, said = python(

@@ -104,7 +104,7 @@ static fa2_status say_unknown(fa2i_foresight *f, fa2_op op)
 
 static void take_plan(const fa2i_plan *plan, fa2i_foreseen *out)
 {
-    const fa2i_slot *slot = plan->slot;
+    const fa2i_slot *slot = plan->ready.slot;
     out->decision = plan->decision;
     out->variant = slot->loaded.variant;
     out->compiled = plan->origin == FA2I_ORIGIN_STORED;

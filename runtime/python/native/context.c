@@ -276,8 +276,7 @@ static PyObject *context_prepare(PyObject *self, PyObject *fields)
     size_t bytes = 0;
     if (!fa2py_problem_parse(fields, &problem) || !fa2py_context_begin(context))
         return NULL;
-    const bool ok = fa2py_prepared_find(&context->prepared, &problem, &bytes) ||
-                    fa2py_context_prepare(context, &problem, &bytes);
+    const bool ok = fa2py_context_prepare(context, &problem, &bytes);
     fa2py_context_end(context);
     if (!ok)
         return NULL;
@@ -321,12 +320,17 @@ static PyObject *context_explain(PyObject *self, PyObject *fields)
     fa2_problem problem;
     fa2_explanation explanation = {.struct_bytes = sizeof explanation};
     fa2_status st = FA2_OK;
+    size_t bytes = 0;
     if (!fa2py_problem_parse(fields, &problem) || !fa2py_context_begin(context))
         return NULL;
-    Py_BEGIN_ALLOW_THREADS st = fa2_explain(context->handle, &problem, &explanation);
-    Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
+    bool ok = fa2py_context_prepare(context, &problem, &bytes);
+    if (ok) {
+        Py_BEGIN_ALLOW_THREADS st = fa2_explain(context->handle, &problem, &explanation);
+        Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
+        ok = st == FA2_OK;
+    }
     fa2py_context_end(context);
-    return st == FA2_OK ? explanation_dict(&problem, &explanation) : NULL;
+    return ok ? explanation_dict(&problem, &explanation) : NULL;
 }
 
 static PyObject *context_close(PyObject *self, PyObject *unused)

@@ -112,11 +112,12 @@ PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl
 bool fa2py_workspace(const fa2py_framework *framework, PyObject *like, const dl_device *device,
                      size_t bytes, void *stream, fa2py_view *ret_view);
 
-/* ---- which problems a context has prepared, and what they need (prepared.c) ---- */
+/* ---- which problems a context has prepared, and what they need: the last ones (prepared.c) ---- */
 
 typedef struct fa2py_prepared {
     struct fa2py_slot *slots;
-    size_t slot_count, used_count;
+    unsigned *places;
+    unsigned count;
 } fa2py_prepared; /* zeroed: empty */
 
 bool fa2py_prepared_add(fa2py_prepared *prepared, const fa2_problem *problem,

@@ -1,21 +1,23 @@
 /*
- * A hash table with open addressing, at most three quarters full, from which nothing is taken away.
+ * Chains by hash, and a ring by age: beyond the limit the problem goes that was not asked for the longest. As many are
+ * kept as the library keeps prepared (fa2.h), so what is here is prepared there. Problem 0 is none: it closes the ring.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "native.h"
 
-enum { SLOTS_FIRST = 64 };
+enum { KEPT = 8192, PLACES = KEPT };
 
 struct fa2py_slot {
-    bool used;
     fa2_problem problem;
     size_t workspace_bytes;
+    unsigned next; /* with the same place; 0: none */
+    unsigned newer, older;
 };
 
 typedef struct fa2py_slot slot;
 
-static size_t hash_problem(const fa2_problem *problem)
+static unsigned *place_of(const fa2py_prepared *prepared, const fa2_problem *problem)
 {
     uint64_t words[sizeof *problem / sizeof(uint64_t)], hash = 0;
     memcpy(words, problem, sizeof words);
@@ -23,60 +25,92 @@ static size_t hash_problem(const fa2_problem *problem)
         hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 29;
     }
-    return (size_t)hash;
+    return &prepared->places[hash % PLACES];
 }
 
-/* The problem's slot, or the empty one where it would go. There always is an empty one. */
-static slot *find_slot(slot *slots, size_t count, const fa2_problem *problem)
+static void take_from_ring(slot *slots, unsigned number)
 {
-    for (size_t i = hash_problem(problem);; i++) {
-        slot *here = &slots[i & (count - 1)];
-        if (!here->used || memcmp(&here->problem, problem, sizeof *problem) == 0)
-            return here;
-    }
+    slots[slots[number].newer].older = slots[number].older;
+    slots[slots[number].older].newer = slots[number].newer;
 }
 
-static bool grow(fa2py_prepared *prepared)
+static void put_first(slot *slots, unsigned number)
 {
-    const size_t count = prepared->slot_count == 0 ? SLOTS_FIRST : 2 * prepared->slot_count;
-    slot *slots = calloc(count, sizeof *slots);
-    if (slots == NULL) {
-        PyErr_NoMemory();
-        return false;
-    }
-    for (size_t i = 0; i < prepared->slot_count; i++)
-        if (prepared->slots[i].used)
-            *find_slot(slots, count, &prepared->slots[i].problem) = prepared->slots[i];
-    free(prepared->slots);
-    prepared->slots = slots;
-    prepared->slot_count = count;
-    return true;
+    const unsigned newest = slots[0].older;
+    slots[number].newer = 0;
+    slots[number].older = newest;
+    slots[newest].newer = slots[0].older = number;
+}
+
+static slot *find_slot(const fa2py_prepared *prepared, const fa2_problem *problem)
+{
+    slot *slots = prepared->slots;
+    unsigned number = slots == NULL ? 0 : *place_of(prepared, problem);
+    while (number != 0 && memcmp(&slots[number].problem, problem, sizeof *problem) != 0)
+        number = slots[number].next;
+    if (number == 0)
+        return NULL;
+    take_from_ring(slots, number);
+    put_first(slots, number);
+    return &slots[number];
+}
+
+static bool make_room(fa2py_prepared *prepared)
+{
+    if (prepared->slots != NULL)
+        return true;
+    prepared->slots = calloc(KEPT + 1, sizeof *prepared->slots);
+    prepared->places = calloc(PLACES, sizeof *prepared->places);
+    if (prepared->slots != NULL && prepared->places != NULL)
+        return true;
+    fa2py_prepared_done(prepared);
+    PyErr_NoMemory();
+    return false;
+}
+
+static unsigned drop_oldest(fa2py_prepared *prepared)
+{
+    slot *slots = prepared->slots;
+    const unsigned number = slots[0].newer;
+    unsigned *at = place_of(prepared, &slots[number].problem);
+    while (*at != number)
+        at = &slots[*at].next;
+    *at = slots[number].next;
+    take_from_ring(slots, number);
+    return number;
 }
 
 bool fa2py_prepared_add(fa2py_prepared *prepared, const fa2_problem *problem,
                         size_t workspace_bytes)
 {
-    if (4 * (prepared->used_count + 1) > 3 * prepared->slot_count && !grow(prepared))
+    if (!make_room(prepared))
         return false;
-    slot *here = find_slot(prepared->slots, prepared->slot_count, problem);
-    prepared->used_count += !here->used;
-    *here = (slot){true, *problem, workspace_bytes};
+    slot *known = find_slot(prepared, problem);
+    if (known != NULL) {
+        known->workspace_bytes = workspace_bytes;
+        return true;
+    }
+    const unsigned number = prepared->count < KEPT ? ++prepared->count : drop_oldest(prepared);
+    unsigned *place = place_of(prepared, problem);
+    prepared->slots[number] =
+        (slot){.problem = *problem, .workspace_bytes = workspace_bytes, .next = *place};
+    *place = number;
+    put_first(prepared->slots, number);
     return true;
 }
 
 bool fa2py_prepared_find(const fa2py_prepared *prepared, const fa2_problem *problem,
                          size_t *ret_workspace_bytes)
 {
-    if (prepared->slot_count == 0)
-        return false;
-    const slot *here = find_slot(prepared->slots, prepared->slot_count, problem);
-    if (here->used)
-        *ret_workspace_bytes = here->workspace_bytes;
-    return here->used;
+    const slot *known = find_slot(prepared, problem);
+    if (known != NULL)
+        *ret_workspace_bytes = known->workspace_bytes;
+    return known != NULL;
 }
 
 void fa2py_prepared_done(fa2py_prepared *prepared)
 {
     free(prepared->slots);
+    free(prepared->places);
     *prepared = (fa2py_prepared){.slots = NULL};
 }

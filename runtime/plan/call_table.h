@@ -1,0 +1,30 @@
+/*
+ * How often each problem was called: a table with a limit.
+ *
+ * Not thread-safe. Ownership: fa2i_call_table_done frees what a table holds.
+ */
+#ifndef FA2I_CALL_TABLE_H
+#define FA2I_CALL_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "fa2.h"
+
+enum { FA2I_CALL_TABLE_MOST = 32768 /* problems */ };
+
+typedef struct fa2i_called {
+    fa2_problem problem;
+    uint64_t calls; /* 0: this place is empty */
+} fa2i_called;
+
+typedef struct fa2i_call_table {
+    fa2i_called *places;
+    size_t place_count, count;
+} fa2i_call_table; /* zeroed: empty */
+
+/* Count calls of a problem. false: it is a new one, and there is no room or no memory for it. */
+bool fa2i_call_table_add(fa2i_call_table *table, const fa2_problem *problem, uint64_t calls);
+
+void fa2i_call_table_done(fa2i_call_table *table); /* zeroed objects are fine */
+
+#endif
