@@ -3,8 +3,17 @@
  *
  * Rows and pairs of columns have keys, 16 random bytes each; the product of a row's key and a pair's, a sum of 16
  * products of bytes, is a number of which the pair's even column has the lowest byte, the odd one the next. An element
- * is kept if its byte is at least the threshold, the probability times 256, rounded, at most 255. Tensor cores make
- * such numbers for 8 or 16 rows and 8 pairs at once (mma of u8), so the random bits of an element cost next to nothing.
+ * is kept if its byte is at least a threshold. Tensor cores make such numbers for 8 or 16 rows and 8 pairs at once
+ * (mma of u8), so the random bits of an element cost next to nothing.
+ *
+ * A threshold is p * 256, rounded down, or the next number. Which one, a choice of 32 bits says: the higher one if the
+ * choice is below the rest of p * 256, times 2^32. So p is right to 2^-40. Four elements, those of an even row and the
+ * next one in a pair of columns, have one choice:
+ *
+ *     word(plane, row / 32) + (column / 64) * 0x9e3779b9 + stratum(row / 2 % 4, column / 2 % 4) * 2^28   modulo 2^32
+ *
+ * word is the last word of the key of row 32 * (row / 32); stratum(r, c) is (r ^ c) * 4 + r, of 0 ... 15 each once. No
+ * tile size is in it. A kernel makes a choice once for 64 columns and 16 or 32 rows: no instruction more for an element.
  *
  * Keys are of Philox4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), its key
  * the seed, its counter {low half of the offset, high half, a, b}. Word t of 4 of a key is word i / 8 % 4 of Philox
@@ -25,6 +34,15 @@
  *     2 where it counts, which happens with a probability of 2^-14: then one follows from the others;
  *   - not so all at once: 17 rows of 16 bytes depend on each other linearly, and so do their numbers, with factors
  *     that the keys decide. No mean and no variance of a sum shows that.
+ * And the choices?
+ *   - words are random, so each choice is uniform. It is independent of an even column's byte: the pair's byte 0 makes
+ *     that uniform for each row's key. It is nearly independent of an odd one's, by the sums below that byte;
+ *   - the 128 elements of 32 rows and 64 columns that have one choice are the only ones whose decisions depend on each
+ *     other by choices. With f the rest of p * 256, the covariance of two is f (1 - f) / 65536, at most 4e-6: at
+ *     p = 0.17 a correlation of 3e-5. It is large beside p (1 - p) only where p < 1/256: of such a p, 1/256 of the
+ *     others are dropped beside one that is, and p of all;
+ *   - 16 strata of 2^28 choices make a mean over 8 rows and 8 columns at least as narrow as independent choices would,
+ *     and so do steps of the golden ratio in a row of columns. Other rows and planes have independent words.
  * tests/test_dropout.c holds the reference against this.
  *
  * Pure; thread-safe.
@@ -39,11 +57,16 @@ typedef struct fa2i_dropout_key {
     uint32_t words[4];
 } fa2i_dropout_key;
 
-/* 0 ... 255; p is in [0, 1). */
-int fa2i_dropout_threshold(float p);
+typedef struct fa2i_dropout_threshold {
+    int byte;      /* 0 ... 255 */
+    uint32_t part; /* of 2^32 choices, those of the threshold byte + 1 */
+} fa2i_dropout_threshold;
 
-/* What kept elements are multiplied by. */
-double fa2i_dropout_scale(int threshold);
+/* p is in [0, 1). */
+fa2i_dropout_threshold fa2i_dropout_threshold_of(float p);
+
+/* What kept elements are multiplied by: 1 / (1 - p). */
+float fa2i_dropout_scale(float p);
 
 /* What a kernel adds to 1024 + byte, in fp16: at least 1 if that is not below the threshold, otherwise at most 0. The
  * number's bits, twice. */
@@ -56,9 +79,12 @@ fa2i_dropout_key fa2i_dropout_pair_key(uint64_t seed, uint64_t offset, int32_t p
 /* Bytes 0 and 1 are of the pair's columns. */
 uint32_t fa2i_dropout_number(const fa2i_dropout_key *row, const fa2i_dropout_key *pair);
 
-/* All of that for one element: makes both keys, so whoever asks for many has the functions above. */
-bool fa2i_dropout_keeps(int threshold, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
-                        int32_t column);
+/* The word that 32 rows' choices begin with; the threshold of an element, 0 ... 256. */
+uint32_t fa2i_dropout_word(uint64_t seed, uint64_t offset, int64_t plane, int32_t row);
+uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row, int32_t column);
+
+/* All of that for one element. It makes the keys anew; the functions above are for many elements. */
+bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row, int32_t column);
 
 void fa2i_philox(uint32_t counter[4], uint32_t key0, uint32_t key1, int rounds);
 
