@@ -55,7 +55,8 @@ static fa2i_dropout_key key_of(uint64_t seed, uint64_t offset, uint32_t of, int3
         uint32_t x[4] = {(uint32_t)offset, (uint32_t)(offset >> 32),
                          (uint32_t)(i / 32 * 32 + i % 8 * 4 + t), of};
         fa2i_philox(x, (uint32_t)seed, (uint32_t)(seed >> 32), ROUNDS);
-        key.words[t] = x[i / 8 % 4];
+        for (int k = 0; k < 4; k++)
+            key.bytes[4 * t + k] = (int16_t)(x[i / 8 % 4] >> 8 * k & 0xff);
     }
     return key;
 }
@@ -63,29 +64,32 @@ static fa2i_dropout_key key_of(uint64_t seed, uint64_t offset, uint32_t of, int3
 fa2i_dropout_key fa2i_dropout_row_key(uint64_t seed, uint64_t offset, int64_t plane, int32_t row)
 {
     fa2i_dropout_key key = key_of(seed, offset, (uint32_t)plane, row);
-    key.words[0] |= 1;
+    key.bytes[0] |= 1;
     return key;
 }
 
 fa2i_dropout_key fa2i_dropout_pair_key(uint64_t seed, uint64_t offset, int32_t pair)
 {
     fa2i_dropout_key key = key_of(seed, offset, no_plane, pair);
-    key.words[0] |= 0x100;
+    key.bytes[1] |= 1;
     return key;
 }
 
 uint32_t fa2i_dropout_number(const fa2i_dropout_key *row, const fa2i_dropout_key *pair)
 {
-    uint32_t sum = 0;
-    for (int t = 0; t < 4; t++)
-        for (int shift = 0; shift < 32; shift += 8)
-            sum += (row->words[t] >> shift & 0xff) * (pair->words[t] >> shift & 0xff);
-    return sum;
+    int32_t sum = 0;
+    for (int k = 0; k < 16; k++)
+        sum += row->bytes[k] * pair->bytes[k];
+    return (uint32_t)sum;
 }
 
 uint32_t fa2i_dropout_word(uint64_t seed, uint64_t offset, int64_t plane, int32_t row)
 {
-    return fa2i_dropout_row_key(seed, offset, plane, row / 32 * 32).words[3];
+    const fa2i_dropout_key key = fa2i_dropout_row_key(seed, offset, plane, row / 32 * 32);
+    uint32_t word = 0;
+    for (int k = 0; k < 4; k++)
+        word |= (uint32_t)key.bytes[12 + k] << 8 * k;
+    return word;
 }
 
 uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row, int32_t column)
@@ -127,7 +131,7 @@ static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, in
                 fa2i_dropout_row_key(dropout->seed, dropout->offset, plane, row);
             uint8_t *out = mask + (plane * problem->seq_q + row) * problem->seq_k + first;
             if (row % 32 == 0)
-                word = key.words[3];
+                word = fa2i_dropout_word(dropout->seed, dropout->offset, plane, row);
             for (int32_t i = 0; i < columns; i += 2) {
                 const uint32_t number = fa2i_dropout_number(&key, &pairs[i / 2]);
                 const uint32_t least = fa2i_dropout_choose(threshold, word, row, first + i);

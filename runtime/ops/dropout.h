@@ -54,7 +54,7 @@
 #include "fa2.h"
 
 typedef struct fa2i_dropout_key {
-    uint32_t words[4];
+    int16_t bytes[16]; /* 0 ... 255; of 16 bits, because compilers then multiply eight at once */
 } fa2i_dropout_key;
 
 typedef struct fa2i_dropout_threshold {
