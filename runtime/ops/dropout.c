@@ -94,8 +94,8 @@ uint32_t fa2i_dropout_word(uint64_t seed, uint64_t offset, int64_t plane, int32_
 
 uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row, int32_t column)
 {
-    const uint32_t r = (uint32_t)row / 2 % 4, c = (uint32_t)column / 2 % 4;
-    const uint32_t choice = word + (uint32_t)column / 64 * 0x9e3779b9u + (((r ^ c) * 4 + r) << 28);
+    const uint32_t r = (uint32_t)row / 2 % 4, c = (uint32_t)column % 8;
+    const uint32_t choice = word + (((c ^ r * 2) * 4 + r) << 27);
     return (uint32_t)threshold.byte + (choice < threshold.part);
 }
 
@@ -134,10 +134,9 @@ static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, in
                 word = fa2i_dropout_word(dropout->seed, dropout->offset, plane, row);
             for (int32_t i = 0; i < columns; i += 2) {
                 const uint32_t number = fa2i_dropout_number(&key, &pairs[i / 2]);
-                const uint32_t least = fa2i_dropout_choose(threshold, word, row, first + i);
-                out[i] = keeps(number, 0, least);
+                out[i] = keeps(number, 0, fa2i_dropout_choose(threshold, word, row, i));
                 if (i + 1 < columns)
-                    out[i + 1] = keeps(number, 1, least);
+                    out[i + 1] = keeps(number, 1, fa2i_dropout_choose(threshold, word, row, i + 1));
             }
         }
 }

@@ -7,13 +7,13 @@
  * (mma of u8), so the random bits of an element cost next to nothing.
  *
  * A threshold is p * 256, rounded down, or the next number. Which one, a choice of 32 bits says: the higher one if the
- * choice is below the rest of p * 256, times 2^32. So p is right to 2^-40. Four elements, those of an even row and the
- * next one in a pair of columns, have one choice:
+ * choice is below the rest of p * 256, times 2^32. So p is right to 2^-40. An element's choice is
  *
- *     word(plane, row / 32) + (column / 64) * 0x9e3779b9 + stratum(row / 2 % 4, column / 2 % 4) * 2^28   modulo 2^32
+ *     word(plane, row / 32) + stratum(row / 2 % 4, column % 8) * 2^27   modulo 2^32
  *
- * word is the last word of the key of row 32 * (row / 32); stratum(r, c) is (r ^ c) * 4 + r, of 0 ... 15 each once. No
- * tile size is in it. A kernel makes a choice once for 64 columns and 16 or 32 rows: no instruction more for an element.
+ * word is the last word of the key of row 32 * (row / 32); stratum(r, c) is (c ^ 2 * r) * 4 + r, of 0 ... 31 each once.
+ * No tile size is in it. In a kernel with queries as rows a lane makes its choices once, before its loop over keys; with
+ * keys as rows, once for 32 queries.
  *
  * Keys are of Philox4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), its key
  * the seed, its counter {low half of the offset, high half, a, b}. Word t of 4 of a key is word i / 8 % 4 of Philox
@@ -37,12 +37,12 @@
  * And the choices?
  *   - words are random, so each choice is uniform. It is independent of an even column's byte: the pair's byte 0 makes
  *     that uniform for each row's key. It is nearly independent of an odd one's, by the sums below that byte;
- *   - the 128 elements of 32 rows and 64 columns that have one choice are the only ones whose decisions depend on each
- *     other by choices. With f the rest of p * 256, the covariance of two is f (1 - f) / 65536, at most 4e-6: at
- *     p = 0.17 a correlation of 3e-5. It is large beside p (1 - p) only where p < 1/256: of such a p, 1/256 of the
- *     others are dropped beside one that is, and p of all;
- *   - 16 strata of 2^28 choices make a mean over 8 rows and 8 columns at least as narrow as independent choices would,
- *     and so do steps of the golden ratio in a row of columns. Other rows and planes have independent words.
+ *   - decisions depend on each other by choices in 32 rows of a plane alone. With f the rest of p * 256, the covariance
+ *     of two is at most f (1 - f) / 65536, or 4e-6: at p = 0.17 a correlation of 3e-5. It is large beside p (1 - p) only
+ *     where p < 1/256: of elements with one choice, 1/256 are dropped beside one that is, and p of all others;
+ *   - 32 strata make covariances of other elements of these rows negative. So the count of dropped elements in a row of
+ *     8192 has a variance that is 0.1 % larger than by independent decisions at p = 0.17, and 9 % at p = 0.001; the
+ *     mean over a plane is nearer to p than by independent choices. Other rows and planes have independent words.
  * tests/test_dropout.c holds the reference against this.
  *
  * Pure; thread-safe.
