@@ -222,7 +222,7 @@ static void test_threshold(void)
     static const struct {
         float p;
         int byte;
-    } cases[] = {{0, 0},      {1e-9f, 0}, {0.003f, 0},    {0.004f, 1}, {0.17f, 43},
+    } cases[] = {{0, 0},      {1e-9f, 0},  {0.003f, 0},    {0.004f, 1}, {0.17f, 43},
                  {0.5f, 128}, {0.9f, 230}, {0.9999f, 255}, {0.25f, 64}, {0.99999994f, 255}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fa2_forward_args args = good_args();

@@ -92,7 +92,8 @@ uint32_t fa2i_dropout_word(uint64_t seed, uint64_t offset, int64_t plane, int32_
     return word;
 }
 
-uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row, int32_t column)
+uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row,
+                             int32_t column)
 {
     const uint32_t r = (uint32_t)row / 2 % 4, c = (uint32_t)column % 8;
     const uint32_t choice = word + (((c ^ r * 2) * 4 + r) << 27);
@@ -104,7 +105,8 @@ static bool keeps(uint32_t number, int32_t column, uint32_t threshold)
     return (number >> 8 * (column % 2) & 0xff) >= threshold;
 }
 
-bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row, int32_t column)
+bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
+                        int32_t column)
 {
     const fa2i_dropout_key of_row = fa2i_dropout_row_key(seed, offset, plane, row);
     const fa2i_dropout_key of_pair = fa2i_dropout_pair_key(seed, offset, column / 2);
