@@ -12,8 +12,8 @@
  *     word(plane, row / 32) + stratum(row / 2 % 4, column % 8) * 2^27   modulo 2^32
  *
  * word is the last word of the key of row 32 * (row / 32); stratum(r, c) is (c ^ 2 * r) * 4 + r, of 0 ... 31 each once.
- * No tile size is in it. In a kernel with queries as rows a lane makes its choices once, before its loop over keys; with
- * keys as rows, once for 32 queries.
+ * No tile size is in it. A kernel with queries as rows makes a lane's choices once, before its loop over keys. One with
+ * keys as rows makes them once for 32 queries.
  *
  * Keys are of Philox4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), its key
  * the seed, its counter {low half of the offset, high half, a, b}. Word t of 4 of a key is word i / 8 % 4 of Philox
@@ -38,11 +38,11 @@
  *   - words are random, so each choice is uniform. It is independent of an even column's byte: the pair's byte 0 makes
  *     that uniform for each row's key. It is nearly independent of an odd one's, by the sums below that byte;
  *   - decisions depend on each other by choices in 32 rows of a plane alone. With f the rest of p * 256, the covariance
- *     of two is at most f (1 - f) / 65536, or 4e-6: at p = 0.17 a correlation of 3e-5. It is large beside p (1 - p) only
- *     where p < 1/256: of elements with one choice, 1/256 are dropped beside one that is, and p of all others;
- *   - 32 strata make covariances of other elements of these rows negative. So the count of dropped elements in a row of
- *     8192 has a variance that is 0.1 % larger than by independent decisions at p = 0.17, and 9 % at p = 0.001; the
- *     mean over a plane is nearer to p than by independent choices. Other rows and planes have independent words.
+ *     of two is at most f (1 - f) / 65536, or 4e-6: at p = 0.17 a correlation of 3e-5. It is large beside p (1 - p)
+ *     only where p < 1/256: of elements with one choice, 1/256 are dropped beside one that is, and p of all others;
+ *   - strata make sums narrower than independent words would. The count of dropped elements in a row of 8192 has a
+ *     variance that is 0.2 % larger than by independent decisions at p = 0.17, and 9 % at p = 0.001. Other blocks of 32
+ *     rows, and other planes, have independent words.
  * tests/test_dropout.c holds the reference against this.
  *
  * Pure; thread-safe.

@@ -53,7 +53,7 @@ def measure(args, p):
     share = 1 - kept_count / all_count
     sigma = math.sqrt(p * (1 - p) / all_count)
     wrong = sum(differing(mask, head, p, 20) for head, mask in compared.items())
-    print(f"p = {p}: {share:.8f} of {all_count} dropped, {share - p:+.2e}, {(share - p) / sigma:+.2f} standard deviations; "
+    print(f"p = {p}: {share:.8f} of {all_count} dropped, {share - p:+.2e}, {(share - p) / sigma:+.2f} sigma; "
           f"mean {total / all_count:.6f}; {wrong} elements are not as fa2.dropout_mask says")
     return wrong == 0 and abs(share - p) < 2 ** -16 + 4 * sigma
 
