@@ -51,6 +51,142 @@ static void test_numbers(void)
     CHECK_EQ(number_of(UINT64_C(0xffffffff) << 32, 1, 0x7fffffff, 0x1fffffff, 0xfffffff), 281024);
 }
 
+/* ---- probability ---- */
+
+static void test_thresholds(void)
+{
+    static const float exact[] = {0, 0x1p-20f, 0.00390625f, 0.5f, 0x1.fffffep-1f};
+    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
+        const fa2i_dropout_threshold t = fa2i_dropout_threshold_of(exact[i]);
+        CHECK(t.byte == (int)(exact[i] * 256) &&
+              t.byte + ldexp(t.part, -32) == (double)exact[i] * 256);
+    }
+    CHECK(fa2i_dropout_scale(0.17f) == (float)(1 / (1 - (double)0.17f)));
+    CHECK(fa2i_dropout_scale(0.5f) == 2 && fa2i_dropout_scale(0) == 1);
+    CHECK(fa2i_dropout_scale(0x1.fffffep-1f) == 0x1p24f);
+}
+
+/* By dropout.h's words in Python, as the numbers above. The choice is found by which parts are above it. */
+static void test_choices(void)
+{
+    static const struct {
+        uint64_t seed, offset;
+        int64_t plane;
+        int32_t row, column;
+        uint32_t choice;
+    } known[] = {
+        {UINT64_C(0x0), UINT64_C(0x0), 0x0, 0x0, 0x0, 0xceadf8d},
+        {UINT64_C(0xb), UINT64_C(0x5), 0x0, 0x1f, 0x3, 0x76d641bb},
+        {UINT64_C(0xb), UINT64_C(0x5), 0x3, 0x4d, 0x190, 0x4d80f1a4},
+        {UINT64_C(0x123456789abcdef0), UINT64_C(0xfedcba9876543210), 0x6, 0x3ff, 0x53, 0xd648d387},
+        {UINT64_C(0xffffffff00000000), UINT64_C(0x1), 0x7fffffff, 0x1fffffff, 0x1fffffff,
+         0x2a53357a},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const uint32_t word =
+            fa2i_dropout_word(known[i].seed, known[i].offset, known[i].plane, known[i].row);
+        const fa2i_dropout_threshold not_below = {43, known[i].choice},
+                                     below = {43, known[i].choice + 1};
+        CHECK_EQ(fa2i_dropout_choose(not_below, word, known[i].row, known[i].column), 43);
+        CHECK_EQ(fa2i_dropout_choose(below, word, known[i].row, known[i].column), 44);
+    }
+}
+
+/* FlashAttention's tests take 0.17; 0.001 is below 1/256, so that choices alone decide who may be dropped. */
+static const float probabilities[] = {0.17f, 0.1f, 0.001f, 0.5f, 0.9f};
+enum { PROBABILITIES = sizeof probabilities / sizeof *probabilities };
+
+/* How many of a row's elements are dropped with each probability. */
+static void count_row(const fa2i_dropout_key *row_key, const fa2i_dropout_key *pairs,
+                      int pair_count, uint32_t word, int32_t row, int64_t dropped[PROBABILITIES])
+{
+    fa2i_dropout_threshold thresholds[PROBABILITIES];
+    for (int i = 0; i < PROBABILITIES; i++)
+        thresholds[i] = fa2i_dropout_threshold_of(probabilities[i]);
+    for (int c = 0; c < pair_count; c++) {
+        const uint32_t number = fa2i_dropout_number(row_key, &pairs[c]);
+        for (int i = 0; i < PROBABILITIES; i++) {
+            dropped[i] += (number & 0xff) < fa2i_dropout_choose(thresholds[i], word, row, 2 * c);
+            dropped[i] +=
+                (number >> 8 & 0xff) < fa2i_dropout_choose(thresholds[i], word, row, 2 * c + 1);
+        }
+    }
+}
+
+/* 2^30 elements: the share is within 2^-16 of p, but for what chance makes of so many; so kept ones, scaled, have a
+ * mean of 1. */
+static void test_probability(void)
+{
+    enum { EDGE = 4096, HEADS = 64 };
+    static fa2i_dropout_key pairs[EDGE / 2];
+    int64_t dropped[PROBABILITIES] = {0};
+    for (int head = 0; head < HEADS; head++) {
+        const uint64_t seed = (uint64_t)head / 8;
+        for (int c = 0; c < EDGE / 2; c++)
+            pairs[c] = fa2i_dropout_pair_key(seed, 4, c);
+        for (int32_t row = 0; row < EDGE; row++) {
+            const fa2i_dropout_key key = fa2i_dropout_row_key(seed, 4, head, row);
+            count_row(&key, pairs, EDGE / 2, fa2i_dropout_word(seed, 4, head, row), row, dropped);
+        }
+    }
+    for (int i = 0; i < PROBABILITIES; i++) {
+        const double all = ldexp(1, 30), p = (double)probabilities[i],
+                     share = (double)dropped[i] / all;
+        const double chance = 3 * sqrt(p * (1 - p) / all);
+        if (!(fabs(share - p) < 0x1p-16 + chance))
+            fprintf(stderr, "p = %g: %.8f of 2^30 are dropped, %+.1e\n", p, share, share - p);
+        CHECK(fabs(share - p) < 0x1p-16 + chance);
+        CHECK(fabs((1 - share) * (double)fa2i_dropout_scale(probabilities[i]) - 1) <
+              (0x1p-16 + chance) / (1 - p) + 1e-7);
+    }
+}
+
+/* Elements that have one choice, and others, in 2^25: are dropped together as often as p^2 says, within what dropout.h
+ * allows. */
+static void check_together(const uint8_t *mask, int edge, int heads, double p, const int apart[3])
+{
+    int64_t together = 0, count = 0;
+    for (int head = 0; head + apart[0] < heads; head++)
+        for (int row = 0; row + apart[1] < edge; row++) {
+            const uint8_t *a = mask + ((int64_t)head * edge + row) * edge;
+            const uint8_t *b = a + ((int64_t)apart[0] * edge + apart[1]) * edge + apart[2];
+            int of_row = 0;
+            for (int column = 0; column + apart[2] < edge; column++)
+                of_row += !(a[column] | b[column]);
+            together += of_row;
+            count += edge - apart[2];
+        }
+    const double all = (double)count, share = (double)together / all;
+    const double chance = 5 * p * (1 - p) / sqrt(all);        /* of the covariance's estimate */
+    const double shift = 2 * p * 5 * sqrt(p * (1 - p) / all); /* the two shares are not exactly p */
+    if (!(fabs(share - p * p) < 4e-6 + chance + shift))
+        fprintf(stderr, "p = %g, %d %d %d apart: %g together, not %g\n", p, apart[0], apart[1],
+                apart[2], share, p * p);
+    CHECK(fabs(share - p * p) < 4e-6 + chance + shift);
+}
+
+static void test_independence(void)
+{
+    enum { EDGE = 2048, HEADS = 8 };
+    static uint8_t mask[HEADS * EDGE * EDGE];
+    /* In a pair, in the next row, in the next quarter of 8 columns, in the next 8 with one choice; heads. */
+    static const int apart[][3] = {{0, 0, 1}, {0, 1, 0},  {0, 1, 1}, {0, 0, 2},
+                                   {0, 0, 8}, {0, 8, 0},  {0, 8, 8}, {0, 32, 0},
+                                   {0, 2, 0}, {0, 0, 64}, {1, 0, 0}, {1, 1, 1}};
+    const fa2_problem problem = {.batch = 1,
+                                 .heads_q = HEADS,
+                                 .heads_kv = HEADS,
+                                 .seq_q = EDGE,
+                                 .seq_k = EDGE,
+                                 .head_dim = 64};
+    for (int i = 0; i < PROBABILITIES; i++) {
+        const fa2_dropout d = {.p = probabilities[i], .seed = 5, .offset = 9};
+        CHECK_EQ(fa2_dropout_mask(&problem, &d, mask), FA2_OK);
+        for (size_t j = 0; j < sizeof apart / sizeof *apart; j++)
+            check_together(mask, EDGE, HEADS, (double)d.p, apart[j]);
+    }
+}
+
 /* ---- the mask ---- */
 
 /* Element by element, with a column that is no pair's second one, behind the columns that are made at once. */
@@ -62,15 +198,21 @@ static void test_mask_by_elements(void)
     const fa2_dropout d = {.p = 0.17f, .seed = UINT64_C(7) << 33, .offset = UINT64_C(3) << 34};
     static uint8_t mask[PLANES * ROWS * COLUMNS];
     CHECK_EQ(fa2_dropout_mask(&p, &d, mask), FA2_OK);
-    int wrong = 0;
+    int wrong = 0, higher = 0;
     for (int at = 0; at < PLANES * ROWS * COLUMNS; at += 3) {
         const int plane = at / COLUMNS / ROWS, row = at / COLUMNS % ROWS, column = at % COLUMNS;
         const uint32_t number = number_of(d.seed, d.offset, plane, row, column / 2);
-        const bool keeps = (column % 2 == 1 ? number >> 8 & 0xff : number & 0xff) >= 44;
+        const uint32_t word = fa2i_dropout_word(d.seed, d.offset, plane, row);
+        const uint32_t least =
+            fa2i_dropout_choose(fa2i_dropout_threshold_of(d.p), word, row, column);
+        const bool keeps = (column % 2 == 1 ? number >> 8 & 0xff : number & 0xff) >= least;
+        CHECK(least == 43 || least == 44);
+        higher += least == 44;
         wrong += mask[at] != keeps;
-        wrong += fa2i_dropout_keeps(44, d.seed, d.offset, plane, row, column) != keeps;
+        wrong += fa2i_dropout_keeps(d.p, d.seed, d.offset, plane, row, column) != keeps;
     }
     CHECK_EQ(wrong, 0);
+    CHECK(fabs(higher / (PLANES * ROWS * COLUMNS / 3.0) - 0.52) < 0.05);
 }
 
 /* The share that is kept, of the whole and of each row; every argument changes it. */
@@ -85,7 +227,7 @@ static void test_mask(void)
     size_t kept = 0, same_rows = 0;
     for (size_t i = 0; i < ALL; i++)
         kept += mask[i];
-    CHECK(fabs((double)kept / ALL - (1 - 44 / 256.0)) < 0.006);
+    CHECK(fabs((double)kept / ALL - 0.83) < 0.006);
     for (size_t row = 1; row < ALL / N; row++)
         same_rows += memcmp(mask + row * N, mask + (row - 1) * N, N) == 0;
     CHECK_EQ(same_rows, 0);
@@ -97,7 +239,7 @@ static void test_mask(void)
         CHECK_EQ(fa2_dropout_mask(&p, &changed, other), FA2_OK);
         for (size_t i = 0; i < ALL; i++)
             equal += mask[i] == other[i];
-        CHECK(fabs((double)equal / ALL - (0.828 * 0.828 + 0.172 * 0.172)) < 0.01);
+        CHECK(fabs((double)equal / ALL - (0.83 * 0.83 + 0.17 * 0.17)) < 0.01);
     }
     for (size_t head = 1; head < 6; head++)
         CHECK(memcmp(mask, mask + head * N * N, N * N) != 0);
@@ -124,7 +266,7 @@ static int values_of(const fa2i_dropout_key *fixed, fa2i_dropout_key moved, int 
     bool seen[256] = {false};
     int count = 0;
     for (uint32_t value = 0; value < 256; value++) {
-        moved.words[0] = (moved.words[0] & ~(0xffu << 8 * byte)) | value << 8 * byte;
+        moved.bytes[byte] = (int16_t)value;
         const uint32_t number = fa2i_dropout_number(fixed, &moved);
         count += !seen[number & 0xff];
         seen[number & 0xff] = true;
@@ -143,8 +285,8 @@ static void test_permutations(void)
         const fa2i_dropout_key pair = fa2i_dropout_pair_key(21, 0, 5 * i);
         rows += values_of(&row, pair, 0) == 256;
         pairs += values_of(&pair, row, 1) == 256;
-        odd += (row.words[0] & 0x100) != 0;
-        odd += (pair.words[0] & 1) != 0;
+        odd += row.bytes[1] % 2;
+        odd += pair.bytes[0] % 2;
     }
     CHECK_EQ(rows, TRIALS);
     CHECK_EQ(pairs, TRIALS);
@@ -180,14 +322,21 @@ static void make_bytes(uint64_t seed, uint64_t offset)
         }
 }
 
-static double decide(int threshold)
+static double decide(float p, uint64_t seed, uint64_t offset)
 {
-    const double q = 1 - threshold / 256.0, scale = 1 / sqrt(q * (1 - q));
+    const double q = 1 - (double)p, scale = 1 / sqrt(q * (1 - q));
+    const fa2i_dropout_threshold threshold = fa2i_dropout_threshold_of(p);
     double sum = 0;
-    for (int at = 0; at < ALL; at++) {
-        const double x = (bytes[at] >= threshold ? 1 - q : -q) * scale;
-        kept[at] = (float)x;
-        sum += x;
+    for (int i = 0; i < PLANES * ROWS; i++) {
+        const uint32_t word = fa2i_dropout_word(seed, offset, i / ROWS, i % ROWS);
+        for (int j = 0; j < COLUMNS; j++) {
+            const int at = i * COLUMNS + j;
+            const double x =
+                (bytes[at] >= fa2i_dropout_choose(threshold, word, i % ROWS, j) ? 1 - q : -q) *
+                scale;
+            kept[at] = (float)x;
+            sum += x;
+        }
     }
     return sum / sqrt(ALL);
 }
@@ -293,14 +442,13 @@ static void check_pairs(void)
 static void test_distributions(void)
 {
     static const uint64_t seeds[][2] = {{1, 0}, {2, 0}, {UINT64_C(1) << 63, 77}};
-    static const int thresholds[] = {1, 26, 44, 128, 230};
     for (size_t s = 0; s < sizeof seeds / sizeof *seeds; s++) {
         make_bytes(seeds[s][0], seeds[s][1]);
         check_values();
-        for (size_t t = 0; t < sizeof thresholds / sizeof *thresholds; t++) {
-            check_chance(decide(thresholds[t]), 5, "kept at", thresholds[t], 0, 0);
+        for (int i = 0; i < PROBABILITIES; i++) {
+            check_chance(decide(probabilities[i], seeds[s][0], seeds[s][1]), 5, "kept at", i, 0, 0);
             check_sums();
-            if (thresholds[t] == 44 || thresholds[t] == 128)
+            if (probabilities[i] == 0.17f || probabilities[i] == 0.5f)
                 check_pairs();
         }
     }
@@ -310,6 +458,10 @@ int main(void)
 {
     test_philox();
     test_numbers();
+    test_thresholds();
+    test_choices();
+    test_probability();
+    test_independence();
     test_mask_by_elements();
     test_mask();
     test_permutations();

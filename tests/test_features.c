@@ -221,18 +221,20 @@ static void test_threshold(void)
 {
     static const struct {
         float p;
-        int threshold;
-    } cases[] = {{0, 0},      {0.0019f, 0}, {0.002f, 1},    {0.17f, 44},
-                 {0.5f, 128}, {0.9f, 230},  {0.9999f, 255}, {0.25f, 64}};
+        int byte;
+    } cases[] = {{0, 0},      {1e-9f, 0},  {0.003f, 0},    {0.004f, 1}, {0.17f, 43},
+                 {0.5f, 128}, {0.9f, 230}, {0.9999f, 255}, {0.25f, 64}, {0.99999994f, 255}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fa2_forward_args args = good_args();
         const fa2_problem p = with(FA2I_FIELD_dropout, 1);
-        const int t = cases[i].threshold;
-        CHECK_EQ(fa2i_dropout_threshold(cases[i].p), t);
+        const fa2i_dropout_threshold t = fa2i_dropout_threshold_of(cases[i].p);
+        CHECK_EQ(t.byte, cases[i].byte);
+        CHECK(fabs((t.byte + ldexp(t.part, -32)) / 256 - (double)cases[i].p) <= ldexp(1, -40));
         args.dropout.p = cases[i].p;
         const fa2i_feature_params got = fill(&p, &args);
-        CHECK_EQ(got.drop_bound, (int32_t)fa2i_dropout_bound(t));
-        CHECK(fabs((double)got.keep_scale * (256 - t) - 256) < 1e-3);
+        CHECK_EQ(got.drop_bound, (int32_t)fa2i_dropout_bound(t.byte));
+        CHECK_EQ((uint32_t)got.drop_part, t.part);
+        CHECK(got.keep_scale == (float)(1 / (1 - (double)cases[i].p)));
         CHECK(got.seed == 1 && got.offset == 2 && got.seed_at == 0);
     }
 }
@@ -304,14 +306,13 @@ static void check_row(const data *d, const fa2i_expected *e, size_t row)
     const double sink = p->sinks ? number(d, SINKS, 0, 0, 0, at->head) : -INFINITY;
     const fa2_dropout drop = fa2i_case_dropout_found(
         &d->c, fa2i_case_operand_bytes(&d->c, SEEDS) > 0 ? d->blocks[SEEDS] : NULL);
-    const int threshold = fa2i_dropout_threshold(drop.p);
     double sum = exp(sink), o[64] = {0}; /* a sink of -1e9 alone has a sum of 0 */
     bool none = true;
     for (int j = 0; j < p->seq_k; j++) {
         const double score = score_of(d, at->batch, at->head, at->row, j);
         none = none && isinf(score);
         sum += exp(score);
-        if (p->dropout && !fa2i_dropout_keeps(threshold, drop.seed, drop.offset,
+        if (p->dropout && !fa2i_dropout_keeps(drop.p, drop.seed, drop.offset,
                                               at->batch * p->heads_q + at->head, at->row, j))
             continue;
         for (int c = 0; c < p->head_dim; c++)
@@ -320,7 +321,7 @@ static void check_row(const data *d, const fa2i_expected *e, size_t row)
     }
     CHECK_EQ(e->outputs[0].exact[row], none);
     for (int c = 0; c < p->head_dim; c++) {
-        const double kept = p->dropout ? fa2i_dropout_scale(threshold) : 1;
+        const double kept = p->dropout ? (double)fa2i_dropout_scale(drop.p) : 1;
         const double wanted = none ? 0 : kept * o[c] / sum;
         CHECK(fabs(e->outputs[0].values[row * (size_t)p->head_dim + (size_t)c] - wanted) < 1e-11);
     }

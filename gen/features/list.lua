@@ -64,12 +64,12 @@ function M.registers(v, row_tiles)
    end)
 end
 
--- What is added to abi: dropout's mask became another function, and so did what becomes of keys that a number hides,
--- and of rows that no packed sequence has.
+-- What is added to abi: dropout's mask became another function twice, what becomes of keys that a number hides once,
+-- and so what becomes of rows that no packed sequence has.
 -- fa2i_recipe_revision says the same in C, and what for (runtime/base/recipe.h): both are raised together, and
 -- tests/test_variants.c compares them.
 function M.revision(v)
-   return v.dropout + (v.varlen or 0) + (v.bias ~= "none" and v.bias ~= "bool" and 1 or 0)
+   return 2 * v.dropout + (v.varlen or 0) + (v.bias ~= "none" and v.bias ~= "bool" and 1 or 0)
 end
 
 function M.bytes_per_score(v)

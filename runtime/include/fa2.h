@@ -43,6 +43,17 @@
  * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0; so are dK and dV of a key that no row
  * sees.
  *
+ * Hidden keys. K or V may hold NaN or infinity in keys that a row does not see. A row is safe if it has the same O and
+ * LSE as with zeros there, and so have its dQ and the gradients of keys that it sees:
+ *
+ *     keys hidden by                        in K                      in V
+ *     seqused_k, leftpad, other sequences   safe, backward too        safe, backward too
+ *     causal, window, prefix, chunk         safe forward alone        not safe
+ *     boolean mask, bias of -infinity       not safe                  not safe
+ *
+ * Not safe: such a row may be NaN. PyTorch gives NaN there, too. Write zeros into K and V where a mask hides NaN. A row
+ * that sees NaN is NaN.
+ *
  * Errors. Every function that can fail returns a fa2_status; FA2_OK is 0. On an error the outputs
  * are untouched, nothing was launched, and fa2_last_message() says in a sentence what was wrong.
  * But where a launch is several kernels, and it is a later one that fails with FA2_E_CUDA, those
@@ -265,9 +276,10 @@ typedef struct fa2_bias_gradient {
 
 /* Dropout. Whether an element is dropped is a function of seed, offset, batch, head, row and column alone; offsets
  * that differ by less than 2^32 draw anew. Of packed sequences the batch is the sequence's number, and rows and
- * columns count from where it begins; of padded ones columns count from behind the padding. */
+ * columns count from where it begins; of padded ones columns count from behind the padding. What is kept is multiplied
+ * by 1 / (1 - p), in fp32. No two decisions have a covariance above 4e-6 (runtime/ops/dropout.h). */
 typedef struct fa2_dropout {
-    float p; /* 0 <= p < 1; rounded to a multiple of 1/256, at most 255/256 */
+    float p; /* 0 <= p < 1; an element is dropped with this probability, to within 2^-16 */
     uint64_t seed, offset;
     /* Device, 8-byte aligned, or NULL: the seed, in the place of that value; and what is added to the offset, so that
      * a captured graph draws anew at each replay. */

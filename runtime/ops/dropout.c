@@ -13,15 +13,17 @@ enum { ROUNDS = 7, MASK_PAIRS = 128 };
 
 static const uint32_t no_plane = 0xffffffffu;
 
-int fa2i_dropout_threshold(float p)
+/* A float below 1 has 24 bits, so the rest is below 1 - 2^-24: part does not overflow. */
+fa2i_dropout_threshold fa2i_dropout_threshold_of(float p)
 {
-    const long threshold = lround((double)p * 256);
-    return threshold > 255 ? 255 : (int)threshold;
+    const double bytes = (double)p * 256;
+    const int byte = (int)bytes;
+    return (fa2i_dropout_threshold){.byte = byte, .part = (uint32_t)ldexp(bytes - byte, 32)};
 }
 
-double fa2i_dropout_scale(int threshold)
+float fa2i_dropout_scale(float p)
 {
-    return 256.0 / (256 - threshold);
+    return (float)(1 / (1 - (double)p));
 }
 
 /* From 1024 on numbers of fp16 are 1 apart: 1023 + threshold is 0x6400 and threshold - 1, but for 1023 itself. */
@@ -53,7 +55,8 @@ static fa2i_dropout_key key_of(uint64_t seed, uint64_t offset, uint32_t of, int3
         uint32_t x[4] = {(uint32_t)offset, (uint32_t)(offset >> 32),
                          (uint32_t)(i / 32 * 32 + i % 8 * 4 + t), of};
         fa2i_philox(x, (uint32_t)seed, (uint32_t)(seed >> 32), ROUNDS);
-        key.words[t] = x[i / 8 % 4];
+        for (int k = 0; k < 4; k++)
+            key.bytes[4 * t + k] = (int16_t)(x[i / 8 % 4] >> 8 * k & 0xff);
     }
     return key;
 }
@@ -61,48 +64,67 @@ static fa2i_dropout_key key_of(uint64_t seed, uint64_t offset, uint32_t of, int3
 fa2i_dropout_key fa2i_dropout_row_key(uint64_t seed, uint64_t offset, int64_t plane, int32_t row)
 {
     fa2i_dropout_key key = key_of(seed, offset, (uint32_t)plane, row);
-    key.words[0] |= 1;
+    key.bytes[0] |= 1;
     return key;
 }
 
 fa2i_dropout_key fa2i_dropout_pair_key(uint64_t seed, uint64_t offset, int32_t pair)
 {
     fa2i_dropout_key key = key_of(seed, offset, no_plane, pair);
-    key.words[0] |= 0x100;
+    key.bytes[1] |= 1;
     return key;
 }
 
 uint32_t fa2i_dropout_number(const fa2i_dropout_key *row, const fa2i_dropout_key *pair)
 {
-    uint32_t sum = 0;
-    for (int t = 0; t < 4; t++)
-        for (int shift = 0; shift < 32; shift += 8)
-            sum += (row->words[t] >> shift & 0xff) * (pair->words[t] >> shift & 0xff);
-    return sum;
+    int32_t sum = 0;
+    for (int k = 0; k < 16; k++)
+        sum += row->bytes[k] * pair->bytes[k];
+    return (uint32_t)sum;
 }
 
-static bool keeps(uint32_t number, int32_t column, int threshold)
+uint32_t fa2i_dropout_word(uint64_t seed, uint64_t offset, int64_t plane, int32_t row)
 {
-    return (number >> 8 * (column % 2) & 0xff) >= (uint32_t)threshold;
+    const fa2i_dropout_key key = fa2i_dropout_row_key(seed, offset, plane, row / 32 * 32);
+    uint32_t word = 0;
+    for (int k = 0; k < 4; k++)
+        word |= (uint32_t)key.bytes[12 + k] << 8 * k;
+    return word;
 }
 
-bool fa2i_dropout_keeps(int threshold, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
+uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row,
+                             int32_t column)
+{
+    const uint32_t r = (uint32_t)row / 2 % 4, c = (uint32_t)column % 8;
+    const uint32_t choice = word + (((c ^ r * 2) * 4 + r) << 27);
+    return (uint32_t)threshold.byte + (choice < threshold.part);
+}
+
+static bool keeps(uint32_t number, int32_t column, uint32_t threshold)
+{
+    return (number >> 8 * (column % 2) & 0xff) >= threshold;
+}
+
+bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
                         int32_t column)
 {
     const fa2i_dropout_key of_row = fa2i_dropout_row_key(seed, offset, plane, row);
     const fa2i_dropout_key of_pair = fa2i_dropout_pair_key(seed, offset, column / 2);
-    return keeps(fa2i_dropout_number(&of_row, &of_pair), column, threshold);
+    const uint32_t word = fa2i_dropout_word(seed, offset, plane, row);
+    return keeps(fa2i_dropout_number(&of_row, &of_pair), column,
+                 fa2i_dropout_choose(fa2i_dropout_threshold_of(p), word, row, column));
 }
 
 /* The columns of MASK_PAIRS pairs, from the given one on, of all rows. */
 static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, int32_t first_pair,
                       uint8_t *mask)
 {
-    const int threshold = fa2i_dropout_threshold(dropout->p);
+    const fa2i_dropout_threshold threshold = fa2i_dropout_threshold_of(dropout->p);
     const int64_t planes = (int64_t)problem->batch * problem->heads_q;
     const int32_t first = 2 * first_pair, rest = problem->seq_k - first;
     const int32_t columns = rest < 2 * MASK_PAIRS ? rest : 2 * MASK_PAIRS;
     fa2i_dropout_key pairs[MASK_PAIRS];
+    uint32_t word = 0;
     for (int32_t i = 0; i < (columns + 1) / 2; i++)
         pairs[i] = fa2i_dropout_pair_key(dropout->seed, dropout->offset, first_pair + i);
     for (int64_t plane = 0; plane < planes; plane++)
@@ -110,11 +132,13 @@ static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, in
             const fa2i_dropout_key key =
                 fa2i_dropout_row_key(dropout->seed, dropout->offset, plane, row);
             uint8_t *out = mask + (plane * problem->seq_q + row) * problem->seq_k + first;
+            if (row % 32 == 0)
+                word = fa2i_dropout_word(dropout->seed, dropout->offset, plane, row);
             for (int32_t i = 0; i < columns; i += 2) {
                 const uint32_t number = fa2i_dropout_number(&key, &pairs[i / 2]);
-                out[i] = keeps(number, 0, threshold);
+                out[i] = keeps(number, 0, fa2i_dropout_choose(threshold, word, row, i));
                 if (i + 1 < columns)
-                    out[i + 1] = keeps(number, 1, threshold);
+                    out[i + 1] = keeps(number, 1, fa2i_dropout_choose(threshold, word, row, i + 1));
             }
         }
 }

@@ -268,13 +268,14 @@ done:
 
 static void fill_dropout(const fa2_dropout *dropout, fa2i_feature_params *params)
 {
-    const int threshold = fa2i_dropout_threshold(dropout->p);
+    const fa2i_dropout_threshold threshold = fa2i_dropout_threshold_of(dropout->p);
     params->seed = (int64_t)dropout->seed;
     params->offset = (int64_t)dropout->offset;
     params->seed_at = (uintptr_t)dropout->seed_at;
     params->offset_at = (uintptr_t)dropout->offset_at;
-    params->drop_bound = (int32_t)fa2i_dropout_bound(threshold);
-    params->keep_scale = (float)fa2i_dropout_scale(threshold);
+    params->drop_bound = (int32_t)fa2i_dropout_bound(threshold.byte);
+    params->drop_part = (int32_t)threshold.part;
+    params->keep_scale = fa2i_dropout_scale(dropout->p);
 }
 
 static void fill_bias(const fa2_problem *p, const fa2_bias_tensor *bias,

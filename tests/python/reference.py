@@ -108,7 +108,7 @@ def gradients(d_out, q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=
 
 
 def dropped(q, k, p, seed, offset=0):
-    """factors of a dropout whose probability is a multiple of 1/256."""
+    """factors of a dropout: 1 / (1 - p) where an element is kept, else 0."""
     kept = fa2.dropout_mask(fa2.problem(q, k, k, dropout_p=p), p, seed, offset)
     return [one / (1 - p) for one in kept]
 

@@ -132,21 +132,21 @@ class Numbers(unittest.TestCase):
 
     def test_dropout(self):
         q, k, v = reference.tensors(batch=2, seq_q=20, seq_k=40, kind=ExchangeTensor)
-        factors = reference.dropped(q, k, 0.25, 11, 3)
+        factors = reference.dropped(q, k, 0.17, 11, 3)
         share = factors.count(0.0) / len(factors)
-        self.assertLess(abs(share - 0.25), 0.03)
+        self.assertLess(abs(share - 0.17), 0.03)
         wanted, wanted_lse = reference.attention(q, k, v, causal=True, factors=factors)
         seed = Tensor((2,), "int64").set([11, 3])
-        out, lse = fa2.attention(q, k, v, causal=True, dropout_p=0.25, dropout_seed=seed, return_lse=True)
+        out, lse = fa2.attention(q, k, v, causal=True, dropout_p=0.17, dropout_seed=seed, return_lse=True)
         device.synchronize()
         self.assertLess(reference.worst(out.get(), wanted), 2 * reference.TOLERANCE["fp16"])
         self.assertLess(reference.worst(lse.get(), wanted_lse), 1e-3)
-        first = fa2.attention(q, k, v, dropout_p=0.25, dropout_seed=-1)
+        first = fa2.attention(q, k, v, dropout_p=0.17, dropout_seed=-1)
         for other in (2 ** 64 - 1, Tensor((1,), "int64").set([-1])):
-            again = fa2.attention(q, k, v, dropout_p=0.25, dropout_seed=other)
+            again = fa2.attention(q, k, v, dropout_p=0.17, dropout_seed=other)
             device.synchronize()
             self.assertEqual(first.get(), again.get())
-        self.assertNotEqual(first.get(), fa2.attention(q, k, v, dropout_p=0.25, dropout_seed=12).get())
+        self.assertNotEqual(first.get(), fa2.attention(q, k, v, dropout_p=0.17, dropout_seed=12).get())
         self.assertEqual(fa2.attention(q, k, v).get(), fa2.attention(q, k, v, dropout_p=0.0).get())
 
     def packed(self, lengths_q, lengths_k, **settings):

@@ -135,6 +135,8 @@ static const bug bugs[] = {
      "warp < 4; warp++", 1, BACKWARD ",sinks=1", "dsinks", NULL},
     {"a mask of the pair's other key", "rtx3060", ADDED, "lane / 4 % 2 * 0x0101",
      "(1 - lane / 4 % 2) * 0x0101", 1, BACKWARD ",dropout=1", "x the bound", NULL},
+    {"thresholds of other keys, backward", "rtx3060", ADDED, "word_of_rows(x), lane % 4, lane / 4)",
+     "word_of_rows(x), lane % 4, lane % 8)", 1, BACKWARD ",dropout=1", "x the bound", NULL},
     {"keys of queries that return, backward", "rtx3060", ADDED, "first_query / 16 + step;",
      "first_query / 16 % 4 + step;", 1, BACKWARD ",dropout=1", "x the bound", NULL},
     {"keys of columns of the first tile, by queries", "t4", APART,

@@ -158,7 +158,7 @@ fa2_bias_gradient fa2i_case_bias_gradient(const fa2i_case *c,
 
 fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds)
 {
-    static const float probabilities[] = {0.5f, 0.7f, 0.004f, 0.17f};
+    static const float probabilities[] = {0.5f, 0.7f, 0.003f, 0.17f};
     const uint64_t *at = (const uint64_t *)(uintptr_t)seeds;
     return (fa2_dropout){.p = probabilities[c->seed % 4],
                          .seed = c->seed * 0x9e3779b97f4a7c15u,

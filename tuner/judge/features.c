@@ -64,9 +64,8 @@ double fa2i_kept(const fa2_problem *problem, const fa2i_features *features, int3
     const fa2_dropout *d = &features->dropout;
     if (!problem->dropout)
         return 1;
-    const int threshold = fa2i_dropout_threshold(d->p);
     const int64_t plane = (int64_t)batch * problem->heads_q + head;
-    return fa2i_dropout_keeps(threshold, d->seed, d->offset, plane, query, key)
-               ? fa2i_dropout_scale(threshold)
+    return fa2i_dropout_keeps(d->p, d->seed, d->offset, plane, query, key)
+               ? (double)fa2i_dropout_scale(d->p)
                : 0;
 }
