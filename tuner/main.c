@@ -428,13 +428,24 @@ static int dispatch(int argc, char **argv)
     return command == NULL ? unknown_command(argv[1]) : run_command(command, argc - 1, argv + 1);
 }
 
+/* Tells whether everything reached standard output. Commands flush as they go, and a flush that failed leaves
+ * nothing for the next one to write: the stream's error mark is what remembers it. */
+static bool wrote_all(void)
+{
+    if (fflush(stdout) != 0) {
+        perror("fa2-tune: standard output");
+        return false;
+    }
+    if (ferror(stdout) != 0) {
+        fputs("fa2-tune: standard output: not all of the result could be written\n", stderr);
+        return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     const int status = dispatch(argc, argv);
-    /* A full disk behind a redirected result must not look like success. */
-    if (fflush(stdout) != 0 && status == FA2I_EXIT_OK) {
-        perror("fa2-tune: standard output");
-        return FA2I_EXIT_FAILED;
-    }
-    return status;
+    /* A full disk under a redirected result must not look like success. */
+    return !wrote_all() && status == FA2I_EXIT_OK ? FA2I_EXIT_FAILED : status;
 }

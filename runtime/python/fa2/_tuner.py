@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ Problem = Union[str, Mapping[str, Any]]
 
 def main() -> None:
     """The command fa2-tune: becomes the program."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the program would inherit that
     _frameworks.find_nvrtc()
     os.execv(_PROGRAM, [str(_PROGRAM), *sys.argv[1:]])
 
