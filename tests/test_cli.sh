@@ -83,6 +83,13 @@ run 2 build --arch sm_86 --shapes bad.csv
 has err 'bad.csv:2:4: seq_q is "x"; it must be a whole number'
 run 2 build --arch sm_86 --shapes missing.csv
 has err "missing.csv: No such file or directory"
+run 0 help presets
+has out "seeds"
+has out "diffusion"
+checks=$((checks + 1))
+[ "$(sed 's/ .*//' out | paste -sd ' ')" = "seeds paper quick llm vision diffusion" ] || fail "help presets: $(cat out)"
+expect_status 2 "a preset that is none" "$(dirname "$0")/../tuner/quickstart.sh" nosuch
+has err 'there is no preset "nosuch"; known: seeds paper quick llm vision diffusion'
 mkfifo shapes.pipe
 run 2 build --arch sm_86 --shapes shapes.pipe
 has err "shapes.pipe: is no regular file; name one, or - for standard input"

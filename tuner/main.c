@@ -13,8 +13,8 @@
 #include "tuner/input/nearest.h"
 
 #define SHAPE_HELP                                                                                 \
-    "  --preset NAME     seeds, paper, quick, llm, vision or diffusion; repeatable, as are\n"      \
-    "                    --shapes and --shape\n"                                                   \
+    "  --preset NAME     seeds, paper, quick, llm, vision or diffusion (fa2-tune help\n"          \
+    "                    presets); repeatable, as are --shapes and --shape\n"                      \
     "  --shapes FILE     CSV with a header that names the columns (below), and calls, of which\n"  \
     "                    many come first; \"-\" is standard input\n"                               \
     "  --shape TEXT      KEY=VALUE,... (below), for example Hq=8,Sq=512,D=64,causal=1\n"           \
@@ -341,11 +341,44 @@ static bool takes_words(int argc, char **argv, int most)
     return true;
 }
 
-/* `fa2-tune help [COMMAND]` */
+/* One preset a line: its name, and how many problems it has of each operation. */
+static fa2_status print_preset(const char *name)
+{
+    fa2i_shapes shapes = {0};
+    const fa2_status st = fa2i_shapes_add_preset(&shapes, name);
+    size_t forward = 0;
+    for (size_t i = 0; i < shapes.count; i++)
+        forward += shapes.items[i].op == FA2_OP_FORWARD;
+    if (st == FA2_OK)
+        printf("%-12s %3zu forward, %3zu backward\n", name, forward, shapes.count - forward);
+    fa2i_shapes_done(&shapes);
+    return st;
+}
+
+/* `fa2-tune help presets` */
+static int print_presets(void)
+{
+    char *names = NULL;
+    fa2_status st = fa2i_shapes_list_presets(&names);
+    for (char *at = names, *end; st == FA2_OK && at != NULL; at = end) {
+        end = strstr(at, ", ");
+        if (end != NULL) {
+            *end = '\0';
+            end += 2;
+        }
+        st = print_preset(at);
+    }
+    fa2i_free(names);
+    return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
+}
+
+/* `fa2-tune help [COMMAND | presets]` */
 static int run_help(int argc, char **argv)
 {
     if (!takes_words(argc, argv, 1))
         return FA2I_EXIT_USAGE;
+    if (argc > 1 && strcmp(argv[1], "presets") == 0)
+        return print_presets();
     const fa2i_command *command = argc > 1 ? find_command(argv[1]) : NULL;
     if (argc > 1 && command == NULL)
         return unknown_command(argv[1]);

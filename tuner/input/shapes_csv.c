@@ -346,19 +346,41 @@ static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
     return st;
 }
 
-fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name)
+/* Reads the rows of a preset. *ret_others gets the names of all other presets; the caller's, also after an error. */
+static fa2_status read_preset(fa2i_shapes *shapes, const char *name, size_t *ret_rows, fa2i_text *ret_others)
 {
     const fa2i_asset *asset = fa2i_asset_find(PRESETS_ASSET);
     if (asset == NULL)
         return fa2i_fail(FA2_E_INVALID, "this build has no %s", PRESETS_ASSET);
     csv file = {.name = PRESETS_ASSET, .preset = name, .rest = {asset->data, asset->bytes}};
-    fa2_status st = FA2_OK;
-    FA2_TRY(read_csv(&file, shapes));
-    if (file.rows == 0)
+    const fa2_status st = read_csv(&file, shapes);
+    *ret_rows = file.rows;
+    *ret_others = file.presets;
+    return st;
+}
+
+fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name)
+{
+    fa2i_text others = {0};
+    size_t rows = 0;
+    fa2_status st = read_preset(shapes, name, &rows, &others);
+    if (st == FA2_OK && rows == 0)
         st = fa2i_fail(FA2_E_INVALID, "there is no preset \"%s\"; known: %s", name,
-                       file.presets.length == 0 ? "none" : file.presets.data);
-done:
-    fa2i_text_done(&file.presets);
+                       others.length == 0 ? "none" : others.data);
+    fa2i_text_done(&others);
+    return st;
+}
+
+fa2_status fa2i_shapes_list_presets(char **ret_names)
+{
+    fa2i_shapes none = {0};
+    fa2i_text names = {0};
+    size_t rows = 0;
+    fa2_status st = read_preset(&none, "", &rows, &names); /* no preset has this name, so all are others */
+    fa2i_shapes_done(&none);
+    if (st == FA2_OK)
+        st = fa2i_text_take(&names, ret_names);
+    fa2i_text_done(&names);
     return st;
 }
 
