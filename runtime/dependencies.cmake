@@ -53,6 +53,18 @@ fa2_find_dependency(fa2_lua "lua5.4;lua-5.4;lua54;lua>=5.4" "liblua5.4.a;liblua.
 fa2_find_dependency(fa2_sqlite "sqlite3>=3.37" libsqlite3.a)
 fa2_find_dependency(fa2_md libmd libmd.a)
 
+# A folder that was named counts, or is an error: another one's headers could be of another version.
+foreach(header cuda.h nvrtc.h)
+  set(found FALSE)
+  foreach(folder IN LISTS FA2_CUDA_INCLUDE_DIR)
+    if(EXISTS ${folder}/${header})
+      set(found TRUE)
+    endif()
+  endforeach()
+  if(FA2_CUDA_INCLUDE_DIR AND NOT found)
+    message(FATAL_ERROR "FA2_CUDA_INCLUDE_DIR is ${FA2_CUDA_INCLUDE_DIR}, where there is no ${header}")
+  endif()
+endforeach()
 find_path(FA2_CUDA_H cuda.h
   HINTS ${FA2_CUDA_INCLUDE_DIR} ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda
   PATH_SUFFIXES include REQUIRED)

@@ -32,7 +32,7 @@ function(check_example program)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
-foreach(file include/fa2.h ${LIBDIR}/libfa2.so ${LIBDIR}/libfa2.a bin/fa2-tune share/man/man1/fa2-tune.1
+foreach(file include/fa2.h ${LIBDIR}/libfa2.so ${LIBDIR}/libfa2.so.0.1 ${LIBDIR}/libfa2.a bin/fa2-tune share/man/man1/fa2-tune.1
     share/bash-completion/completions/fa2-tune share/zsh/site-functions/_fa2-tune
     share/fish/vendor_completions.d/fa2-tune.fish share/fa2)
   if(NOT EXISTS ${prefix}/${file})
@@ -52,6 +52,45 @@ foreach(static OFF ON)
   run(${CMAKE_COMMAND} --build ${build})
   check_example(${build}/attention)
 endforeach()
+
+# ---- components: those that there are, one that there is not, and static without the libraries that it links ----
+# find_components(<words> <environment>): configures a project that asks for them; sets `status` and `out`.
+function(find_components words environment)
+  file(WRITE ${work}/components/CMakeLists.txt "cmake_minimum_required(VERSION 3.21)\nproject(components C)\n"
+    "find_package(fa2 0.1 REQUIRED COMPONENTS ${words})\n")
+  file(REMOVE_RECURSE ${work}/components/build)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env ${environment} ${CMAKE_COMMAND} -S ${work}/components
+    -B ${work}/components/build -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_C_COMPILER=${COMPILER}
+    RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
+  string(REGEX REPLACE "[ \n]+" " " out "${out}")
+  set(status ${status} PARENT_SCOPE)
+  set(out "${out}" PARENT_SCOPE)
+endfunction()
+find_components("shared static" "")
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "find_package(fa2 COMPONENTS shared static): ${out}")
+endif()
+find_components("both" "")
+if(status EQUAL 0 OR NOT out MATCHES "There is no component both; fa2 has shared and static")
+  message(FATAL_ERROR "find_package(fa2 COMPONENTS both): ${out}")
+endif()
+find_components("static" "PKG_CONFIG_LIBDIR=${work}")
+if(status EQUAL 0 OR NOT out MATCHES "fa2::static links [a-z0-9.-]*lua[^,]*, sqlite3, libmd, which pkg-config does not find")
+  message(FATAL_ERROR "find_package(fa2 COMPONENTS static) without Lua: ${out}")
+endif()
+
+# ---- as a part of another project: neither its build type, nor what it builds and installs, changes ----
+file(WRITE ${work}/parent/CMakeLists.txt "cmake_minimum_required(VERSION 3.21)\nproject(parent C)\n"
+  "add_subdirectory(\"${SOURCE}\" fa2)\nget_target_property(left_out fa2-tune EXCLUDE_FROM_ALL)\n"
+  "if(NOT TARGET fa2::fa2 OR NOT left_out OR CMAKE_BUILD_TYPE)\n"
+  "  message(FATAL_ERROR \"fa2-tune left out: \${left_out}, build type: \${CMAKE_BUILD_TYPE}\")\nendif()\n")
+run(${CMAKE_COMMAND} -S ${work}/parent -B ${work}/parent/build -DFA2_CUDA_INCLUDE_DIR=${CUDA_INCLUDE}
+  -DCMAKE_C_COMPILER=${COMPILER})
+run(${CMAKE_COMMAND} --install ${work}/parent/build --prefix ${work}/parent/installed)
+file(GLOB_RECURSE installed ${work}/parent/installed/*)
+if(installed)
+  message(FATAL_ERROR "a project that has fa2 as a part installs ${installed}")
+endif()
 
 # ---- pkg-config, which sees no other package: the shared library needs none to be developed with ----
 find_program(PKG_CONFIG pkg-config REQUIRED)

@@ -83,9 +83,20 @@ run 2 build --arch sm_86 --shapes bad.csv
 has err 'bad.csv:2:4: seq_q is "x"; it must be a whole number'
 run 2 build --arch sm_86 --shapes missing.csv
 has err "missing.csv: No such file or directory"
+run 0 help presets
+has out "seeds"
+has out "diffusion"
+checks=$((checks + 1))
+[ "$(sed 's/ .*//' out | paste -sd ' ')" = "seeds paper quick llm vision diffusion" ] || fail "help presets: $(cat out)"
+expect_status 2 "a preset that is none" "$(dirname "$0")/../tuner/quickstart.sh" nosuch
+has err 'there is no preset "nosuch"; known: seeds paper quick llm vision diffusion'
 mkfifo shapes.pipe
 run 2 build --arch sm_86 --shapes shapes.pipe
 has err "shapes.pipe: is no regular file; name one, or - for standard input"
+printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n1,8,8,y,512,64,fp16,0\n' >bad.csv
+ran="a pipe that has its writer, as a shell's <(...) has"
+cat bad.csv | "$tune" build --arch sm_86 --shapes /dev/fd/0 2>err
+has err '/dev/fd/0:2:4: seq_q is "y"; it must be a whole number'
 printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op,softcap\n' >bad.csv
 printf '1,8,3,512,512,64,fp16,0,,\n' >>bad.csv
 run 2 build --arch sm_86 --shapes bad.csv
@@ -287,6 +298,16 @@ if [ -c /dev/full ]; then
     has err "cannot write"
     checks=$((checks + 1))
     [ -L full ] && [ -c /dev/full ] || fail "a failed export removed the device"
+    # Results that do not reach standard output, also where they are written bit by bit.
+    for command in "explain --arch sm_86 --shape Hq=8,Sq=512,D=64" "list --json" report "export -" man; do
+        # shellcheck disable=SC2086 # the command's words
+        "$tune" $command >/dev/full 2>err
+        status=$?
+        checks=$((checks + 1))
+        [ "$status" -eq 1 ] || fail "$command on a full disk: status $status, not 1"
+        ran="$command on a full disk"
+        has err "standard output"
+    done
 else
     echo "skipped, there is no device /dev/full: exporting to a full disk" >&2
 fi

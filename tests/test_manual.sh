@@ -70,7 +70,7 @@ complete_bash() {
     COMP_WORDS=("$@")
     COMP_CWORD=$(($# - 1))
     COMPREPLY=()
-    _fa2_tune
+    _fa2_tune 2>/dev/null # compopt works only while the shell itself completes
     equal "completion of $*" "$(printf '%s\n' "${COMPREPLY[@]}" | sort | xargs)" "$expected"
 }
 complete_bash "explain export" fa2-tune ex
@@ -101,6 +101,20 @@ complete_bash "B D S" fa2-tune bench --scale ""
 : >wanted.db
 complete_bash "wanted.db" fa2-tune list --db wan
 complete_bash "" fa2-tune tune --jobs ""
+complete_bash "sm_75,sm_80 sm_75,sm_86 sm_75,sm_87 sm_75,sm_88 sm_75,sm_89" fa2-tune build --arch sm_75,sm_8
+mkdir "a folder"
+complete_bash "a folder" fa2-tune list --db a
+# Names are quoted where the shell completes them itself.
+checks=$((checks + 1))
+grep -q 'compopt -o filenames' fa2-tune.bash || fail "names of files are not quoted"
+
+# ---- every variable that is read is in the manual ----
+run 0 man
+for name in $(grep -rhoE '"(FA2_[A-Z_]+|[A-Z]+_HOME|CUDA_PATH|TMPDIR|NO_COLOR)"' "$sim"/../../runtime "$sim"/../../tuner \
+    "$sim"/../../cache --include='*.c' | tr -d '"' | grep -vE '^FA2_(E|OK|RULE|OP|NVRTC_HINT|SHARE_)' | sort -u); do
+    ran="the manual's list of variables"
+    has out "$name"
+done
 
 # ---- zsh and fish read theirs ----
 if command -v zsh >/dev/null; then

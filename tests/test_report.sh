@@ -81,7 +81,8 @@ checks=$((checks + 1))
 run 0 report --db few.db --shape D=64 --html part.html
 has part.html "D=64"
 lacks part.html "D=128"
-run 0 report --db few.db --shape D=8 --html none.html
+"$make_database" none.db 0 || fail "report_database"
+run 0 report --db none.db --html none.html
 has none.html "Nothing tuned yet"
 check_html none.html
 run 0 report --db few.db --against other.db --html both.html
@@ -124,6 +125,11 @@ lacks out "here µs"
 run 0 report --db few.db --against few.db --shape D=8 --html nothing.html
 has nothing.html "no problem in common, so there is nothing to compare"
 check_html nothing.html
+# A filter that nothing passes leaves the page that is there.
+cp both.html kept.html
+run 2 report --db few.db --device nosuch --html kept.html
+has err "nothing in few.db passes --shape, --op and --device, so no report was written"
+expect_status 0 "the page before" cmp both.html kept.html
 run 2 report --db few.db --against missing.db
 has err "--against: missing.db: there is no such database"
 

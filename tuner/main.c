@@ -13,8 +13,8 @@
 #include "tuner/input/nearest.h"
 
 #define SHAPE_HELP                                                                                 \
-    "  --preset NAME     seeds, paper, quick, llm, vision or diffusion; repeatable, as are\n"      \
-    "                    --shapes and --shape\n"                                                   \
+    "  --preset NAME     seeds, paper, quick, llm, vision or diffusion (fa2-tune help\n"          \
+    "                    presets); repeatable, as are --shapes and --shape\n"                      \
     "  --shapes FILE     CSV with a header that names the columns (below), and calls, of which\n"  \
     "                    many come first; \"-\" is standard input\n"                               \
     "  --shape TEXT      KEY=VALUE,... (below), for example Hq=8,Sq=512,D=64,causal=1\n"           \
@@ -340,11 +340,44 @@ static bool takes_words(int argc, char **argv, int most)
     return true;
 }
 
-/* `fa2-tune help [COMMAND]` */
+/* One preset a line: its name, and how many problems it has of each operation. */
+static fa2_status print_preset(const char *name)
+{
+    fa2i_shapes shapes = {0};
+    const fa2_status st = fa2i_shapes_add_preset(&shapes, name);
+    size_t forward = 0;
+    for (size_t i = 0; i < shapes.count; i++)
+        forward += shapes.items[i].op == FA2_OP_FORWARD;
+    if (st == FA2_OK)
+        printf("%-12s %3zu forward, %3zu backward\n", name, forward, shapes.count - forward);
+    fa2i_shapes_done(&shapes);
+    return st;
+}
+
+/* `fa2-tune help presets` */
+static int print_presets(void)
+{
+    char *names = NULL;
+    fa2_status st = fa2i_shapes_list_presets(&names);
+    for (char *at = names, *end; st == FA2_OK && at != NULL; at = end) {
+        end = strstr(at, ", ");
+        if (end != NULL) {
+            *end = '\0';
+            end += 2;
+        }
+        st = print_preset(at);
+    }
+    fa2i_free(names);
+    return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
+}
+
+/* `fa2-tune help [COMMAND | presets]` */
 static int run_help(int argc, char **argv)
 {
     if (!takes_words(argc, argv, 1))
         return FA2I_EXIT_USAGE;
+    if (argc > 1 && strcmp(argv[1], "presets") == 0)
+        return print_presets();
     const fa2i_command *command = argc > 1 ? find_command(argv[1]) : NULL;
     if (argc > 1 && command == NULL)
         return unknown_command(argv[1]);
@@ -427,13 +460,24 @@ static int dispatch(int argc, char **argv)
     return command == NULL ? unknown_command(argv[1]) : run_command(command, argc - 1, argv + 1);
 }
 
+/* Tells whether everything reached standard output. Commands flush as they go, and a flush that failed leaves
+ * nothing for the next one to write: the stream's error mark is what remembers it. */
+static bool wrote_all(void)
+{
+    if (fflush(stdout) != 0) {
+        perror("fa2-tune: standard output");
+        return false;
+    }
+    if (ferror(stdout) != 0) {
+        fputs("fa2-tune: standard output: not all of the result could be written\n", stderr);
+        return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     const int status = dispatch(argc, argv);
-    /* A full disk behind a redirected result must not look like success. */
-    if (fflush(stdout) != 0 && status == FA2I_EXIT_OK) {
-        perror("fa2-tune: standard output");
-        return FA2I_EXIT_FAILED;
-    }
-    return status;
+    /* A full disk under a redirected result must not look like success. */
+    return !wrote_all() && status == FA2I_EXIT_OK ? FA2I_EXIT_FAILED : status;
 }

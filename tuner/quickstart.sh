@@ -28,6 +28,12 @@ case ${1:-seeds} in
     ;;
 esac
 preset=${1:-seeds}
+# Before anything is installed or built: the presets are the first column of this file.
+mapfile -t presets < <(sed '/^#/d; /^$/d; /^preset,/d; s/,.*//' tuner/input/presets.csv | uniq)
+[[ " ${presets[*]} " == *" $preset "* ]] || {
+    echo "quickstart.sh: there is no preset \"$preset\"; known: ${presets[*]}" >&2
+    exit 2
+}
 
 # shellcheck source=tuner/setup.sh
 . tuner/setup.sh

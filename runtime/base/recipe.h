@@ -149,9 +149,8 @@ const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
  * something else while their parameters stayed. Dropout: its mask became another function, twice
  * (runtime/ops/dropout.h). A bias that is added: numbers like -1e9, which hide keys, gave NaN. Packed sequences: rows
  * that no sequence has were left alone, and the workspace had another layout. It never falls, so that neither an older
- * library nor a
- * newer one takes the other's kernels. The generator adds the same (M.revision in gen/features/list.lua): both are
- * raised together, and tests/test_variants.c compares them. */
+ * library nor a newer one takes the other's kernels. The generator adds the same (M.revision in gen/features/list.lua):
+ * both are raised together, and tests/test_variants.c compares them. */
 int fa2i_recipe_revision(const char *class_key);
 
 /* As recipes spell it; a string that lives for ever. */

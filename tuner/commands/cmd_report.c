@@ -2,6 +2,7 @@
  * fa2-tune report: a database as one page for people, or as markdown. Files are looked at while no database
  * is open (place.h).
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -59,9 +60,9 @@ static fa2_status read_other(session *s)
 static fa2_status write_text(void *user, FILE *out)
 {
     const session *s = user;
-    if (fwrite(s->text, 1, s->bytes, out) != s->bytes || fflush(out) != 0)
-        return fa2i_fail(FA2_E_IO, "the report cannot be written");
-    return FA2_OK;
+    if (fwrite(s->text, 1, s->bytes, out) == s->bytes && fflush(out) == 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_IO, "the report cannot be written: %s", strerror(errno));
 }
 
 static fa2_status write_page(session *s, const output *o)
@@ -81,6 +82,19 @@ static fa2_status write_page(session *s, const output *o)
     fa2i_free(s->text);
     s->text = NULL;
     return st;
+}
+
+/* A filter that nothing passes is a mistake more often than a wish, and its page would replace a good one. Where two
+ * databases are compared, that they have nothing in common is an answer. */
+static fa2_status check_filter(const session *s)
+{
+    if (!fa2i_filter_is_given(&s->options.filter) || s->options.against != NULL ||
+        fa2i_rows_count(&s->tuned.winners) > 0 || fa2i_rows_count(&s->tuned.measurements) > 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_NOT_FOUND,
+                     "nothing in %s passes --shape, --op and --device, so no report was written; fa2-tune list "
+                     "shows what is there",
+                     fa2i_cache_path(s->cache));
 }
 
 int fa2i_cmd_report(int argc, char **argv)
@@ -104,6 +118,7 @@ int fa2i_cmd_report(int argc, char **argv)
     FA2_TRY(read_other(&s));
     FA2_TRY(fa2i_database_open(s.options.db, FA2I_CACHE_READ, &s.cache));
     FA2_TRY(fa2i_gather(s.cache, &s.options.filter, &s.tuned));
+    FA2_TRY(check_filter(&s));
     if (s.options.bench != NULL)
         FA2_TRY(fa2i_benchmark_file_read(s.options.bench, &s.tuned));
     FA2_TRY(write_page(&s, &html));

@@ -86,6 +86,32 @@ static void print_command(const fa2i_command *command, FILE *out)
     }
 }
 
+/* Every variable that library and command read. The library's are described in runtime/README.md, too. */
+static const struct {
+    const char *name, *meaning;
+} variables[] = {
+    {"FA2_DB", "the database, where --db is not given"},
+    {"FA2_CAPTURE", "a file in which any program that uses fa2 notes what it calls"},
+    {"FA2_SHARE", "the folder of measurements that come with fa2 (*.jsonl); empty: none are read"},
+    {"FA2_GEN_PATH", "a source tree: gen/ and templates/ are read from it, in place of the embedded copies"},
+    {"FA2_CUDA_LIBRARY, FA2_NVRTC_LIBRARY", "the driver's and NVRTC's libraries"},
+    {"FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY",
+     "the libraries of NVML (clocks, temperature, energy) and of NVTX (ranges for profilers), used where found"},
+    {"CUDA_HOME, CUDA_PATH", "the CUDA toolkit, in which NVRTC is looked for"},
+    {"XDG_CACHE_HOME, HOME", "where the default database lies: $XDG_CACHE_HOME/fa2 or ~/.cache/fa2"},
+    {"TMPDIR", "the folder of temporary files"},
+    {"NO_COLOR, TERM", "how the terminal is written to"},
+};
+
+static void print_environment(FILE *out)
+{
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        fprintf(out, ".TP\n.B %s\n", variables[i].name);
+        print_roff(variables[i].meaning, strlen(variables[i].meaning), out);
+        fputc('\n', out);
+    }
+}
+
 void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out)
 {
     fprintf(
@@ -107,15 +133,12 @@ void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out)
         ".SH EXIT STATUS\n"
         "0 done; 1 something failed while working; 2 what was given is wrong; 3 no usable device;\n"
         "130 interrupted, what was found out is kept.\n"
-        ".SH ENVIRONMENT\n"
-        ".TP\n.B FA2_DB\nthe database, where\n.B \\-\\-db\nis not given\n"
-        ".TP\n.B FA2_CAPTURE\na file in which any program that uses fa2 notes what it calls\n"
-        ".TP\n.B FA2_CUDA_LIBRARY, FA2_NVRTC_LIBRARY\nthe driver's and NVRTC's libraries\n"
-        ".TP\n.B FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY\nthe libraries of NVML (clocks,\n"
-        "temperature, energy) and of NVTX (ranges for profilers), used where they are found\n"
-        ".SH FILES\n.TP\n.I ~/.cache/fa2/fa2.db\nthe default database. Where it cannot be used, programs work\n"
-        "without it;\n.B fa2\\-tune\nreports an error.\n",
+        ".SH ENVIRONMENT\n",
         out);
+    print_environment(out);
+    fputs(".SH FILES\n.TP\n.I ~/.cache/fa2/fa2.db\nthe default database. Where it cannot be used, programs work\n"
+          "without it;\n.B fa2\\-tune\nreports an error.\n",
+          out);
 }
 
 /* ---- completion ---- */
@@ -139,6 +162,12 @@ static const char *words_of(const char *value, const char *archs, bool *ret_file
     return NULL;
 }
 
+/* Does the option take several values with commas between? */
+static bool is_list(const fa2i_option_help *option)
+{
+    return strcmp(option->value, "LIST") == 0;
+}
+
 /* What every command takes, and no help text lists. */
 static const fa2i_option_help help_option = {.name = "--help",
                                              .text = "say what the command does and takes"};
@@ -158,6 +187,7 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
           "_fa2_tune() {\n"
           "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
           "    local command=tune words=''\n"
+          "    local list=${cur%\"${cur##*,}\"} # the items of a list before the one that is typed\n"
           "    case ${COMP_WORDS[1]} in",
           out);
     for (size_t i = 0; i < count; i++)
@@ -167,15 +197,13 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
         for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
             const char *words = words_of(option.value, archs, &file);
             if (file)
-                fprintf(
-                    out,
-                    "        %s:%s) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); return ;;\n",
-                    commands[i].name, option.name);
+                fprintf(out, "        %s:%s) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); "
+                             "return ;;\n",
+                        commands[i].name, option.name);
             else if (words != NULL)
-                fprintf(out,
-                        "        %s:%s) mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$cur\"); "
-                        "return ;;\n",
-                        commands[i].name, option.name, words);
+                fprintf(out, "        %s:%s) mapfile -t COMPREPLY < <(compgen %s-W '%s' -- \"%s\"); return ;;\n",
+                        commands[i].name, option.name, is_list(&option) ? "-P \"$list\" " : "", words,
+                        is_list(&option) ? "${cur##*,}" : "$cur");
             else if (option.value[0] != '\0')
                 fprintf(out, "        %s:%s) COMPREPLY=(); return ;;\n", commands[i].name,
                         option.name);

@@ -109,13 +109,15 @@ static fa2_status read_problems(const capture_file *file, const char *program, f
 
 /* ---- the program ---- */
 
-/* Signals that this process ignores or catches are as usual for the program. */
+/* Signals that this process ignores or catches have their usual effect in the program. A launcher may have left
+ * SIGPIPE ignored, as Python does. */
 static void usual_signals(posix_spawnattr_t *attributes)
 {
     sigset_t usual;
     sigemptyset(&usual);
     sigaddset(&usual, SIGINT);
     sigaddset(&usual, SIGQUIT);
+    sigaddset(&usual, SIGPIPE);
     posix_spawnattr_init(attributes);
     posix_spawnattr_setsigdefault(attributes, &usual);
     posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGDEF);

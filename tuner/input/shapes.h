@@ -29,8 +29,11 @@ typedef struct fa2i_shapes {
  * which are for forward; with shapes->ops all are for those. */
 fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name);
 
-/* CSV whose header names, as problem.def writes them, the fields that texts always show, and any
- * others. The column `calls` says how often a program asks for the problem (FA2_CAPTURE), `origin`
+/* The names of the presets, in their order: "seeds, paper, ...". On FA2_OK the caller frees *ret_names. */
+fa2_status fa2i_shapes_list_presets(char **ret_names);
+
+/* CSV (RFC 4180, without line breaks in cells). Its header names, as problem.def writes them, the fields that texts
+ * always show, and any others. The column `calls` says how often a program asks for the problem (FA2_CAPTURE), `origin`
  * is for people; another one is FA2_E_INVALID, with the nearest known. '#' lines and empty lines are
  * skipped. "-" is standard input. A row that names its operation is for that, and left out where shapes->ops has it
  * not; another one is for each of shapes->ops, else forward. */

@@ -8,6 +8,7 @@
  *   and their cells empty.
  * - A column that is not known is refused: it may be a feature that is misspelt, or one of a newer
  *   fa2, and its rows would be other problems without it.
+ * - Cells may be quoted, as RFC 4180 has it, but for line breaks inside quotes.
  * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
  *   passed over. A user's file has no such column.
  * - Cells that a last line without an end lacks may be missing because the file is cut off there.
@@ -106,21 +107,42 @@ static bool next_line(csv *file, fa2i_span *ret_line)
     return false;
 }
 
-/* Cut a line at its commas. FA2_E_INVALID when there are more than COLUMNS_MAX columns. */
+/* Takes the next cell off the line, without the blanks around it. A cell in quotes (RFC 4180) may hold commas; nothing
+ * in a shape file has a quote in it, so "" inside a cell is refused like any other text after the closing quote.
+ * *ret_more: a comma followed, so another cell does. */
+static fa2_status next_cell(const csv *file, size_t column, fa2i_span *line, fa2i_span *ret_cell, bool *ret_more)
+{
+    const fa2i_span rest = fa2i_span_trim(*line);
+    const bool quoted = rest.bytes > 0 && rest.data[0] == '"';
+    const char *close = quoted ? memchr(rest.data + 1, '"', rest.bytes - 1) : NULL;
+    if (quoted && close == NULL)
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: a quote opens and does not close on this line", file->name,
+                         file->line, column);
+    const char *from = quoted ? close + 1 : line->data, *end = line->data + line->bytes;
+    const char *comma = memchr(from, ',', (size_t)(end - from));
+    const char *stop = comma == NULL ? end : comma;
+    const fa2i_span after = fa2i_span_trim((fa2i_span){from, (size_t)(stop - from)});
+    if (quoted && after.bytes > 0)
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: \"%.*s\" stands after the closing quote; a comma must", file->name,
+                         file->line, column, (int)after.bytes, after.data);
+    *ret_cell = quoted ? fa2i_span_trim((fa2i_span){rest.data + 1, (size_t)(close - rest.data - 1)}) : after;
+    *ret_more = comma != NULL;
+    *line = comma == NULL ? (fa2i_span){end, 0} : (fa2i_span){comma + 1, (size_t)(end - comma - 1)};
+    return FA2_OK;
+}
+
+/* Cuts a line at its commas. FA2_E_INVALID when there are more than COLUMNS_MAX columns, or quotes do not match. */
 static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS_MAX],
                         size_t *ret_count)
 {
     size_t count = 0;
-    for (;;) {
+    for (bool more = true; more; count++) {
         if (count == COLUMNS_MAX)
             return fa2i_fail(FA2_E_INVALID, "%s:%zu:%d: more than %d columns", file->name,
                              file->line, COLUMNS_MAX + 1, COLUMNS_MAX);
-        const char *comma = memchr(line.data, ',', line.bytes);
-        const size_t bytes = comma == NULL ? line.bytes : (size_t)(comma - line.data);
-        cells[count++] = fa2i_span_trim((fa2i_span){line.data, bytes});
-        if (comma == NULL)
-            break;
-        line = (fa2i_span){comma + 1, line.bytes - bytes - 1};
+        const fa2_status st = next_cell(file, count + 1, &line, &cells[count], &more);
+        if (st != FA2_OK)
+            return st;
     }
     *ret_count = count;
     return FA2_OK;
@@ -324,39 +346,73 @@ static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
     return st;
 }
 
-fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name)
+/* Reads the rows of a preset. *ret_others gets the names of all other presets; the caller's, also after an error. */
+static fa2_status read_preset(fa2i_shapes *shapes, const char *name, size_t *ret_rows, fa2i_text *ret_others)
 {
     const fa2i_asset *asset = fa2i_asset_find(PRESETS_ASSET);
     if (asset == NULL)
         return fa2i_fail(FA2_E_INVALID, "this build has no %s", PRESETS_ASSET);
     csv file = {.name = PRESETS_ASSET, .preset = name, .rest = {asset->data, asset->bytes}};
-    fa2_status st = FA2_OK;
-    FA2_TRY(read_csv(&file, shapes));
-    if (file.rows == 0)
-        st = fa2i_fail(FA2_E_INVALID, "there is no preset \"%s\"; known: %s", name,
-                       file.presets.length == 0 ? "none" : file.presets.data);
-done:
-    fa2i_text_done(&file.presets);
+    const fa2_status st = read_csv(&file, shapes);
+    *ret_rows = file.rows;
+    *ret_others = file.presets;
     return st;
+}
+
+fa2_status fa2i_shapes_add_preset(fa2i_shapes *shapes, const char *name)
+{
+    fa2i_text others = {0};
+    size_t rows = 0;
+    fa2_status st = read_preset(shapes, name, &rows, &others);
+    if (st == FA2_OK && rows == 0)
+        st = fa2i_fail(FA2_E_INVALID, "there is no preset \"%s\"; known: %s", name,
+                       others.length == 0 ? "none" : others.data);
+    fa2i_text_done(&others);
+    return st;
+}
+
+fa2_status fa2i_shapes_list_presets(char **ret_names)
+{
+    fa2i_shapes none = {0};
+    fa2i_text names = {0};
+    size_t rows = 0;
+    fa2_status st = read_preset(&none, "", &rows, &names); /* no preset has this name, so all are others */
+    fa2i_shapes_done(&none);
+    if (st == FA2_OK)
+        st = fa2i_text_take(&names, ret_names);
+    fa2i_text_done(&names);
+    return st;
+}
+
+static fa2_status open_file(const char *path, FILE **ret_file)
+{
+    struct stat info;
+    if (strcmp(path, "-") == 0) {
+        *ret_file = stdin;
+        return FA2_OK;
+    }
+    /* Opening a named pipe waits for one who writes into it; a shell's <(...) has its writer already. */
+    const bool known = stat(path, &info) == 0;
+    const bool named_pipe = known && S_ISFIFO(info.st_mode) && strncmp(path, "/dev/fd/", 8) != 0;
+    if (known && (named_pipe || !(S_ISREG(info.st_mode) || S_ISFIFO(info.st_mode))))
+        return fa2i_fail(FA2_E_INVALID, "%s: is no regular file; name one, or - for standard input",
+                         path);
+    *ret_file = fopen(path, "rb");
+    return *ret_file != NULL ? FA2_OK : fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
 }
 
 static fa2_status read_file(const char *path, fa2i_text *text)
 {
     char buffer[4096];
-    struct stat info;
-    const bool standard = strcmp(path, "-") == 0;
-    /* Opening a pipe waits for one who writes into it. */
-    if (!standard && stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return fa2i_fail(FA2_E_INVALID, "%s: is no regular file; name one, or - for standard input",
-                         path);
-    FILE *in = standard ? stdin : fopen(path, "rb");
-    if (in == NULL)
-        return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
+    FILE *in = NULL;
+    const fa2_status st = open_file(path, &in);
+    if (st != FA2_OK)
+        return st;
     size_t bytes = 0;
     while (text->length <= FILE_BYTES_MAX && (bytes = fread(buffer, 1, sizeof buffer, in)) > 0)
         fa2i_text_add_bytes(text, buffer, bytes);
     const int error = ferror(in) ? errno : 0;
-    if (!standard)
+    if (in != stdin)
         fclose(in);
     if (error != 0)
         return fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(error));

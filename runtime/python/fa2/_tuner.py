@@ -20,6 +20,9 @@ Problem = Union[str, Mapping[str, Any]]
 
 def main() -> None:
     """The command fa2-tune: becomes the program."""
+    import signal
+
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the program would inherit that
     _frameworks.find_nvrtc()
     os.execv(_PROGRAM, [_PROGRAM, *sys.argv[1:]])
 
