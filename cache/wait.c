@@ -1,25 +1,18 @@
 /*
  * Waiting for another process that holds the file locked.
  *
- * A wait in vain teaches that the file is locked: for all, or for writing alone, because a lock may leave reading
- * free. From then on nothing of that kind waits, until it works again or LOCKED_NS have passed.
+ * After a wait in vain the file counts as locked, for that mode: a lock for writing may leave reading free. From then
+ * on no transaction of that mode waits, until one works again or LOCKED_NS have passed.
  *
  * Invariants:
- * - all waits between two refills of wait_ms take no longer than that: how often SQLite asks does not matter;
- * - what is locked for reading is locked for writing.
+ * - all waits between two refills of wait_ms take no longer than wait_ms, however often SQLite asks;
+ * - a file that is locked for reading is locked for writing.
  */
 #include "cache/internal.h"
 
-#include <time.h>
+#include "runtime/base/clock.h"
 
-#define LOCKED_NS (60 * INT64_C(1000000000))
-
-static int64_t now_ns(void)
-{
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
+#define LOCKED_NS (60 * FA2I_SECOND_NS)
 
 /* An sqlite3_busy_handler: 1, after a pause, to try again. */
 static int pause_once(void *user, int tries)
@@ -31,7 +24,7 @@ static int pause_once(void *user, int tries)
     if (cache->at_once || cache->locked_ns[FA2I_CACHE_READ] != 0 || cache->locked_ns[cache->mode] != 0)
         return 0;
     if (cache->wait_ms < pause_ms) {
-        cache->locked_ns[cache->mode] = now_ns();
+        cache->locked_ns[cache->mode] = fa2i_clock_ns();
         return 0;
     }
     cache->wait_ms -= pause_ms;
@@ -54,7 +47,7 @@ void fa2i_wait_begin(fa2i_cache *cache, fa2i_cache_mode mode)
 {
     cache->mode = mode == FA2I_CACHE_READ ? FA2I_CACHE_READ : FA2I_CACHE_WRITE;
     for (int kind = FA2I_CACHE_READ; kind <= FA2I_CACHE_WRITE; kind++) {
-        if (cache->locked_ns[kind] == 0 || now_ns() - cache->locked_ns[kind] < LOCKED_NS)
+        if (cache->locked_ns[kind] == 0 || fa2i_clock_ns() - cache->locked_ns[kind] < LOCKED_NS)
             continue;
         cache->locked_ns[kind] = 0;
         refill(cache);

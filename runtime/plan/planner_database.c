@@ -1,8 +1,9 @@
 /*
- * - A database is a cache: at the default path, the log tells what is wrong with it, and the planner works without. A
- *   path that the caller named (fa2_config.database, FA2_DB) is an error when the context is created, and later told.
- * - A file that could not be used, or made, is tried again when it is another one or was changed, else once a minute,
- *   without waiting for a lock: it may have been locked, or on a full disk.
+ * - A database is a cache. If the file at the default path is unusable, the log says why, and the planner works
+ *   without it. If the caller named the path (fa2_config.database, FA2_DB), creating the context fails; later the log
+ *   says why.
+ * - A file that could not be used or made is tried again when it was changed or replaced, else once a minute, without
+ *   waiting for a lock: it may have been locked, or on a full disk.
  * - A file that was deleted or replaced is never read again. SQLite finds the journal by the path, and would play the
  *   new file's journal into the old file.
  */
@@ -10,19 +11,11 @@
 
 #include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/plan/planner_notes.h"
 
-#define SECOND_NS INT64_C(1000000000)
-#define RETRY_NS  (60 * SECOND_NS)
-
-static int64_t now_ns(void)
-{
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * SECOND_NS + now.tv_nsec;
-}
+#define RETRY_NS (60 * FA2I_SECOND_NS)
 
 static fa2_status find_path(fa2i_planner *planner, const char *database)
 {
@@ -51,7 +44,7 @@ static fa2_status open_to_read(fa2i_planner *planner, int *wait_ms)
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* What is left of the wait is for reading. told: why it cannot be written is known. */
+/* Reading gets the rest of the wait. told: the log already says why it cannot be written. */
 static fa2_status open_to_write(fa2i_planner *planner, int *wait_ms, bool told)
 {
     fa2_status st = fa2i_cache_open_within(planner->database, FA2I_CACHE_WRITE, wait_ms, planner->log,
@@ -78,7 +71,7 @@ static fa2i_file_state state_of(const char *path)
     return (fa2i_file_state){.is_there = true,
                              .device = (uint64_t)info.st_dev,
                              .inode = (uint64_t)info.st_ino,
-                             .changed_ns = info.st_ctim.tv_sec * SECOND_NS + info.st_ctim.tv_nsec};
+                             .changed_ns = info.st_ctim.tv_sec * FA2I_SECOND_NS + info.st_ctim.tv_nsec};
 }
 
 static bool is_same_file(const fa2i_file_state *a, const fa2i_file_state *b)
@@ -86,13 +79,13 @@ static bool is_same_file(const fa2i_file_state *a, const fa2i_file_state *b)
     return a->is_there == b->is_there && a->device == b->device && a->inode == b->inode;
 }
 
-/* Open the file at the path; without one, or where it cannot be used, there is no cache. told: it was tried before. */
+/* Open the file at the path. If it is missing or unusable, there is no cache. told: it was tried before. */
 static fa2_status open_file(fa2i_planner *planner, bool told)
 {
     int wait_ms = told ? 0 : FA2I_CACHE_WAIT_MS;
     planner->read_only = planner->never_writes;
     const fa2_status st = planner->read_only ? open_to_read(planner, &wait_ms) : open_to_write(planner, &wait_ms, told);
-    planner->looked_ns = planner->tried_ns = now_ns();
+    planner->looked_ns = planner->tried_ns = fa2i_clock_ns();
     planner->tried = state_of(planner->database);
     planner->is_deleted = false;
     planner->is_unusable = st != FA2_OK;
@@ -136,7 +129,7 @@ static fa2_status try_file(fa2i_planner *planner, bool was_replaced)
     const bool told = is_same_file(&found, &planner->tried) && found.changed_ns == planner->tried.changed_ns;
     if (!found.is_there && (planner->never_writes || planner->is_deleted))
         return FA2_OK;
-    if (told && now_ns() - planner->tried_ns < RETRY_NS)
+    if (told && fa2i_clock_ns() - planner->tried_ns < RETRY_NS)
         return FA2_OK;
     const fa2_status st = open_file(planner, told);
     if (st == FA2_E_MEMORY)
@@ -151,7 +144,7 @@ static fa2_status try_file(fa2i_planner *planner, bool was_replaced)
     return FA2_OK;
 }
 
-/* The path may be a link: where it leads is looked at, too. */
+/* The path may be a link, so the file that it leads to is compared, too. */
 static bool is_current(const fa2i_planner *planner)
 {
     const fa2i_file_state found = state_of(planner->database);
@@ -172,9 +165,9 @@ static void lose_file(fa2i_planner *planner)
 fa2_status fa2i_planner_follow_file(fa2i_planner *planner)
 {
     const bool is_open = planner->cache != NULL;
-    if (planner->database == NULL || planner->foresees || now_ns() - planner->looked_ns < SECOND_NS)
+    if (planner->database == NULL || planner->foresees || fa2i_clock_ns() - planner->looked_ns < FA2I_SECOND_NS)
         return FA2_OK;
-    planner->looked_ns = now_ns();
+    planner->looked_ns = fa2i_clock_ns();
     if (is_open && is_current(planner))
         return FA2_OK;
     if (is_open)
@@ -184,15 +177,15 @@ fa2_status fa2i_planner_follow_file(fa2i_planner *planner)
 
 /* ---- storing ---- */
 
-/* Whether there is a database to write to. A file that was deleted is made anew for that. */
+/* Is there a database to write to? A deleted file is made anew for that. */
 static bool can_store(fa2i_planner *planner)
 {
     if (planner->is_deleted && !planner->never_writes)
-        (void)open_file(planner, false); /* else there is no place for it */
+        (void)open_file(planner, false); /* if that fails, nothing is stored */
     return planner->cache != NULL && !planner->read_only && !fa2i_cache_has_moved(planner->cache);
 }
 
-/* Keep what a kernel's record says that is not in it yet: all of one that was compiled, else what loading told. */
+/* Store what the database lacks of a kernel: all if it was compiled, else what loading it told. */
 static void keep(fa2i_planner *planner, const fa2i_kernel *kernel, bool compiled)
 {
     if (!can_store(planner))

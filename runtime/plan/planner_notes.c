@@ -1,8 +1,8 @@
 /*
  * - A stored answer is found by its question: a hash of the problem, of the card, and of how it was asked. Its basis
- *   is a hash of what the database cannot see change: this version of fa2, scripts and templates, shipped times.
- * - An answer to a whole step is stored only if shipped times know no other problem of the step: those are asked about
- *   alone (planner_estimate.c), and who finds the step's answer need not read what was shipped.
+ *   is a hash of the grounds outside the database: this version of fa2, scripts and templates, shipped times.
+ * - Problems with shipped times are asked about alone (planner_estimate.c). So an answer to a whole step is stored only
+ *   if shipped times know no other problem of the step. A process that finds it need not read shipped times.
  * - An answer is noted with the version of the database for which it holds. A commit of another process since the
  *   evidence was read makes it void.
  */
@@ -10,21 +10,14 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include "runtime/base/clock.h"
 #include "runtime/lua/generator_files.h"
 #include "runtime/ops/op.h"
 #include "runtime/ops/steps.h"
 #include "runtime/plan/planner_stored.h"
 #include "runtime/plan/share.h"
 
-enum { INTERVAL_MS = 1000 };
-
-static int64_t now_ms(void)
-{
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-}
+#define INTERVAL_NS FA2I_SECOND_NS
 
 static bool is_for_notes(const fa2i_planner *planner)
 {
@@ -36,7 +29,7 @@ static bool is_written(const fa2i_planner *planner)
     return is_for_notes(planner) && !planner->read_only && !planner->foresees;
 }
 
-/* ---- what an answer is found by ---- */
+/* ---- the key of an answer ---- */
 
 static fa2_status find_basis(fa2i_planner *planner)
 {
@@ -54,7 +47,7 @@ done:
     return st;
 }
 
-/* The card with what the model is given of it, and the flags, as text. */
+/* Hash the problem, and as text the flags and everything that the model gets of the card. */
 static void find_key(const fa2i_planner *planner, const fa2i_question *question, fa2i_key *ret_key)
 {
     const fa2i_card *card = &planner->device->card;
@@ -89,7 +82,7 @@ static fa2i_decision decision_of(const fa2i_stored_answer *stored)
 }
 
 fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
-                               const fa2i_question *question, fa2i_class_answer *ret_answer)
+                                  const fa2i_question *question, fa2i_class_answer *ret_answer)
 {
     fa2_status st = FA2_OK;
     fa2i_stored_answer stored;
@@ -111,13 +104,13 @@ fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, c
     ret_answer->origin = attempt.origin;
     ret_answer->tried = (size_t)stored.tried;
     ret_answer->decision = decision_of(&stored);
-done: /* what fails here fails again, and is said, when the model is asked */
+done: /* other failures come again when the model is asked, and are told there */
     return st == FA2_E_MEMORY ? st : FA2_OK;
 }
 
 /* ---- noting ---- */
 
-/* Whether shipped times of this card are of another problem of the step. */
+/* Do shipped times of this card know another problem of the step? */
 static bool has_shipped_in_step(const fa2i_planner *planner, const fa2_problem *asked)
 {
     const fa2i_card *card = &planner->device->card;
@@ -172,7 +165,7 @@ void fa2i_planner_note_used(fa2i_planner *planner, const fa2i_kernel *kernel)
     if (!is_written(planner) || kernel->used_day >= fa2i_cache_today() || notes->used_count == FA2I_NOTES_USED)
         return;
     if (notes->used_count == 0)
-        notes->used_ms = now_ms();
+        notes->used_ns = fa2i_clock_ns();
     notes->used[notes->used_count++] = kernel->key;
 }
 
@@ -181,19 +174,19 @@ void fa2i_planner_note_used(fa2i_planner *planner, const fa2i_kernel *kernel)
 static bool is_due(const fa2i_notes *notes, int64_t now)
 {
     return notes->has_compiled ||
-           (notes->answer_count > 0 && (notes->written_ms == 0 || now - notes->written_ms >= INTERVAL_MS)) ||
-           (notes->used_count > 0 && now - notes->used_ms >= INTERVAL_MS);
+           (notes->answer_count > 0 && (notes->written_ns == 0 || now - notes->written_ns >= INTERVAL_NS)) ||
+           (notes->used_count > 0 && now - notes->used_ns >= INTERVAL_NS);
 }
 
 void fa2i_planner_write_notes(fa2i_planner *planner, bool at_end)
 {
     fa2i_notes *notes = &planner->notes;
-    const int64_t now = now_ms();
+    const int64_t now = fa2i_clock_ns();
     if (!is_written(planner) || notes->answer_count + notes->used_count == 0 || (!at_end && !is_due(notes, now)))
         return;
-    notes->written_ms = notes->used_ms = now;
+    notes->written_ns = notes->used_ns = now;
     notes->has_compiled = false;
     if (fa2i_cache_put_notes(planner->cache, notes->answers, notes->answer_count, notes->used, notes->used_count) ==
         FA2_OK)
-        notes->answer_count = notes->used_count = 0; /* else they wait for the next time */
+        notes->answer_count = notes->used_count = 0; /* otherwise they wait for the next time */
 }

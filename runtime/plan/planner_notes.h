@@ -1,10 +1,10 @@
 /*
- * What a planner notes in the database for later processes (cache/notes.h): which kernels the cost model chose, so that
- * a problem that was answered once costs neither Lua nor the evidence, and on which day code was last used.
+ * Notes of a planner in the database for later processes (cache/notes.h): which kernels the cost model chose, and on
+ * which day code was last used. A process that finds a choice needs neither Lua nor the evidence.
  *
- * Notes are written together: with the first answer, with each that compiled a kernel, else at most once a second,
- * and at the end. Writing waits for nobody. A note that is lost costs the next process time, and nothing else. Threads
- * as in planner.h.
+ * Notes are written together: with the first answer, with each answer that compiled a kernel, else at most once a
+ * second, and at the end. Writing does not wait for a lock. A lost note costs the next process time, and nothing else.
+ * Threads as in planner.h.
  */
 #ifndef FA2I_PLANNER_NOTES_H
 #define FA2I_PLANNER_NOTES_H
@@ -18,19 +18,20 @@ typedef struct fa2i_question {
     bool unmapped;
 } fa2i_question;
 
-/* Look for the answer of an earlier process on the same basis. On FA2_OK with answer->slot set its kernel can be
- * launched, and asked, unmapped, decision and tried are set; slot == NULL: the cost model must be asked. */
+/* Look for the answer of an earlier process on the same basis. It is found if ret_answer->slot is set: its kernel can
+ * be launched, and asked, unmapped, for_step, origin, decision and tried are set. Else ask the cost model. The only
+ * error is FA2_E_MEMORY. */
 fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
-                               const fa2i_question *question, fa2i_class_answer *ret_answer);
+                                  const fa2i_question *question, fa2i_class_answer *ret_answer);
 
-/* Note an answer that the model gave with all that there is to know. */
+/* Note an answer of the model, unless its evidence was incomplete. */
 void fa2i_planner_note_answer(fa2i_planner *planner, const fa2i_class *of, const fa2i_question *question,
                               const fa2i_class_answer *answer);
 
 /* Note that stored code was loaded. */
 void fa2i_planner_note_used(fa2i_planner *planner, const fa2i_kernel *kernel);
 
-/* Write what was noted, where that is due. */
+/* Write the notes if that is due, or at_end. */
 void fa2i_planner_write_notes(fa2i_planner *planner, bool at_end);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * What a planner holds, and what its files share: the classes of problems with what was found out for
  * them, the evidence, the database, and the log. planner_database.c opens the database and follows its file. The ways
- * to a kernel (planner.c for the winner of a problem,
- * planner_estimate.c for the best estimate, planner_compile.c for what must be compiled) stand above it.
+ * to a kernel (planner.c for the winner of a problem, planner_estimate.c for the best estimate, planner_compile.c for
+ * what must be compiled) stand above it.
  *
  * A planner that foresees goes the same ways, and ends each where a kernel would be loaded or compiled:
  * what it decides is what a call would get, and nothing is loaded, compiled or stored. It cannot know what a
@@ -26,7 +26,7 @@
 typedef struct fa2i_class {
     char key[FA2I_CLASS_CHARS]; /* fa2i_problem_class */
     fa2i_winners winners;
-    uint64_t reading;           /* of the database: earlier answers do not hold any more */
+    uint64_t reading;           /* counts readings of the database: answers of earlier readings no longer hold */
     bool told_default;          /* the log knows that nothing is tuned for the class */
     bool told_unreadable;       /* and that the winners cannot be read */
     bool told_without;          /* and that scattered biases are read slowly */
@@ -43,23 +43,23 @@ typedef struct fa2i_taught {
     fa2i_evidence shipped;
 } fa2i_taught;
 
-/* What tells a file from another one, and from what it was. */
+/* Tells a file from another one, and from its earlier state. */
 typedef struct fa2i_file_state {
     bool is_there;
     uint64_t device, inode;
     int64_t changed_ns;
 } fa2i_file_state;
 
-/* What is to be written for later processes: planner_notes.c. */
+/* Notes for later processes that are not written yet: planner_notes.c. */
 enum { FA2I_NOTES_ANSWERS = 16, FA2I_NOTES_USED = 64, FA2I_NOTES_MOST = 1024 };
 typedef struct fa2i_notes {
     fa2i_stored_answer answers[FA2I_NOTES_ANSWERS];
     fa2i_key used[FA2I_NOTES_USED]; /* kernels whose code was loaded */
     size_t answer_count, used_count;
-    size_t noted;       /* answers of this planner; it notes FA2I_NOTES_MOST */
+    size_t noted;       /* answers of this planner so far; at most FA2I_NOTES_MOST */
     bool has_compiled;  /* the last answer did */
-    int64_t written_ms; /* when notes were written last; 0: never */
-    int64_t used_ms;    /* since when there is something in `used` */
+    int64_t written_ns; /* when notes were written last; 0: never */
+    int64_t used_ns;    /* since when there is something in `used` */
 } fa2i_notes;
 
 typedef struct fa2i_planner {
@@ -71,11 +71,11 @@ typedef struct fa2i_planner {
     fa2i_cache *cache;         /* NULL: there is none, or none was used */
     bool is_named;             /* the path is the caller's, not the default one */
     bool never_writes;         /* fa2_config.read_only */
-    bool read_only;            /* nothing is written to cache: for that, or as the file does not let us */
+    bool read_only;            /* nothing is written to cache: for that, or because the file cannot be written */
     bool told_unstored;        /* the log knows that nothing can be stored now */
     bool is_unusable;          /* a file is there, and it cannot be opened */
     bool is_deleted;           /* the file that was open is gone, and there is no other yet */
-    int64_t looked_ns;         /* when the file was last looked at, by a clock that is never set */
+    int64_t looked_ns;         /* when the file was last looked at: fa2i_clock_ns */
     int64_t tried_ns;          /* and when it was opened, or could not be */
     fa2i_file_state tried;     /* what it was after that */
     bool foresees;             /* nothing is loaded or compiled */

@@ -8,19 +8,10 @@
 #include "runtime/plan/winners.h"
 
 #include <string.h>
-#include <time.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/op.h"
-
-#define SECOND_NS INT64_C(1000000000)
-
-static int64_t now_ns(void)
-{
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * SECOND_NS + now.tv_nsec;
-}
 
 static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch,
                       const fa2_problem *problem, bool *ret_read)
@@ -44,11 +35,11 @@ fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *cache, int arc
                                const fa2_problem *problem, bool *ret_read)
 {
     *ret_read = false;
-    if (winners->asked_ns != 0 && now_ns() - winners->asked_ns < SECOND_NS)
+    if (winners->asked_ns != 0 && fa2i_clock_ns() - winners->asked_ns < FA2I_SECOND_NS)
         return FA2_OK;
     fa2_status st = ask(winners, cache, arch, problem, ret_read);
     winners->is_current = st == FA2_OK;
-    winners->asked_ns = st == FA2_E_MEMORY ? 0 : now_ns();
+    winners->asked_ns = st == FA2_E_MEMORY ? 0 : fa2i_clock_ns();
     return st;
 }
 

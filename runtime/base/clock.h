@@ -1,0 +1,20 @@
+/*
+ * A clock that is never set, for waits and intervals. Thread-safe.
+ */
+#ifndef FA2I_BASE_CLOCK_H
+#define FA2I_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define FA2I_SECOND_NS INT64_C(1000000000)
+
+/* Nanoseconds since some moment. */
+static inline int64_t fa2i_clock_ns(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * FA2I_SECOND_NS + now.tv_nsec;
+}
+
+#endif
