@@ -172,15 +172,18 @@ class Tracing(unittest.TestCase):
             "spent = time.process_time() - begin\n"
             "slow = ('torch._dynamo', 'torch._inductor', 'torch._export', 'torch.fx', 'torch.distributed', 'sympy', 'triton')\n"
             "print(sorted(name for name in set(sys.modules) - known if name.startswith(slow)), spent < 0.3)\n"
+            "{after}\n"
             "q = torch.rand((1, 2, 8, 16))\n"
             "function = lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)\n"
             "with fa2.torch.replace_sdpa(), torch.no_grad():\n"
             "    compiled = torch.compile(function, backend='eager', fullgraph=True)(q)\n"
             "print(torch.equal(compiled, function(q)), any(type(x).__name__ == '_CompilerFinder' for x in sys.meta_path))\n")
-        for before in ("", "import torch._dynamo"):
-            done = subprocess.run([sys.executable, "-W", "ignore", "-c", program.format(before=before)], check=False,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-            self.assertEqual((done.returncode, done.stdout), (0, "[] True\nTrue False\n"), before)
+        look = "import importlib.util; importlib.util.find_spec('torch._dynamo')"  # which imports nothing
+        for before, after in (("", ""), ("import torch._dynamo", ""), ("", look)):
+            done = subprocess.run([sys.executable, "-W", "ignore", "-c", program.format(before=before, after=after)],
+                                  check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  universal_newlines=True)
+            self.assertEqual((done.returncode, done.stdout), (0, "[] True\nTrue False\n"), before + after)
 
     def test_replacing(self):
         torchs = F.scaled_dot_product_attention

@@ -1,7 +1,6 @@
 """What the extension module must know of a tensor's library, asked once for each type of tensor."""
 
 import importlib
-import importlib.util
 import os
 import sys
 from typing import Any, Callable, List, Optional, Tuple
@@ -24,7 +23,7 @@ def need(name: str, title: str, needer: str) -> None:
 
 
 def log(message: str) -> None:
-    """Passes on what the library has to say. Importing logging takes as long as importing the rest of fa2."""
+    """Passes a message of the library on. Imports logging here, because that takes as long as the rest of fa2."""
     import logging
     logging.getLogger("fa2").warning("%s", message)
 
@@ -33,7 +32,7 @@ _in_graph: List[Any] = []  # the functions that torch.compile is told about when
 
 
 def allow_in_graph(function: Any) -> Any:
-    """torch.compiler.allow_in_graph, put off until torch._dynamo is imported, because that takes seconds."""
+    """torch.compiler.allow_in_graph, but only when torch._dynamo is imported, because importing it takes seconds."""
     if "torch._dynamo" in sys.modules:
         _tell_compiler(function)
     else:
@@ -50,17 +49,22 @@ def _tell_compiler(*functions: Any) -> None:
 
 
 class _CompilerFinder:
-    """Stands in sys.meta_path until torch._dynamo is imported. The module itself is found as ever."""
+    """Stands in sys.meta_path until torch._dynamo is imported. Other finders find the module itself."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch._dynamo":
             return None
-        sys.meta_path.remove(self)
-        spec: Any = importlib.util.find_spec(name)
+        others: List[Any] = [finder for finder in sys.meta_path if finder is not self]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec: Any = next((spec for spec in found if spec is not None), None)
+        if spec is None:
+            return None
         execute = spec.loader.exec_module
 
         def execute_and_tell(module: Any) -> None:
             execute(module)
+            if self in sys.meta_path:  # until here, because a program may look for the module and not import it
+                sys.meta_path.remove(self)
             _tell_compiler(*_in_graph)
             _in_graph.clear()
 
