@@ -192,7 +192,7 @@ def padded(query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
 
 
 def readable(tensor: Tensor, seq: int) -> Tensor:
-    """The tensor, whose sequence is dimension `seq`, or a copy with rows where kernels can read them."""
+    """Returns the tensor, or a copy if kernels cannot read its rows where they lie. seq: the sequence's dimension."""
     *outer, last = tensor.stride()
     is_real = type(tensor) in _exact and not torch._C._functorch.peek_interpreter_stack()
     begins = tensor.data_ptr() // tensor.element_size() if is_real else tensor.storage_offset()
@@ -203,12 +203,12 @@ def readable(tensor: Tensor, seq: int) -> Tensor:
 
 
 def fixed(window: Any) -> Any:
-    """A window that stays as it is, so that backward can be told of it."""
+    """Returns the window in a form that cannot change before backward reads it."""
     return window if window is None or type(window) is tuple else _native.window(window)
 
 
 def _whole(number: Any) -> Any:
-    """A whole number, 0 for None; a compiler's symbol as it is."""
+    """Returns a whole number, 0 for None, and a compiler's symbol unchanged."""
     return number if isinstance(number, torch.SymInt) else operator.index(number or 0)
 
 

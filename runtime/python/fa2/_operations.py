@@ -168,7 +168,7 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
     torch._check(q.dim() == rank, lambda: f"q has {q.dim()} dimensions; it must have {rank}")
     torch._check(k.shape[:-1] == v.shape[:-1], lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
     torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
-    _native.problem_text(_fields(q, v, *settings))  # refuses what a kernel would be refused for
+    _native.problem_text(_fields(q, v, *settings))  # raises what a launch would raise
     *batch, length, heads, columns = q.shape
     out = torch.empty_like(q) if v.shape[-1] == columns else q.new_empty((*q.shape[:-1], v.shape[-1]))
     return out, q.new_empty((*batch, heads, length), dtype=torch.float32)
@@ -227,7 +227,7 @@ def _autocast_append(q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tens
 
 
 def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
-    """The problem of a call with these settings, whatever its sizes."""
+    """The fields of a problem with these settings; sizes do not matter."""
     keywords, _ = _keywords(*settings)
     columns, columns_v = q.shape[-1], v.shape[-1]
     if q.dtype not in (torch.float16, torch.bfloat16):

@@ -4,14 +4,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Union, cast
 
-# What only these functions need is imported by them, so that `import fa2` is quick.
+# Functions import modules that only they need, so that `import fa2` is quick.
 
 from . import _frameworks, _native
 
 if TYPE_CHECKING:
     from ._native import Explanation
 
-# Beside the extension module, also where this file is not installed itself.
+# It lies beside the extension module, even where this file itself is not installed.
 _PROGRAM = os.path.join(os.path.dirname(_native.__file__), "bin", "fa2-tune")
 _FAILED, _WRONG_ARGUMENTS, _NO_DEVICE = 1, 2, 3  # its exit statuses
 

@@ -59,7 +59,7 @@ _MASKS = (torch.bool, torch.float16, torch.bfloat16, torch.float32)
 
 
 def _four(tensor: Tensor, leading: Sequence[int]) -> Tensor:
-    """[B, H, S, D] of a tensor [..., H, S, D], or [..., S, D], with these leading dimensions."""
+    """Makes [B, H, S, D] of a tensor [..., H, S, D] or [..., S, D], spread over these leading dimensions."""
     split = -2 if len(leading) == tensor.dim() - 2 else -3
     if tensor.shape[:split] != tuple(leading):
         tensor = tensor.expand(*leading, *tensor.shape[split:])
@@ -67,7 +67,7 @@ def _four(tensor: Tensor, leading: Sequence[int]) -> Tensor:
 
 
 def _heads(tensors: Sequence[Tensor], shares: bool) -> List[Tensor]:
-    """query, key and value [B, H, S, D] with heads as kernels take them: equally many of key and value, and query has
+    """query, key and value [B, H, S, D] with heads as kernels take them: key and value have equally many, and query has
     a multiple of that."""
     counts = [tensor.shape[1] for tensor in tensors]
     if shares:
@@ -93,7 +93,7 @@ def _broadcast(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Te
     tensors = [query, key, value]
     rank = max(tensor.dim() for tensor in tensors)
     depth = max(rank, 3)
-    split = -3 if depth > 3 else -2  # of three dimensions the first is the batch
+    split = -3 if depth > 3 else -2  # the first of three dimensions is the batch
     tensors = [_deepened(tensor, depth) for tensor in tensors]
     leading = torch.broadcast_shapes(*(tensor.shape[:split] for tensor in tensors))
     four = _heads([_four(tensor, leading) for tensor in tensors], shares)
@@ -139,7 +139,7 @@ sdpa: Any = _native.make_sdpa(sys.modules[__name__], False)
 
 _torch_sdpa = F.scaled_dot_product_attention
 _said: Set[str] = set()
-_MOST_SAID = 100  # reasons may have numbers in them
+_MOST_SAID = 100  # because reasons may hold numbers
 _replaced = 0
 _lock = threading.Lock()
 
@@ -155,7 +155,7 @@ def _sdpa_or_torch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optiona
                    is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
     try:
         return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    except Exception as reason:  # of any kind: PyTorch's own says what is wrong, or takes what fa2 does not
+    except Exception as reason:  # PyTorch's own function says what is wrong, or takes what fa2 does not
         _say_once(reason)
     return _torch_sdpa(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p or 0.0, is_causal=is_causal,
                        scale=scale, enable_gqa=enable_gqa)

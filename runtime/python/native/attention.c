@@ -10,8 +10,8 @@
 
 enum { Q, K, V, OUT, LSE, OPERANDS };
 
-/* What inference alone has. Models that call it outside torch.no_grad() seldom want a gradient: forward runs, and
- * backward refuses. */
+/* Has the problem a feature of inference? Models that call it outside torch.no_grad() seldom want a gradient, so
+ * forward runs, and backward refuses. */
 static bool is_inference(const fa2_problem *problem)
 {
     return problem->seqused || problem->paged || problem->leftpad || problem->cache_rows;
@@ -49,7 +49,7 @@ PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
     Py_RETURN_NONE;
 }
 
-/* Ask the library for what was looked at. */
+/* Launch with operands that were checked. */
 static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
                            const fa2py_features *features, fa2py_launch *launch)
 {
@@ -64,7 +64,7 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* Of a call that is empty. */
+/* Write the results of an empty call. */
 static bool answer(const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
     return fa2py_set_zero(&o[OUT], stream) &&
@@ -171,7 +171,7 @@ static fa2py_way find_way(PyObject *const *values)
     return way;
 }
 
-/* By PyTorch's functions. They may keep the window until backward, so that what can be changed becomes a tuple. */
+/* Call PyTorch's functions. They may keep the window until backward, so one that can be changed becomes a tuple. */
 static PyObject *attend_by_torch(fa2py_way way, PyObject **values)
 {
     PyObject **window = &values[ARG_CAUSAL + FA2PY_SET_WINDOW], *tuple = NULL, *result = NULL;

@@ -143,7 +143,7 @@ static bool launch_backward(const fa2py_call *call, const fa2py_operand *o,
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* The gradients of a call that is empty. */
+/* Write the gradients of an empty call. */
 static bool answer(const fa2py_operand *o, void *stream)
 {
     for (int i = DQ; i <= DBIAS; i++)

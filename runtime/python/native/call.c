@@ -93,12 +93,12 @@ static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, f
     return false;
 }
 
-/* The library's limit of lengths, so that a bound beyond it means all keys. */
+/* The library's limit of lengths; a bound beyond it means all keys. */
 enum { BOUND_MAX = 1 << 29 };
 
 static bool parse_bound(PyObject *value, int32_t *ret_bound)
 {
-    int beyond = 0; /* -1, 1: of long long */
+    int beyond = 0; /* -1, 1: below or above long long */
     *ret_bound = -1;
     if (value == Py_None)
         return true;

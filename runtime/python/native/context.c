@@ -323,7 +323,7 @@ static PyObject *context_explain(PyObject *self, PyObject *fields)
     size_t bytes = 0;
     if (!fa2py_problem_parse(fields, &problem) || !fa2py_context_begin(context))
         return NULL;
-    bool ok = fa2py_context_prepare(context, &problem, &bytes);
+    bool ok = fa2py_context_prepare(context, &problem, &bytes); /* so that our table follows the library's */
     if (ok) {
         Py_BEGIN_ALLOW_THREADS st = fa2_explain(context->handle, &problem, &explanation);
         Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
@@ -406,7 +406,7 @@ static const char context_doc[] =
     "check_numbers=False)\n--\n\n"
     "A device and a tuning database. Calls without one use a default context of their device.\n\n"
     "database: a path; None: $FA2_DB, else ~/.cache/fa2/fa2.db; \"\": work without one. A path that is\n"
-    "named, here or by FA2_DB, must be usable; else calls work without a database, and the log says why.\n"
+    "named, here or by FA2_DB, must be usable. Without the default one calls work, and the log says why.\n"
     "device: the CUDA device, counted from 0.\n"
     "arch: \"sm_86\": generate for that SM and let the driver compile its PTX for the device.\n"
     "read_only: never write to the database.\n"

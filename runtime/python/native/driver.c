@@ -38,7 +38,7 @@ static driver *get_driver(void)
         {"cuStreamIsCapturing", &cuda.stream_is_capturing},
         {"cuMemAlloc_v2", &cuda.mem_alloc},
         {"cuMemFree_v2", &cuda.mem_free},
-        /* from here on only calls without queries or keys need them */
+        /* only calls without queries or keys need the rest */
         {"cuMemsetD32Async", &cuda.memset_async},
         {"cuMemcpyDtoDAsync_v2", &cuda.copy_async},
     };
@@ -135,7 +135,7 @@ static bool succeeded(const char *function, int result)
     return result == 0;
 }
 
-/* Work on a stream of the device, in the order in which it is asked for. */
+/* Put work on a stream of the device. */
 static bool submit(int device, bool (*work)(driver *cuda, const fa2py_fill *fill),
                    const fa2py_fill *fill)
 {
@@ -159,7 +159,7 @@ static bool set_words(driver *cuda, const fa2py_fill *fill)
                      cuda->memset_async(fill->address, fill->word, fill->words, fill->stream));
 }
 
-/* The first `words` of a repetition, then twice as many by each copy. */
+/* Copies the first `words`, then doubles what is there until all are written. */
 static bool repeat_words(driver *cuda, const fa2py_fill *fill)
 {
     int result = 0;

@@ -1,8 +1,9 @@
 /*
- * Calls without queries, without keys or without sequences: answered without a kernel, which cannot be asked for none.
+ * Calls without queries, keys or sequences. They are answered without a kernel, because no kernel can be asked for
+ * nothing.
  *
  * - Rows that see no key are 0, and their LSE is -inf, or the sink. All gradients are 0.
- * - The stream writes this itself, so that streams and captures keep their order.
+ * - The stream writes this, so streams and captures keep their order.
  */
 #include "native.h"
 #include "runtime/base/problem.h"
@@ -18,7 +19,7 @@ static bool lacks(const fa2py_operand *operand)
 bool fa2py_is_empty(const fa2py_operand operands[3], const fa2_problem *problem)
 {
     const bool has_keys = !lacks(&operands[1]) && problem->batch > 0 &&
-                          problem->seq_k > 0; /* to be written, perhaps */
+                          problem->seq_k > 0; /* which may be written */
     const bool has_queries = !lacks(&operands[0]) && problem->batch > 0 && problem->seq_q > 0;
     return !has_keys || (!has_queries && !problem->append);
 }
@@ -58,7 +59,7 @@ static bool set_words(const fa2py_operand *operand, uint64_t address, int64_t by
     return false;
 }
 
-/* Elements that the dimensions from `first` on hold, if they lie together, row by row; else 0. */
+/* How many elements the dimensions from `first` on hold, if they lie together, row by row; else 0. */
 static int64_t dense(const dl_tensor *tensor, int first)
 {
     int64_t count = 1;
@@ -70,7 +71,7 @@ static int64_t dense(const dl_tensor *tensor, int first)
     return count;
 }
 
-/* From dimension `first` on, at an address. */
+/* Sets the dimensions from `first` on, at an address. */
 static bool set_zero(const fa2py_operand *operand, int first, uint64_t address, void *stream)
 {
     const dl_tensor *tensor = &operand->view.tensor;

@@ -45,13 +45,13 @@ bool fa2py_is_capturing(void *stream);
 uint64_t fa2py_allocate(int device, size_t bytes);
 void fa2py_free(int device, uint64_t address);
 
-/* Device memory that a stream writes without a kernel, in words of 4 bytes. */
+/* Device memory that a stream writes without a kernel, in words of 4 bytes. false: a Python error is set. */
 typedef struct fa2py_fill {
     uint64_t address;
     size_t words;
     void *stream;
     unsigned word; /* fa2py_set */
-    uint64_t from; /* fa2py_repeat: copied to address, and again until `total` words are written */
+    uint64_t from; /* fa2py_repeat: copied to address, again and again until `total` words are written */
     size_t total;
 } fa2py_fill;
 
@@ -112,7 +112,7 @@ PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl
 bool fa2py_workspace(const fa2py_framework *framework, PyObject *like, const dl_device *device,
                      size_t bytes, void *stream, fa2py_view *ret_view);
 
-/* ---- which problems a context has prepared, and what they need: the last ones (prepared.c) ---- */
+/* ---- the problems that a context prepared last, and the workspace that they need (prepared.c) ---- */
 
 typedef struct fa2py_prepared {
     struct fa2py_slot *slots;
@@ -240,7 +240,7 @@ typedef struct fa2py_call {
     float dropout_p;                    /* 0: none */
     bool has_seed;                      /* dropout_seed was a number */
     uint64_t seed;
-    int32_t max_seqlen_q, max_seqlen_k; /* -1, and 0 unless sequences are packed: not given */
+    int32_t max_seqlen_q, max_seqlen_k; /* -1: not given; 0 means the same unless sequences are packed */
     bool rotary_interleaved;
     fa2py_context *context; /* NULL: the default one */
     bool has_stream;
@@ -256,8 +256,8 @@ typedef struct fa2py_call {
 
 /* NULL is false. */
 bool fa2py_parse_truth(PyObject *value, bool *ret_truth);
-/* window(window): (left, right), -1 for all keys, of what a call takes: None, or two numbers in a sequence, an array or
- * a tensor. */
+/* window(window): a window as calls take it (None, or two numbers in a sequence, an array or a tensor) as (left,
+ * right), -1 for all keys. */
 PyObject *fa2py_window(PyObject *module, PyObject *value);
 /* values: FA2PY_SETTINGS of them, NULL or None for those not given. */
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call);
@@ -360,11 +360,14 @@ bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launc
 
 /* ---- calls without queries or keys (empty.c) ---- */
 
+/* Is the problem valid? false: a Python error is set. */
 bool fa2py_check_problem(const fa2_problem *problem);
+/* Has a call with these q, k and v nothing to compute? */
 bool fa2py_is_empty(const fa2py_operand operands[3], const fa2_problem *problem);
-/* The problem with at least one of everything, which is refused where a call with queries and keys would be. */
+/* The problem with at least one of everything. It is refused where a call with queries and keys would be. */
 fa2_problem fa2py_as_if_full(const fa2_problem *problem);
-/* What a call writes that is empty: 0 into a tensor; the LSE of rows that see no key. No operand: nothing. */
+/* Write the results of an empty call: 0 into a tensor; the LSE of rows that see no key. Without an operand nothing is
+ * written. false: a Python error is set. */
 bool fa2py_set_zero(const fa2py_operand *operand, void *stream);
 bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *sinks, void *stream);
 

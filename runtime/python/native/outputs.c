@@ -58,7 +58,7 @@ static int lse_shape(const fa2py_call *call, const fa2py_operand *q, int64_t sha
 static bool check_lse(const fa2py_operand *lse, int rank, const int64_t *wanted)
 {
     const dl_tensor *tensor = &lse->view.tensor;
-    int64_t row_major = 1; /* 0 where there is no element: strides are anything then */
+    int64_t row_major = 1; /* 0 without elements: then any strides do */
     bool fits = tensor->ndim == rank && tensor->dtype.code == DL_FLOAT &&
                 tensor->dtype.bits == 32 && tensor->dtype.lanes == 1;
     for (int i = rank - 1; fits && i >= 0; i--) {

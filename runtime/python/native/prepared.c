@@ -1,17 +1,18 @@
 /*
- * Chains by hash, and a ring by age: beyond the limit the problem goes that was not asked for the longest. As many are
- * kept as the library keeps prepared (fa2.h), so what is here is prepared there. Problem 0 is none: it closes the ring.
+ * Chains by hash, and a ring by age. Beyond the limit the problem is dropped that was asked for longest ago. The limit
+ * is the library's (fa2.h), so a problem that is here is prepared there. Slot 0 holds no problem: it closes the ring.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "native.h"
+#include "runtime/base/problem_hash.h"
 
-enum { KEPT = 8192, PLACES = KEPT };
+enum { KEPT = 8192, PLACE_BITS = 13, PLACES = 1 << PLACE_BITS };
 
 struct fa2py_slot {
     fa2_problem problem;
     size_t workspace_bytes;
-    unsigned next; /* with the same place; 0: none */
+    unsigned next; /* in the same chain; 0: none */
     unsigned newer, older;
 };
 
@@ -19,13 +20,7 @@ typedef struct fa2py_slot slot;
 
 static unsigned *place_of(const fa2py_prepared *prepared, const fa2_problem *problem)
 {
-    uint64_t words[sizeof *problem / sizeof(uint64_t)], hash = 0;
-    memcpy(words, problem, sizeof words);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
-    }
-    return &prepared->places[hash % PLACES];
+    return &prepared->places[fa2i_problem_hash(problem) >> (64 - PLACE_BITS)];
 }
 
 static void take_from_ring(slot *slots, unsigned number)

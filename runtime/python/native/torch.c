@@ -302,14 +302,15 @@ static bool check_none(PyObject *const *values)
     return true;
 }
 
-/* What the slow way takes over. In PyTorch's place that is every failure: its own function decides then. */
+/* Does the slow way take over after this failure? In PyTorch's place it takes over after any, and PyTorch's own
+ * function decides. */
 static bool is_refusal(bool in_place)
 {
     return PyErr_ExceptionMatches(in_place ? PyExc_Exception : PyExc_NotImplementedError) ||
            PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(fa2py_error);
 }
 
-/* Call a function of the module with all arguments, defaults for those that are not given. */
+/* Call a function of the module with all arguments; those that were not given get their defaults. */
 static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *values)
 {
     PyObject *tuple = PyTuple_New(SDPA_COUNT), *result = NULL;
@@ -351,8 +352,8 @@ static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t 
     return result;
 }
 
-/* self: the module fa2.torch, which has the functions for everything that does not go straight to the kernel. A
- * module makes the function one that pickle finds by its name. in_place: of PyTorch's own function. */
+/* self: the module fa2.torch, which has the functions for calls that do not go straight to the kernel. Because self is
+ * a module, pickle finds the function by its name. in_place: it stands in the place of PyTorch's own function. */
 static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names,
                         bool in_place)
 {
@@ -371,7 +372,7 @@ static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count,
         result = way == FA2PY_WAY_PLAIN ? fa2py_run(&call) : differentiable(values);
         if (result != NULL || (PyErr_Occurred() && !is_refusal(in_place)))
             return result;
-        PyErr_Clear(); /* it will be met again there */
+        PyErr_Clear(); /* the slow way will meet it again */
     }
     return call_slow(self, in_place ? "_sdpa_or_torch" : "_sdpa", values);
 }
