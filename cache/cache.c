@@ -11,9 +11,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "cache/size_limit.h"
 #include "cache/notes.h"
 #include "cache/rules.h"
+#include "cache/size_limit.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 

@@ -31,7 +31,7 @@ typedef void (*fa2i_log_fn)(void *user, const char *message);
  * caller (fa2i_free). */
 fa2_status fa2i_cache_default_path(char **ret_path);
 
-/* Is that path one that the user named, by $FA2_DB? */
+/* Did the user name that path, by $FA2_DB? */
 bool fa2i_cache_is_named(void);
 
 /* What SQLite and this fa2 may keep beside a database is called as it is, with one of these behind; NULL ends them.
@@ -45,19 +45,20 @@ extern const char *const fa2i_cache_side_files[];
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache);
 
-/* The same, waiting at most so long in all for a process that holds the file locked; what is left of that is written
- * back. What is done with the database later waits FA2I_CACHE_WAIT_MS, and after a wait that was in vain not at all
- * until the lock is seen gone, or for a minute. */
+/* The same, with a limit for all waits for a process that holds the file locked: *wait_ms, which is set to the rest of
+ * it. Later calls wait FA2I_CACHE_WAIT_MS. After a wait in vain they do not wait, until the lock is seen gone or a
+ * minute has passed. */
 enum { FA2I_CACHE_WAIT_MS = 10000 };
 fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log,
                                   void *log_user, fa2i_cache **ret_cache);
 
-/* From here to the next such call FA2I_CACHE_WAIT_MS is what all waits take together. */
+/* From here to the next such call all waits together take FA2I_CACHE_WAIT_MS at most. */
 void fa2i_cache_begin_call(fa2i_cache *cache);
-void fa2i_cache_close(fa2i_cache *cache);
 
-/* Let a transaction take so much processor time; without this call, ten seconds. For commands that read or write whole
- * databases. */
+void fa2i_cache_close(fa2i_cache *cache); /* NULL is fine */
+
+/* Let each transaction take so much processor time. The default is ten seconds; commands that read or write whole
+ * databases need more. Call it before other threads use the cache. */
 #define FA2I_CACHE_LONG_S 600.0
 void fa2i_cache_allow_seconds(fa2i_cache *cache, double seconds);
 
@@ -79,18 +80,18 @@ void fa2i_cache_abandon(fa2i_cache *cache);
 
 const char *fa2i_cache_path(const fa2i_cache *cache); /* borrowed */
 
-/* Was the file that is open deleted, or another one put in its place? Then nothing is read or written any more:
- * FA2_E_DATABASE says so. Costs one look at the file system. */
+/* Was the open file deleted, or was another one put in its place? Then every transaction fails with FA2_E_DATABASE.
+ * Costs one look at the file system. */
 bool fa2i_cache_has_moved(fa2i_cache *cache);
 
 /* A number that is another one after every commit that changed the content: this cache's or another
- * process's, under whatever name that opened the file. Only this cache's own notes (cache/notes.h) leave it as it is.
- * Reads no table. */
+ * process's, under whatever name that opened the file. This cache's own notes (cache/notes.h) do not change it. Reads
+ * no table. */
 fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version);
 
 /* ---- kernels ---- */
 
-/* Insert or replace record and image. Other code leaves where the file would become larger than it may
+/* Insert or replace record and image. Where the file would pass its size limit, other code is dropped first
  * (cache/size_limit.h). */
 fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel);
 

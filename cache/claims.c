@@ -50,7 +50,8 @@ static void say(const fa2i_cache *cache, const char *text)
         cache->log(cache->log_user, text);
 }
 
-/* Who else may lock the file could make everyone wait: then nobody uses it, and the log is told. */
+/* Another user who may lock the file could make every process wait. Then this process does not use it, and tells the
+ * log. */
 static bool is_trusted(const fa2i_cache *cache, const char *path, int file)
 {
     char text[FA2I_MESSAGE_BYTES + 64];

@@ -3,7 +3,6 @@
  */
 #include "cache/report.h"
 
-#include <string.h>
 #include "cache/size_limit.h"
 #include "cache/sound.h"
 #include "runtime/base/alloc.h"

@@ -342,7 +342,7 @@ fa2_status fa2i_columns_bring_forward(fa2i_cache *cache)
     return fa2i_sql_end(cache, st);
 }
 
-/* made: a view. */
+/* Make one view. */
 static fa2_status make_temporary(fa2i_cache *cache, const object *made, const columns *found)
 {
     static const char create[] = "CREATE ";

@@ -37,11 +37,12 @@ fa2_status fa2i_columns_check(fa2i_cache *cache);
  * they are others. FA2_E_DATABASE: an unknown column, as above. */
 fa2_status fa2i_columns_bring_forward(fa2i_cache *cache);
 
+/* The same inside a transaction for writing. */
+fa2_status fa2i_columns_make(fa2i_cache *cache);
+
 /* Inside a transaction: make the temporary views `winners` and `measurements`, as a new file has them. Statements that
  * name these read them, and not the file's own, which may be anything. */
 fa2_status fa2i_columns_make_views(fa2i_cache *cache);
-/* The same inside a transaction. */
-fa2_status fa2i_columns_make(fa2i_cache *cache);
 
 /* Inside a transaction: type and name of the first of them that is another than would be made; "" when
  * none is. */

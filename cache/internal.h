@@ -30,18 +30,18 @@ struct fa2i_cache {
     bool created; /* by this opening */
     /* wait.c: */
     fa2i_cache_mode mode; /* of the transaction: FA2I_CACHE_READ or FA2I_CACHE_WRITE */
-    int wait_ms;          /* that may still be waited for a process that holds the file locked */
+    int wait_ms;          /* rest of the wait for a process that holds the file locked */
     bool waits_by_call;   /* wait_ms is for all of an opening or of a call (fa2i_cache_begin_call) */
-    int64_t locked_ns[2]; /* by mode: when a wait was in vain, by a clock that is never set; 0: not known as locked */
+    int64_t locked_ns[2]; /* by mode: when a wait was in vain (fa2i_clock_ns); 0: not known as locked */
     fa2i_log_fn log;
     void *log_user;
     pthread_mutex_t mutex;
     fa2i_key *reported; /* damaged kernels that the log has been told about */
     size_t reported_count;
-    int64_t noted_rows; /* changes of this connection that are no evidence: notes.c */
-    bool at_once;       /* the open transaction waits for nobody */
+    int64_t noted_rows; /* rows that this connection's notes changed: notes.c */
+    bool at_once;       /* the open transaction does not wait for a lock */
     pthread_mutex_t claims_mutex;
-    double seconds_max, deadline; /* of a transaction (limits.c): of processor time; on the thread's clock */
+    double seconds_max, deadline; /* of a transaction, in the thread's processor time: limits.c */
     int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: there can be none */
     bool claims_told; /* the log was told that another process's claim is waited for */
 };
@@ -53,10 +53,10 @@ void fa2i_claims_close(fa2i_cache *cache);
 
 /* ---- wait.c: a file that another process holds locked ---- */
 
-/* Let SQLite wait as this file says; SQLite's result code. */
+/* Install the function by which SQLite waits. Returns SQLite's result code. */
 int fa2i_wait_register(fa2i_cache *cache);
 
-/* Under the mutex, around a transaction: it begins; it was committed. */
+/* Call these under the mutex: before a transaction begins, and after it was committed. */
 void fa2i_wait_begin(fa2i_cache *cache, fa2i_cache_mode mode);
 void fa2i_wait_end(fa2i_cache *cache);
 
@@ -96,12 +96,12 @@ fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
 
 /* ---- schema.c: versions, and what belongs to ours ---- */
 
-/* Is there nothing to bring forward, and every table there? FA2_E_DATABASE, with what to do; FA2_E_NOT_FOUND for a
- * file that is empty, or that an older fa2 began to make and that has no row. */
+/* Is there nothing to bring forward, and every table there? FA2_E_DATABASE says what to do. FA2_E_NOT_FOUND: the file
+ * is empty, or an older fa2 began to make it and it has no row. */
 fa2_status fa2i_schema_check(fa2i_cache *cache);
 
 /* Make the schema that of a new file, but for a table that is missing: that is FA2_E_DATABASE, unless
- * repair, which makes it anew, as it does an index or a trigger that was changed, and drops those of others. */
+ * repair. Repair makes it anew, likewise an index or a trigger that was changed, and drops foreign ones. */
 fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
 
 /* Inside a transaction: what is not as in a new file, with what to do; "" when nothing is. *ret_readable:
@@ -165,7 +165,7 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 /* An array and its length, as two arguments; a function cannot count its caller's array. */
 #define FA2I_SQL_VALUES(array) (array), sizeof(array) / sizeof((array)[0])
 
-/* How many rows there are that others refer to; 0: nothing was ever stored. Of every version. */
+/* The number of rows that other tables refer to; 0: nothing was ever stored. Right for every version. */
 #define FA2I_COUNT_ROWS                                                                            \
     "(SELECT count(*) FROM device) + (SELECT count(*) FROM problem) + (SELECT count(*) FROM kernel)"
 
@@ -181,7 +181,7 @@ bool fa2i_sql_has_moved(const fa2i_cache *cache);
 /* Lock, and begin a transaction. Always followed by fa2i_sql_end, also after a failure. */
 fa2_status fa2i_sql_begin(fa2i_cache *cache, fa2i_cache_mode mode);
 
-/* The same for writing, and wait for nobody who has the file locked: FA2_E_DATABASE. */
+/* The same for writing, without waiting: FA2_E_DATABASE if another process has the file locked. */
 fa2_status fa2i_sql_begin_at_once(fa2i_cache *cache);
 
 /* fa2i_cache_data_version, inside a transaction. */

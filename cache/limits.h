@@ -8,13 +8,14 @@
 
 #include "cache/internal.h"
 
-/* Seconds of a transaction of the library; opening, which may bring a file forward, has FA2I_CACHE_LONG_S. */
+/* The limit of the library's transactions, in seconds. Opening has FA2I_CACHE_LONG_S, because it may bring a file
+ * forward. */
 #define FA2I_LIMITS_CALL_S 10.0
 
-/* For a connection that was just made. */
+/* Set the limits of a connection that was just made. */
 void fa2i_limits_register(fa2i_cache *cache);
 
-/* Under the mutex, around a transaction. */
+/* Call these under the mutex, around a transaction. */
 void fa2i_limits_begin(fa2i_cache *cache);
 void fa2i_limits_end(fa2i_cache *cache);
 

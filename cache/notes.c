@@ -1,12 +1,11 @@
 /*
- * - An answer is compared with the database's version inside the transaction that stores it: what another process
- *   has written since the answer was found may be what it should rest on.
- * - Problems are stored as the bytes of fa2_problem. What a row says is checked when it is read; a row that cannot
- *   be is a row that is not there.
+ * - An answer's version is compared with the database's inside the transaction that stores it, because another process
+ *   may have written new evidence since the answer was found.
+ * - Problems are stored as the bytes of fa2_problem. A row is checked when it is read; an impossible row counts as
+ *   missing.
  */
 #include "cache/notes.h"
 
-#include <math.h>
 #include <string.h>
 #include <time.h>
 #include "cache/internal.h"
@@ -20,7 +19,7 @@ int fa2i_cache_today(void)
 
 /* ---- reading ---- */
 
-/* The problem in a column; false: the bytes are none. */
+/* The problem in a column; false: these bytes are no problem. */
 static bool read_problem(sqlite3_stmt *stmt, int column, fa2_problem *ret_problem)
 {
     const void *bytes = sqlite3_column_blob(stmt, column);
@@ -37,7 +36,7 @@ static bool read_number(sqlite3_stmt *stmt, int column, double *ret_number)
     return *ret_number >= 0 && *ret_number <= FA2I_US_MAX;
 }
 
-/* The columns of answer_sql. false: no answer can be so. */
+/* Reads the columns of answer_sql. false: the row is impossible. */
 static bool read_answer(sqlite3_stmt *stmt, fa2i_stored_answer *ret_answer)
 {
     fa2i_stored_answer answer = {.rule = (fa2_rule)sqlite3_column_int(stmt, 2),

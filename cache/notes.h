@@ -1,10 +1,10 @@
 /*
- * What a context notes for later processes: which kernels it took for problems that were not tuned, and on which
+ * Notes of a context for later processes: which kernels it took for problems that were not tuned, and on which
  * day it loaded code. Neither is a measurement, and neither is exported.
  *
- * An answer holds only as long as what it rests on. The database deletes it when measurements, winners,
- * verifications, or kernels of its class change (cache/schema_3.sql); what is outside the database (scripts, templates,
- * shipped times, the rules of this version) is the caller's `basis`.
+ * An answer holds only until its grounds change. The database deletes it when measurements, winners, verifications,
+ * or kernels of its class change (cache/schema_3.sql). The caller's `basis` stands for the grounds outside the
+ * database: scripts, templates, shipped times, the rules of this version.
  * Times in us. Errors and threads as in cache.h.
  */
 #ifndef FA2I_CACHE_NOTES_H
@@ -12,7 +12,7 @@
 
 #include "cache/cache.h"
 
-/* The kernel for a question, and what its choice rests on, as fa2i_decision (runtime/plan/choose.h) has it. */
+/* The kernel for a question, and the grounds of its choice, as in fa2i_decision (runtime/plan/choose.h). */
 typedef struct fa2i_stored_answer {
     fa2i_key question; /* hash of what was asked */
     fa2i_key basis;
@@ -33,19 +33,20 @@ typedef struct fa2i_stored_answer {
     int64_t version; /* of the database for which it holds: fa2i_cache_data_version. Not stored */
 } fa2i_stored_answer;
 
-/* FA2_E_NOT_FOUND: there is none on this basis that can be believed. */
+/* Find the answer to a question on this basis. FA2_E_NOT_FOUND: there is none, or its row is impossible. */
 fa2_status fa2i_cache_get_answer(fa2i_cache *cache, const fa2i_key *question, const fa2i_key *basis,
                                  fa2i_stored_answer *ret_answer);
 
 enum { FA2I_ANSWERS_MOST = 4096 /* that a database keeps */ };
 
-/* Store the answers whose version is the database's, each in the place of the one to its question, and that these
- * kernels' code was used today. Waits for nobody: FA2_E_DATABASE where the file is locked, and nothing is stored.
+/* Store the answers whose version is the database's; each replaces an earlier one to its question. Store also that
+ * these kernels' code was used today. Does not wait: FA2_E_DATABASE if the file is locked, and nothing is stored.
  * fa2i_cache_data_version of this cache stays as it was. */
 fa2_status fa2i_cache_put_notes(fa2i_cache *cache, const fa2i_stored_answer *answers, size_t answer_count,
                                 const fa2i_key *used, size_t used_count);
 
-/* What a version (fa2i_cache_data_version) became by this cache's own commits, if nobody else wrote. */
+/* The version (fa2i_cache_data_version) that an earlier one became by this cache's own commits, if no other process
+ * wrote. */
 int64_t fa2i_cache_own_version(const fa2i_cache *cache, int64_t version);
 
 /* Today, as the database counts days. */

@@ -51,7 +51,7 @@ static fa2_status configure(fa2i_cache *cache)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    if (code == SQLITE_OK) /* of the file: temporary ones are ours */
+    if (code == SQLITE_OK) /* the file's views; temporary ones are ours */
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
@@ -85,7 +85,7 @@ static fa2_status check_for_writing(const char *name, const char *resolved)
     return st == FA2_OK ? fa2i_path_check_writable(name, resolved) : st;
 }
 
-/* resolved, info: of the file that was looked at. */
+/* resolved, info: path and state of the file that was checked. */
 static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, const struct stat *info, bool repair)
 {
     fa2_status st;
@@ -165,7 +165,7 @@ done:
     return st;
 }
 
-/* The database is in memory, and is another one than the file from now on. */
+/* Open these bytes as a database in memory, which no longer follows the file. Takes over the data. */
 static fa2_status open_bytes(fa2i_cache *cache, unsigned char *data, size_t bytes)
 {
     enum { WRITE_VERSION = 18, READ_VERSION = 19, LOGGED = 2, UNLOGGED = 1 }; /* places and values in its header */
@@ -181,8 +181,8 @@ static fa2_status open_bytes(fa2i_cache *cache, unsigned char *data, size_t byte
     return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
 }
 
-/* Others can put files beside this one, or another in its place: SQLite must not open it by its name. A journal of
- * theirs does not count; one of our own says that the file alone is not whole. */
+/* Others can put files beside this one, or another file in its place, so SQLite must not open it by its name. Their
+ * journal does not count. A journal of our own means that the file alone is not whole. */
 static fa2_status open_copy(fa2i_cache *cache, const char *resolved)
 {
     fa2_status st;

@@ -4,8 +4,8 @@
  * Invariants:
  * - an existing database is only ever stat'ed here, never opened: closing a second descriptor of a
  *   file drops the POSIX locks that SQLite holds on it in this process;
- * - a file that others can write is never given to SQLite, nor is one where they can put a journal of theirs, which
- *   SQLite would play back into it (trust.c).
+ * - SQLite never opens a file that others can write, or beside which they can put a journal: it would play that back
+ *   into the file (trust.c).
  */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "cache/claims.h"

@@ -1,6 +1,6 @@
 /*
- * The views as rows of text, and as JSON. They are fixed text, made for this connection: those in the file are for
- * people, and may be anything.
+ * The views as rows of text, and as JSON. Each connection makes them from fixed text, because the views in the file
+ * are for people and may be anything.
  *
  * The columns of the JSON objects are the views' own: the json_object() call is made from the
  * view's list of columns, so that the views' texts stay the one place that names them.

@@ -118,7 +118,7 @@ fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
 bool fa2i_cache_is_healthy(const fa2i_cache_health *health);
 
 typedef struct fa2i_cache_cleanup {
-    size_t images;  /* that were damaged, or left for the size limit */
+    size_t images;  /* that were damaged, or dropped for the size limit */
     size_t winners; /* that were damaged, or whose kernel does not compile */
     size_t rows;    /* others that were damaged */
     int64_t bytes_freed;
@@ -127,13 +127,14 @@ typedef struct fa2i_cache_cleanup {
 /* The size limit of a file that has none of its own (cache/size_limit.h). */
 #define FA2I_FILE_BYTES ((int64_t)256 << 20)
 
-/* Give the file a size limit of its own, which holds from the next kernel on that is stored. */
+/* Give the file a size limit of its own. It holds when the next kernel is stored. */
 fa2_status fa2i_cache_set_limit(fa2i_cache *cache, int64_t bytes);
 
 /* Drop what fa2i_cache_check finds wrong, but winners whose code alone is lost or damaged: that is for the caller to
- * make again (tuner/search/recompile.h). Then drop losers' code until the file has at most most_bytes, or its own
- * limit (-1): code that was used longest ago first. Make the indexes anew, and compact the file. Tables and views that
- * were missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is quick. */
+ * make again (tuner/search/recompile.h). Then drop losers' code until the file has at most most_bytes
+ * (-1: its own limit), code that was used longest ago first. Make the indexes anew, and compact the file. Tables and
+ * views that were missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is
+ * quick. */
 fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *ret_cleanup);
 
 #endif

@@ -5,8 +5,8 @@
  * where something is missing, a new one is made in memory, and its text taken.
  *
  * Invariants:
- * - a new file gets all of its schema in one transaction, and so does an older one: whatever stops it, the file
- *   is as before, and the next opening does it;
+ * - a new file gets all of its schema in one transaction, and so does an older one. If something stops it, the file
+ *   is as before, and the next opening tries again;
  * - that transaction looks at the version again under the write lock: two processes that open a new file at once
  *   do not do it twice;
  * - most often nothing is missing, and then nothing is made and nothing locked for writing.
@@ -77,7 +77,7 @@ static fa2_status read_version(fa2i_cache *cache, int newest, int64_t *ret_versi
     return fa2i_sql_end(cache, st);
 }
 
-/* Whether anything was ever stored; true also where that cannot be found out. */
+/* Was anything ever stored? true also where that cannot be found out. */
 static bool has_rows(fa2i_cache *cache)
 {
     int64_t rows = 1;
@@ -122,7 +122,7 @@ static fa2_status run_step(fa2i_cache *cache, const char *step, int version)
         cache->path, version, sqlite3_errmsg(cache->db));
 }
 
-/* All steps forward, and the fields that came later. Under the write lock. */
+/* Run all steps forward, and add the fields that came later. Under the write lock. */
 static fa2_status run_steps(fa2i_cache *cache, const char *const *steps, int count)
 {
     fa2_status st;

@@ -1,9 +1,9 @@
 /*
- * How large the file of a database becomes. Before code is stored, other code leaves until there is room: code that was
- * used longest ago first, that of winners never. Measurements stay.
+ * Keeps the file of a database below a size limit. Before code is stored, other code is dropped until there is room:
+ * first the code that was used longest ago, never the code of winners. Measurements stay.
  *
- * A file's size is that of the pages in use: what leaves makes room for what comes, and only gc makes the file
- * smaller. The limit is a number of the file's own (table `setting`), so all processes keep the same one.
+ * The size of a file means its pages in use. New rows fill the pages of dropped ones, and only gc makes the file
+ * smaller. The limit stands in the file itself (table `setting`), so all processes keep the same one.
  */
 #ifndef FA2I_CACHE_SIZE_LIMIT_H
 #define FA2I_CACHE_SIZE_LIMIT_H

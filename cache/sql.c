@@ -5,8 +5,8 @@
  * - the mutex is held exactly between fa2i_sql_begin and fa2i_sql_end;
  * - a write takes its lock at BEGIN IMMEDIATE: a read that turns into a write later could fail with
  *   SQLITE_BUSY without waiting;
- * - a file that no path leads to any more is left alone: SQLite finds the journal by the path, and would take that
- *   of the file which lies there now;
+ * - a file to which its path does not lead any more is left alone: SQLite finds the journal by the path, and would
+ *   take the journal of the file that lies there now;
  * - after fa2i_sql_end no transaction is open, whatever happened;
  * - numbers that are not finite are NULL, so that JSON made from the tables is JSON.
  */
@@ -163,7 +163,7 @@ fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script)
 
 bool fa2i_sql_has_moved(const fa2i_cache *cache)
 {
-    int has_moved = 0; /* of what is no file: no answer */
+    int has_moved = 0; /* a database in memory has no answer */
     return sqlite3_file_control(cache->db, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved) == SQLITE_OK && has_moved != 0;
 }
 

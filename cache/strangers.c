@@ -1,6 +1,6 @@
 /*
- * How: every row of sqlite_schema with a text is looked at. SQLite runs the text, whatever the columns beside it say,
- * so a row whose text does not begin as its type says is refused everywhere.
+ * How: each row of sqlite_schema that has a text is checked. SQLite runs the text, whatever the columns beside it say.
+ * So a row whose text does not begin as its type says is refused everywhere.
  */
 #include "cache/strangers.h"
 
@@ -16,8 +16,8 @@ typedef struct object {
     char *sql;               /* bare */
 } object;
 
-/* The text without comments and with single blanks, so that texts compare that differ in nothing else. *ret_bare
- * belongs to the caller. */
+/* Makes the text without comments and with single blanks, so that comments and blanks do not count when texts are
+ * compared. *ret_bare belongs to the caller. */
 static fa2_status make_bare(const char *sql, size_t bytes, char **ret_bare)
 {
     fa2i_text bare = {0};
@@ -49,7 +49,7 @@ static bool is_type(const object *o, const char *type)
     return strcmp(o->type, type) == 0;
 }
 
-/* Is the text that of an object of this type, as SQLite writes it? */
+/* Does the text begin as SQLite writes it for an object of this type? */
 static bool is_what_it_says(const object *o)
 {
     return (is_type(o, "table") && (begins(o->sql, "CREATE TABLE ") || begins(o->sql, "CREATE VIRTUAL TABLE "))) ||
@@ -58,7 +58,7 @@ static bool is_what_it_says(const object *o)
            (is_type(o, "trigger") && begins(o->sql, "CREATE TRIGGER "));
 }
 
-/* Are there no parentheses but one pair, and no more than names, blanks and commas in it? */
+/* Is there a single pair of parentheses at the end, with only names, blanks and commas in it? */
 static bool has_names_alone(const char *sql)
 {
     static const char names[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_, ";
@@ -92,7 +92,7 @@ static bool is_our_trigger(const object *o, const char *scripts)
 
 /* ---- the rows ---- */
 
-/* *ret_end: the visit is over. */
+/* Called for each row. *ret_end: stop here. */
 typedef fa2_status (*visit_fn)(fa2i_cache *cache, const object *o, void *user, bool *ret_end);
 
 static const char *column(sqlite3_stmt *stmt, int index)
@@ -191,7 +191,7 @@ done:
 
 /* ---- checking and repairing ---- */
 
-/* What a new file has of this type and name: *ret_has, and whether it is the same. */
+/* Looks for the object of this type and name in a new file. *ret_same: it has the same text. */
 static fa2_status compare(fa2i_cache *reference, const object *o, bool *ret_has, bool *ret_same)
 {
     sqlite3_stmt *stmt = NULL;
@@ -218,7 +218,7 @@ static bool has_one_pair(const char *sql)
     return open != NULL && strchr(open + 1, '(') == NULL;
 }
 
-/* The columns of `problem` came one by one and may stand in another order: but none of them computes. */
+/* The columns of `problem` came one by one and may stand in another order, but none of them has an expression. */
 static bool is_our_table(const object *o, bool same)
 {
     return same || (strcmp(o->name, "problem") == 0 && has_one_pair(o->sql));
@@ -234,7 +234,7 @@ static fa2_status describe(fa2i_cache *cache, const object *o, void *user, bool 
 {
     const search *s = user;
     bool has = false, same = false;
-    const bool internal = begins(o->name, "sqlite_"); /* of ANALYZE */
+    const bool internal = begins(o->name, "sqlite_"); /* made by ANALYZE */
     const fa2_status st = compare(s->reference, o, &has, &same);
     (void)cache;
     if (st != FA2_OK || internal || (has && (!is_type(o, "table") || is_our_table(o, same))))

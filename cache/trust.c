@@ -1,10 +1,10 @@
 /*
- * How: a folder is resolved, then each one from the root down to it is looked at. None of them can be exchanged
- * afterwards but by this user or root, so that the name leads to the same file for SQLite.
+ * How: a folder is resolved, then each folder from the root down to it is checked. After that only this user or root
+ * can exchange one of them, so the name leads SQLite to the same file.
  *
  * Invariants:
  * - the owner of "/" counts as root. In a user namespace this is the user who stands for all users outside;
- * - a database in a folder that is believed is only ever stat'ed here: closing a second descriptor of a file drops the
+ * - a database in a trusted folder is only ever stat'ed here: closing a second descriptor of a file drops the
  *   POSIX locks that SQLite holds on it in this process.
  */
 #define _DEFAULT_SOURCE /* getpwuid_r, getgrgid_r, realpath */
@@ -65,7 +65,7 @@ fa2_status fa2i_trust_opened(const fa2i_cache *cache, const char *resolved, cons
     return fa2i_trust_file(cache->path, resolved, &after);
 }
 
-/* Less than asked for only at the end of the file. */
+/* Reads until so many bytes are there, or the file ends. */
 static ssize_t read_all(int file, unsigned char *data, size_t bytes)
 {
     size_t done = 0;
@@ -121,7 +121,7 @@ fa2_status fa2i_trust_read(const char *name, const char *resolved, unsigned char
 
 /* ---- folders ---- */
 
-/* Does the group have the user's name, and nobody else in it? */
+/* Does the group have the user's name, and no other member? */
 static bool is_private_group(gid_t gid)
 {
     enum { ROOM = 16384 };
@@ -139,7 +139,7 @@ static bool is_private_group(gid_t gid)
     return only;
 }
 
-/* Root's own group has members on many systems, whatever they say. */
+/* Root's own group is no private group: it has members on many systems. */
 static bool others_can_write(const char *folder, const struct stat *info)
 {
     if ((info->st_mode & OTHERS_WRITE) != S_IWGRP)
@@ -148,12 +148,13 @@ static bool others_can_write(const char *folder, const struct stat *info)
            getxattr(folder, "system.posix_acl_access", NULL, 0) >= 0;
 }
 
-/* what: they could do then. */
+/* what: what they could do then. */
 static fa2_status refuse(const char *name, const char *folder, const struct stat *info, bool by_owner, const char *what)
 {
     const unsigned long owner = info->st_uid;
     const unsigned mode = info->st_mode & MODE_BITS;
-    const bool may_chmod = !by_owner && (mode & S_ISVTX) == 0 && fa2i_trust_may_chmod(info); /* never that of /tmp */
+    /* Never advise chmod for a sticky folder such as /tmp. */
+    const bool may_chmod = !by_owner && (mode & S_ISVTX) == 0 && fa2i_trust_may_chmod(info);
     fa2i_text text = {0};
     if (by_owner)
         fa2i_text_add(&text, "%s belongs to user %lu (mode %04o), who", folder, owner, mode);
@@ -175,7 +176,7 @@ static fa2_status refuse(const char *name, const char *folder, const struct stat
 static const char beside[] = "put a journal beside the database";
 static const char in_its_place[] = "put another folder in its place";
 
-/* The folder that has the files. */
+/* Checks the folder that has the files. */
 static fa2_status check_last(const char *name, const char *folder, const struct stat *info)
 {
     const bool is_others = info->st_uid != geteuid() && info->st_uid != 0;
@@ -184,7 +185,7 @@ static fa2_status check_last(const char *name, const char *folder, const struct 
     return FA2_OK;
 }
 
-/* One above it. *closed: others cannot come below it. */
+/* Checks a folder above it. *closed: others cannot enter a folder below. */
 static fa2_status check_above(const char *name, const char *folder, const struct stat *info, uid_t of_root,
                               bool *closed)
 {
@@ -195,23 +196,23 @@ static fa2_status check_above(const char *name, const char *folder, const struct
     return FA2_OK;
 }
 
-/* path: resolved. holds_files: it is the folder of the files, and not only one above them. */
+/* Checks a resolved path. holds_files: its last folder has the files, or else is only above them. */
 static fa2_status check_path(const char *name, char *path, bool holds_files)
 {
     struct stat root, info;
     bool closed = false;
     fa2_status st = stat("/", &root) == 0 ? FA2_OK : fa2i_fail(FA2_E_DATABASE, "%s: /: %s", name, strerror(errno));
-    for (size_t length = 1; st == FA2_OK;) { /* of "/", "/a", "/a/b" */
-        const char behind = path[length];
+    for (size_t length = 1; st == FA2_OK;) { /* "/", "/a", "/a/b" */
+        const char after = path[length];
         path[length] = '\0';
         if (stat(path, &info) != 0)
             st = fa2i_fail(FA2_E_DATABASE, "%s: %s: %s", name, path, strerror(errno));
-        else if (behind == '\0' && holds_files)
+        else if (after == '\0' && holds_files)
             st = check_last(name, path, &info);
         else
             st = check_above(name, path, &info, root.st_uid, &closed);
-        path[length] = behind;
-        if (behind == '\0')
+        path[length] = after;
+        if (after == '\0')
             break;
         length += length > 1 ? 1 : 0;
         length += strcspn(path + length, "/");
@@ -219,7 +220,7 @@ static fa2_status check_path(const char *name, char *path, bool holds_files)
     return st;
 }
 
-/* The folder in which this name is. */
+/* Checks the folder in which this file is. */
 static fa2_status check_folder_of(const char *name, const char *file, bool holds_files)
 {
     const char *slash = strrchr(file, '/');

@@ -1,8 +1,8 @@
 /*
  * Decides which files and folders are trusted. A cubin is code: anyone who can choose the bytes of the database chooses
- * the code that runs. So does anyone who can put files beside it: SQLite plays back a journal (-journal, -wal) that it
- * finds there, whenever a transaction begins. The rules:
- * - a file belongs to this user or to root, and nobody else can write it;
+ * the code that runs. So does anyone who can put files beside it, because SQLite plays back a journal (-journal, -wal)
+ * that lies there, whenever a transaction begins. The rules:
+ * - a file belongs to this user or to root, and no other user can write it;
  * - the same holds for its folder, sticky or not, before SQLite opens the file by its name;
  * - others can rename none of the folders above it: they cannot write these, or the sticky bit is set. Below a folder
  *   that others cannot enter, they can write nothing;
@@ -10,7 +10,7 @@
  *   the folder has no ACL;
  * - in any other folder a database is not opened by its name: its bytes are read through one descriptor.
  *
- * Errors. FA2_E_DATABASE says what is wrong, whose it is, and what helps; FA2_E_MEMORY. name, everywhere: the
+ * Errors. FA2_E_DATABASE says what is wrong, who owns it, and what helps; FA2_E_MEMORY. In every function, name is the
  * database as the caller calls it, for messages. Threads: any.
  */
 #ifndef FA2I_CACHE_TRUST_H
@@ -19,10 +19,10 @@
 #include <sys/stat.h>
 #include "cache/internal.h"
 
-/* info: what stat said of the file. */
+/* Is this file trusted? info: from stat. */
 fa2_status fa2i_trust_file(const char *name, const char *file, const struct stat *info);
 
-/* The folder of a file. The file need not exist. */
+/* Is the folder of this file trusted? The file need not exist. */
 fa2_status fa2i_trust_folder_of(const char *name, const char *file);
 
 /* The same for a folder that is to be made. Others may write its parent if that is sticky. */
