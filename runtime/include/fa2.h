@@ -43,16 +43,16 @@
  * sees no key gives O = 0 and LSE = -infinity, and its dQ is 0; so are dK and dV of a key that no row
  * sees.
  *
- * Hidden keys. K or V may hold NaN or infinity in keys that a row does not see. A row is safe if it has the same O and
- * LSE as with zeros there, and so have its dQ and the gradients of keys that it sees:
+ * Hidden keys. K or V may hold NaN or infinity in keys that a row does not see. Such a row is safe if zeros there would
+ * give it the same O and LSE. In backward its dQ, and the gradients of keys that it sees, are the same, too:
  *
  *     keys hidden by                        in K                      in V
  *     seqused_k, leftpad, other sequences   safe, backward too        safe, backward too
  *     causal, window, prefix, chunk         safe forward alone        not safe
  *     boolean mask, bias of -infinity       not safe                  not safe
  *
- * Not safe: such a row may be NaN. PyTorch gives NaN there, too. Write zeros into K and V where a mask hides NaN. A row
- * that sees NaN is NaN.
+ * A row that is not safe may be NaN, as in PyTorch. Write zeros into K and V where a mask hides NaN. A row that sees
+ * NaN is NaN.
  *
  * Errors. Every function that can fail returns a fa2_status; FA2_OK is 0. On an error the outputs
  * are untouched, nothing was launched, and fa2_last_message() says in a sentence what was wrong.
@@ -64,12 +64,12 @@
  * fa2_context_destroy must be the last call on it. The last message belongs to the thread.
  *
  * Processes. CUDA does not survive fork(). In a child, every function refuses a context of the parent at once, with
- * FA2_E_INVALID. It waits for no lock, although another thread of the parent may have been in a call.
+ * FA2_E_INVALID. It never waits for a lock that another thread of the parent held.
  * fa2_context_destroy does nothing there. A child may make contexts of its own if CUDA was not used before the fork.
  *
- * Memory. A context remembers the last 8192 problems that were prepared or called. It remembers as many problems that
- * need another kernel for their strides or bias (fa2_prepare), and 4096 answers of the cost model. Together they take
- * at most 64 MB of host memory, however many problems come. The cost of a call does not grow with their number.
+ * Memory. A context remembers the last 8192 problems that were prepared or called. It remembers 8192 more that need
+ * another kernel for their strides or bias (fa2_prepare), and 4096 answers of the cost model. Together they take at
+ * most 64 MB of host memory, however many problems come. The cost of a call does not grow with their number.
  *
  * Ownership. The library owns no tensors: all of them, and the workspace, are the caller's.
  *
@@ -276,10 +276,10 @@ typedef struct fa2_bias_gradient {
 
 /* Dropout. Whether an element is dropped is a function of seed, offset, batch, head, row and column alone; offsets
  * that differ by less than 2^32 draw anew. Of packed sequences the batch is the sequence's number, and rows and
- * columns count from where it begins; of padded ones columns count from behind the padding. What is kept is multiplied
- * by 1 / (1 - p), in fp32. No two decisions have a covariance above 4e-6 (runtime/ops/dropout.h). */
+ * columns count from where it begins. In padded sequences columns count from the end of the padding. Kept elements are
+ * multiplied by 1 / (1 - p), in fp32. No two decisions have a covariance above 4e-6 (runtime/ops/dropout.h). */
 typedef struct fa2_dropout {
-    float p; /* 0 <= p < 1; an element is dropped with this probability, to within 2^-16 */
+    float p; /* 0 <= p < 1; the probability that an element is dropped, right to 2^-16 */
     uint64_t seed, offset;
     /* Device, 8-byte aligned, or NULL: the seed, in the place of that value; and what is added to the offset, so that
      * a captured graph draws anew at each replay. */
@@ -334,9 +334,9 @@ typedef struct fa2_forward_args {
      * cu_seqlens[b + 1] - 1, none where they are equal, and no more than seq_q or seq_k; what is less
      * than 0 or beyond the tensor counts as its ends. Rows before cu_seqlens_q[0] and from cu_seqlens_q[batch]
      * on belong to no sequence: O is written as 0 there, and LSE as -infinity. A sequence of more than seq_q rows
-     * ends after seq_q; its other rows are left alone. Where they fall, a sequence that would end before it begins has
-     * no rows, others may be passed over or 0, and a row that two have is written by either, or both; nothing outside
-     * the tensors is read or written. With seqused, a sequence has the first seqused_k[b] of its keys. */
+     * ends after seq_q; its other rows are left alone. Where bounds fall, a sequence that would end before it begins
+     * has no rows. Other rows may be left alone or 0 then, and a row of two sequences is written by either, or both.
+     * Nothing outside the tensors is read or written. With seqused, a sequence has its first seqused_k[b] keys. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
     /* problem.paged: device, [batch, seq_k / page, rounded up], its rows block_table_stride elements apart. Key j
@@ -373,8 +373,8 @@ typedef struct fa2_forward_args {
 } fa2_forward_args;
 
 /* A gradient whose data is NULL is not wanted; at least one is. Without dq neither its product nor its sums are
- * computed, and without dk and dv, where the kernel's dQ has blocks of its own (dq=apart), nothing of theirs, unless the
- * gradient of the bias is wanted, which is computed with them. dk or dv alone saves only what is written: kernels
+ * computed, and without dk and dv, where the kernel's dQ has blocks of its own (dq=apart), nothing of theirs, unless
+ * the gradient of the bias is wanted, which is computed with them. dk or dv alone saves only what is written: kernels
  * compute both, as one that asks while it runs has no registers left for the answer, and kernels of their own would
  * spare one product of five. */
 typedef struct fa2_backward_args {
@@ -394,10 +394,10 @@ typedef struct fa2_backward_args {
     const float *sinks;   /* problem.sinks */
     float *dsinks; /* problem.sinks: written, [heads_q] fp32, 4-byte aligned; NULL: not wanted */
     /* problem.varlen: as forward had them. With deterministic a launch whose cu_seqlens_k falls somewhere may
-     * not end: blocks wait for those before them. Rows that belong to no sequence are written as 0 in every gradient;
-     * what inputs hold there is not used. A row whose sequence has nothing on the other side is 0, too. The size of
-     * the workspace depends on batch and totals, not on what stands here, so a graph may be launched again with
-     * other lengths. It grows with the rows, however many sequences share them. */
+     * not end: blocks wait for those before them. Rows that belong to no sequence are written as 0 in every gradient,
+     * whatever the inputs hold there. A row whose sequence has nothing on the other side is 0, too. The size of the
+     * workspace depends on batch and totals, not on the bounds, so a graph may be launched again with other lengths.
+     * It grows with the rows, however many sequences share them. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
     /* problem.bias with a gradient: written; of packed sequences, zeros where nothing is added. With deterministic no
@@ -411,14 +411,15 @@ typedef struct fa2_config {
      * "": work without a database. Copied.
      *
      * A path that was named, here or by FA2_DB, must be usable: else creating the context fails with FA2_E_DATABASE.
-     * At the default path that is no error, whatever is wrong: a damaged file, a lock, a full disk, another owner.
+     * At the default path nothing is an error: neither a damaged file nor a lock, a full disk or another owner.
      * The log says it in one line, and the context works without a database. Later no call fails because of the
-     * database, named or not. Calls that prepare a problem look at the file once a second. A file that was deleted is
-     * done without, and made anew when a kernel is to be stored. Another file in its place is used from then on. A
-     * file that could not be used is tried again when it changes, else once a minute.
+     * database, named or not. Calls that prepare a problem look at the file once a second:
+     *   - without a file that was deleted the context goes on, and makes it anew to store a kernel;
+     *   - another file in its place is used from then on;
+     *   - a file that could not be used is tried again when it changes, else once a minute.
      *
-     * If others can write the file, it is refused. If they can write its folder, it is only read, as it is when the
-     * context is created: the context does not see later changes. */
+     * If others can write the file, it is refused. If they can write its folder, the context reads it once, when it is
+     * created, and writes nothing. It does not see later changes. */
     const char *database;
     /* 0: the CUDA context that is current in the calling thread, else the primary context of
      * device 0. n > 0: the primary context of device n - 1. */
@@ -456,7 +457,7 @@ typedef struct fa2_context fa2_context;
 
 /* Open the device and the database. Neither NVRTC nor a kernel is loaded. config may be NULL. On
  * FA2_OK *ret_context belongs to the caller (fa2_context_destroy). A database that does not exist
- * is no error; one that was named and is not usable is FA2_E_DATABASE (fa2_config.database). */
+ * is no error. If the caller named one that is not usable, that is FA2_E_DATABASE (fa2_config.database). */
 FA2_API fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_context);
 
 /* Release everything, kernels included. No launch of this context may be in flight. NULL is
@@ -466,13 +467,13 @@ FA2_API void fa2_context_destroy(fa2_context *context);
 /* Choose and load the kernel for a problem, compiling it if nothing in the database is as good (see
  * fa2_rule) and the config does not forbid that. Later fa2_forward or fa2_backward calls on the same problem only
  * launch. Not inside stream capture. It takes
- *   - at most 10 microseconds on an ordinary machine, when batch, seq_q, seq_k and totals round up to those of an
- *     earlier problem;
+ *   - at most 10 microseconds on an ordinary machine, when an earlier problem has the same batch, seq_q, seq_k and
+ *     totals after rounding up;
  *   - milliseconds, when this very problem was tuned, or an earlier process stored its choice;
  *   - tenths of a second for the first problem of a kind for which kernels must be compared;
  *   - a second or two when a kernel must be compiled.
- * The database keeps each choice beside its kernel. Such a choice is dropped when measurements, verifications, kernels
- * of its kind or fa2 itself change, so that later measurements always count.
+ * The database keeps each choice beside its kernel. It drops the choice when measurements, verifications, kernels of
+ * its kind or fa2 itself change, so that later measurements always count.
  *
  * But a kernel that reads by tensor maps, as those of SM 9.0 may, is left to another one by calls with strides that no
  * map expresses, and by calls of fa2_forward with a bias of 16 bits without aligned pairs (fa2_bias_tensor), which
@@ -484,7 +485,7 @@ FA2_API void fa2_context_destroy(fa2_context *context);
  * This function, fa2_workspace_size, fa2_explain and calls prepare a problem. It stays prepared until 8192 others were
  * prepared or called after it. Then the context may forget it, and prepares it again when it comes again. It may then
  * choose another kernel, because the database was written or the model was asked anew. Another kernel may need more
- * workspace. So ask fa2_workspace_size before a call and do not keep its answer for longer: asking costs a look-up. */
+ * workspace. So ask fa2_workspace_size before each call, and do not keep its answer. Asking costs a look-up. */
 FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
 
 /* Bytes of device workspace that a launch needs for this problem. As fa2_prepare, so that the
@@ -498,8 +499,8 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
 
 /* Launch attention on the caller's stream (a CUstream or cudaStream_t; NULL is the default stream)
  * and return without waiting. The stream belongs to the context's device. A problem that was not
- * prepared is prepared first. While the stream is being captured, a problem whose kernel is not loaded or not known is
- * FA2_E_CAPTURE.
+ * prepared is prepared first. While the stream is being captured, the kernel must be known and loaded already, else the
+ * call fails with FA2_E_CAPTURE.
  *
  * A launch may be several kernels, one behind the other. On SM 9.0 and newer, with a driver for CUDA 12.3, one that
  * combines what blocks found of their shares of the keys begins while those are at work (programmatic dependent
@@ -509,8 +510,8 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  *
  * A new problem that rounds up to a known one costs microseconds, under a lock (fa2_prepare). It may also be captured,
  * because its kernel is loaded. Once a second, for each head_dim, dtype, causal and set of features, a new problem asks
- * the database whether it was written. Where another process has it locked, a call waits for that once, for 10 s at
- * most. After a wait in vain no call waits, until the lock is gone or a minute has passed. */
+ * the database for changes. If another process has it locked, the call waits, 10 s at most in all.
+ * After a wait in vain no call waits, until the lock is gone or a minute has passed. */
 FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
                                const fa2_forward_args *args, void *stream);
 
@@ -561,9 +562,9 @@ typedef struct fa2_explanation {
     char runner_up[256]; /* that kernel; "": there is none */
 } fa2_explanation;
 
-/* Tell which kernel the problem gets and why. As fa2_prepare, so that it stays true for as long; it says nothing of
- * the kernel that serves in its place where strides are such, or a bias's (fa2_prepare). FA2_E_INVALID when
- * struct_bytes can be no program's. */
+/* Tell which kernel the problem gets and why. It prepares the problem, so the answer stays true for as long. It says
+ * nothing of the kernel that serves in its place for some strides or a bias (fa2_prepare). FA2_E_INVALID when
+ * no program can have this struct_bytes. */
 FA2_API fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                                fa2_explanation *ret_explanation);
 
