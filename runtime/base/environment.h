@@ -1,7 +1,7 @@
 /*
  * Reads environment variables. A program that has more rights than its caller (set-user-ID, set-group-ID, file
- * capabilities) must not trust them: there every variable counts as unset. Nothing else in the library or in fa2-tune
- * reads the environment. Threads: as getenv.
+ * capabilities) must not trust them: there every variable counts as unset. All of the library and of fa2-tune reads the
+ * environment by these functions. Threads: as getenv.
  */
 #ifndef FA2I_ENVIRONMENT_H
 #define FA2I_ENVIRONMENT_H

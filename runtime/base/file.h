@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-/* Open a regular file for reading; the caller's (fclose). NULL: *ret_why says why, until the next call. Never waits. */
+/* Open a regular file for reading. The caller closes it (fclose). Returns NULL, with the reason in *ret_why (valid
+ * until the next call), if it cannot. Never waits. Thread-safe as strerror is. */
 FILE *fa2i_file_open(const char *path, const char **ret_why);
 
 #endif

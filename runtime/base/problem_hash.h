@@ -12,7 +12,8 @@ enum { FA2I_HASHED_WORDS = sizeof(fa2_problem) / sizeof(uint64_t) };
 _Static_assert(sizeof(fa2_problem) == 128,
                "hash and comparison read bytes that exist, and no padding");
 
-/* Every word times a number of its own: the products do not wait for each other. The high bits are the good ones. */
+/* Multiplies each word by its own factor, so that no product waits for another one. Use the high bits: they are mixed
+ * best. */
 static inline uint64_t fa2i_problem_hash(const fa2_problem *problem)
 {
     static const uint64_t factors[FA2I_HASHED_WORDS] = {

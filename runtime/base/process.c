@@ -1,5 +1,5 @@
 /*
- * The handler belongs to the library: where that is unloaded, the C library forgets it.
+ * The handler belongs to the library: when the library is unloaded, the C library forgets the handler.
  */
 #include "runtime/base/process.h"
 

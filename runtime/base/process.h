@@ -1,8 +1,8 @@
 /*
- * Forks of the process. CUDA does not survive a fork. A lock that another thread holds at that time stays held in the
- * child for ever. So the child leaves alone everything that its parent made.
+ * Counts forks of the process. CUDA does not survive a fork, and a lock that another thread holds at that time stays
+ * held in the child for ever. So the child leaves alone everything that its parent made.
  *
- * Thread-safe. A question costs a look at a number; getpid is a system call.
+ * Thread-safe. A question costs a look at a number; getpid would be a system call.
  */
 #ifndef FA2I_BASE_PROCESS_H
 #define FA2I_BASE_PROCESS_H
@@ -11,10 +11,10 @@
 #include <stdbool.h>
 #include "fa2.h"
 
-/* Forks between the first process that used fa2 and this one. */
+/* How many forks lie between the first process that used fa2 and this one. */
 extern atomic_uint fa2i_forks;
 
-/* Count forks from now on, and tell how many there were. FA2_E_MEMORY. */
+/* Count forks from now on. *ret_forks: how many there were. FA2_E_MEMORY. */
 fa2_status fa2i_process_watch(unsigned *ret_forks);
 
 /* Does something that was made after so many forks belong to another process? */

@@ -37,7 +37,7 @@
     X(FA2I_STEP_CLEAR, "clear")     /* before the main step, which adds to what is zeros then */
 
 /* What a block of a step stands for, of which operations. Padded rows: those of all heads and batches, of
- * each head as many as fill its tiles of `rows`; of packed sequences as many as fill each one's tiles of 8.
+ * each head as many as fill its tiles of `rows`; of packed sequences, as many as fill tiles of 8 of each.
  * X(NAME, word, ops). */
 #define FA2I_BLOCKS_LIST(X)                                                                        \
     X(FA2I_BLOCKS_ROW_TILES, "row_tiles",                                                          \
@@ -72,7 +72,7 @@
     X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)   /* S of all heads and batches, of the dtype */   \
     X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)      /* LSE and delta of padded rows, fp32 */         \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
-      BACKWARD) /* these, and `columns` numbers of each, fp32; packed: of each row of dQ */        \
+      BACKWARD) /* these, and `columns` numbers of each, fp32; packed: for each row of dQ */        \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \
       BACKWARD) /* these, and a counter for each tile of `rows` queries and one for all */         \
     X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                   \

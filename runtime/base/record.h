@@ -11,7 +11,7 @@
 
 #define FA2I_KEY_BYTES     32
 #define FA2I_VARIANT_CHARS 256
-#define FA2I_WHY_CHARS     192  /* of why a kernel cannot be used, in one sentence */
+#define FA2I_WHY_CHARS     192  /* why a kernel cannot be used, in one sentence */
 #define FA2I_DETAIL_BYTES  1024 /* what the database keeps of a message, NUL included */
 
 /* Bytes on the heap. Zeroed is empty. */
@@ -89,7 +89,7 @@ typedef struct fa2i_kernel {
     double compile_ms;
     char *log;       /* owned; NULL when empty */
     fa2i_blob image; /* owned; empty when only the record was asked for */
-    int used_day;    /* of code that the database had: when it was last loaded, in days since 1970-01-01 */
+    int used_day;    /* if the code was stored: the day of its last use, counted from 1970-01-01 */
 } fa2i_kernel;
 
 /* How badly a kernel spills, to be compared: bytes per thread. What is as bad for another reason (a stack frame,

@@ -34,7 +34,8 @@ void fa2i_generator_files_done(fa2i_generator_files *files); /* zeroed objects a
 const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files,
                                                      const char *name);
 
-/* A hash of what fa2i_generator_files_open would read. Without $FA2_GEN_PATH the build made it, and nothing is read. */
+/* A hash of the files that fa2i_generator_files_open would read. Without $FA2_GEN_PATH the build made it, and no file
+ * is read. */
 fa2_status fa2i_generator_files_find_hash(fa2i_key *ret_key);
 
 /* Hash of all names and contents, but for gen/report/ and templates/report/. */

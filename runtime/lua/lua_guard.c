@@ -96,8 +96,8 @@ static bool may_call_c(lua_State *L, int argument)
     return has_metatable;
 }
 
-/* The same, where one of the arguments is called or asked for each element: C functions run no instructions that are
- * counted. */
+/* The same for a function that calls an argument, or its metamethods, for each element. If these may be C functions,
+ * which run no counted instructions, calls are watched. */
 static int call_watched(lua_State *L)
 {
     bool watched = false;
@@ -150,7 +150,7 @@ static int guarded_move(lua_State *L)
     return call_watched(L);
 }
 
-/* concat(list, between, first, last), unpack(list, first, last). Upvalue 2: which argument `first` is. */
+/* concat(list, between, first, last), unpack(list, first, last). Upvalue 2: the place of `first`. */
 static int guarded_range(lua_State *L)
 {
     const int place = (int)lua_tointeger(L, lua_upvalueindex(2));
@@ -169,7 +169,7 @@ static int guarded_shift(lua_State *L)
     return call_watched(L);
 }
 
-/* sort(list, less). Without less it gets one of Lua's, upvalue 2, which compares by <, so that its steps count. */
+/* sort(list, less). Without `less` it gets upvalue 2, a Lua function that compares by <, so that its steps count. */
 static int guarded_sort(lua_State *L)
 {
     fa2i_lua_host_expect(L, 32 * (double)luaL_len(L, 1));

@@ -101,8 +101,8 @@ static fa2i_lua_host *host_of(lua_State *L)
     return user;
 }
 
-/* Lua calls it after every host->tick instructions, at calls that are watched, and after a limit was met at each
- * instruction and call. */
+/* Lua calls it after every host->tick instructions, and at calls that are watched. Once a limit was met, Lua calls it
+ * at each instruction and call. */
 static void on_tick(lua_State *L, lua_Debug *event)
 {
     enum { CALLS = 16 }; /* between two looks at the clock */

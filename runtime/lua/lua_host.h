@@ -50,7 +50,7 @@ typedef struct fa2i_lua_host {
     double deadline;      /* of the current run, on the thread's clock; HUGE_VAL: there is no run */
     int tick;             /* instructions until the next look at the limits */
     long steps;           /* instructions, in the current run */
-    int calls;            /* that were looked at, in a library function that is watched */
+    int calls;            /* of watched library functions, since the last look at the clock */
     fa2i_lua_limit limit; /* that the current run met */
 } fa2i_lua_host;
 
@@ -68,8 +68,8 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
  * steps, or if the run is over its time. */
 void fa2i_lua_host_expect(lua_State *L, double steps);
 
-/* For library functions that call others again and again, C functions among them, which no count of instructions ends:
- * from here on (watched) calls are looked at, too; or no longer. A Lua error if the run is over its time. */
+/* Begin to watch calls, too, or end it. Library functions that call C functions again and again need this, because no
+ * count of instructions ends those. A Lua error if the run is over its time. */
 void fa2i_lua_host_watch_calls(lua_State *L, bool watched);
 
 /* For bodies: push the table of functions that scripts get by require("host"). */

@@ -4,18 +4,16 @@
  *
  * Tiles of packed sequences are numbered so that a sequence begins at its first row / rows + its number
  * (templates/features/lengths.cu.in): there are total / rows + batch numbers at most, of a head. Their workspace
- * follows the rows of the tensors, not the tiles, which short sequences leave nearly empty (templates/backward/
- * packed.cu.in): sums of dQ have the rows of dQ, LSE and delta tiles of eight rows.
+ * follows the rows of the tensors, not the tiles, which short sequences leave nearly empty. Sums of dQ have the rows of
+ * dQ; LSE and delta have tiles of eight rows (templates/backward/packed.cu.in).
  */
 #include "runtime/base/status.h"
 #include "runtime/ops/backward.h"
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 
-enum {
-    SECTOR_ROWS = 8,
-    WARP_ROWS = 32
-}; /* rows of LSE and delta: a sequence has whole sectors, a head whole warps */
+/* Rows of LSE and delta: a sequence has whole sectors, a head whole warps. */
+enum { SECTOR_ROWS = 8, WARP_ROWS = 32 };
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -88,7 +86,7 @@ static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe,
     return splits > 1 ? splits : 1;
 }
 
-/* Rows of a head that LSE and delta have room for, whole tiles; < 2^33. */
+/* Rows of LSE and delta of a head, in whole tiles; < 2^33. */
 static int64_t pad_rows(const fa2_problem *problem, int rows)
 {
     if (problem->varlen)
@@ -141,8 +139,8 @@ size_t fa2i_backward_unmapped_bytes(const fa2_problem *problem)
 fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                               const fa2_problem *problem, fa2i_grid *ret_grid)
 {
-    const int64_t heads = all_heads(problem),
-                  kv_heads = heads / problem->heads_q * problem->heads_kv;
+    const int64_t heads = all_heads(problem);
+    const int64_t kv_heads = heads / problem->heads_q * problem->heads_kv;
     const int64_t row_tiles = query_tiles(problem, recipe->rows);
     const int64_t key_tiles = tiles_of_keys(problem, recipe->keys);
     fa2i_grid grid = {

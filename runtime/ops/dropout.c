@@ -13,7 +13,7 @@ enum { ROUNDS = 7, MASK_PAIRS = 128 };
 
 static const uint32_t no_plane = 0xffffffffu;
 
-/* A float below 1 has 24 bits, so the rest is below 1 - 2^-24: part does not overflow. */
+/* A float below 1 has 24 bits, so the rest is at most 1 - 2^-24, and part does not overflow. */
 fa2i_dropout_threshold fa2i_dropout_threshold_of(float p)
 {
     const double bytes = (double)p * 256;

@@ -6,14 +6,14 @@
  * is kept if its byte is at least a threshold. Tensor cores make such numbers for 8 or 16 rows and 8 pairs at once
  * (mma of u8), so the random bits of an element cost next to nothing.
  *
- * A threshold is p * 256, rounded down, or the next number. Which one, a choice of 32 bits says: the higher one if the
- * choice is below the rest of p * 256, times 2^32. So p is right to 2^-40. An element's choice is
+ * The threshold is p * 256, rounded down, or the next number. A choice of 32 bits decides: the element gets the next
+ * number if its choice is below the rest of p * 256, times 2^32. So p is right to 2^-40. An element's choice is
  *
  *     word(plane, row / 32) + stratum(row / 2 % 4, column % 8) * 2^27   modulo 2^32
  *
- * word is the last word of the key of row 32 * (row / 32); stratum(r, c) is (c ^ 2 * r) * 4 + r, of 0 ... 31 each once.
- * No tile size is in it. A kernel with queries as rows makes a lane's choices once, before its loop over keys. One with
- * keys as rows makes them once for 32 queries.
+ * word is the last word of the key of row 32 * (row / 32); stratum(r, c) is (c ^ 2 * r) * 4 + r, each of 0 ... 31 once.
+ * It does not depend on tile sizes. A kernel with queries as rows makes a lane's choices once, before its loop over
+ * keys. A kernel with keys as rows makes them once for 32 queries.
  *
  * Keys are of Philox4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), its key
  * the seed, its counter {low half of the offset, high half, a, b}. Word t of 4 of a key is word i / 8 % 4 of Philox
@@ -34,12 +34,13 @@
  *     2 where it counts, which happens with a probability of 2^-14: then one follows from the others;
  *   - not so all at once: 17 rows of 16 bytes depend on each other linearly, and so do their numbers, with factors
  *     that the keys decide. No mean and no variance of a sum shows that.
- * And the choices?
- *   - words are random, so each choice is uniform. It is independent of an even column's byte: the pair's byte 0 makes
- *     that uniform for each row's key. It is nearly independent of an odd one's, by the sums below that byte;
+ * How good are the choices?
+ *   - words are random, so each choice is uniform. It is independent of an even column's byte, because the pair's byte
+ *     0 makes that uniform for each row's key. It is nearly independent of an odd column's byte, because of the sums
+ *     below that byte;
  *   - decisions depend on each other by choices in 32 rows of a plane alone. With f the rest of p * 256, the covariance
  *     of two is at most f (1 - f) / 65536, or 4e-6: at p = 0.17 a correlation of 3e-5. It is large beside p (1 - p)
- *     only where p < 1/256: of elements with one choice, 1/256 are dropped beside one that is, and p of all others;
+ *     only where p < 1/256: if an element is dropped, so are 1/256 of those with the same choice, and p of all others;
  *   - strata make sums narrower than independent words would. The count of dropped elements in a row of 8192 has a
  *     variance that is 0.2 % larger than by independent decisions at p = 0.17, and 9 % at p = 0.001. Other blocks of 32
  *     rows, and other planes, have independent words.
@@ -59,13 +60,13 @@ typedef struct fa2i_dropout_key {
 
 typedef struct fa2i_dropout_threshold {
     int byte;      /* 0 ... 255 */
-    uint32_t part; /* of 2^32 choices, those of the threshold byte + 1 */
+    uint32_t part; /* choices, of 2^32, that get the threshold byte + 1 */
 } fa2i_dropout_threshold;
 
-/* p is in [0, 1). */
+/* The threshold for a p in [0, 1). */
 fa2i_dropout_threshold fa2i_dropout_threshold_of(float p);
 
-/* What kept elements are multiplied by: 1 / (1 - p). */
+/* The factor of kept elements: 1 / (1 - p). */
 float fa2i_dropout_scale(float p);
 
 /* What a kernel adds to 1024 + byte, in fp16: at least 1 if that is not below the threshold, otherwise at most 0. The
@@ -79,8 +80,10 @@ fa2i_dropout_key fa2i_dropout_pair_key(uint64_t seed, uint64_t offset, int32_t p
 /* Bytes 0 and 1 are of the pair's columns. */
 uint32_t fa2i_dropout_number(const fa2i_dropout_key *row, const fa2i_dropout_key *pair);
 
-/* The word that 32 rows' choices begin with; the threshold of an element, 0 ... 256. */
+/* The word with which the choices of 32 rows begin. */
 uint32_t fa2i_dropout_word(uint64_t seed, uint64_t offset, int64_t plane, int32_t row);
+
+/* The threshold of an element, 0 ... 256. */
 uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row,
                              int32_t column);
 

@@ -1,8 +1,8 @@
 /*
  * Answers of the cost model: which kernel is taken for all problems of a step (runtime/ops/steps.h).
  *
- * A table with a limit, FA2I_ANSWERS_KEPT. A new answer beyond it replaces the one that was not used for the longest
- * time. The cost of a look-up does not depend on their number.
+ * A table with a limit, FA2I_ANSWERS_KEPT. Beyond it a new answer replaces the one that was used longest ago. The cost
+ * of a look-up does not depend on their number.
  *
  * Not thread-safe: the planner's caller holds the lock. Errors: FA2_E_MEMORY, and the table is as before.
  * Ownership. The table owns its answers. A pointer to one is valid until the next answer is added.
@@ -18,19 +18,19 @@ typedef struct fa2i_class_answer {
     /* The question; together the key. */
     fa2_problem asked; /* fa2i_planner_asked */
     bool unmapped;     /* for calls that need a kernel without tensor maps: planner.h */
-    uint64_t reading;  /* of the database, by which it was answered: fa2i_class.reading */
+    uint64_t reading;  /* reading of the database that it rests on: fa2i_class.reading */
 
     const fa2i_slot *slot;
     fa2i_origin origin;
     fa2i_decision decision;
-    char *passed; /* the texts of those before it that cannot be used, a line each; owned */
+    char *passed; /* texts of better kernels that cannot be used, a line each; owned */
     size_t tried;
     bool knows_runner_up; /* only an explanation asks for it */
     fa2i_runner_up runner_up;
     bool for_step; /* stored by an earlier process, for all problems of the step: planner_notes.c */
 
-    struct fa2i_class_answer *next;          /* with the same place in the table */
-    struct fa2i_class_answer *newer, *older; /* by when they were asked for */
+    struct fa2i_class_answer *next;          /* in the same chain */
+    struct fa2i_class_answer *newer, *older; /* by the last use */
 } fa2i_class_answer;
 
 typedef struct fa2i_answers {

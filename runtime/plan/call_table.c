@@ -1,5 +1,5 @@
 /*
- * Open addressing, linear probing, at most half full. Nothing is taken away.
+ * Open addressing with linear probing, at most half full. Entries are never removed.
  */
 #include "runtime/plan/call_table.h"
 

@@ -22,7 +22,7 @@ typedef struct fa2i_call_table {
     size_t place_count, count;
 } fa2i_call_table; /* zeroed: empty */
 
-/* Count calls of a problem. false: it is a new one, and there is no room or no memory for it. */
+/* Count calls of a problem. false: it is new, and there is no room or no memory for it. */
 bool fa2i_call_table_add(fa2i_call_table *table, const fa2_problem *problem, uint64_t calls);
 
 void fa2i_call_table_done(fa2i_call_table *table); /* zeroed objects are fine */

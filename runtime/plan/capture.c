@@ -33,10 +33,10 @@ struct fa2i_capture {
     pthread_mutex_t mutex;
     pthread_cond_t waking;
     bool stopped;
-    bool full; /* counted has no room, and is to be written at once */
+    bool full; /* `counted` has no room: the thread writes it at once */
     bool has_thread;
     pthread_t thread;
-    fa2i_call_counts writing; /* of who writes, not under the mutex */
+    fa2i_call_counts writing; /* the writer's, not under the mutex */
     fa2i_call_table counted;
     bool failed, told;
     char message[FA2I_MESSAGE_BYTES]; /* of the last failure */
@@ -49,7 +49,7 @@ static fa2i_capture *list;
 
 /* ---- writing ---- */
 
-/* Take the counts. A count that there is no memory for is put back for the next time. */
+/* Move the counts to `writing`. Without memory for one, it is put back for the next time. */
 static void gather(fa2i_capture *capture)
 {
     pthread_mutex_lock(&capture->mutex);

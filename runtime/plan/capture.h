@@ -3,12 +3,12 @@
  * (`fa2-tune -- PROGRAM` does both). The file is a shape file with one more column, calls; several
  * processes may share it.
  *
- * A launch counts in a table, under a lock that is held only for that. A thread of its own
- * writes every two seconds, and the context at its end, or at the process's. A write adds the counts since the
- * last one to the file, under a lock of the file, and replaces the file at once: whenever a
- * process ends, the file is whole, and only the counts since the last write are missing.
- * The table has room for FA2I_CALL_TABLE_MOST problems. A full table is written at once. A new problem that comes
- * before it is written is not counted.
+ * A launch counts in a table, under a lock that is held only for that. A thread writes the counts every two seconds,
+ * and so does the end of the context or of the process. A write adds the counts since the last one to the file, under
+ * a lock of the file, and replaces the file at once. So the file is whole whenever a process ends, and only the counts
+ * since the last write are missing.
+ * The table has room for FA2I_CALL_TABLE_MOST problems. A full table is written at once. New problems are not counted
+ * until then.
  *
  * Calls that a CUDA graph repeats are counted once, when they are captured. A process that was
  * forked counts for itself, in the contexts that it makes; what the one before it had counted is

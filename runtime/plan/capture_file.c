@@ -3,8 +3,8 @@
  *   locking: then it is opened again.
  * - PATH.new belongs to whoever has the lock. One that is left by a killed process is in nobody's
  *   way.
- * - Counts are merged by sorting: problems are few beside calls. The texts of those in the file stay where they were
- *   read, so that a large file takes its own size in memory and little more.
+ * - Counts are merged by sorting: problems are few beside calls. Texts from the file stay where they were read, so a
+ *   large file takes its own size in memory and little more.
  */
 #include "runtime/plan/capture_file.h"
 
@@ -150,7 +150,7 @@ static fa2_status not_a_row(const char *path, size_t line)
                      path, line);
 }
 
-/* The counts borrow their texts from the content, whose lines end with 0 then. */
+/* The counts borrow their texts from the content; each line end becomes 0. */
 static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_call_counts *counts)
 {
     char *line = content->data;
@@ -161,15 +161,15 @@ static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_ca
     if (strncmp(line, header, length) != 0 || line[length] != '\n')
         return not_a_capture(path);
     for (line += length + 1; line < content->data + content->length; number++) {
-        char *behind = NULL;
+        char *after = NULL;
         const size_t bytes = strcspn(line, "\n");
         errno = 0;
-        const uint64_t calls = strtoull(line, &behind, 10);
-        if (line[0] < '0' || line[0] > '9' || errno == ERANGE || *behind != ',' ||
+        const uint64_t calls = strtoull(line, &after, 10);
+        if (line[0] < '0' || line[0] > '9' || errno == ERANGE || *after != ',' ||
             line[bytes] != '\n')
             return not_a_row(path, number);
         line[bytes] = '\0';
-        const fa2_status st = add_text(counts, behind + 1, calls);
+        const fa2_status st = add_text(counts, after + 1, calls);
         if (st != FA2_OK)
             return st;
         line += bytes + 1;

@@ -17,7 +17,7 @@
 enum { FA2I_CAPTURE_BYTES_MAX = 16 << 20 };
 
 typedef struct fa2i_call_count {
-    char *text; /* the line behind the count; owned, unless all are borrowed */
+    char *text; /* the line after the count; owned, unless the list borrows */
     uint64_t calls;
 } fa2i_call_count;
 

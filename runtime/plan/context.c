@@ -7,16 +7,16 @@
  * - Everything that changes is behind `mutex`: the planner, and adding to plans. A thread that
  *   misses takes the lock and looks again, so that threads that prepare one problem together make
  *   one plan.
- * - Plans have a limit and are taken away again (plan.h), so a call copies the part that it needs. A call that finds an
- *   aged plan marks it as used, unless it would have to wait for that.
+ * - The number of plans is limited, and old ones are dropped (plan.h), so a call copies the part that it needs. A call
+ *   that finds an aged plan marks it as used, unless it would have to wait for that.
  * - Calls that a plan's kernel does not serve, or only slowly, for their strides, have plans of their own (unmapped).
- *   Which those are is asked of the arguments before the launch (fa2i_maps_serve). Where no such plan can be had for one
- *   that is served slowly, a plan without a kernel remembers that, so that it costs no lock.
+ *   Which those are is asked of the arguments before the launch (fa2i_maps_serve). Where no such plan can be had for
+ *   one that is served slowly, a plan without a kernel remembers that, so that it costs no lock.
  * - With FA2_CAPTURE a launch is counted; without, it looks at a pointer.
  * - With config.check_numbers a launch reads its numbers first; without, it looks at a flag.
  * - The device's context is entered around a launch, which costs one look at the current one
  *   unless that is another.
- * - In a forked child everything is refused before anything is looked at, and destroying does nothing.
+ * - In a forked child each function refuses before it reads the context, and destroying does nothing.
  */
 #include "fa2.h"
 
@@ -41,8 +41,8 @@ static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120,
 struct fa2_context {
     fa2i_device device;         /* does not change once open */
     fa2i_plans plans;
-    fa2i_plans unmapped; /* of kernels that read no tensor maps; without a kernel: a call that is served slowly asked in
-                          * vain for one, and is not to ask again */
+    fa2i_plans unmapped; /* of kernels that read no tensor maps. A plan without a kernel: a call that is served slowly
+                          * asked in vain for one, and does not ask again */
     pthread_mutex_t mutex;
     fa2i_planner planner;
     fa2i_capture *capture; /* NULL: calls are not counted */
@@ -108,7 +108,7 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     }
     context->checks_numbers = config->check_numbers;
     pthread_mutex_init(&context->mutex, NULL); /* cannot fail with default attributes */
-    context->forks = atomic_load_explicit(&fa2i_forks, memory_order_relaxed);
+    context->forks = atomic_load_explicit(&fa2i_forks, memory_order_relaxed); /* so that destroying works at once */
     FA2_TRY(fa2i_process_watch(&context->forks));
     FA2_TRY(fa2i_device_open(config->device_plus_one, &context->device));
     FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
@@ -125,7 +125,7 @@ done:
 
 void fa2_context_destroy(fa2_context *context)
 {
-    if (context == NULL || fa2i_is_forked(context->forks)) /* the other process's */
+    if (context == NULL || fa2i_is_forked(context->forks)) /* it belongs to the other process */
         return;
     if (fa2i_capture_close(context->capture) != FA2_OK)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
@@ -144,8 +144,8 @@ static fa2_status refuse_fork(void)
                      "start the child by exec (multiprocessing: spawn), or use fa2 first in the child");
 }
 
-/* *ret_ready: of this problem's plan. false: look again under the lock. An aged plan is marked as used if the lock is
- * free: a thread that holds it may be compiling. */
+/* Copies from this problem's plan. false: look again under the lock. Marks an aged plan as used only if the lock is
+ * free, because a thread that holds it may be compiling. */
 static inline bool find(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
                         fa2i_ready *ret_ready)
 {
@@ -157,8 +157,8 @@ static inline bool find(fa2_context *context, fa2i_plans *plans, const fa2_probl
     return found != FA2I_PLAN_NONE;
 }
 
-/* While the stream of a call is captured nothing can be loaded, and the planner does not know the kernel by memory.
- * unmapped: it is the one for a call that its problem's kernel does not serve. */
+/* Nothing can be loaded while the stream of a call is captured, and the planner has no kernel in memory for the
+ * problem. unmapped: the kernel was for a call that its problem's kernel does not serve. */
 static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
 {
     char text[FA2I_PROBLEM_CHARS];
@@ -175,7 +175,7 @@ static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
                      text, FA2I_PLANS_KEPT);
 }
 
-/* Under the lock: the problem's plan, which is kept from now on. */
+/* Under the lock: find the problem's plan, or make one and keep it. */
 static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
                                bool capturing, fa2i_plan *ret_plan)
 {
@@ -241,7 +241,7 @@ static fa2_status check_usable(const fa2_context *context, const fa2_problem *pr
     return fa2i_is_forked(context->forks) ? refuse_fork() : FA2_OK;
 }
 
-/* The plan is in use from now on, so that what is said about it holds for later calls. */
+/* The plan counts as used now, so that answers about it hold for later calls. */
 static fa2_status get_plan(fa2_context *context, const fa2_problem *problem, fa2i_plan *ret_plan)
 {
     const fa2_status st = fa2i_problem_check(problem);
@@ -352,8 +352,8 @@ static fa2_status refuse_op(fa2_op op, fa2_op asked)
                      fa2i_field_word(FA2I_FIELD_op, (int32_t)asked), name, name);
 }
 
-/* Under the lock. A plan without a kernel says that the planner was asked in vain. It is asked again after it failed
- * for want of memory, or because a stream was captured. */
+/* Under the lock. A plan without a kernel says that the planner was asked in vain. The planner is asked again after it
+ * failed without memory, or because a stream was captured. */
 static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem, bool capturing,
                                fa2i_plan *ret_plan)
 {
@@ -427,7 +427,7 @@ static fa2_status check_numbers(const fa2_context *context, const fa2_problem *p
     return st;
 }
 
-/* A call whose arguments were checked. ready: of its problem's plan. */
+/* Launches a call whose arguments were checked. ready: from its problem's plan. */
 static fa2_status launch_best(fa2_context *context, fa2i_ready *ready, const fa2_problem *problem,
                               const void *args, CUstream stream)
 {

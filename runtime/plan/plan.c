@@ -1,17 +1,16 @@
 /*
- * Chains by hash, and a list by age. Each plan is in both. Beyond the limit the oldest plan's memory gets the new one.
+ * Chains by hash, and a list by age. Each plan is in both. Beyond the limit a new plan takes the memory of the oldest.
  *
- * What makes the look-up right without a lock:
- * - Memory of plans is reused, and freed by fa2i_plans_done alone. So a pointer that a reader holds always points to
- *   some plan.
- * - A reader compares and copies words, each of them atomic, and takes the copy only if the version is the same, and
+ * The look-up is right without a lock, because:
+ * - Memory of plans is reused, and only fa2i_plans_done frees it. So a reader's pointer always points to some plan.
+ * - A reader compares and copies words, each of them atomic. It takes the copy only if the version is the same, and
  *   even, before and after. The writer makes it odd before the first word and even after the last one. Each word is
- *   stored with release and loaded with acquire: who sees a new word sees the odd version, too.
- * - A reader that stands on a plan which is moved to another chain goes on in that one. It may miss a plan that is
+ *   stored with release and loaded with acquire, so a reader that sees a new word sees the odd version, too.
+ * - A reader may stand on a plan that moves to another chain. It goes on in that chain, and may miss a plan that is
  *   there; then the caller asks again under its lock. STEPS_MOST ends a walk through chains that change all the time.
  *
- * Age. Readers write nothing. They only see whether a plan was moved to the front of the list in this era, and the
- * caller has it moved if not. An era ends after ERA moves. So a plan in use loses at most one era against others, and
+ * Age. Readers write nothing. They see whether a plan was moved to the front of the list in this era. If it was not,
+ * the caller has it moved. An era ends after ERA moves. So a plan in use ages by at most one era, and
  * the last FA2I_PLANS_KEPT problems in use are among PLANS_MOST.
  */
 #include "runtime/plan/plan.h"
@@ -38,9 +37,9 @@ struct fa2i_kept_plan {
     shared_word version; /* odd: it is being written */
     shared_word problem[PROBLEM_WORDS];
     shared_word ready[READY_WORDS];
-    _Atomic(fa2i_kept_plan *) next; /* with the same place */
-    _Atomic(uint32_t) era;          /* in which it was moved to the front */
-    /* For whoever changes the table. */
+    _Atomic(fa2i_kept_plan *) next; /* in the same chain */
+    _Atomic(uint32_t) era;          /* when it was last moved to the front */
+    /* Only for functions that change the table. */
     fa2i_kept_plan *newer, *older;
     fa2i_plan plan;
 };
@@ -75,7 +74,7 @@ static uint64_t load(const shared_word *word)
     return atomic_load_explicit(word, memory_order_acquire);
 }
 
-/* Four at a time: a loop costs as much as the words. */
+/* Four at a time, because a loop costs as much as the words. */
 static bool is_of(const fa2i_kept_plan *kept, const uint64_t words[PROBLEM_WORDS])
 {
     const shared_word *of = kept->problem;
@@ -86,7 +85,7 @@ static bool is_of(const fa2i_kept_plan *kept, const uint64_t words[PROBLEM_WORDS
     return true;
 }
 
-/* Likewise. */
+/* Four at a time, too. */
 static void copy_ready(const fa2i_kept_plan *kept, uint64_t ready[READY_WORDS])
 {
     size_t i = 0;

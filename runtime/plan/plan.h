@@ -29,7 +29,7 @@ typedef struct fa2i_ready {
     /* Loaded. The context's kernels own it and outlive the plans. NULL: there is none. */
     const fa2i_slot *slot;
     fa2i_grid grid;
-    /* Told to callers: the grid's, or the need of the plan for calls without maps. */
+    /* The answer to callers: the grid's bytes, or more if the plan for calls without maps needs more. */
     size_t workspace_bytes;
 } fa2i_ready;
 
@@ -47,27 +47,27 @@ typedef struct fa2i_kept_plan fa2i_kept_plan;
 typedef struct fa2i_plans {
     _Atomic(fa2i_kept_plan *) *places;
     _Atomic(uint32_t) era;
-    /* For whoever changes the table. */
+    /* Only for functions that change the table. */
     size_t count;                    /* plans in it */
     size_t moved;                    /* in this era */
-    fa2i_kept_plan *newest, *oldest; /* by when they were added or found, to an era */
+    fa2i_kept_plan *newest, *oldest; /* by when they were added or found, as exact as an era */
 } fa2i_plans;
 
 fa2_status fa2i_plans_init(fa2i_plans *plans);
 void fa2i_plans_done(fa2i_plans *plans); /* zeroed objects are fine */
 
-/* FA2I_PLAN_AGED: it was found, and fa2i_plans_get is to be told that it is in use. */
+/* FA2I_PLAN_AGED: it was found, and the caller is to mark it as used by fa2i_plans_get. */
 typedef enum fa2i_found { FA2I_PLAN_NONE = 0, FA2I_PLAN_FRESH, FA2I_PLAN_AGED } fa2i_found;
 
-/* Copy the ready part of this very problem's plan. Takes no lock and allocates nothing. The answer may once be
- * FA2I_PLAN_NONE although there is a plan, if another thread changes the table just then: fa2i_plans_get is right. */
+/* Copy the ready part of this very problem's plan. Takes no lock and allocates nothing. While another thread changes
+ * the table, the answer may be FA2I_PLAN_NONE although there is a plan; fa2i_plans_get is always right. */
 fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem,
                            fa2i_ready *ret_ready);
 
-/* The plan of this very problem, which counts as used now; NULL: there is none. Valid until the table changes. */
+/* Find the plan of this very problem, and mark it as used. NULL: there is none. Valid until the table changes. */
 const fa2i_plan *fa2i_plans_get(fa2i_plans *plans, const fa2_problem *problem);
 
-/* Keep a copy of a plan. It replaces the one that its problem may have. */
+/* Keep a copy of a plan. It replaces an earlier plan of its problem. */
 fa2_status fa2i_plans_put(fa2i_plans *plans, const fa2i_plan *plan);
 
 #endif

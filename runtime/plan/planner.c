@@ -13,7 +13,6 @@
  */
 #include "runtime/plan/planner.h"
 
-#include <string.h>
 #include "runtime/ops/op.h"
 #include "runtime/plan/planner_compile.h"
 #include "runtime/plan/planner_database.h"
@@ -131,7 +130,7 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
     return st;
 }
 
-/* How the kernel of a plan is launched. */
+/* Work out how the kernel of a plan is launched. */
 static fa2_status spread(const fa2i_planner *planner, fa2i_plan *plan)
 {
     fa2i_ready *ready = &plan->ready;
@@ -144,7 +143,7 @@ static fa2_status spread(const fa2i_planner *planner, fa2i_plan *plan)
     return st;
 }
 
-/* Whether the database knows winners for such a plan. */
+/* Does the database know winners for such a plan? */
 static bool has_winners(const fa2i_planner *planner, bool unmapped)
 {
     return planner->cache != NULL && planner->arch == 0 && !unmapped;
@@ -176,7 +175,8 @@ done:
     return st;
 }
 
-/* Whether the winner of this very problem, if there is one, is loaded; or else an answer is there. */
+/* Fill the plan with the loaded winner of this very problem, or without a winner with an answer. false: neither is in
+ * memory. */
 static bool recall(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan)
 {
     const fa2i_winners *winners = &of->winners;

@@ -28,8 +28,8 @@ void fa2i_planner_done(fa2i_planner *planner); /* zeroed objects are fine */
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
                              fa2i_plan *ret_plan);
 
-/* The same by what is in memory alone: it asks neither database nor model nor driver, and writes nothing to the log.
- * false: more must be asked; the last message means nothing then. */
+/* The same from memory alone, without asking the database, the model or the driver, and without a word to the log.
+ * false: one of these must be asked; the last message means nothing then. */
 bool fa2i_planner_recall(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
                          fa2i_plan *ret_plan);
 

@@ -7,12 +7,12 @@
 
 #include "runtime/plan/planner_state.h"
 
-/* Open the database of fa2_config.database. One that is not there is no error, and one that cannot be written is used
- * read-only. FA2_E_DATABASE: the caller named it, and it cannot be used; at the default path that is told. */
+/* Open the database of fa2_config.database. A missing one is no error, and one that cannot be written is used
+ * read-only. FA2_E_DATABASE: the caller named it, and it cannot be used. At the default path only the log says so. */
 fa2_status fa2i_planner_open(fa2i_planner *planner, const char *database);
 
-/* At most once a second, look whether the file at the path is still the one that is open, or is there now, and use
- * that one. What was learnt from a file that is gone is forgotten; plans stay. The only error is FA2_E_MEMORY. */
+/* At most once a second, compare the file at the path with the open one, and open it if it is new. The planner forgets
+ * what it learnt from a file that is gone; plans stay. The only error is FA2_E_MEMORY. */
 fa2_status fa2i_planner_follow_file(fa2i_planner *planner);
 
 /* Load an artifact, of the database or compiled, into its slot, which is not ready yet: fa2i_kernels_load. A planner

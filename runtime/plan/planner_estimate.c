@@ -70,7 +70,7 @@ static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem
     if (unread && taught->is_taught)
         goto done;
     FA2_TRY(fa2i_shipped_merge(&taught->shipped, card, &evidence));
-    /* Most often others wrote what is no evidence: notes, and kernels of other operations. */
+    /* The evidence is mostly the same: other processes wrote notes, or kernels of other operations. */
     if (!taught->is_taught || !is_same_evidence(&evidence, &taught->evidence)) {
         FA2_TRY(fa2i_generator_learn(planner->generator, problem->op, &evidence, card));
         fa2i_evidence_done(&taught->evidence);
@@ -119,7 +119,7 @@ typedef struct trying {
     const fa2i_option *options;
     bool found;          /* one can be used */
     bool lacks_compiler; /* one cannot, as nothing is compiled */
-    bool may_change;     /* one cannot, for what neither the database nor the scripts say */
+    bool may_change;     /* one cannot, for a reason that neither the database nor the scripts show */
     fa2_status refusal;  /* of the last one that was tried and cannot */
     fa2i_decision *decision;
     fa2i_text passed; /* fa2i_class_answer.passed */
@@ -139,8 +139,8 @@ static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bo
     return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* a text that is no variant serves nobody */
 }
 
-/* Whether a kernel cannot be used as long as database and scripts are as they are: it was refuted, or the scripts do
- * not know it. Other compilers and drivers may take what these refuse. */
+/* Is a kernel unusable as long as database and scripts stay the same, because it was refuted or the scripts do not know
+ * it? Another compiler or driver may take a kernel that this one refuses. */
 static bool is_lasting(const fa2i_attempt *attempt)
 {
     return !attempt->lost && !attempt->for_now && !fa2i_planner_lacks_compiler(attempt->refusal) &&
@@ -287,7 +287,7 @@ done:
 }
 
 /* Estimate for the problem that is asked about. plan: of the problem, for messages. *ret_is_final: another process
- * finds the same. */
+ * would find the same. */
 static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_plan *plan,
                            const fa2_problem *asked, fa2i_class_answer *answer, bool *ret_is_final)
 {
@@ -328,7 +328,7 @@ done:
     return st;
 }
 
-/* Keep a copy of an answer, which takes over what it points to, and borrow it. An answer that is there already stays. */
+/* Keep a copy of an answer, which takes over its `passed`, and borrow it. An earlier answer to the question stays. */
 static fa2_status add_answer(fa2i_planner *planner, const fa2i_class *of, const fa2i_class_answer *found,
                              const fa2i_class_answer **ret_answer)
 {
@@ -359,7 +359,7 @@ fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *pla
                            : fa2i_problem_asked(&plan->problem, planner->device->card.sm_count);
 }
 
-/* Whether a text is one of these lines; NULL: there are none. */
+/* Is a text one of these lines? NULL: there are no lines. */
 static bool is_line(const char *lines, const char *text)
 {
     const size_t chars = strlen(text);
@@ -369,7 +369,7 @@ static bool is_line(const char *lines, const char *text)
     return false;
 }
 
-/* The question that a plan's problem is taken for. plan->unrounded is set where it is about the very problem. */
+/* The question to the model for a plan's problem. Sets plan->unrounded if the question is about this very problem. */
 static fa2i_question find_question(const fa2i_planner *planner, bool unmapped, fa2i_plan *plan)
 {
     const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
@@ -389,14 +389,15 @@ static void take_answer(const fa2i_class_answer *answer, fa2i_plan *plan)
         fa2i_decide_for_other(&plan->problem, &plan->decision);
 }
 
-/* Whether the generator knows all that it would be taught. */
+/* Does the generator know all evidence already? */
 static bool is_taught(const fa2i_planner *planner, const fa2i_class *of, fa2_op op)
 {
     const fa2i_taught *taught = &planner->taught[op];
     return planner->generator != NULL && taught->is_taught && taught->version == of->winners.version;
 }
 
-/* The answer of an earlier process, where asking the model would take long. *ret_answer is NULL: there is none. */
+/* Look for the answer of an earlier process, if asking the model would take long. *ret_answer is NULL: there is none.
+ * */
 static fa2_status find_stored(fa2i_planner *planner, fa2i_class *of, bool unmapped, const fa2i_plan *plan,
                               const fa2i_class_answer **ret_answer)
 {
@@ -426,7 +427,7 @@ done:
     return st;
 }
 
-/* The model's answer. */
+/* Ask the model. */
 static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan,
                             const fa2i_class_answer **ret_answer)
 {

@@ -16,7 +16,7 @@ fa2_status fa2i_planner_learn(fa2i_planner *planner, fa2i_class *of, const fa2_p
 fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, bool unmapped,
                                       fa2i_plan *plan);
 
-/* The same by an answer that was given before; false: there is none. */
+/* The same by an answer in memory; false: there is none. */
 bool fa2i_planner_recall_estimate(fa2i_planner *planner, const fa2i_class *of, bool unmapped,
                                   fa2i_plan *plan);
 

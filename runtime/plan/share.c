@@ -166,7 +166,7 @@ static fa2_status list(const char *folder, names *n)
     return st;
 }
 
-/* Let the key be one of what it was of, and of a file's name, size and last bytes. */
+/* Hash a file's name, size and last bytes into the key. */
 static void add_to_key(const char *name, const char *path, fa2i_key *key)
 {
     char end[160] = ""; /* of an export, with its hash */

@@ -13,8 +13,8 @@
 /* *ret_folder belongs to the caller (fa2i_free); NULL: there is none. */
 fa2_status fa2i_share_find(char **ret_folder);
 
-/* A hash of what there is to read: another one where a file came, went or was replaced by another export. Reads the
- * end of each file, with the hash of its content. */
+/* A hash of what there is to read. It changes when a file comes, goes or is replaced by another export. Reads only the
+ * end of each file, where an export has the hash of its content. */
 fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key);
 
 /* Add what the files know of an operation on a card's SM, in the order of their names; without a folder (NULL)
