@@ -340,7 +340,7 @@ static bool takes_words(int argc, char **argv, int most)
     return true;
 }
 
-/* One preset a line: its name, and how many problems it has of each operation. */
+/* Prints a line: the name of a preset, and how many problems it has of each operation. */
 static fa2_status print_preset(const char *name)
 {
     fa2i_shapes shapes = {0};
@@ -460,8 +460,8 @@ static int dispatch(int argc, char **argv)
     return command == NULL ? unknown_command(argv[1]) : run_command(command, argc - 1, argv + 1);
 }
 
-/* Tells whether everything reached standard output. Commands flush as they go, and a flush that failed leaves
- * nothing for the next one to write: the stream's error mark is what remembers it. */
+/* Did everything reach standard output? Commands flush as they go. A flush that failed leaves nothing for the next one
+ * to write, so only the stream's error mark remembers it. */
 static bool wrote_all(void)
 {
     if (fflush(stdout) != 0) {

@@ -84,8 +84,8 @@ static fa2_status write_page(session *s, const output *o)
     return st;
 }
 
-/* A filter that nothing passes is a mistake more often than a wish, and its page would replace a good one. Where two
- * databases are compared, that they have nothing in common is an answer. */
+/* Refuses a filter that nothing passes: it is mostly a mistake, and its empty page would replace a good one. But when
+ * two databases are compared, it is an answer that they have nothing in common. */
 static fa2_status check_filter(const session *s)
 {
     if (!fa2i_filter_is_given(&s->options.filter) || s->options.against != NULL ||

@@ -86,7 +86,7 @@ static void print_command(const fa2i_command *command, FILE *out)
     }
 }
 
-/* Every variable that library and command read. The library's are described in runtime/README.md, too. */
+/* All variables that the library or fa2-tune reads. runtime/README.md describes the library's, too. */
 static const struct {
     const char *name, *meaning;
 } variables[] = {
@@ -162,7 +162,7 @@ static const char *words_of(const char *value, const char *archs, bool *ret_file
     return NULL;
 }
 
-/* Does the option take several values with commas between? */
+/* Does the option take several values, separated by commas? */
 static bool is_list(const fa2i_option_help *option)
 {
     return strcmp(option->value, "LIST") == 0;

@@ -94,7 +94,7 @@ static fa2_status apply_jobs(const char *value, fa2i_options *options)
                        &options->jobs);
 }
 
-/* A number with M or G after it, for 2^20 and 2^30 bytes. */
+/* Parses a number with M (2^20 bytes) or G (2^30 bytes) after it. */
 static fa2_status apply_max_size(const char *value, fa2i_options *options)
 {
     char digits[16];

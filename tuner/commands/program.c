@@ -109,8 +109,8 @@ static fa2_status read_problems(const capture_file *file, const char *program, f
 
 /* ---- the program ---- */
 
-/* Signals that this process ignores or catches have their usual effect in the program. A launcher may have left
- * SIGPIPE ignored, as Python does. */
+/* The program gets the usual effect of signals that this process ignores or catches. SIGPIPE is one of them, because a
+ * launcher such as Python leaves it ignored. */
 static void usual_signals(posix_spawnattr_t *attributes)
 {
     sigset_t usual;

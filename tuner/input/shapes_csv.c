@@ -8,7 +8,7 @@
  *   and their cells empty.
  * - A column that is not known is refused: it may be a feature that is misspelt, or one of a newer
  *   fa2, and its rows would be other problems without it.
- * - Cells may be quoted, as RFC 4180 has it, but for line breaks inside quotes.
+ * - Cells may be quoted as in RFC 4180, but without line breaks inside quotes.
  * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
  *   passed over. A user's file has no such column.
  * - Cells that a last line without an end lacks may be missing because the file is cut off there.
@@ -107,9 +107,9 @@ static bool next_line(csv *file, fa2i_span *ret_line)
     return false;
 }
 
-/* Takes the next cell off the line, without the blanks around it. A cell in quotes (RFC 4180) may hold commas; nothing
- * in a shape file has a quote in it, so "" inside a cell is refused like any other text after the closing quote.
- * *ret_more: a comma followed, so another cell does. */
+/* Takes the next cell off the line, without the blanks around it. A cell in quotes (RFC 4180) may hold commas. No value
+ * of a shape file contains a quote, so "" inside a cell is refused like any other text after the closing quote.
+ * *ret_more: a comma followed, and so another cell. */
 static fa2_status next_cell(const csv *file, size_t column, fa2i_span *line, fa2i_span *ret_cell, bool *ret_more)
 {
     const fa2i_span rest = fa2i_span_trim(*line);
@@ -346,7 +346,8 @@ static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
     return st;
 }
 
-/* Reads the rows of a preset. *ret_others gets the names of all other presets; the caller's, also after an error. */
+/* Reads the rows of a preset. *ret_others gets the names of all other presets. The caller frees it, also after an
+ * error. */
 static fa2_status read_preset(fa2i_shapes *shapes, const char *name, size_t *ret_rows, fa2i_text *ret_others)
 {
     const fa2i_asset *asset = fa2i_asset_find(PRESETS_ASSET);
@@ -391,7 +392,7 @@ static fa2_status open_file(const char *path, FILE **ret_file)
         *ret_file = stdin;
         return FA2_OK;
     }
-    /* Opening a named pipe waits for one who writes into it; a shell's <(...) has its writer already. */
+    /* Opening a named pipe waits for a writer; the pipe of a shell's <(...) has its writer already. */
     const bool known = stat(path, &info) == 0;
     const bool named_pipe = known && S_ISFIFO(info.st_mode) && strncmp(path, "/dev/fd/", 8) != 0;
     if (known && (named_pipe || !(S_ISREG(info.st_mode) || S_ISFIFO(info.st_mode))))

@@ -120,8 +120,8 @@ static inline int32_t fa2i_query_position(const fa2_problem *problem, int32_t fi
     return problem->causal || problem->window ? first_new + query : first_new;
 }
 
-/* Whether a row of packed queries, or keys, is before the first bound or not before the last one. What is written of
- * it is 0, and its LSE -infinity. */
+/* Is a row of packed queries, or keys, before the first bound, or at or after the last one? Kernels write 0 into such a
+ * row, and -infinity into its LSE. */
 static inline bool fa2i_row_is_unused(const fa2_problem *problem, const fa2i_said *said,
                                       int32_t row, bool of_keys)
 {

@@ -38,7 +38,7 @@ static const struct plan {
     float softcap;                     /* of classes with one */
     float softmax_scale;
     bool windowed;        /* for classes with a window only */
-    fa2i_lengths lengths; /* but for SPREAD: for packed sequences only */
+    fa2i_lengths lengths; /* other than SPREAD: for packed sequences only */
 } plans[] = {
     {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1, 63, 0, .softcap = 30},
     {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 0, 0, .softcap = 3},

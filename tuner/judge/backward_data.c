@@ -130,7 +130,7 @@ static double forward_row(const fa2_problem *p, forward *f, fa2i_row row, bool w
     return largest + log(sum);
 }
 
-/* Rows that no sequence has become NaN: they belong to no sum. */
+/* Writes NaN into rows of no sequence, because they must not enter any sum. */
 static fa2_status spoil_unused(const fa2i_case *c, int operand, void *out)
 {
     const fa2_problem *p = &c->problem;
@@ -205,6 +205,6 @@ fa2_status fa2i_backward_data(const fa2i_case *c, int operand, size_t count, voi
         return FA2_OK;
     const fa2_status st = operand == O || operand == LSE ? fill_forward(c, operand, out) : FA2_OK;
     const bool whole =
-        count >= (size_t)fa2i_case_extent(c, operand).elems; /* no block that is repeated */
+        count >= (size_t)fa2i_case_extent(c, operand).elems; /* not a block that is repeated */
     return st == FA2_OK && c->problem.varlen && whole ? spoil_unused(c, operand, out) : st;
 }

@@ -138,8 +138,8 @@ void fa2i_backward_read_rows(fa2i_backward_part *p, const int rows[2], int32_t r
     }
 }
 
-/* A row that no sequence has: 0, or not written where it is amid the bounds. */
-static void put_nobody(const fa2i_wanted *wanted, size_t index, bool cleared)
+/* Puts a row of no sequence: 0 (cleared), or NaN for a row between the bounds, which is not written. */
+static void put_unused(const fa2i_wanted *wanted, size_t index, bool cleared)
 {
     for (int d = 0; d < wanted->width; d++)
         wanted->values[index * (size_t)wanted->width + (size_t)d] = cleared ? 0 : NAN;
@@ -153,7 +153,7 @@ static void query_row(fa2i_backward_part *p, size_t index)
     const fa2i_place *at = &wanted->places[index];
     p->sequence = fa2i_sequence_at(&w->c->problem, &w->said, at->batch, at->row, false);
     if (p->sequence.first_q < 0) {
-        put_nobody(wanted, index, fa2i_row_is_unused(&w->c->problem, &w->said, at->row, false));
+        put_unused(wanted, index, fa2i_row_is_unused(&w->c->problem, &w->said, at->row, false));
         return;
     }
     const fa2_problem *problem = &p->sequence.problem;
@@ -234,8 +234,8 @@ static void key_row(fa2i_backward_part *p, size_t index)
     p->sequence = fa2i_sequence_at(problem, &w->said, at->batch, at->row, true);
     if (p->sequence.first_q < 0) {
         const bool cleared = fa2i_row_is_unused(problem, &w->said, at->row, true);
-        put_nobody(dk, index, cleared);
-        put_nobody(dv, index, cleared);
+        put_unused(dk, index, cleared);
+        put_unused(dv, index, cleared);
         return;
     }
     const int32_t group = problem->heads_q / problem->heads_kv;

@@ -49,7 +49,7 @@ typedef enum fa2i_pattern {
 typedef enum fa2i_lengths {
     FA2I_LENGTHS_SPREAD = 0, /* of runtime/ops/forward.h, out of order: those that are tuned for */
     FA2I_LENGTHS_WILD = 1,   /* none, one, all; less than none and more than there are */
-    FA2I_LENGTHS_AMID = 2    /* packed: as SPREAD, between many rows that no sequence has */
+    FA2I_LENGTHS_AMID = 2    /* packed: as SPREAD, with many rows of no sequence around */
 } fa2i_lengths;
 
 typedef struct fa2i_case {

@@ -112,8 +112,8 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     return weights > 0;
 }
 
-/* A row that no sequence has: 0, or not written where it is amid the bounds. */
-static void put_nobody(part *p, size_t i)
+/* Puts a row of no sequence: 0, or NaN for a row between the bounds, which is not written. */
+static void put_unused(part *p, size_t i)
 {
     const fa2i_reference_request *request = p->request;
     const size_t columns = (size_t)fa2i_head_dim_v(&request->problem);
@@ -186,7 +186,7 @@ static void *run_part(void *argument)
         const fa2i_sequence s =
             fa2i_sequence_at(problem, &request->said, row.batch, row.row, false);
         if (s.first_q < 0) {
-            put_nobody(p, i);
+            put_unused(p, i);
             continue;
         }
         const fa2i_row own = {.batch = s.index, .head = row.head, .row = row.row - s.first_q};

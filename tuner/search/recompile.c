@@ -109,7 +109,7 @@ static fa2_status store(void *user, size_t index, const fa2i_kernel *kernel, boo
     }
     fa2i_progress_step(&w->progress, kernel->variant.text);
     const fa2_status st = fa2i_cache_rebind_kernel(w->cache, &origin->key, kernel);
-    return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* it was forgotten meanwhile: nobody wants its code */
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* it was forgotten meanwhile, and needs no code */
 }
 
 fa2_status fa2i_recompile(fa2i_cache *cache, fa2i_generator *generator, int threads,

@@ -19,7 +19,7 @@ static const fa2i_verification *withheld(const fa2i_timing *t, const fa2i_tune_k
     return k->withheld == t->problem->id ? &k->verification : NULL;
 }
 
-/* It may only be slow: a later run tries it again. */
+/* May the contender only be slow? Then a later run tries it again. */
 static bool is_unsettled(const fa2i_timing *t, size_t i)
 {
     return t->failures[i].outcome != FA2I_OUTCOME_OK && t->failures[i].blame == FA2I_BLAME_SLOW;

@@ -34,7 +34,7 @@ typedef struct fa2i_tune_kernel {
     bool staged;        /* by one that was taken into a stage */
     bool known;         /* compiled, or found in the database: kernel.outcome counts */
     bool verified;      /* verification counts */
-    bool unsettled;     /* verification is a hang that may be slowness: for this run, and not stored */
+    bool unsettled;     /* verification is a hang that may be slowness; it counts in this run and is not stored */
     bool noted;         /* not known, and the database was told that it was left out */
     bool refuted;       /* by another card: verification counts when it is staged, and it is known then */
     int64_t withheld;   /* the id of the problem with whose new winner the database gets this verification
@@ -208,12 +208,12 @@ fa2_status fa2i_tune_mend(fa2i_tune *tune);
  * ends amid a class of problems, a later run verifies its kernels that passed so far again. */
 fa2_status fa2i_tune_verify(fa2i_tune *tune);
 
-/* The record of a kernel for the database; of one that was never compiled, as compiling it would begin. It borrows
- * what the kernel owns. */
+/* Make the record of a kernel for the database. A kernel that was never compiled gets the target and the generator with
+ * which it would be compiled. The record borrows what the kernel owns. */
 void fa2i_tune_record(const fa2i_tune *tune, const fa2i_tune_kernel *k, fa2i_kernel *ret_record);
 
-/* fa2i_cache_put_verification and fa2i_cache_put_results, which lack no kernel: those that fa2-tune forget dropped
- * meanwhile are stored again first, which is told. */
+/* fa2i_cache_put_verification and fa2i_cache_put_results. If fa2-tune forget dropped kernels meanwhile, they store
+ * these again first, and say so. */
 fa2_status fa2i_tune_put_verdict(fa2i_tune *tune, const fa2i_tune_kernel *k, const fa2i_verification *verdict);
 fa2_status fa2i_tune_put_results(fa2i_tune *tune, const fa2i_results_of *of, const fa2i_result *results, size_t count,
                                  const fa2i_winner *winner, size_t *ret_noted);

@@ -4,8 +4,8 @@
  * launch is not.
  *
  * A kernel that fails is out at once and its verdict is stored at once; those that pass are stored
- * when the last case is done. A kernel that may only be slow leaves this run and has no verdict: a later run tries
- * it again.
+ * when the last case is done. A kernel that may only be slow leaves this run without a verdict, and a later run
+ * tries it again.
  */
 #include <stdio.h>
 #include "runtime/base/alloc.h"

@@ -10,7 +10,7 @@
 /* fa2i_cuda_check that keeps the driver's code in bench->result. */
 fa2_status fa2i_bench_check(fa2i_bench *bench, CUresult result, const char *what);
 
-/* Wait for an event; NULL: for all of the stream. Watched. */
+/* Wait for an event (NULL: for the whole stream), under bench->watch. */
 fa2_status fa2i_bench_wait(fa2i_bench *bench, CUevent event);
 
 /* Destroy the graphs of all kernels. */

@@ -62,7 +62,7 @@ typedef struct fa2i_message {
     int32_t result;  /* of a failure: the CUresult; CUDA_SUCCESS if it is not known */
     uint64_t bytes;  /* of the payload */
     double us;
-    double patience_s; /* of CHECK, SAMPLE, PROBE: how long the worker waits for the device at a time (watch.h) */
+    double patience_s; /* of CHECK, SAMPLE, PROBE: the longest that the worker waits for the device at once (watch.h) */
 } fa2i_message;
 
 /* What a kernel needs besides its image. */

@@ -14,8 +14,8 @@ typedef struct batch {
     size_t count;
     const uint32_t *ids;
     int launches;
-    double first_s;    /* patience with each sample */
-    double patience_s; /* and now */
+    double first_s;    /* patience with a sample at first */
+    double patience_s; /* and at present */
     uint32_t *pending; /* indexes of samples not taken yet */
     uint32_t *queue;   /* their kernel ids */
     size_t pending_count;

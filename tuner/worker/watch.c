@@ -10,7 +10,7 @@
 
 #define TICK_NS 20000000L
 
-/* The lock is held, so the thread that waits sends nothing more. */
+/* The caller holds the lock, so the thread that waits for the device sends nothing more. */
 static _Noreturn void give_up(const fa2i_watch *watch)
 {
     char text[64];
@@ -49,7 +49,7 @@ fa2_status fa2i_watch_start(fa2i_watch *watch, int pipe)
     return FA2_OK;
 }
 
-/* A tick that is under way when the wait begins counts, so there is one more. */
+/* One tick more, because a tick that is under way when the wait begins counts, too. */
 void fa2i_watch_begin(fa2i_watch *watch, double seconds)
 {
     if (watch == NULL || seconds <= 0)

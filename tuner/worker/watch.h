@@ -1,31 +1,30 @@
 /*
- * Counts the time that the device has for its work. A thread of the worker process sleeps in ticks while the process
- * waits for the device, and counts them. A sleep may take longer than a tick, never less, so the device had the time
- * that was counted, however busy the host is. A software device interprets a launch before the wait, so that is not
- * counted: it has a limit of instructions of its own.
+ * Counts the time that the device has for its work. While the worker process waits for the device, a thread of it
+ * sleeps in ticks and counts them. A sleep may take longer than a tick, never less, so the device had the counted time,
+ * however busy the host is. A software device interprets a launch before the wait, so its time is not counted; it has a
+ * limit of instructions of its own.
  *
- * When the ticks are over the thread sends FA2I_ANSWER_LATE to the parent, in place of the answer that does not come,
- * and ends the process. Only one thread of the process waits for the device.
+ * When the ticks are over, the thread sends FA2I_ANSWER_LATE to the parent, in place of the missing answer, and ends
+ * the process. Only one thread of the process waits for the device.
  */
 #ifndef FA2I_WATCH_H
 #define FA2I_WATCH_H
 
 #include <pthread.h>
-#include <stdbool.h>
 #include "fa2.h"
 
 typedef struct fa2i_watch {
-    pthread_mutex_t lock; /* of what follows, and of the pipe while ticks are counted */
+    pthread_mutex_t lock; /* for the members below, and for the pipe while ticks are counted */
     pthread_cond_t begun;
-    long left;      /* ticks; 0: nobody waits */
-    double seconds; /* of the present wait */
+    long left;      /* ticks; 0: no wait is counted */
+    double seconds; /* limit of the present wait */
     int pipe;       /* to the parent */
 } fa2i_watch;
 
 /* Begin to watch, until the process ends. FA2_E_IO: there is no thread. */
 fa2_status fa2i_watch_start(fa2i_watch *watch, int pipe);
 
-/* Put these around a wait for the device. NULL: nobody watches. seconds <= 0: no limit. */
+/* Call these around a wait for the device. Without a watch (NULL), or with seconds <= 0, the wait has no limit. */
 void fa2i_watch_begin(fa2i_watch *watch, double seconds);
 void fa2i_watch_end(fa2i_watch *watch);
 

@@ -20,8 +20,8 @@
 #define CHECK_S    5.0
 #define PROBE_S    60.0 /* a GPU takes milliseconds */
 #define SILENT_S   600.0
-#define SLOW_FLOPS 1e12 /* no kernel worth waiting for is slower, ... */
-#define SLOW_TIMES 50   /* ... or takes so many times what the best one takes or the model expects */
+#define SLOW_FLOPS 1e12 /* no kernel worth waiting for is slower */
+#define SLOW_TIMES 50   /* or takes so many times as long as the best one, or as the model expects */
 
 bool fa2i_worker_stop_wanted(const fa2i_worker *worker)
 {
@@ -36,8 +36,8 @@ void fa2i_worker_end(fa2i_worker *worker, char *how, size_t how_bytes)
         memset(worker->loaded, 0, worker->loaded_count * sizeof *worker->loaded);
 }
 
-/* The worker goes, because the device is broken or late. A device that ends a launch itself is late, too. On a software
- * device that is the kernel's fault at once, because it counts instructions. */
+/* The worker ends, because the device is broken or late. A device that ends a launch itself counts as late, too. But if
+ * a software device does that, it is the kernel's fault at once, because that device counts instructions. */
 static void fail_broken(const fa2i_worker *worker, const fa2i_message *answer, const char *text,
                         fa2i_failure *failure)
 {
@@ -99,7 +99,7 @@ bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_messag
     return good && state == FA2I_PIPE_OK;
 }
 
-/* Ask for what launches nothing, and wait for the one answer. */
+/* Make a request that launches nothing, and wait for its one answer. */
 static bool ask(fa2i_worker *worker, fa2i_message *request, const void *payload, fa2i_failure *failure)
 {
     fa2i_message answer;
@@ -254,7 +254,7 @@ static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_place 
     return FA2_OK;
 }
 
-/* Unless it happens again. */
+/* May the kernel be innocent of this failure, unless it happens again? */
 static bool may_be_innocent(const fa2i_failure *failure)
 {
     return failure->blame == FA2I_BLAME_LOST || failure->blame == FA2I_BLAME_LATE;

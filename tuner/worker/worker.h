@@ -11,12 +11,15 @@
  * A worker that dies without a word may have been killed by somebody else (the system when memory
  * is short, a signal to the process group), so its kernel is tried once more in another one.
  *
- * Deadlines count the time that the device had, not the host's (watch.h). A check has 5 s, a sample 2 s. Both have
- * more if 50 times the best time known, or 50 times what the model expects, is more, or the time of the problem at
- * 1 TFLOPS. A kernel that is late is tried a second time, in another process and with twice the time; then it hangs.
- * A software device has no deadline: it ends a launch itself after a number of instructions (FA2_SIM_BUDGET), by
+ * Deadlines count the time that the device had, not the host's (watch.h). A deadline is the longest of
+ * - 5 s for a check, 2 s for a sample;
+ * - 50 times the best time known;
+ * - 50 times the time that the model expects;
+ * - the time of the problem at 1 TFLOPS.
+ * A kernel that is late is tried a second time, in another process and with twice the time; then it hangs.
+ * A software device has no deadline. It ends a launch itself after a number of instructions (FA2_SIM_BUDGET), by
  * CUDA_ERROR_LAUNCH_TIMEOUT, which is a hang, too.
- * A worker on a GPU that says nothing for 10 minutes, or 120 times its deadline, is ended; that is no verdict
+ * A worker on a GPU that says nothing for 10 minutes, or 120 times its deadline, is ended. That is no verdict
  * (FA2I_BLAME_SLOW). fa2i_worker_create ignores SIGPIPE in this process: a worker may die at any time. Not
  * thread-safe.
  */
@@ -30,15 +33,15 @@
 
 typedef struct fa2i_worker fa2i_worker;
 
-/* Whose fault a failure is. Those after FA2I_BLAME_SLOW are never seen outside of tuner/worker, unless beside
+/* Whose fault a failure is. Values after FA2I_BLAME_SLOW are never seen outside of tuner/worker, unless beside
  * FA2I_OUTCOME_OK, where they mean nothing. */
 typedef enum fa2i_blame {
     FA2I_BLAME_KERNEL = 0,
     FA2I_BLAME_STOP,  /* stop was set meanwhile: nothing is known of the kernel */
     FA2I_BLAME_IMAGE, /* the driver does not take this image, and took no other so far: it is the
                        * kernel's fault only if the driver takes any */
-    FA2I_BLAME_SLOW,  /* no answer came, and the worker cannot say that the device had its time: nothing is
-                       * known of the kernel, and nothing is stored; a later run tries it again */
+    FA2I_BLAME_SLOW,  /* no answer came, and it is not sure that the device had its time: nothing is known
+                       * of the kernel or stored, and a later run tries it again */
     FA2I_BLAME_ENVIRONMENT,
     FA2I_BLAME_MISFIT, /* driver and NVRTC */
     FA2I_BLAME_LOST,   /* the process died without a word */
@@ -66,7 +69,7 @@ void fa2i_worker_destroy(fa2i_worker *worker); /* NULL is fine; kills a worker t
  * FA2_E_CUDA, saying how much is needed and free; the worker is still good for other cases. */
 fa2_status fa2i_worker_case(fa2i_worker *worker, const fa2i_case *c);
 
-/* The model's time for the present case, in us; 0, and after fa2i_worker_case: not known. */
+/* Tell the model's time for the present case, in us; 0: not known, as after fa2i_worker_case. */
 void fa2i_worker_expect(fa2i_worker *worker, double us);
 
 /* Launch kernel id once on poisoned outputs, and fetch them: these rows, packed, or all (count ==

@@ -21,7 +21,7 @@ struct fa2i_worker {
     fa2i_warmth warmth; /* of samples */
     bool takes_images;  /* the driver took one, in this process or an earlier one */
     double expected_us; /* by the model, for the present case; 0: not known */
-    double silent_s;    /* how long it may say nothing while it has the patience of a check; less in tests */
+    double silent_s;    /* how long it may be silent during a check; less in tests */
 };
 
 bool fa2i_worker_stop_wanted(const fa2i_worker *worker);
@@ -37,9 +37,9 @@ fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_fail
 bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_message *answer, void *out,
                              size_t bytes, fa2i_failure *failure);
 
-#define FA2I_LATE_AGAIN 2 /* a kernel that was late has so many times the patience when it is tried again */
+#define FA2I_LATE_AGAIN 2 /* a late kernel gets so many times the patience when it is tried again */
 
-/* The time that the device is given for launches of the present case, the best of which is known to take best_us. */
+/* The time that the device gets for these launches of the present case. best_us: the best time known; 0: none. */
 double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int launches, double best_us);
 
 #endif
