@@ -10,13 +10,12 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 #include "check.h"
 
 typedef struct disk_state {
     long room;    /* bytes by which files may still grow; negative: no limit */
     long calls;   /* reads, writes, truncations, synchronisations, openings and deletions so far */
-    long fail_at; /* the number of the call that fails, and of all after it if `stays`; 0: none */
+    long fail_at; /* the number of the call that fails; if `stays`, all later calls fail, too; 0: none */
     bool stays;
     int code;      /* with which it fails */
     long sleeps;   /* how often SQLite slept, waiting for a lock */
@@ -83,7 +82,7 @@ static int disk_truncate(sqlite3_file *file, sqlite3_int64 size)
     return disk_fails() ? disk.code : disk_below(file)->pMethods->xTruncate(disk_below(file), size);
 }
 
-/* Nothing here outlives the machine: no time is spent on it. */
+/* Takes no time: nothing here must survive a power cut. */
 static int disk_sync(sqlite3_file *file, int flags)
 {
     (void)file, (void)flags;
@@ -165,7 +164,7 @@ static inline void disk_begin(void)
     disk.vfs.xOpen = disk_open;
     disk.vfs.xDelete = disk_delete;
     disk.vfs.xSleep = disk_sleep;
-    disk.methods = (sqlite3_io_methods){.iVersion = 1, /* no shared memory: no log that is shared */
+    disk.methods = (sqlite3_io_methods){.iVersion = 1, /* no shared memory, so no log */
                                         .xClose = disk_close,
                                         .xRead = disk_read,
                                         .xWrite = disk_write,

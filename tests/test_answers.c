@@ -1,6 +1,6 @@
 /*
- * The table of the cost model's answers: each question has its own, the limit holds, and the answer goes that was not
- * asked for the longest.
+ * The table of the cost model's answers: each question has its own, the limit holds, and the answer is dropped that was
+ * asked for longest ago.
  */
 #include "check.h"
 #include "runtime/base/alloc.h"

@@ -1,6 +1,6 @@
 /*
- * Making the database on a disk that is full, or that fails: whatever stops it, nothing half-made stays that a later
- * opening refuses. And how long a file that is locked is waited for.
+ * Making the database on a full or failing disk must leave nothing half-made that a later opening refuses. And how long
+ * calls wait for a locked file.
  */
 #include "cache_fixture.h"
 #include "failing_disk.h"
@@ -86,7 +86,7 @@ static void run_sql(const char *path, const char *sql)
     CHECK_EQ(chmod(path, 0600), 0);
 }
 
-/* What an older fa2 began and could not finish counts as empty, also while the disk is still full. */
+/* A file that an older fa2 could not finish counts as empty, also while the disk is still full. */
 static void check_half_made(const char *path)
 {
     fa2i_cache *cache = NULL;
@@ -166,7 +166,7 @@ static void test_waits_once(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* A lock on writing leaves reading free: that it works says nothing about writing. */
+/* A lock on writing leaves reading free, so a reading that works says nothing about writing. */
 static void test_waits_to_write(fixture *f)
 {
     fa2i_cache *cache = fixture_open(f->path);
@@ -182,7 +182,7 @@ static void test_waits_to_write(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* All waits of an opening, and of a call, are one. */
+/* All waits of an opening together have one limit, and so have those of a call. */
 static void test_waits_by_call(fixture *f)
 {
     int wait_ms = 700;
@@ -192,7 +192,7 @@ static void test_waits_by_call(fixture *f)
     CHECK_EQ(fa2i_cache_open_within(f->path, FA2I_CACHE_WRITE, &wait_ms, NULL, NULL, &second), FA2_E_DATABASE);
     CHECK(disk.slept_ms > 500 && disk.slept_ms + wait_ms == 700 && wait_ms < 100);
     fa2i_cache_begin_call(cache);
-    cache->wait_ms = 300; /* the rest was waited for */
+    cache->wait_ms = 300; /* the rest of the wait is spent */
     CHECK(waited_to_read(cache, FA2_E_DATABASE) <= 300);
     sqlite3_close(other);
     CHECK_EQ(waited_to_read(cache, FA2_OK), 0);

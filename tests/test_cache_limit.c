@@ -1,6 +1,6 @@
 /*
- * The size limit of a database: it holds while several processes store kernels, code that was used longest ago leaves
- * first, that of winners stays, and no measurement leaves.
+ * The size limit of a database: it holds while several processes store kernels. Code that was used longest ago is
+ * dropped first; winners' code and measurements stay.
  * The processes are this program again, with arguments: PATH FIRST COUNT.
  */
 #include <sys/wait.h>
@@ -96,9 +96,9 @@ static void test_processes(fixture *f)
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM winner JOIN image USING (kernel)"), 2);
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM measurement"), 1);
     const int64_t images = fixture_number(cache, "SELECT count(*) FROM image");
-    CHECK(images >= 20 && images <= 30); /* not less than there is room for, but for what is freed in advance */
+    CHECK(images >= 20 && images <= 30); /* as many as there is room for, less the room that is made in advance */
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM code"), images);
-    for (int i = 0; i < WRITERS; i++) { /* what was stored last is there */
+    for (int i = 0; i < WRITERS; i++) { /* the code that was stored last is there */
         fa2i_kernel kernel = {0};
         const fa2i_key key = sample_key(1000 * (i + 1) + KERNELS - 1);
         if (fa2i_cache_get_kernel(cache, &key, ABI, true, &kernel) == FA2_OK)
@@ -108,7 +108,7 @@ static void test_processes(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* Old code leaves before new code, whatever was stored first, and an answer with the code that it names. */
+/* Code with an older use is dropped first, whatever was stored first, and an answer goes with its code. */
 static void test_order(fixture *f)
 {
     fa2i_cache *cache = open_limited(f->path);
@@ -134,7 +134,7 @@ static void test_order(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* A file that became larger, under another limit or an older fa2, gives its code back, and gc its pages. */
+/* A file that is larger, from another limit or an older fa2, loses code; gc frees the pages. */
 static void test_large_file(fixture *f)
 {
     fa2i_cache_cleanup cleanup = {0};
@@ -152,7 +152,7 @@ static void test_large_file(fixture *f)
     CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
     CHECK(file_bytes(f->path) <= LIMIT_BYTES);
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM winner JOIN image USING (kernel)"), 1);
-    /* a number that is no limit is none */
+    /* an impossible limit does not count */
     CHECK_EQ(fa2i_sql_script(cache, "UPDATE setting SET value = -5"), FA2_OK);
     int64_t limit = 0;
     CHECK_EQ(fa2i_sql_begin(cache, FA2I_CACHE_READ), FA2_OK);
@@ -163,7 +163,7 @@ static void test_large_file(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* Winners alone are larger than the limit: they stay, and so does what is stored last. */
+/* Winners alone are larger than the limit: they stay, and so does the code that is stored last. */
 static void test_winners_only(fixture *f)
 {
     fa2i_cache *cache = open_limited(f->path);

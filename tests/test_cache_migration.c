@@ -246,7 +246,7 @@ static void test_version_2(fixture *f)
     CHECK_STR(health.first_problem, "");
     CHECK_EQ(health.winners, 2);
     CHECK_EQ(health.images, 3);
-    CHECK_EQ(fixture_number(cache, "SELECT max(used) FROM image"), 0); /* nobody knows: it leaves first */
+    CHECK_EQ(fixture_number(cache, "SELECT max(used) FROM image"), 0); /* not known: it is dropped first */
     const fa2i_key key = sample_key(2);
     fa2i_kernel kernel = {0};
     CHECK_EQ(fa2i_cache_get_kernel(cache, &key, ABI, true, &kernel), FA2_OK);

@@ -5,7 +5,6 @@
 #include <time.h>
 #include "cache/internal.h"
 #include "cache_fixture.h"
-#include "runtime/base/alloc.h"
 
 #define ENDLESS "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) "
 
@@ -76,7 +75,7 @@ static int count_row(void *user, int columns, const char *const *names, const ch
     return 0;
 }
 
-/* Views of the file are never read: those of fa2 are as ever. */
+/* Views of the file are never read, so fa2's lists are right. */
 static void test_endless_views(fixture *f)
 {
     int rows = 0;
@@ -138,7 +137,7 @@ static void test_what_runs_at_writes(fixture *f)
     }
 }
 
-/* A text that is not what its row says cannot be dropped by its type; SQLite itself may find it. */
+/* An object whose text is of another type cannot be dropped by its type; SQLite itself may find it. */
 static void test_disguised(fixture *f)
 {
     make_database(f->path);
@@ -175,7 +174,7 @@ static void test_named(fixture *f)
     change(f->path, "DROP TABLE notes");
     check_says(f->path, NULL);
 
-    /* Comments and blanks may be others, checks may not. */
+    /* Comments and blanks may differ, checks may not. */
     change(f->path, "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'CREATE TABLE device (', "
                     "'CREATE TABLE device (  -- of today' || char(10)) WHERE name = 'device'");
     check_says(f->path, NULL);

@@ -12,7 +12,6 @@
 #include "cache/claims.h"
 #include "cache/internal.h"
 #include "cache_fixture.h"
-#include "runtime/base/alloc.h"
 
 enum { OWN = 13000, THEIRS = 66660, STRANGER = 12345, NOBODY = 65534 }; /* the first two: versions of NVRTC */
 
@@ -43,7 +42,7 @@ static void make_database(const char *path)
     fa2i_cache_close(cache);
 }
 
-/* Another's kernel in the place of its own, kept in a log where that is wanted. */
+/* Makes a database with the attacker's kernel; in a log, if that is wanted. */
 static sqlite3 *change_kernel(const char *path, bool log)
 {
     sqlite3 *db = NULL;
@@ -71,8 +70,8 @@ static void put_number(unsigned char *to, unsigned number)
         to[i] = (unsigned char)(number >> (24 - 8 * i));
 }
 
-/* A hot journal that makes any database that it lies beside the one in `theirs`, byte for byte. Nothing in it is
- * secret: it is SQLite's documented format. */
+/* Makes a hot journal, in SQLite's documented format. It turns any database beside it into the one in `theirs`, byte
+ * for byte. */
 static void write_journal(const char *theirs, const char *path)
 {
     enum { PAGE = 4096, SECTOR = 512 };
@@ -135,7 +134,7 @@ static void test_folder_modes(fixture *f)
     }
 }
 
-/* Anyone who can write a folder above can put another in the place of this one. */
+/* A user who can write a folder above can put another folder in the place of this one. */
 static void test_folders_above(fixture *f)
 {
     static const struct {
@@ -165,7 +164,7 @@ static void test_folders_above(fixture *f)
     CHECK(remove(path) == 0 && rmdir(last) == 0 && rmdir(middle) == 0);
 }
 
-/* Runs act(f) in a child that is this user; false: root alone can, and does not here. */
+/* Runs act(f) in a child as this user. false: this process is not root, and cannot. */
 static bool run_as(uid_t user, gid_t group, void (*act)(const fixture *f), const fixture *f)
 {
     int status = 0;
@@ -193,7 +192,7 @@ static void check_refuses(const fixture *f)
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "others can write ");
 }
 
-/* A group that has the user's name and nobody else is no other. */
+/* A group with the user's name and no other member does not count as others. */
 static void test_private_group(fixture *f)
 {
     const struct passwd *user = getpwnam("daemon");
@@ -218,7 +217,7 @@ static void test_private_group(fixture *f)
 
 /* ---- files beside the database ---- */
 
-static const char *made_file, *side_file; /* of the attack that is on */
+static const char *made_file, *side_file; /* of the present attack */
 
 static void put_side_file(const fixture *f)
 {
@@ -226,13 +225,10 @@ static void put_side_file(const fixture *f)
     copy_file(made_file, side_file);
 }
 
-/* A journal or a log comes while the database is open, and lies there when it is opened again. In a folder of mode 0700
- * SQLite itself takes it, which shows that it is an attack. */
-static void check_side_file(fixture *f, const char *suffix, const char *made)
+/* SQLite itself takes the made file for a copy of the database, which shows that it is an attack. */
+static void check_attack(fixture *f, const char *suffix, const char *made)
 {
-    fa2i_cache *cache = NULL;
-    char file[200], plain[200], plain_side[250];
-    snprintf(file, sizeof file, "%s%s", f->path, suffix);
+    char plain[200], plain_side[250];
     snprintf(plain, sizeof plain, "%s", inside(f, "plain.db"));
     snprintf(plain_side, sizeof plain_side, "%s%s", plain, suffix);
     copy_file(f->path, plain);
@@ -245,14 +241,22 @@ static void check_side_file(fixture *f, const char *suffix, const char *made)
     CHECK_EQ(sqlite3_column_int(stmt, 0), THEIRS);
     sqlite3_finalize(stmt);
     sqlite3_close(db);
+}
 
+/* A journal or a log comes while the database is open, and lies there when it is opened again. */
+static void check_side_file(fixture *f, const char *suffix, const char *made)
+{
+    fa2i_cache *cache = NULL;
+    char file[200];
+    snprintf(file, sizeof file, "%s%s", f->path, suffix);
+    check_attack(f, suffix, made);
     CHECK_EQ(chmod(f->folder, 01777), 0);
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "put a journal beside the database");
     CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
     copy_file(made, file);
     CHECK_EQ(kernel_of(cache), OWN);
     fa2i_cache_close(cache);
-    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "a writer was stopped half-way"); /* this user's */
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "a writer was stopped half-way"); /* ours */
     CHECK_EQ(remove(file), 0);
     CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
     CHECK_EQ(chmod(made, 0644), 0);
@@ -337,7 +341,7 @@ static void exchange_for_ever(const char *a, const char *b)
     _exit(CHECK_SKIP);
 }
 
-/* While a file that others can write takes the place of ours and goes again, it is refused or ours is read. */
+/* A file that others can write takes the place of ours and goes again: an opening refuses it, or reads ours. */
 static void test_exchanged(fixture *f)
 {
     enum { TRIES = 600 };
@@ -390,7 +394,7 @@ static void test_claims(fixture *f)
     const int locked = open(file, O_RDWR | O_CLOEXEC);
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     CHECK_EQ(fcntl(locked, F_OFD_SETLK, &all), 0);
-    CHECK(fa2i_cache_claim(cache, &work)); /* nobody waits for who may be anyone */
+    CHECK(fa2i_cache_claim(cache, &work)); /* another user's lock makes no process wait */
     CHECK_CONTAINS(told, "work is not shared with other processes, remove ");
     CHECK_CONTAINS(told, "others can write ");
     close(locked);

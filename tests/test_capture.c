@@ -143,7 +143,7 @@ static uint64_t calls_of(const fa2i_call_table *table)
     return sum;
 }
 
-/* What is counted between two writes has a limit: known problems are counted on, new ones are not. */
+/* Counts between two writes have a limit: known problems are counted on, new ones are not. */
 static void test_full(void)
 {
     fa2i_call_table table = {.places = NULL};

@@ -3,7 +3,6 @@
  * says of their distribution. Seeds are fixed, so the bounds, five or six standard deviations, are met always or never.
  */
 #include <math.h>
-#include <stdlib.h>
 #include "check.h"
 #include "runtime/ops/dropout.h"
 

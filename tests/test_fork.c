@@ -23,7 +23,7 @@ static fa2_problem problem_of(int32_t seq_k)
         .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = seq_k, .head_dim = 64};
 }
 
-/* New shapes all the time: it has the context's lock, the driver's and the allocator's in turn. */
+/* Calls with new shapes all the time, so it holds the locks of context, driver and allocator in turn. */
 static void *call(void *user)
 {
     int *failed = user;
@@ -94,7 +94,7 @@ static void test_while_in_a_call(void)
     atomic_store(&ended, true);
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(failed, 0);
-    fa2_context_destroy(context); /* the parent's is as it was */
+    fa2_context_destroy(context); /* the parent's context still works */
     CHECK_EQ(fake_live(), 0);
     fake_uninstall();
 }

@@ -104,7 +104,7 @@ static void call_lengths(fa2_context *context, int first, int last)
     CHECK_EQ(wrong, 0);
 }
 
-/* What is prepared, by any function, or called, can be captured until PLANS_KEPT others were. */
+/* A problem that was prepared, by any function, or called can be captured until PLANS_KEPT others were. */
 static void test_plans_are_kept(void)
 {
     const fa2_problem called = problem_of(30001), prepared = problem_of(30002), sized = problem_of(30003),

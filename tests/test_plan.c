@@ -18,7 +18,7 @@ static fa2_problem problem_of(int n)
                          .head_dim = 64};
 }
 
-/* Each word of what is ready tells the number: kernel is an address that nobody follows. */
+/* Each word of the ready part tells the number; the slot's address is never followed. */
 static fa2i_plan plan_of(int n, int kernel)
 {
     fa2i_plan plan = {.problem = problem_of(n), .tried = (size_t)n};
@@ -49,7 +49,7 @@ static fa2_status put(fa2i_plans *plans, int n, int kernel)
     return fa2i_plans_put(plans, &plan);
 }
 
-/* Whether the nth problem has a plan; the two ways to ask agree. It is in use then. */
+/* Has the nth problem a plan? Both ways to ask must agree. The plan counts as used now. */
 static bool has(fa2i_plans *plans, int n)
 {
     const fa2_problem problem = problem_of(n);

@@ -1,6 +1,6 @@
 /*
- * A database is a cache: whatever becomes of its file, calls work. What is wrong with it from the beginning, the disk
- * that fails, another process that holds it locked, and a file that is deleted, replaced or mended while it is in use.
+ * A database is a cache: calls work whatever becomes of its file. It may be wrong from the beginning, its disk may
+ * fail, another process may hold it locked, and it may be deleted, replaced or mended while it is in use.
  */
 #include <errno.h>
 #include <signal.h>
@@ -69,7 +69,7 @@ static void check_named(const char *path)
     fa2_context_destroy(context);
 }
 
-/* The default path: one line in the log, and work goes on. The same path by its name: an error. */
+/* At the default path the log gets one line, and work goes on. The same path is an error if it is named. */
 static void check_forgiven(const char *part)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -148,7 +148,7 @@ static void test_unusable_files(void)
     end_default(NULL);
 }
 
-/* In a child, as a user to whom nothing here belongs. */
+/* In a child, as a user who owns nothing here. */
 static void check_as_nobody(const char *part)
 {
     fflush(NULL);
@@ -175,7 +175,7 @@ static void test_files_of_others(void)
     char folder[96];
     snprintf(folder, sizeof folder, "%s/fa2", database.folder);
     CHECK_EQ(chmod(folder, 0755), 0);
-    check_as_nobody("unable to open database file"); /* root's, and not readable */
+    check_as_nobody("unable to open database file"); /* it is root's, and not readable */
     CHECK_EQ(chown(database.path, SOMEBODY, SOMEBODY), 0);
     CHECK_EQ(chmod(database.path, 0644), 0);
     check_as_nobody("belongs to user 12345");
@@ -339,7 +339,7 @@ static void unlock_file(const locker *by)
     CHECK_EQ(waitpid(by->child, NULL, 0), by->child);
 }
 
-/* The first call waits once, and later ones not at all, until the lock was seen gone. */
+/* The first call waits once. Later calls do not wait until the lock was seen gone. */
 static void check_locked_calls(const char *begin_sql)
 {
     begin();
@@ -361,18 +361,18 @@ static void check_locked_calls(const char *begin_sql)
         (void)explain(context, problem_of_class(4 + 4 * round));
         CHECK_EQ(disk.sleeps, sleeps);
     }
-    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel"), 3); /* of when it was not locked */
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel"), 3); /* stored while it was not locked */
     end(context);
 }
 
-/* What holds it for a moment is waited for, and everything is stored. */
+/* A call waits for a lock of a moment, and everything is stored. */
 static void test_locked_calls(void)
 {
     check_locked_calls("BEGIN EXCLUSIVE");
     check_locked_calls("BEGIN IMMEDIATE");
 }
 
-/* From the beginning: waited for once, told once, and used when it is free. */
+/* A file that is locked from the beginning: one wait, one line, and it is used when it is free. */
 static void test_locked_at_first(void)
 {
     begin_default();
@@ -394,7 +394,7 @@ static void test_locked_at_first(void)
 
 /* ---- the file comes and goes ---- */
 
-/* Deleted: told once, and made anew for what is compiled then. */
+/* A deleted file: one line, and it is made anew for the next kernel that is compiled. */
 static void test_deleted_file(void)
 {
     begin();
@@ -415,7 +415,7 @@ static void test_deleted_file(void)
     end(context);
 }
 
-/* A look is due once a second: until then a file that is gone is neither written nor an error. */
+/* Calls look once a second. Until then a file that is gone is neither written nor an error. */
 static void test_just_deleted_file(void)
 {
     begin();
@@ -467,7 +467,7 @@ static void check_replaced(bool through_link)
     end(context);
 }
 
-/* The journal of the file that lies there now is not the old file's: it stays where it is. */
+/* The journal of the file that lies there now does not belong to the old file, and stays where it is. */
 static void test_journal_of_another(void)
 {
     char journal[112], moved[112];
@@ -486,7 +486,7 @@ static void test_journal_of_another(void)
     char before[28] = "", after[28] = "";
     CHECK(file != NULL && fread(before, 1, sizeof before, file) == sizeof before);
     CHECK(file != NULL && fclose(file) == 0);
-    (void)explain(context, problem_of_class(0)); /* within the second in which nothing is looked at */
+    (void)explain(context, problem_of_class(0)); /* within the second in which no call looks at the file */
     file = fopen(journal, "rb");
     CHECK(file != NULL && fread(after, 1, sizeof after, file) == sizeof after);
     CHECK(file != NULL && fclose(file) == 0);
@@ -495,7 +495,7 @@ static void test_journal_of_another(void)
     end(context);
 }
 
-/* A file that was not there, or could not be used, and can be now. */
+/* A file that was missing or unusable can be used now. */
 static void test_mended_file(void)
 {
     begin_default();
@@ -529,7 +529,7 @@ static void test_file_that_comes(void)
     end(context);
 }
 
-/* After a minute, which is not waited for here. */
+/* Makes a minute pass, without waiting. */
 static void look_again(fa2i_planner *planner)
 {
     const int64_t second_ns = 1000000000;

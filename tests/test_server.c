@@ -1,6 +1,6 @@
 /*
- * A server that runs for weeks: many different shapes with one context, on the fake driver. What is remembered stays in
- * its limit, and what a call with a new shape costs does not depend on how many came before.
+ * A server that runs for weeks: many different shapes with one context, on the fake driver. Memory stays within its
+ * limit, and the cost of a call with a new shape does not depend on how many came before.
  *
  * Usage: test_server              each way with some shapes, in a process of its own, and its bounds
  *        test_server WAY COUNT    one way with so many shapes; prints its figures

@@ -302,7 +302,7 @@ static void test_folder(const char *text)
     CHECK_CONTAINS(said, "a.jsonl: was cut");
     CHECK_EQ(e.set_count, 3);
     fa2i_evidence_done(&e);
-    /* A pipe, in which nobody writes, is not waited for. */
+    /* A pipe without a writer makes no call wait. */
     CHECK(remove(bad) == 0 && mkfifo(bad, 0600) == 0);
     CHECK_EQ(fa2i_share_read(path, &card, FA2_OP_FORWARD, note, said, &e), FA2_OK);
     CHECK_CONTAINS(said, "a.jsonl: cannot be read (is no regular file)");

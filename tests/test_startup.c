@@ -1,6 +1,6 @@
 /*
- * The first call of a class in another process: what an earlier one chose is stored beside the kernel, is taken without
- * Lua, and holds only as long as what it rests on.
+ * The first call of a class in another process. The choice of an earlier process is stored beside the kernel, is taken
+ * without Lua, and holds until its grounds change.
  */
 #include "cache/evidence.h"
 #include "cache/notes.h"
@@ -36,7 +36,7 @@ static fa2_explanation explain_anew(fa2_problem problem)
     return e;
 }
 
-/* Taken again, it says of itself what it said; and it is told in the log again. */
+/* An answer that is taken again has the same explanation, and the log tells it again. */
 static void test_taken_again(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -69,14 +69,14 @@ static void test_steps(void)
     prepare_anew(tuned_problem(1, 512));
     CHECK(prepare_anew(tuned_problem(1, 500)) < FEW_REQUESTS);
     CHECK(prepare_anew(tuned_problem(1, 4096)) > FEW_REQUESTS);
-    CHECK_EQ(answers(), 1); /* a new kernel of the class: what was chosen before knew nothing of it */
+    CHECK_EQ(answers(), 1); /* a new kernel of the class: earlier choices knew nothing of it */
     prepare_anew(tuned_problem(1, 512));
     CHECK_EQ(answers(), 2);
     fa2_problem other = tuned_problem(1, 512);
     other.causal = 0;
     CHECK(prepare_anew(other) > FEW_REQUESTS);
     CHECK(prepare_anew(other) < FEW_REQUESTS);
-    CHECK(prepare_anew(tuned_problem(1, 512)) < FEW_REQUESTS); /* a kernel of another class takes nothing away */
+    CHECK(prepare_anew(tuned_problem(1, 512)) < FEW_REQUESTS); /* a kernel of another class deletes no answer */
     end(NULL);
 }
 
@@ -91,7 +91,7 @@ static void drop(const char *sql)
     CHECK(prepare_anew(problem) < FEW_REQUESTS);
 }
 
-/* Whatever the evidence is made of: when it changes, the model is asked again. */
+/* When any part of the evidence changes, the model is asked again. */
 static void test_evidence_changes(void)
 {
     begin();
@@ -172,7 +172,7 @@ static void test_outside_changes(void)
     snprintf(file, sizeof file, "%s/times.jsonl", folder);
     CHECK_EQ(mkdir(folder, 0700), 0);
     setenv("FA2_SHARE", folder, 1);
-    CHECK(prepare_anew(problem) < FEW_REQUESTS); /* nothing is in it, as there was nothing before */
+    CHECK(prepare_anew(problem) < FEW_REQUESTS); /* that folder is empty, and nothing was shipped before */
     FILE *out = fopen(file, "w");
     CHECK(out != NULL && fputs("no export\n", out) >= 0 && fclose(out) == 0);
     CHECK(prepare_anew(problem) > FEW_REQUESTS);
@@ -210,7 +210,7 @@ static void test_damage_and_read_only(void)
     end(context);
 }
 
-/* The day of a use is written at the end, and not by the call. */
+/* The end of the context writes the day of a use, not the call. */
 static void test_day_of_use(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -234,7 +234,7 @@ static void fail_first(fake_compilation *compilation, void *user)
         compilation->result = NVRTC_ERROR_COMPILATION;
 }
 
-/* A kernel that this compiler does not take may be one for the next: such an answer is not stored. */
+/* Another compiler may take a kernel that this one refuses, so such an answer is not stored. */
 static void test_compiler_fails(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -260,8 +260,33 @@ static fa2i_stored_answer sample_answer(int number, fa2i_cache *cache)
     return answer;
 }
 
-/* Another process wrote since the evidence was read: the answer is not stored. The table does not grow for ever, a
- * locked file is not waited for, and an unknown kernel has no answers. */
+static void check_not_exported(fa2i_cache *cache)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK_EQ(fa2i_cache_export(cache, out, NULL), FA2_OK);
+    fclose(out);
+    CHECK(strstr(text, "\"winner\"") != NULL && strstr(text, "answer") == NULL);
+    free(text);
+}
+
+/* Storing does not wait for a locked file. */
+static void check_locked(fa2i_cache *cache, const fa2i_stored_answer *answer)
+{
+    sqlite3 *other = NULL;
+    struct timespec from, to;
+    CHECK_EQ(sqlite3_open(database.path, &other), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    CHECK_EQ(fa2i_cache_put_notes(cache, answer, 1, NULL, 0), FA2_E_DATABASE);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    CHECK(to.tv_sec - from.tv_sec < 5);
+    sqlite3_close(other);
+}
+
+/* An answer is not stored if another process wrote since the evidence was read. The table does not grow for ever, and
+ * an unknown kernel has no answers. */
 static void test_notes(void)
 {
     fa2i_cache *cache = NULL;
@@ -283,27 +308,12 @@ static void test_notes(void)
     CHECK_EQ(tuned_number(&database, "SELECT max(id) - min(id) < 4096 FROM answer"), 1);
     CHECK_EQ(fa2i_cache_get_answer(cache, &answer.question, &answer.basis, &found), FA2_OK);
     CHECK_EQ(memcmp(&found.kernel, &answer.kernel, sizeof found.kernel), 0);
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    CHECK_EQ(fa2i_cache_export(cache, out, NULL), FA2_OK);
-    fclose(out);
-    CHECK(strstr(text, "\"winner\"") != NULL && strstr(text, "answer") == NULL);
-    free(text);
+    check_not_exported(cache);
     answer.question.bytes[9] = 9;
     answer.kernel = tuned_key(2);
     CHECK_EQ(fa2i_cache_put_notes(cache, &answer, 1, NULL, 0), FA2_OK);
     CHECK_EQ(fa2i_cache_get_answer(cache, &answer.question, &answer.basis, &found), FA2_E_NOT_FOUND);
-
-    sqlite3 *other = NULL;
-    struct timespec from, to;
-    CHECK_EQ(sqlite3_open(database.path, &other), SQLITE_OK);
-    CHECK_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    CHECK_EQ(fa2i_cache_put_notes(cache, &answer, 1, NULL, 0), FA2_E_DATABASE);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    CHECK(to.tv_sec - from.tv_sec < 5);
-    sqlite3_close(other);
+    check_locked(cache, &answer);
     fa2i_cache_close(cache);
     end(NULL);
 }

@@ -20,9 +20,9 @@ static int count_commit(void *user)
     return 0;
 }
 
-/* Who forgets all kernels beside a tuning, before the nth of its transactions that write. */
+/* Forgets all kernels beside a tuning, before the nth of its transactions that write. */
 static struct {
-    const char *path; /* NULL: nobody */
+    const char *path; /* NULL: nothing is forgotten */
     int begun, nth;
     long winners; /* that were forgotten with them */
 } forgetter;
@@ -52,7 +52,7 @@ static int before_statement(unsigned event, void *user, void *statement, void *t
     return 0;
 }
 
-/* Of all connections that are opened from now on. */
+/* Applies to all connections that are opened from now on. */
 static int watch(sqlite3 *db, const char **message, const void *api)
 {
     (void)message, (void)api;

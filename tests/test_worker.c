@@ -180,7 +180,7 @@ static void test_once(uint32_t id)
     fa2i_worker_destroy(worker);
 }
 
-/* A worker that says nothing: a hang, of which nobody knows that it is the kernel's. */
+/* A worker that says nothing: a hang that may not be the kernel's fault. */
 static void test_silence(void)
 {
     fa2i_worker *worker = start();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What share of P kernels drop on a card, and whether it is what fa2.dropout_mask says.
+"""Which share of P kernels drop on a card, compared with fa2.dropout_mask.
 
     python3 tests/bench/dropout_rate.py [--p 0.17 0.1 0.001 0.5 0.9] [--heads 64] [--seq 4096] [--dtype fp16]
 

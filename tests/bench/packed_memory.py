@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packed sequences: how much memory backward takes, and what becomes of rows that no sequence has.
+"""Packed sequences: how much memory backward takes, and what rows of no sequence hold.
 
     tests/bench/packed_memory.py            # with PyTorch, a GPU and fa2 installed; about a minute
 

@@ -50,7 +50,7 @@ static void whole(const char *database, const fa2_problem *problem)
     fa2_context_destroy(context);
 }
 
-/* What there is to know: of the database, and what comes with fa2. */
+/* Teaches the generator all evidence: from the database, and from the measurements that come with fa2. */
 static void learn(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card, const fa2_problem *problem)
 {
     const int abi = fa2i_op_of(problem)->abi;
@@ -81,7 +81,6 @@ static void parts(const fa2i_device *device, const char *database, const fa2_pro
     fa2i_loaded loaded = {0};
     char *source = NULL;
     const fa2i_nvrtc_table *nvrtc = NULL;
-
     started_ms = now_ms();
     gpu_must_fa2(fa2i_cache_open(database, FA2I_CACHE_WRITE, NULL, NULL, &cache), database);
     tell("database");

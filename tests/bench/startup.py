@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a process waits for before its first attention: imports, and first calls.
+"""How long a process waits before its first attention: imports, and first calls.
 
     python tests/bench/startup.py                                    the fa2 that this Python imports
     python tests/bench/startup.py --fa2 before=FOLDER --fa2 after=FOLDER   two of them, in turn

@@ -187,7 +187,7 @@ static void run_class(bench *b, const fa2_problem *class)
 
 /* ---- packed sequences ---- */
 
-/* What tells kinds of kernels apart: family, how dQ is gathered and rows are prepared. */
+/* Tells kinds of kernels apart: by family, how dQ is gathered, and how rows are prepared. */
 static bool same_kind(const fa2i_variant *a, const fa2i_variant *b)
 {
     static const char *const words[] = {"fwd_sm90", "fwd_splitkv", "bwd_sm90",

@@ -1,11 +1,11 @@
 /*
- * Keys and values that are NaN or infinite and hidden: what becomes of rows that do not see them. On the software
- * device, by the kernels that untuned calls take on $FA2_SIM_CARD.
+ * Keys and values that are NaN or infinite and hidden, and the rows that do not see them. On the software device, by
+ * the kernels that untuned calls take on $FA2_SIM_CARD.
  *
  *     test_hidden [-v]
  *
- * - Each case hides bad keys in one way. A row that sees none of them must have the numbers, to the bit, that it has
- *   where the bad ones are 0: where fa2.h promises it ("Hidden keys"). A row that sees one must not.
+ * - Each case hides bad keys in one way. Where fa2.h promises it ("Hidden keys"), a row that sees none of them must
+ *   have the same bits as with zeros in their place. A row that sees one must differ.
  * - Forward of 96 queries and backward; forward of 2 queries and 700 keys, by the families that divide keys.
  * - -v prints for each case how many rows differ, promised or not: the table of fa2.h.
  */
@@ -23,7 +23,7 @@ typedef struct mirror {
     uint16_t host[ELEMS];
 } mirror;
 
-/* What must be as if the bad keys were 0. */
+/* The results that must be as if the bad keys were 0. */
 typedef enum promise {
     NOTHING = 0,
     KEYS_FORWARD, /* O, for what is bad in K */
@@ -105,9 +105,9 @@ static void draw(mirror *m, uint64_t seed)
     upload(m);
 }
 
-/* ---- who sees what ---- */
+/* ---- which rows see which keys ---- */
 
-/* Of packed sequences: queries of the second one begin here. */
+/* In packed sequences the queries of the second one begin here. */
 static int second_query(void)
 {
     return seq_q > MEETING ? MEETING : 1;

@@ -7,7 +7,6 @@
  */
 #include <cuda.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "fa2.h"
 #include "tests/check.h"
