@@ -1,22 +1,15 @@
 #include "cache/limits.h"
 
 #include <math.h>
-#include <time.h>
+#include "runtime/base/clock.h"
 
 enum { VALUE_BYTES_MAX = 1 << 27, SQL_BYTES_MAX = 1 << 20, TRIGGER_DEPTH_MAX = 8 };
 enum { TICK = 250 }; /* steps of SQLite's machine between two looks at the clock */
 
-static double thread_seconds(void)
-{
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static int is_late(void *user)
 {
     const fa2i_cache *cache = user;
-    return thread_seconds() > cache->deadline;
+    return fa2i_clock_thread_s() > cache->deadline;
 }
 
 void fa2i_limits_register(fa2i_cache *cache)
@@ -30,7 +23,7 @@ void fa2i_limits_register(fa2i_cache *cache)
 
 void fa2i_limits_begin(fa2i_cache *cache)
 {
-    cache->deadline = thread_seconds() + cache->seconds_max;
+    cache->deadline = fa2i_clock_thread_s() + cache->seconds_max;
 }
 
 void fa2i_limits_end(fa2i_cache *cache)

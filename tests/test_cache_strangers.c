@@ -2,18 +2,11 @@
  * Files with objects that are not fa2's: views, triggers, indexes, generated columns and checks. SQLite would run them
  * in fa2's statements, and some have no end.
  */
-#include <time.h>
 #include "cache/internal.h"
 #include "cache_fixture.h"
+#include "runtime/base/clock.h"
 
 #define ENDLESS "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) "
-
-static double thread_seconds(void)
-{
-    struct timespec now = {0};
-    CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Somebody else changes the file, without fa2. */
 static void change(const char *path, const char *sql)
@@ -89,7 +82,7 @@ static void test_endless_views(fixture *f)
                     "CREATE VIEW winners AS " ENDLESS "SELECT hex(zeroblob(1000)) AS device, x AS arch FROM n; "
                     "CREATE VIEW measurements AS " ENDLESS "SELECT x AS device FROM n");
     fa2i_cache *cache = open_to_read(f->path);
-    const double start = thread_seconds();
+    const double start = fa2i_clock_thread_s();
     CHECK_EQ(fa2i_cache_list_winners(cache, &all, count_row, &rows), FA2_OK);
     CHECK_EQ(rows, 2);
     CHECK_EQ(fa2i_cache_damaged_winners(cache, &damaged), FA2_OK);
@@ -103,7 +96,7 @@ static void test_endless_views(fixture *f)
     CHECK_CONTAINS(text, "\"device\":\"Sample RTX\"");
     CHECK(bytes < 20000);
     free(text);
-    CHECK(thread_seconds() - start < 5);
+    CHECK(fa2i_clock_thread_s() - start < 5);
     fa2i_cache_close(cache);
     check_says(f->path, "its view 'winners' is not the one that this fa2 makes");
     fa2i_cache_close(fixture_open(f->path)); /* makes them anew */
@@ -192,10 +185,10 @@ static void test_endless_trigger(fixture *f)
                     "INSERT INTO code (hash, data) SELECT zeroblob(32), x FROM (" ENDLESS "SELECT x FROM n) "
                     "WHERE x < 0; END");
     fa2i_cache_allow_seconds(cache, 0.5);
-    const double start = thread_seconds();
+    const double start = fa2i_clock_thread_s();
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_E_DATABASE);
     CHECK_CONTAINS(fa2_last_message(), "interrupted after all the time that a call may take");
-    const double took = thread_seconds() - start;
+    const double took = fa2i_clock_thread_s() - start;
     CHECK(took > 0.4 && took < 3);
     fa2i_kernel found = {0};
     CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, ABI, true, &found), FA2_E_NOT_FOUND);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/lua/lua_host.h"
 
@@ -130,13 +131,6 @@ static int run_script(lua_State *L)
     return 0;
 }
 
-static double thread_seconds(void)
-{
-    struct timespec now = {0};
-    CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Instructions of which each takes long, of which few are needed: the processor's time is what ends
  * them, and a script that catches errors does not go on. */
 static void test_slow_steps(void)
@@ -167,10 +161,10 @@ static void test_slow_steps(void)
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         char script[200];
         snprintf(script, sizeof script, "%s", scripts[i]);
-        const double start = thread_seconds();
+        const double start = fa2i_clock_thread_s();
         CHECK_EQ(fa2i_lua_host_run(&host, run_script, script), FA2_E_GENERATOR);
         CHECK_CONTAINS(fa2_last_message(), "stopped after 0.3 s of processor time");
-        CHECK(thread_seconds() - start < 5); /* a second, and more under sanitizers */
+        CHECK(fa2i_clock_thread_s() - start < 5); /* a second, and more under sanitizers */
     }
     char good_script[] = "local s = '' for i = 1, 1000 do s = s .. 'eighteen more bytes' end";
     CHECK_EQ(fa2i_lua_host_run(&host, run_script, good_script), FA2_OK);

@@ -15,8 +15,8 @@
 #include <lauxlib.h>
 #include <lualib.h>
 #include <math.h>
-#include <time.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/lua/lua_guard.h"
 #include "runtime/lua/lua_values.h"
@@ -36,20 +36,13 @@ static void meet_limit(fa2i_lua_host *host, fa2i_lua_limit limit)
 
 enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000 };
 
-static double thread_seconds(void)
-{
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* In a run: was its time up, or is it to stop? */
 static bool is_late(fa2i_lua_host *host)
 {
     if (host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline)) {
         if (host->stop != NULL && *host->stop != 0)
             meet_limit(host, FA2I_LUA_STOPPED);
-        else if (thread_seconds() > host->deadline)
+        else if (fa2i_clock_thread_s() > host->deadline)
             meet_limit(host, FA2I_LUA_SECONDS);
     }
     return host->limit == FA2I_LUA_SECONDS || host->limit == FA2I_LUA_STOPPED;
@@ -333,7 +326,7 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
     host->limit = FA2I_LUA_WITHIN;
     host->steps = 0;
     host->tick = FA2I_LUA_TICK;
-    host->deadline = thread_seconds() + host->seconds_max;
+    host->deadline = fa2i_clock_thread_s() + host->seconds_max;
     lua_sethook(L, on_tick, LUA_MASKCOUNT, FA2I_LUA_TICK);
     lua_pushcfunction(L, add_traceback);
     lua_pushcfunction(L, body);
