@@ -1,6 +1,6 @@
 /*
- * - An answer's version is compared with the database's inside the transaction that stores it, because another process
- *   may have written new evidence since the answer was found.
+ * - The transaction that stores an answer compares its version with the database's, because another process may have
+ *   written new evidence since the answer was found.
  * - Problems are stored as the bytes of fa2_problem. A row is checked when it is read; an impossible row counts as
  *   missing.
  */

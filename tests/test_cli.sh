@@ -88,13 +88,13 @@ has out "seeds"
 has out "diffusion"
 checks=$((checks + 1))
 [ "$(sed 's/ .*//' out | paste -sd ' ')" = "seeds paper quick llm vision diffusion" ] || fail "help presets: $(cat out)"
-expect_status 2 "a preset that is none" "$(dirname "$0")/../tuner/quickstart.sh" nosuch
+expect_status 2 "an unknown preset" "$(dirname "$0")/../tuner/quickstart.sh" nosuch
 has err 'there is no preset "nosuch"; known: seeds paper quick llm vision diffusion'
 mkfifo shapes.pipe
 run 2 build --arch sm_86 --shapes shapes.pipe
 has err "shapes.pipe: is no regular file; name one, or - for standard input"
 printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n1,8,8,y,512,64,fp16,0\n' >bad.csv
-ran="a pipe that has its writer, as a shell's <(...) has"
+ran="a pipe with a writer, as a shell's <(...) has"
 cat bad.csv | "$tune" build --arch sm_86 --shapes /dev/fd/0 2>err
 has err '/dev/fd/0:2:4: seq_q is "y"; it must be a whole number'
 printf 'batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op,softcap\n' >bad.csv

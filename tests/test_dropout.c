@@ -65,7 +65,7 @@ static void test_thresholds(void)
     CHECK(fa2i_dropout_scale(0x1.fffffep-1f) == 0x1p24f);
 }
 
-/* By dropout.h's words in Python, as the numbers above. The choice is found by which parts are above it. */
+/* Made in Python after dropout.h, like the numbers above. A choice is found by the parts that are above it. */
 static void test_choices(void)
 {
     static const struct {
@@ -91,7 +91,8 @@ static void test_choices(void)
     }
 }
 
-/* FlashAttention's tests take 0.17; 0.001 is below 1/256, so that choices alone decide who may be dropped. */
+/* FlashAttention's tests take 0.17; 0.001 is below 1/256, so that choices alone decide which elements may be dropped.
+ * */
 static const float probabilities[] = {0.17f, 0.1f, 0.001f, 0.5f, 0.9f};
 enum { PROBABILITIES = sizeof probabilities / sizeof *probabilities };
 

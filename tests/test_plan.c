@@ -113,8 +113,8 @@ static void test_each_field_counts(void)
     fa2i_plans_done(&plans);
 }
 
-/* As fa2.h says: a plan stays until FA2I_PLANS_KEPT others were added, or used, after it was used. Who finds it aged
- * says so. */
+/* As fa2.h says: a plan stays until FA2I_PLANS_KEPT others were added, or used, after it was used. The caller
+ * that finds it aged marks it as used. */
 static void test_limit(void)
 {
     enum { PLANS = 5 * FA2I_PLANS_KEPT };

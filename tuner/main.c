@@ -150,8 +150,8 @@ static const fa2i_command commands[] = {
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
      "mend what is damaged; drop code beyond the file's size limit",
      "Drops rows that check finds damaged; makes tables, views and indexes anew that are not there; drops\n"
-     "code beyond the size limit; compacts the file. Code that was used longest ago goes first, and that of\n"
-     "winners never. What was measured stays. Every process that stores code keeps the same limit.\n"
+     "code beyond the size limit; compacts the file. Code that was used longest ago goes first, winners'\n"
+     "code never. What was measured stays. Every process that stores code keeps the same limit.\n"
      "Winners whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC is\n"
      "found; those that no call takes (refuted, or of another version of fa2) are left as they are.\n"
      "Exit status 1 when no code can be made here for a winner: there is no NVRTC, this fa2 does not\n"

@@ -396,7 +396,7 @@ typedef struct fa2_backward_args {
     /* problem.varlen: as forward had them. With deterministic a launch whose cu_seqlens_k falls somewhere may
      * not end: blocks wait for those before them. Rows that belong to no sequence are written as 0 in every gradient,
      * whatever the inputs hold there. A row whose sequence has nothing on the other side is 0, too. The size of the
-     * workspace depends on batch and totals, not on the bounds, so a graph may be launched again with other lengths.
+     * workspace depends on batch and totals, not on the bounds. So a graph may be launched again with other lengths.
      * It grows with the rows, however many sequences share them. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
@@ -467,8 +467,8 @@ FA2_API void fa2_context_destroy(fa2_context *context);
 /* Choose and load the kernel for a problem, compiling it if nothing in the database is as good (see
  * fa2_rule) and the config does not forbid that. Later fa2_forward or fa2_backward calls on the same problem only
  * launch. Not inside stream capture. It takes
- *   - at most 10 microseconds on an ordinary machine, when an earlier problem has the same batch, seq_q, seq_k and
- *     totals after rounding up;
+ *   - at most 10 microseconds on an ordinary machine, when batch, seq_q, seq_k and totals round up to those of an
+ *     earlier problem;
  *   - milliseconds, when this very problem was tuned, or an earlier process stored its choice;
  *   - tenths of a second for the first problem of a kind for which kernels must be compared;
  *   - a second or two when a kernel must be compiled.

@@ -41,9 +41,9 @@
  *   - decisions depend on each other by choices in 32 rows of a plane alone. With f the rest of p * 256, the covariance
  *     of two is at most f (1 - f) / 65536, or 4e-6: at p = 0.17 a correlation of 3e-5. It is large beside p (1 - p)
  *     only where p < 1/256: if an element is dropped, so are 1/256 of those with the same choice, and p of all others;
- *   - strata make sums narrower than independent words would. The count of dropped elements in a row of 8192 has a
- *     variance that is 0.2 % larger than by independent decisions at p = 0.17, and 9 % at p = 0.001. Other blocks of 32
- *     rows, and other planes, have independent words.
+ *   - strata make sums narrower than independent words would. Beside independent decisions the count
+ *     of dropped elements in a row of 8192 has a variance that is 0.2 % larger at p = 0.17, and 9 % at p = 0.001. Other
+ *     blocks of 32 rows, and other planes, have independent words.
  * tests/test_dropout.c holds the reference against this.
  *
  * Pure; thread-safe.

@@ -2,8 +2,8 @@
  * - A database is a cache. If the file at the default path is unusable, the log says why, and the planner works
  *   without it. If the caller named the path (fa2_config.database, FA2_DB), creating the context fails; later the log
  *   says why.
- * - A file that could not be used or made is tried again when it was changed or replaced, else once a minute, without
- *   waiting for a lock: it may have been locked, or on a full disk.
+ * - A file that could not be used or made is tried again when it was changed or replaced, else once a minute: it may
+ *   have been locked, or on a full disk. These tries do not wait for a lock.
  * - A file that was deleted or replaced is never read again. SQLite finds the journal by the path, and would play the
  *   new file's journal into the old file.
  */

@@ -401,9 +401,9 @@ PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args)
          "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
          "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16 or bfloat16 on a CUDA "
          "device.\n"
-         "Leading dimensions are broadcast as PyTorch does. What a kernel cannot read where it "
-         "lies is\n"
-         "copied. Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned "
+         "Leading dimensions are broadcast as in PyTorch. Tensors that a kernel cannot read "
+         "where they lie\n"
+         "are copied. Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned "
          "top-left.\n"
          "What fa2 cannot do raises NotImplementedError."},
         {"_patched_sdpa", (PyCFunction)(void (*)(void))patched_sdpa, METH_FASTCALL | METH_KEYWORDS,
