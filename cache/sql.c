@@ -12,6 +12,7 @@
  */
 #include "cache/limits.h"
 #include "cache/notes.h"
+#include "cache/trust.h"
 
 #include <assert.h>
 #include <math.h>
@@ -167,6 +168,14 @@ bool fa2i_sql_has_moved(const fa2i_cache *cache)
     return sqlite3_file_control(cache->db, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved) == SQLITE_OK && has_moved != 0;
 }
 
+/* The folder may have been opened up since: SQLite plays back a journal that anyone puts there. A database in memory has
+ * no file. */
+static fa2_status check_folder(const fa2i_cache *cache)
+{
+    const char *file = sqlite3_db_filename(cache->db, "main");
+    return file == NULL || file[0] == '\0' ? FA2_OK : fa2i_trust_folder_of(cache->path, file);
+}
+
 /* Under the mutex. */
 static fa2_status begin(fa2i_cache *cache, fa2i_cache_mode mode)
 {
@@ -176,6 +185,9 @@ static fa2_status begin(fa2i_cache *cache, fa2i_cache_mode mode)
         return fa2i_fail(FA2_E_DATABASE, "%s: is open for reading only", cache->path);
     if (fa2i_sql_has_moved(cache))
         return fa2i_fail(FA2_E_DATABASE, "%s%s", cache->path, moved);
+    const fa2_status st = check_folder(cache);
+    if (st != FA2_OK)
+        return st;
     return fa2i_sql_run(cache, mode == FA2I_CACHE_WRITE ? "BEGIN IMMEDIATE" : "BEGIN", NULL, 0);
 }
 

@@ -337,7 +337,7 @@ static void test_allocations(const char *path)
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     fa2i_cache_close(cache);
 
-    while (st == FA2_E_MEMORY && ++nth < 100) {
+    while (st == FA2_E_MEMORY && ++nth < 1000) {
         fa2i_choice *choices = NULL;
         size_t count = 0;
         fa2i_kernel found = {0};

@@ -134,6 +134,21 @@ static void test_folder_modes(fixture *f)
     }
 }
 
+/* The folder is opened to others while a cache is open, and closed again: in between nothing is read or written. */
+static void test_opened_up(fixture *f)
+{
+    fa2i_cache *cache = fixture_open(f->path);
+    const fa2i_kernel kernel = sample_kernel(77);
+    fa2i_kernel found = {0};
+    CHECK_EQ(chmod(f->folder, 01777), 0);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "could put a journal beside the database");
+    CHECK_EQ(fa2i_cache_get_kernel(cache, &kernel.key, 2, true, &found), FA2_E_DATABASE);
+    CHECK_EQ(chmod(f->folder, 0700), 0);
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
+    fa2i_cache_close(cache);
+}
+
 /* A user who can write a folder above can put another folder in the place of this one. */
 static void test_folders_above(fixture *f)
 {

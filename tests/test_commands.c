@@ -236,17 +236,19 @@ static void run_sql(const char *sql)
     sqlite3_close(file);
 }
 
-/* A view that somebody changed is an error of the database, and gc makes it anew. */
+/* fa2 reads by views of its own, so one that somebody changed is not seen; gc makes it anew. */
 static void test_other_view(void)
 {
     char *list[] = {"list", "--db", db, NULL}, *gc[] = {"gc", "--db", db, NULL};
     run_sql("DROP VIEW winners; CREATE VIEW winners AS SELECT name AS device, arch FROM device, "
             "problem");
-    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_FAILED);
+    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "fwd_sm");
     run_sql(
         "DROP VIEW winners; CREATE VIEW winners AS SELECT name AS device, arch, p.*, 1 AS variant "
         "FROM device, problem p");
-    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_FAILED);
+    CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "fwd_sm");
     CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_OK);
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
 }

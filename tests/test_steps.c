@@ -166,11 +166,36 @@ static void test_questions(void)
     }
 }
 
+/* A program that packs some 30000 tokens at a time, however many sequences they are, asks few questions. */
+static void test_packed(void)
+{
+    enum { CALLS = 20000, MOST = 64 };
+    fa2_problem asked[MOST];
+    int count = 0;
+    for (int i = 0; i < CALLS && count < MOST; i++) {
+        fa2_problem problem = shape(8 + below(57), 8, 2, 1024 + below(7169), 0);
+        problem.varlen = 1;
+        problem.seq_k = problem.seq_q;
+        problem.total_q = problem.total_k = 28000 + below(4769);
+        const fa2_problem step = fa2i_problem_asked(&problem, H200), again = fa2i_problem_asked(&step, H200);
+        CHECK(is_same(&step, &again));
+        CHECK(step.batch >= problem.batch && step.seq_q >= problem.seq_q && step.total_q >= problem.total_q);
+        CHECK(step.total_q <= 1.25 * problem.total_q && step.seq_q == step.seq_k);
+        int known = 0;
+        while (known < count && !is_same(&asked[known], &step))
+            known++;
+        asked[known] = step;
+        count += known == count;
+    }
+    CHECK(count <= 32);
+}
+
 int main(void)
 {
     test_waves();
     test_problems();
     test_steps();
     test_questions();
+    test_packed();
     return check_done();
 }

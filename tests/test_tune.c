@@ -29,7 +29,9 @@ static void test_tune_twice(void)
              3);
     CHECK_EQ(query(&database, "SELECT count(*) FROM winners WHERE speedup_vs_default >= 1"), 3);
     CHECK_EQ(query(&database, "SELECT count(*) FROM measurements WHERE NOT settled"), 0);
-    CHECK_EQ(query(&database, "SELECT max(n) FROM measurements"), 60);
+    /* One round at least; more where the best two are close, which their texts decide on this device. */
+    CHECK(query(&database, "SELECT max(n) FROM measurements") >= 4);
+    CHECK(query(&database, "SELECT max(n) FROM measurements") <= 60);
 
     tune(&database, three_shapes, NULL, &r);
     CHECK_EQ(r.status, FA2I_EXIT_OK);

@@ -410,7 +410,8 @@ typedef struct fa2_config {
     /* Database file. NULL: $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db.
      * "": work without a database. Copied.
      *
-     * A path that was named, here or by FA2_DB, must be usable: else creating the context fails with FA2_E_DATABASE.
+     * A file at a path that was named, here or by FA2_DB, must be usable: else creating the context fails with
+     * FA2_E_DATABASE. A named file that is not there and cannot be made is done without, and the log says why.
      * At the default path nothing is an error: neither a damaged file nor a lock, a full disk or another owner.
      * The log says it in one line, and the context works without a database. Later no call fails because of the
      * database, named or not. Calls that prepare a problem look at the file once a second:

@@ -10,6 +10,8 @@
  * - The answer is that of the end of the step, whatever was asked before: where a size can still grow without another
  *   wave it does. So sizes are looked at one after the other, each by bisection.
  * - Queries that are as many as the keys stay so.
+ * - Packed sequences have coarse steps without waves. The model knows only their mean length, and each call of a program
+ *   that packs what it has brings another batch, longest sequence and total.
  */
 #include "runtime/ops/steps.h"
 
@@ -99,9 +101,33 @@ static fa2_problem grow(const fa2_problem *problem, int field, int32_t limit, in
     return grown;
 }
 
+/* Rounds up to so many significant bits; 0, which stands for another size, stays. */
+static int32_t round_up(int32_t size, int bits)
+{
+    int64_t step = 1;
+    while (size / step >> bits != 0)
+        step *= 2;
+    const int64_t rounded = (size + step - 1) / step * step;
+    return rounded > INT32_MAX ? size : (int32_t)rounded;
+}
+
+/* limits: the rounded problem. */
+static fa2_problem packed_asked(const fa2_problem *problem, const fa2_problem *limits)
+{
+    fa2_problem asked = *limits;
+    asked.batch = round_up(problem->batch, 1);
+    asked.seq_q = round_up(problem->seq_q, 1);
+    asked.seq_k = round_up(problem->seq_k, 1);
+    asked.total_q = round_up(problem->total_q, 3);
+    asked.total_k = round_up(problem->total_k, 3);
+    return fa2i_problem_check(&asked) == FA2_OK ? asked : *limits;
+}
+
 fa2_problem fa2i_problem_asked(const fa2_problem *problem, int sm_count)
 {
     const fa2_problem limits = fa2i_problem_rounded(problem);
+    if (problem->varlen)
+        return packed_asked(problem, &limits);
     const bool square = problem->seq_q == problem->seq_k;
     fa2_problem asked = *problem;
     if (memcmp(&limits, problem, sizeof limits) == 0)

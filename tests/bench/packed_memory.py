@@ -95,7 +95,9 @@ def check_rows(width, deterministic):
         ok &= rows_are_right((out.detach(), *gradients), *used)
     put(0)
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # autograd runs backward on the stream on which it met the tensors first
+        q, k, v = (tensor.detach().requires_grad_() for tensor in (q, k, v))
         attend(q, k, v, bounds, longest, d_out, deterministic)
     stream.synchronize()
     graph = torch.cuda.CUDAGraph()
