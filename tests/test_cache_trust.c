@@ -431,8 +431,9 @@ static void test_claims(fixture *f)
 
 int main(void)
 {
-    static void (*const tests[])(fixture *) = {test_folder_modes, test_folders_above, test_private_group, test_journal,
-                                               test_log,          test_read_copies,   test_exchanged,     test_claims};
+    static void (*const tests[])(fixture *) = {test_folder_modes,  test_opened_up, test_folders_above,
+                                               test_private_group, test_journal,   test_log,
+                                               test_read_copies,   test_exchanged, test_claims};
     fixture_each(tests, sizeof tests / sizeof tests[0]);
     return check_done();
 }

@@ -69,7 +69,8 @@
  *
  * Memory. A context remembers the last 8192 problems that were prepared or called. It remembers 8192 more that need
  * another kernel for their strides or bias (fa2_prepare), and 4096 answers of the cost model. Together they take at
- * most 64 MB of host memory, however many problems come. The cost of a call does not grow with their number.
+ * most 64 MB of host memory, however many problems come. The cost of a call does not grow with their number. A program
+ * whose problems round to more than 4096 others pays for some answers again, milliseconds each.
  *
  * Ownership. The library owns no tensors: all of them, and the workspace, are the caller's.
  *
