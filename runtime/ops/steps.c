@@ -111,11 +111,20 @@ static int32_t round_up(int32_t size, int bits)
     return rounded > INT32_MAX ? size : (int32_t)rounded;
 }
 
+/* To the nearest of 2 and 3 times a power of two: the mean length, by which the model chooses, moves little. */
+static int32_t round_batch(int32_t batch)
+{
+    int32_t step = 1;
+    while (batch / step >> 2 != 0)
+        step *= 2;
+    return (int32_t)(((int64_t)batch + step / 2) / step * step);
+}
+
 /* limits: the rounded problem. */
 static fa2_problem packed_asked(const fa2_problem *problem, const fa2_problem *limits)
 {
     fa2_problem asked = *limits;
-    asked.batch = round_up(problem->batch, 1);
+    asked.batch = round_batch(problem->batch);
     asked.seq_q = round_up(problem->seq_q, 1);
     asked.seq_k = round_up(problem->seq_k, 1);
     asked.total_q = round_up(problem->total_q, 3);
