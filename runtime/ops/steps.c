@@ -10,8 +10,8 @@
  * - The answer is that of the end of the step, whatever was asked before: where a size can still grow without another
  *   wave it does. So sizes are looked at one after the other, each by bisection.
  * - Queries that are as many as the keys stay so.
- * - Packed sequences have coarse steps without waves. The model knows only their mean length, and each call of a program
- *   that packs what it has brings another batch, longest sequence and total.
+ * - Packed sequences have coarse steps without waves. The model knows only their mean length, and each call of a
+ *   program that packs what it has brings another batch, longest sequence and total.
  */
 #include "runtime/ops/steps.h"
 
