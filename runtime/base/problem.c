@@ -211,8 +211,7 @@ bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b)
     return strcmp(class_of_a, class_of_b) == 0;
 }
 
-/* To so many significant bits of a multiple of the step. */
-static int32_t round_up(int32_t size, int64_t step, int bits)
+int32_t fa2i_round_up(int32_t size, int64_t step, int bits)
 {
     if (size <= 0) /* unbounded, or not there */
         return size;
@@ -226,9 +225,9 @@ static int32_t round_field(int32_t size, fa2i_field_rounding rounding)
 {
     switch (rounding) {
     case FA2I_ROUNDING_UP:
-        return round_up(size, 1, 4);
+        return fa2i_round_up(size, 1, 4);
     case FA2I_ROUNDING_TILES:
-        return round_up(size, 16, 5);
+        return fa2i_round_up(size, 16, 5);
     case FA2I_ROUNDING_EXACT:
         break;
     }

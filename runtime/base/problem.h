@@ -157,6 +157,10 @@ void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS]);
 /* Whether the texts of two problems' classes are equal. */
 bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b);
 
+/* Rounds a size up to so many significant bits of a multiple of the step. A size of 0 or less, which stands for
+ * something else, stays, as does one that would leave 32 bits. */
+int32_t fa2i_round_up(int32_t size, int64_t step, int bits);
+
 /* The problem with its sizes rounded up, as problem.def says for each: what is alike to whoever tunes or chooses
  * (runtime/ops/steps.h). Near the limits of what is valid it is the problem itself. */
 fa2_problem fa2i_problem_rounded(const fa2_problem *problem);

@@ -101,16 +101,6 @@ static fa2_problem grow(const fa2_problem *problem, int field, int32_t limit, in
     return grown;
 }
 
-/* Rounds up to so many significant bits; 0, which stands for another size, stays. */
-static int32_t round_up(int32_t size, int bits)
-{
-    int64_t step = 1;
-    while (size / step >> bits != 0)
-        step *= 2;
-    const int64_t rounded = (size + step - 1) / step * step;
-    return rounded > INT32_MAX ? size : (int32_t)rounded;
-}
-
 /* To the nearest of 2 and 3 times a power of two: the mean length, by which the model chooses, moves little. */
 static int32_t round_batch(int32_t batch)
 {
@@ -125,10 +115,10 @@ static fa2_problem packed_asked(const fa2_problem *problem, const fa2_problem *l
 {
     fa2_problem asked = *limits;
     asked.batch = round_batch(problem->batch);
-    asked.seq_q = round_up(problem->seq_q, 1);
-    asked.seq_k = round_up(problem->seq_k, 1);
-    asked.total_q = round_up(problem->total_q, 3);
-    asked.total_k = round_up(problem->total_k, 3);
+    asked.seq_q = fa2i_round_up(problem->seq_q, 1, 1);
+    asked.seq_k = fa2i_round_up(problem->seq_k, 1, 1);
+    asked.total_q = fa2i_round_up(problem->total_q, 1, 3);
+    asked.total_k = fa2i_round_up(problem->total_k, 1, 3);
     return fa2i_problem_check(&asked) == FA2_OK ? asked : *limits;
 }
 
