@@ -44,7 +44,7 @@ print_swept() {
 
 # The commands that run the tests which CTest's summary says failed, each alone.
 print_alone() {
-    sed -n "s/^[[:space:]]*[0-9]* - \\([^ ]*\\) (.*/ctest --test-dir $1 -R '^\\1\$' --output-on-failure/p" "$2"
+    sed -n "/ (Skipped)$/d; s/^[[:space:]]*[0-9]* - \\([^ ]*\\) (.*/ctest --test-dir $1 -R '^\\1\$' --output-on-failure/p" "$2"
 }
 
 # summary_last LOG COMMAND...: run CTest; what it swept and the minutes go before its summary.
