@@ -78,6 +78,9 @@
  * shape file for fa2-tune, which processes may share; also those that fail with FA2_E_NO_NVRTC or
  * FA2_E_FORBIDDEN, as there is no kernel, but for calls whose strides alone lack one. One that cannot be
  * written is FA2_E_IO from fa2_context_create.
+ * FA2_DUMP=DIR makes every context write into that folder what it compiles. NAME.cu is the source; NAME.cubin or
+ * NAME.ptx is the code. NAME is the kernel's variant and SM. If the folder cannot be written, the log says so once, and
+ * calls go on.
  * A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) reads no variable. HOME
  * counts as unset, too: name the database in fa2_config. The libraries of NVIDIA read variables of their own.
  */

@@ -92,6 +92,8 @@ static const struct {
 } variables[] = {
     {"FA2_DB", "the database, where --db is not given"},
     {"FA2_CAPTURE", "a file in which any program that uses fa2 notes what it calls"},
+    {"FA2_DUMP", "a folder into which any program that uses fa2, and fa2-tune, writes what it compiles: NAME.cu, and "
+                 "NAME.cubin or NAME.ptx"},
     {"FA2_SHARE", "the folder of measurements that come with fa2 (*.jsonl); empty: none are read"},
     {"FA2_GEN_PATH", "a source tree: gen/ and templates/ are read from it, in place of the embedded copies"},
     {"FA2_CUDA_LIBRARY, FA2_NVRTC_LIBRARY", "the driver's and NVRTC's libraries"},
