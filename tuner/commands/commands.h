@@ -99,6 +99,9 @@ fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options);
 
 /* Print "fa2-tune: message" for this thread's last message and give the exit status for it: that of an
  * interruption, if there was one, whatever failed of it. */
+/* The card of --device, or the one that stands for the nth SM of --arch. */
+fa2_status fa2i_archs_card(fa2i_generator *generator, const fa2i_options *options, size_t n, fa2i_card *ret_card);
+
 int fa2i_report_failure(fa2_status status);
 
 int fa2i_cmd_tune(int argc, char **argv);
