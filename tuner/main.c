@@ -121,7 +121,7 @@ static const fa2i_command commands[] = {
      "text, as list and show print it, or its key, as list --json does. Tables leave out what the shape\n"
      "says; then --shape says it. Without VARIANT: the kernel that the runtime would take for each shape on\n"
      "the device or the SMs. The lines above the kernel say its variant, how it is launched, and the shape.\n"
-     "Exit status 1 when a call would fail, or when something that it takes is missing.\n\n"
+     "Exit status 1 when a call would fail, or when NVRTC or the disassembler is missing.\n\n"
      "  --device N        choose, or compile, for this device\n"
      "  --arch LIST       the same for the cards that stand for these SMs: sm_86; sm_80,sm_90; native; all\n"
      "  --ptx             compile it, and print the PTX; needs NVRTC\n"

@@ -1,4 +1,4 @@
-#define _XOPEN_SOURCE 700 /* mkstemp */
+#define _GNU_SOURCE /* mkostemp */
 #include "runtime/base/file.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ bool fa2i_file_write(const char *path, const void *data, size_t bytes, const cha
 {
     char fresh[PATH_MAX];
     const int length = snprintf(fresh, sizeof fresh, "%s.XXXXXX", path);
-    const int file = (size_t)length < sizeof fresh ? mkstemp(fresh) : -1;
+    const int file = (size_t)length < sizeof fresh ? mkostemp(fresh, O_CLOEXEC) : -1;
     bool written = file >= 0 && write_all(file, data, bytes);
     int cause = (size_t)length < sizeof fresh ? errno : ENAMETOOLONG;
     if (file >= 0 && close(file) != 0 && written) {
