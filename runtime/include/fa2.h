@@ -91,6 +91,9 @@
  * ENVIRONMENT. FA2_CAPTURE=FILE makes every context count its calls of each problem in a shape file for fa2-tune.
  * Several processes may share the file. Calls that fail for want of a kernel (FA2_E_NO_NVRTC, FA2_E_FORBIDDEN) count,
  * too, unless only their strides lack a kernel. If the file cannot be written, fa2_context_create fails with FA2_E_IO.
+ * FA2_DUMP=DIR makes every context write into that folder what it compiles. NAME.cu is the source; NAME.cubin or
+ * NAME.ptx is the code. NAME is the kernel's variant and SM. If the folder cannot be written, the log says so once, and
+ * calls go on.
  * A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) reads no variable. HOME
  * counts as unset, too: name the database in fa2_config. NVIDIA's libraries read variables of their own.
  */

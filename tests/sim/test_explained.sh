@@ -56,6 +56,9 @@ has out "registers - (it is PTX"
 run 0 explain --shape $shape --device 0 --db good.db --json
 has out '"registers":null,"spill_bytes":null'
 has out '"median_us":null'
+run 0 source --shape $shape --device 0 --db good.db
+has out "// $won"
+has out "(software device) (sm_86), by the rule exact"
 
 # ---- a winner whose code is damaged, cut or gone: made again, or else replaced ----
 agree 0 exact good.db "UPDATE code SET data = zeroblob(length(data)) WHERE id IN $winners"
