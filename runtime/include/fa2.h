@@ -171,7 +171,12 @@ typedef enum fa2_rotary {
 } fa2_rotary;
 
 /* What is asked for: everything that decides which kernel is the best one. Zero-initialise it, so
- * that fields added later mean "off". */
+ * that fields added later mean "off".
+ * The sizes have a common limit, so that every kernel can be launched: fewer than 2^33 rows in all.
+ * Forward counts batch * heads_q * seq_q, with seq_q rounded up to a multiple of 16.
+ * Backward rounds up to 128. It limits batch * heads_kv * seq_k in the same way.
+ * Packed sequences count heads_q * (total_q + 16 * batch); backward has 128 for 16, and the same for keys.
+ * Every function refuses a problem beyond a limit with FA2_E_INVALID, and the message names the limit. */
 typedef struct fa2_problem {
     fa2_op op;
     fa2_dtype dtype;  /* bf16 needs compute capability 8.0 */
