@@ -9,9 +9,9 @@
 #include "runtime/ops/op.h"
 #include "tuner/input/shapes.h"
 
-enum { CARDS = 3, KINDS = 9, RECIPES_MAX = 512, ROUNDS = 6000, ASKED_EACH = 20 };
+enum { CARDS = 2, KINDS = 9, RECIPES_MAX = 512, ROUNDS = 6000, ASKED_EACH = 15 };
 
-static const int archs[CARDS] = {75, 86, 90};
+static const int archs[CARDS] = {75, 90};
 static fa2i_generator *generator;
 static fa2i_card cards[CARDS];
 
@@ -68,17 +68,15 @@ static void check_grids(const fa2_problem *problem, int kind)
     CHECK(op->unmapped_bytes(problem) < (size_t)1 << 60);
 }
 
-static void check_estimates(const fa2_problem *problem)
+static void check_estimates(const fa2_problem *problem, const fa2i_card *card)
 {
-    for (int card = 0; card < CARDS; card++) {
-        fa2i_option *options = NULL;
-        size_t count = 0;
-        CHECK_EQ(fa2i_generator_rank(generator, problem, &cards[card], &options, &count), FA2_OK);
-        CHECK(count > 0);
-        for (size_t i = 0; i < count; i++)
-            CHECK(isfinite(options[i].us) && options[i].us > 0);
-        fa2i_free(options);
-    }
+    fa2i_option *options = NULL;
+    size_t count = 0;
+    CHECK_EQ(fa2i_generator_rank(generator, problem, card, &options, &count), FA2_OK);
+    CHECK(count > 0);
+    for (size_t i = 0; i < count; i++)
+        CHECK(isfinite(options[i].us) && options[i].us > 0);
+    fa2i_free(options);
 }
 
 static void check_calls(fa2_context *context, const fa2_problem *problem)
@@ -172,7 +170,7 @@ static void test_extremes(fa2_context *context)
         } else {
             check_grids(&problem, kind);
             if (asked[kind]++ < ASKED_EACH) {
-                check_estimates(&problem);
+                check_estimates(&problem, &cards[asked[kind] % CARDS]);
                 check_calls(context, &problem);
             }
         }
@@ -188,7 +186,8 @@ static void check_limit(fa2_context *context, int kind, fa2_problem problem, int
 {
     CHECK_EQ(fa2i_problem_check(&problem), FA2_OK);
     check_grids(&problem, kind);
-    check_estimates(&problem);
+    for (int card = 0; card < CARDS; card++)
+        check_estimates(&problem, &cards[card]);
     check_calls(context, &problem);
     fa2i_field_set(&problem, field, fa2i_field_get(&problem, field) + 1);
     CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
