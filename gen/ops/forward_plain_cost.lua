@@ -209,7 +209,7 @@ local function count_tiles(br, bc, problem)
    local ends = (left < window.unbounded and 1 or 0) + (right < window.unbounded and 1 or 0)
    local each = {}
    if ends == 0 then
-      for i = 1, q_tiles, step do
+      for _ = 1, q_tiles, step do
          each[#each + 1] = all
       end
       return {sum = 1.0 * q_tiles * all, most = all, differ = false, each = each, share = q_tiles / #each}
