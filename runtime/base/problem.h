@@ -141,8 +141,8 @@ fa2_status fa2i_field_check_of(const fa2_problem *problem, int field);
  * more. Tiles of keys of backward have 16 rows at least. */
 enum { FA2I_FORWARD_TILE_ROWS = 16, FA2I_BACKWARD_TILE_ROWS = 128 };
 
-/* Every field, what relates them, reserved ones, and whether a launch can have the sizes: what holds for every device. Operations may ask for
- * more (runtime/ops). */
+/* Every field, what relates them, reserved ones, and whether a launch can have the sizes: what holds for every device.
+ * Operations may ask for more (runtime/ops). */
 fa2_status fa2i_problem_check(const fa2_problem *problem);
 
 /* The same; *ret_field: the field that the message begins with, -1 when it is about none. */
