@@ -142,9 +142,9 @@ static int32_t extreme(int field)
 /* Mostly one size is far off, or two: else all that is drawn would be refused. */
 static fa2_problem draw_problem(int kind)
 {
-    static const int fields[] = {FA2I_FIELD_batch,   FA2I_FIELD_heads_q, FA2I_FIELD_heads_kv, FA2I_FIELD_seq_q,
-                                 FA2I_FIELD_seq_k,   FA2I_FIELD_window_left, FA2I_FIELD_window_right,
-                                 FA2I_FIELD_total_q, FA2I_FIELD_total_k, FA2I_FIELD_page};
+    static const int fields[] = {
+        FA2I_FIELD_batch,       FA2I_FIELD_heads_q,      FA2I_FIELD_heads_kv, FA2I_FIELD_seq_q,   FA2I_FIELD_seq_k,
+        FA2I_FIELD_window_left, FA2I_FIELD_window_right, FA2I_FIELD_total_q,  FA2I_FIELD_total_k, FA2I_FIELD_page};
     fa2_problem problem = kinds[kind];
     problem.batch = problem.heads_q = problem.heads_kv = problem.seq_q = problem.seq_k = 1;
     problem.page = problem.paged ? 16 : 0;
