@@ -188,7 +188,13 @@ typedef enum fa2_rotary {
 } fa2_rotary;
 
 /* Everything that decides which kernel is the best one. Initialise it with zeros: fields that are added later then mean
- * "off". */
+ * "off". The sizes have a common limit, so that every kernel can be launched: fewer than 2^33 rows in all.
+ *
+ * - Forward counts batch * heads_q * seq_q rows, with seq_q rounded up to a multiple of 16.
+ * - Backward rounds up to 128. It counts batch * heads_kv * seq_k rows in the same way, with the same limit.
+ * - Packed sequences count heads_q * (total_q + 16 * batch) rows. Backward has 128 for 16, and counts keys, too.
+ *
+ * Every function refuses a larger problem with FA2_E_INVALID, and the message names the numbers. */
 typedef struct fa2_problem {
     fa2_op op;
     fa2_dtype dtype;  /* bf16 needs compute capability 8.0 */

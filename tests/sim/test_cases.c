@@ -98,7 +98,10 @@ static void add_variant(bench *b, const fa2i_variant *variant)
         fprintf(stderr, "more than %d candidates\n", (int)KERNELS_MAX);
         exit(1);
     }
-    CHECK(variant->recipe.rows <= FA2I_SHAPES_BLOCK_ROWS);
+    if (variant->recipe.op == FA2_OP_BACKWARD)
+        CHECK(variant->recipe.rows <= FA2I_BACKWARD_TILE_ROWS && variant->recipe.keys >= 16);
+    else
+        CHECK(variant->recipe.rows >= FA2I_FORWARD_TILE_ROWS);
     b->variants[b->count++] = *variant;
 }
 

@@ -303,7 +303,7 @@ static fa2_status parse_positional(const char *command, const char *arg, int acc
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options)
 {
     const int works_through_shapes = FA2I_OPT_SHAPES | FA2I_OPT_JOBS;
-    fa2i_options options = {.device = -1, .shapes.any_size = (accepted & (FA2I_OPT_EXPLAIN | FA2I_OPT_SOURCE)) != 0};
+    fa2i_options options = {.device = -1};
     fa2_status st = FA2_OK;
     uint64_t given = 0;
     look_for_op(argc, argv, &options);
