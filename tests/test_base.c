@@ -217,7 +217,8 @@ static void test_text_out_of_memory(void)
 static void check_limits(void)
 {
     fa2_problem problem = good;
-    problem.heads_q = problem.heads_kv = 1 << 16;
+    problem.batch = 1;
+    problem.heads_q = problem.heads_kv = 15;
     problem.seq_q = problem.seq_k = 1 << 29;
     CHECK_EQ(fa2i_problem_check(&problem), FA2_OK);
     problem.seq_q++;
@@ -227,9 +228,10 @@ static void check_limits(void)
     problem.seq_k = (1 << 29) + 1;
     CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
     problem.seq_k = 1;
-    problem.heads_kv = 1 << 6;
+    problem.heads_q = 1 << 10;
+    problem.heads_kv = 1;
     CHECK_EQ(fa2i_problem_check(&problem), FA2_OK); /* 2^20 rows times 2^10 heads */
-    problem.heads_kv = 1 << 5;
+    problem.heads_q++;
     CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "seq_q times heads_q / heads_kv");
     problem.heads_q = 1 << 17;

@@ -115,6 +115,20 @@ static const fa2i_command commands[] = {
      "                    SMs of the devices here; all: whatever this NVRTC compiles for\n"
      "  --never-compile   of a context whose config forbids compiling\n" SHAPE_HELP DB_HELP
          JSON_HELP},
+    {"source", fa2i_cmd_source,
+     "[VARIANT] [SHAPES] [--device N | --arch sm_86[,sm_89...]] [--ptx | --sass | --lines] [--db FILE]",
+     "the whole text of a kernel, its PTX or its machine code",
+     "Prints the CUDA C++ of a kernel, which needs no GPU, no driver and no NVRTC. VARIANT is a variant's\n"
+     "text, as list and show print it, or its key, as list --json does. Tables leave out what the shape\n"
+     "says; then --shape says it. Without VARIANT: the kernel that the runtime would take for each shape on\n"
+     "the device or the SMs. The lines above the kernel say its variant, how it is launched, and the shape.\n"
+     "Exit status 1 when a call would fail, or when NVRTC or the disassembler is missing.\n\n"
+     "  --device N        choose, or compile, for this device\n"
+     "  --arch LIST       the same for the cards that stand for these SMs: sm_86; sm_80,sm_90; native; all\n"
+     "  --ptx             compile it, and print the PTX; needs NVRTC\n"
+     "  --sass            compile it, and print the machine code; needs NVRTC, and nvdisasm or cuobjdump in\n"
+     "                    PATH or in the CUDA toolkit\n"
+     "  --lines           keep the #line directives, which name the places in templates/\n" SHAPE_HELP DB_HELP},
     {"report", fa2i_cmd_report,
      "[--html FILE] [--markdown FILE] [--against OTHER] [--bench FILE] [--shape FIELDS] [--op OPS] "
      "[--device D] [--db FILE]",

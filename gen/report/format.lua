@@ -52,6 +52,12 @@ function M.time(winner)
    return M.fixed(winner.median_us or winner.model_us, 2) .. (winner.median_us and "" or " (model)")
 end
 
+-- How times were taken, in words: facts.lua's `timed`.
+function M.how(timed)
+   local words = "modelled by the software device"
+   return not timed.modelled and "measured" or timed.measured and "measured or " .. words or words
+end
+
 -- Of coordinates: as few letters as say it.
 function M.place(value)
    local text = string.format("%.1f", value):gsub("%.0$", "")

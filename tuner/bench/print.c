@@ -27,7 +27,7 @@ static bool is_timed(const fa2i_timed *t)
     return t->outcome == FA2I_OUTCOME_OK && t->us.n > 0;
 }
 
-/* Shares of the card's ceilings that a time stands for; 0 where the ceiling was not measured. */
+/* Shares of the card's ceilings that a time stands for; 0 where the ceiling is not known. */
 static double tensor_share(const fa2i_benchmarks *all, const fa2i_benchmark *b, double us)
 {
     const double most = fa2i_ceilings_products(all->ceilings, b->problem.dtype);
@@ -66,6 +66,15 @@ static void print_head(const fa2i_benchmark *b, FILE *out)
 static void format_share(double share, char *out, size_t out_bytes)
 {
     snprintf(out, out_bytes, share > 0 ? "%.1f %%" : "-", 100 * share);
+}
+
+/* A number that is more than 0, or what stands for one that is not known. */
+static void print_known(double number, const char *unknown, FILE *out)
+{
+    if (number > 0)
+        fprintf(out, "%.6g", number);
+    else
+        fputs(unknown, out);
 }
 
 static fa2_status print_times(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
@@ -134,8 +143,9 @@ static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out
             100 * memory_bytes(b, t) / (b->tensor_bytes + b->square_bytes));
     fprintf(out, "error %.3g at most, %.3g in the mean", t->errors.max, t->errors.mean);
     if (t->mj > 0)
-        fprintf(out, "; %.3g mJ, %.3g GFLOP per J", t->mj, b->flop / t->mj * 1e-6);
-    fputc('\n', out);
+        fprintf(out, "; %.3g mJ, %.3g GFLOP per J\n", t->mj, b->flop / t->mj * 1e-6);
+    else
+        fputs("; energy -\n", out);
     if (fa2i_summary_is_wide(&t->us))
         fprintf(out,
                 "  spread too wide to be quoted: %.1f %% between the quartiles, the mean unsure by "
@@ -251,11 +261,12 @@ static void print_csv_times(const fa2i_benchmarks *all, const fa2i_benchmark *b,
         fputs(",,,,,,,,,,,,,", out);
         return;
     }
-    fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,%.4g,%.6g,%.4g", s->mean, s->sd,
-            s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
-            fa2i_summary_is_wide(s), tflops(b, s->order.median),
-            tensor_share(all, b, s->order.median), gigabytes_per_s(b, s->order.median),
-            copy_share(all, b, s->order.median));
+    fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,", s->mean, s->sd, s->ci95,
+            s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
+            fa2i_summary_is_wide(s), tflops(b, s->order.median));
+    print_known(tensor_share(all, b, s->order.median), "", out);
+    fprintf(out, ",%.6g,", gigabytes_per_s(b, s->order.median));
+    print_known(copy_share(all, b, s->order.median), "", out);
 }
 
 /* A problem that was not measured: the message is its detail, and all else is empty. */
@@ -281,8 +292,10 @@ static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE 
         print_csv_text(is_timed(t) ? "" : t->detail, out);
         fprintf(out, ",%d,%zu,%d", all->gpu.modelled, b->runs, b->launches);
         print_csv_times(all, b, t, out);
-        fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g,%.6g\n", b->flop, b->bytes, memory_bytes(b, t),
-                b->square_bytes, t->errors.max, t->errors.mean, t->mj);
+        fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g,", b->flop, b->bytes, memory_bytes(b, t),
+                b->square_bytes, t->errors.max, t->errors.mean);
+        print_known(t->mj, "", out);
+        fputc('\n', out);
     }
 }
 
@@ -363,12 +376,16 @@ static void print_json_kernel(const fa2i_benchmarks *all, const fa2i_benchmark *
     fprintf(out,
             ",\"n\":%zu,\"mean_us\":%.6g,\"sd_us\":%.6g,\"ci95_us\":%.6g,\"min_us\":%.6g,"
             "\"q1_us\":%.6g,\"median_us\":%.6g,\"q3_us\":%.6g,\"max_us\":%.6g,\"wide\":%s,"
-            "\"tflops\":%.6g,\"tensor_share\":%.4g,\"gb_per_s\":%.6g,\"copy_share\":%.4g,"
-            "\"max_error\":%.6g,\"mean_error\":%.6g,\"mj\":%.6g}",
+            "\"tflops\":%.6g,\"gb_per_s\":%.6g,\"max_error\":%.6g,\"mean_error\":%.6g,\"tensor_share\":",
             s->n, s->mean, s->sd, s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3,
             s->max, fa2i_summary_is_wide(s) ? "true" : "false", tflops(b, s->order.median),
-            tensor_share(all, b, s->order.median), gigabytes_per_s(b, s->order.median),
-            copy_share(all, b, s->order.median), t->errors.max, t->errors.mean, t->mj);
+            gigabytes_per_s(b, s->order.median), t->errors.max, t->errors.mean);
+    print_known(tensor_share(all, b, s->order.median), "null", out);
+    fputs(",\"copy_share\":", out);
+    print_known(copy_share(all, b, s->order.median), "null", out);
+    fputs(",\"mj\":", out);
+    print_known(t->mj, "null", out);
+    fputc('}', out);
 }
 
 static void print_json(const fa2i_benchmarks *all, const fa2i_benchmark *b, size_t index, FILE *out)

@@ -51,6 +51,22 @@ fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_
     return st;
 }
 
+fa2_status fa2i_database_open_if_any(const char *path, const char *doing, char **ret_path, fa2i_cache **ret_cache)
+{
+    fa2_status st = FA2_OK;
+    if (path == NULL)
+        st = fa2i_cache_default_path(ret_path);
+    else if ((*ret_path = fa2i_strdup(path)) == NULL)
+        st = fa2i_fail(FA2_E_MEMORY, "no memory for the path of the database");
+    if (st == FA2_E_MEMORY)
+        return st;
+    st = st == FA2_OK ? fa2i_database_open(*ret_path, FA2I_CACHE_READ, ret_cache) : FA2_E_NOT_FOUND;
+    if (st != FA2_E_NOT_FOUND)
+        return st;
+    fprintf(stderr, "fa2-tune: %s; %s without a database\n", fa2_last_message(), doing);
+    return FA2_OK;
+}
+
 fa2_status fa2i_database_check_writable(const char *path)
 {
     char *default_path = NULL;
