@@ -15,6 +15,7 @@
 #include "cache/rules.h"
 #include "cache/size_limit.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/ops/op.h"
 
 /* ---- identities ---- */
@@ -335,7 +336,7 @@ void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *
     if (known || cache->log == NULL)
         return;
     fa2i_key_format(key, hex);
-    snprintf(message, sizeof message, "%s: kernel %s %s; %s", cache->path, hex, what, remedy);
+    fa2i_shown_write(message, sizeof message, "%s: kernel %s %s; %s", cache->path, hex, what, remedy);
     cache->log(cache->log_user, message);
 }
 

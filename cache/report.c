@@ -13,6 +13,7 @@
 #include "cache/sound.h"
 #include "cache/versions.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 
 enum { COLUMNS_MAX = 64 };
@@ -308,7 +309,8 @@ static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const ch
     bool row = false;
     fa2_status st = fa2i_sql_step(cache, stmt, &row);
     while (st == FA2_OK && row) {
-        fprintf(out, "%s%s", *separator, (const char *)sqlite3_column_text(stmt, 0));
+        fputs(*separator, out);
+        fa2i_json_print(out, (const char *)sqlite3_column_text(stmt, 0));
         *separator = ",\n";
         st = fa2i_sql_step(cache, stmt, &row);
     }

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "runtime/base/shown.h"
 
 static const fa2i_rule rules[] = {
 #define FA2I_RULE(table, column, kind, least, most)                                                \
@@ -38,24 +39,6 @@ bool fa2i_rule_takes_real(const fa2i_rule *rule, double value)
 {
     return (rule->kind == FA2I_RULE_REAL && value >= 0 && value <= FA2I_US_MAX) ||
            (rule->kind == FA2I_RULE_FINITE && value >= 0 && isfinite(value));
-}
-
-size_t fa2i_text_control(const char *text)
-{
-    const unsigned char first = (unsigned char)text[0];
-    const unsigned char second = first != 0 ? (unsigned char)text[1] : 0;
-    if (first < 0x20 || first == 0x7f)
-        return 1;
-    return first == 0xc2 && second >= 0x80 && second <= 0x9f ? 2 : 0;
-}
-
-static bool is_plain(const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        if (fa2i_text_control(text + i) != 0)
-            return false;
-    }
-    return true;
 }
 
 /* In the pattern, '0' stands for a digit, 'h' for a hex digit (0-9, a-f), all else for itself. */
@@ -123,8 +106,7 @@ bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes)
     case FA2I_RULE_TEXT:
     case FA2I_RULE_VARIANT:
     case FA2I_RULE_RECIPE:
-        return bytes >= (size_t)rule->least && bytes <= (size_t)rule->most &&
-               is_plain(text, bytes) &&
+        return bytes >= (size_t)rule->least && bytes <= (size_t)rule->most && fa2i_shown_is_plain(text, bytes) &&
                (rule->kind != FA2I_RULE_VARIANT || strspn(text, variant) == bytes) &&
                (rule->kind != FA2I_RULE_RECIPE || is_recipe(text));
     default:
@@ -176,7 +158,7 @@ static void describe(const fa2i_rule *rule, char *out, size_t bytes)
         snprintf(out, bytes, "text of %d to %d bytes%s", (int)rule->least, (int)rule->most,
                  rule->kind == FA2I_RULE_VARIANT  ? " of a-z, 0-9, '_', '=' and blanks"
                  : rule->kind == FA2I_RULE_RECIPE ? " that says how a kernel is launched"
-                                                  : " without control characters");
+                                                  : " of printable UTF-8");
     }
 }
 
@@ -184,7 +166,7 @@ void fa2i_rule_sentence(const fa2i_rule *rule, const char *value, char out[FA2I_
 {
     char wanted[120];
     describe(rule, wanted, sizeof wanted);
-    const bool shown = value != NULL && is_plain(value, strlen(value));
+    const bool shown = value != NULL && fa2i_shown_is_plain(value, strlen(value));
     if (shown && rule->kind == FA2I_RULE_RECIPE && !is_recipe(value)) {
         snprintf(out, FA2I_RULE_CHARS, "%s", fa2_last_message());
         return;

@@ -42,13 +42,9 @@ bool fa2i_rule_takes_real(const fa2i_rule *rule, double value);
 bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes);
 
 /* "'arch' must be a whole number from 10 to 999, and is '7'". value may be NULL: not shown; nor is one
- * with control characters. */
+ * that is not printable. */
 enum { FA2I_RULE_CHARS = 320 };
 void fa2i_rule_sentence(const fa2i_rule *rule, const char *value, char out[FA2I_RULE_CHARS]);
-
-/* Length of the control character at text, 0 if there is none. A terminal obeys also those of
- * Latin-1 (0x80 to 0x9f), which are two bytes in UTF-8. */
-size_t fa2i_text_control(const char *text);
 
 /* What relates the columns of a result: NULL, or what is wrong. Readers ask it too: a row that is not
  * what a tuner writes is a row that is not there. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 #include "runtime/lua/generator.h"
 #include "tuner/commands/commands.h"
@@ -313,7 +314,7 @@ static int unknown_command(const char *name)
     fa2i_nearest meant = {0};
     for (int i = 0; i < COMMAND_COUNT; i++)
         fa2i_nearest_try(&meant, (fa2i_span){name, strlen(name)}, commands[i].name, commands[i].name);
-    fprintf(stderr, "fa2-tune: there is no command \"%s\"", name);
+    fa2i_shown_print(stderr, "fa2-tune: there is no command \"%s\"", name);
     if (meant.name != NULL) {
         fprintf(stderr, ", did you mean %s?\n", meant.name);
         return FA2I_EXIT_USAGE;
@@ -344,11 +345,10 @@ static bool takes_words(int argc, char **argv, int most)
         if (i <= most && argv[i][0] != '-')
             continue;
         if (argv[i][0] == '-')
-            fprintf(stderr, "fa2-tune: %s has no option \"%s\"; it takes --help\n", argv[0],
-                    argv[i]);
+            fa2i_shown_print(stderr, "fa2-tune: %s has no option \"%s\"; it takes --help\n", argv[0], argv[i]);
         else
-            fprintf(stderr, "fa2-tune: %s takes %s; \"%s\" is too much\n", argv[0],
-                    most == 0 ? "nothing more" : "one word", argv[i]);
+            fa2i_shown_print(stderr, "fa2-tune: %s takes %s; \"%s\" is too much\n", argv[0],
+                             most == 0 ? "nothing more" : "one word", argv[i]);
         return false;
     }
     return true;

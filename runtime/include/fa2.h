@@ -150,7 +150,9 @@ typedef enum fa2_status {
 FA2_API const char *fa2_status_string(fa2_status status);
 
 /* Returns what went wrong in this thread's last failing call: argument, limit, CUDA error, file. Never NULL. The text
- * is borrowed, and valid until this thread's next fa2 call. */
+ * is borrowed, and valid until this thread's next fa2 call. It is UTF-8 that a terminal can show: control characters,
+ * bidirectional controls and other bytes of file names, databases and logs are escaped, as in \x1b and \u202e. A log
+ * keeps its lines. The same holds for the texts of fa2_explain and of fa2_config.log. */
 FA2_API const char *fa2_last_message(void);
 
 /* ---- the problem ---- */

@@ -132,9 +132,9 @@ static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out
         fputs("naive: three kernels with S x S in memory, fp32 products without tensor cores\n",
               out);
     else
-        fprintf(out, "%s: %s (%s)\n", t->role, brief, fa2_rule_string(t->rule));
+        fa2i_shown_print(out, "%s: %s (%s)\n", t->role, brief, fa2_rule_string(t->rule));
     if (!is_timed(t)) {
-        fprintf(out, "  not timed: %s: %s\n", fa2i_outcome_string(t->outcome), t->detail);
+        fa2i_shown_print(out, "  not timed: %s: %s\n", fa2i_outcome_string(t->outcome), t->detail);
         return;
     }
     fputs("  memory ", out);
@@ -191,8 +191,7 @@ static void print_ceilings(const fa2i_benchmarks *all, FILE *out)
         if (c->rate > 0)
             fprintf(out, "  %-17s %9.1f %-6s  %s\n", c->name, c->rate, c->unit, c->what);
         else
-            fprintf(out, "  %-17s not measured: %.*s\n", c->name, (int)strcspn(c->why, "\n"),
-                    c->why);
+            fa2i_shown_print(out, "  %-17s not measured: %.*s\n", c->name, (int)strcspn(c->why, "\n"), c->why);
     }
 }
 
@@ -200,8 +199,8 @@ static void print_ceilings(const fa2i_benchmarks *all, FILE *out)
 static void print_protocol(const fa2i_benchmarks *all, FILE *out)
 {
     const fa2i_card *card = &all->gpu.card;
-    fprintf(out, "%s (sm_%d, %d SMs), driver for CUDA %d.%d\n", card->name, card->arch,
-            card->sm_count, all->gpu.driver / 1000, all->gpu.driver % 1000 / 10);
+    fa2i_shown_print(out, "%s (sm_%d, %d SMs), driver for CUDA %d.%d\n", card->name, card->arch, card->sm_count,
+                     all->gpu.driver / 1000, all->gpu.driver % 1000 / 10);
     if (all->gpu.modelled)
         fputs("This device is software: times are modelled, not measured, and always the same.\n",
               out);
@@ -213,26 +212,23 @@ static void print_protocol(const fa2i_benchmarks *all, FILE *out)
             "%zu runs of a CUDA graph of launches, about %.0f us each, L2 warm; us per launch\n",
             all->runs, FA2I_BENCHMARK_SAMPLE_US);
     if (!all->gpu.modelled && all->nvml.device == NULL)
-        fprintf(out, "clocks, temperature and energy are not known: %s\n", all->nvml.why);
+        fa2i_shown_print(out, "clocks, temperature and energy are not known: %s\n", all->nvml.why);
     print_ceilings(all, out);
 }
 
 /* ---- CSV ---- */
 
-/* A field with commas, quotes or line ends goes into quotes. */
+/* A field with commas or quotes goes into quotes. */
 static void print_csv_text(const char *text, FILE *out)
 {
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        fputs(text, out);
-        return;
+    const bool quoted = strpbrk(text, ",\"") != NULL;
+    fputs(quoted ? "\"" : "", out);
+    for (const char *end; text != NULL; text = end) {
+        end = strchr(text, '"');
+        fa2i_shown_print(out, "%.*s%s", end == NULL ? -1 : (int)(end - text), text, end == NULL ? "" : "\"\"");
+        end = end == NULL ? NULL : end + 1;
     }
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        if (*text == '"')
-            fputc('"', out);
-        fputc(*text, out);
-    }
-    fputc('"', out);
+    fputs(quoted ? "\"" : "", out);
 }
 
 static void print_csv_head(FILE *out)

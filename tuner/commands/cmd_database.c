@@ -30,7 +30,7 @@ static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cac
 
 static void print_health(const char *path, const fa2i_cache_health *health)
 {
-    printf("database      %s\n", path);
+    fa2i_shown_print(stdout, "database      %s\n", path);
     printf("kernels       %zu, %zu with an image\n", health->kernels, health->images);
     printf("measurements  %zu\nwinners       %zu\n", health->measurements, health->winners);
     printf("damage        images %zu, rows with impossible values %zu, rows of another class %zu, "
@@ -40,7 +40,7 @@ static void print_health(const char *path, const fa2i_cache_health *health)
            health->without_code, health->refuted, health->failed, health->other_version,
            health->schema ? "complete" : "not complete", health->intact ? "intact" : "not intact");
     if (!fa2i_cache_is_healthy(health))
-        printf("first damage  %s\n", health->first_problem);
+        fa2i_shown_print(stdout, "first damage  %s\n", health->first_problem);
 }
 
 static void print_health_json(const char *path, const fa2i_cache_health *health)
@@ -77,7 +77,7 @@ int fa2i_cmd_check(int argc, char **argv)
     else
         print_health(fa2i_cache_path(cache), &health);
     if (!fa2i_cache_is_healthy(&health))
-        fprintf(stderr, "fa2-tune: %s: %s\n", fa2i_cache_path(cache), health.first_problem);
+        fa2i_shown_print(stderr, "fa2-tune: %s: %s\n", fa2i_cache_path(cache), health.first_problem);
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
@@ -94,7 +94,7 @@ static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cle
            cleanup->images, fa2i_plural(cleanup->images), cleanup->winners,
            fa2i_plural(cleanup->winners), cleanup->rows, fa2i_plural(cleanup->rows));
     if (cleanup->bytes_freed > 0)
-        printf("; %s is %lld bytes smaller", fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
+        fa2i_shown_print(stdout, "; %s is %lld bytes smaller", fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
     putchar('\n');
 }
 
@@ -170,7 +170,7 @@ static fa2_status print_forgotten(fa2i_cache *cache, const fa2i_options *options
            fa2i_plural(gone->verifications), gone->kernels, fa2i_plural(gone->kernels));
     if (gone->measurements + gone->winners + gone->verifications + gone->kernels > 0)
         return FA2_OK;
-    fprintf(stderr, "fa2-tune: nothing in %s passes that\n", fa2i_cache_path(cache));
+    fa2i_shown_print(stderr, "fa2-tune: nothing in %s passes that\n", fa2i_cache_path(cache));
     return fa2i_database_say_devices(cache, &options->filter);
 }
 

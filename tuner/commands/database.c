@@ -13,13 +13,14 @@
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/status.h"
 #include "tuner/commands/database.h"
 
 static void log_to_stderr(void *user, const char *message)
 {
     (void)user;
-    fprintf(stderr, "fa2-tune: %s\n", message);
+    fa2i_shown_print(stderr, "fa2-tune: %s\n", message);
 }
 
 fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
@@ -159,7 +160,7 @@ fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filte
     if (list[0] == '\0')
         fputs("fa2-tune: there is no device in it\n", stderr);
     else
-        fprintf(stderr, "fa2-tune: the devices in it: %s\n", list);
+        fa2i_shown_print(stderr, "fa2-tune: the devices in it: %s\n", list);
 done:
     fa2i_text_done(&devices.text);
     fa2i_free(list);

@@ -82,13 +82,11 @@ static const char *format_known(double number, int decimals, const char *suffix,
 
 void fa2i_tune_print_start(const fa2i_tune *tune)
 {
-    fprintf(stderr,
-            "device %d: %s, sm_%d, %d SMs; driver for CUDA %d.%d, %sNVRTC %d.%d, code for %s\n",
-            tune->options.device, tune->card.name, tune->card.arch, tune->card.sm_count,
-            tune->driver / 1000, tune->driver % 1000 / 10,
-            tune->compiles ? "" : "no NVRTC here; compiled by ", tune->target.nvrtc / 1000,
-            tune->target.nvrtc % 1000 / 10, tune->target.name);
-    fprintf(stderr, "database %s, seed %d\n", fa2i_cache_path(tune->cache), FA2I_TUNE_SEED);
+    fa2i_shown_print(stderr, "device %d: %s, sm_%d, %d SMs; driver for CUDA %d.%d, %sNVRTC %d.%d, code for %s\n",
+                     tune->options.device, tune->card.name, tune->card.arch, tune->card.sm_count, tune->driver / 1000,
+                     tune->driver % 1000 / 10, tune->compiles ? "" : "no NVRTC here; compiled by ",
+                     tune->target.nvrtc / 1000, tune->target.nvrtc % 1000 / 10, tune->target.name);
+    fa2i_shown_print(stderr, "database %s, seed %d\n", fa2i_cache_path(tune->cache), FA2I_TUNE_SEED);
     fprintf(stderr, "%zu problem%s, %zu tuned already; %zu variant%s, %zu wanted now\n",
             tune->problem_count, fa2i_plural(tune->problem_count),
             count_state(tune, FA2I_PROBLEM_SETTLED), tune->kernel_count,
