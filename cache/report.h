@@ -56,9 +56,9 @@ typedef struct fa2i_export_counts {
  * export.c. What is written can be imported: damaged rows are left out. *ret_counts may be NULL. */
 fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts);
 
-/* Is there a variant of this text? FA2_E_NOT_FOUND with the reason, or another failure. It must not use
- * the cache: its mutex is held. */
-typedef fa2_status (*fa2i_variant_fn)(void *user, const char *text);
+/* Is there a variant of this text, and is this its class? FA2_E_NOT_FOUND: there is none, with the reason.
+ * FA2_E_INVALID: it is of another class. It must not use the cache: its mutex is held. */
+typedef fa2_status (*fa2i_variant_fn)(void *user, const fa2i_variant *variant);
 
 /* What became of the rows of an export. */
 typedef struct fa2i_import_counts {
