@@ -288,7 +288,7 @@ static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
     const fa2i_sql_value values[] = {fa2i_sql_text(q->view)};
 
     FA2_TRY(fa2i_sql_row(cache,
-                         "SELECT group_concat(printf('''%q'', \"%w\"', name, name), ', ') "
+                         "SELECT group_concat(printf('''%q'', fa2_json_value(\"%w\")', name, name), ', ') "
                          "FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
                          FA2I_SQL_VALUES(values), &stmt));
     fa2i_text_add(&sql, "SELECT json_object(%s", (const char *)sqlite3_column_text(stmt, 0));

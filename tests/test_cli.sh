@@ -326,14 +326,24 @@ if command -v sqlite3 >/dev/null; then
     sqlite3 fa2.db 'update problem set gflop = -1'
     run 1 check
     has err "problem: 'gflop' must be a finite number from 0 on"
-    has err "fa2-tune gc drops them"
+    has err "fa2-tune gc mends them, or drops them"
     run 1 check --json
     has out '"faults":1,'
     run 0 export -
     has err "left out: 1 damaged row; fa2-tune check says what is wrong"
     run 0 gc
+    has out "mended 1 value"
+    has out "0 other damaged rows"
+    run 0 check
+    sqlite3 fa2.db 'update problem set seq_q = -5'
+    run 0 gc
     has out "1 other damaged row"
     run 0 check
+    sqlite3 fa2.db 'create table notes (text)'
+    run 1 gc # that table stays: somebody may need it
+    has err "is still damaged: its table 'notes' is not one of fa2's"
+    sqlite3 fa2.db 'drop table notes'
+    run 0 gc
     run 0 gc --max-size 2G
     [ "$(sqlite3 fa2.db "select value from setting where name = 'max_bytes'")" = 2147483648 ]
     run 2 gc --max-size 100

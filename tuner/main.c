@@ -164,13 +164,16 @@ static const fa2i_command commands[] = {
      "is of another version of fa2; it says what mends that.\n\n" DB_HELP JSON_HELP},
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
      "mend what is damaged; drop code beyond the file's size limit",
-     "Drops rows that check finds damaged; makes tables, views and indexes anew that are not there; drops\n"
-     "code beyond the size limit; compacts the file. Code that was used longest ago goes first, winners'\n"
-     "code never. What was measured stays. Every process that stores code keeps the same limit.\n"
+     "Mends values that check finds damaged where the rest of the file tells what they were, and drops rows\n"
+     "that cannot be mended. If SQLite cannot read the file, gc makes it anew from what can be read. It says\n"
+     "what it did. Makes tables, views and indexes anew that are not there; drops code beyond the size limit;\n"
+     "compacts the file. Code that was used longest ago goes first, winners' code never. What was measured\n"
+     "stays. Every process that stores code keeps the same limit.\n"
      "Winners whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC is\n"
      "found; those that no call takes (refuted, or of another version of fa2) are left as they are.\n"
-     "Exit status 1 when no code can be made here for a winner: there is no NVRTC, this fa2 does not\n"
-     "know its variant, or this NVRTC not its SM.\n\n"
+     "Exit status 1 when the file is still damaged, or no code can be made here for a winner: there is no\n"
+     "NVRTC, this fa2 does not know its variant or finds that it is of another class than its record says,\n"
+     "or this NVRTC does not know its SM. Such a winner stays, and is named.\n\n"
      "  --max-size SIZE   from now on the file's size limit, as 256M or 2G; a new file has 256M\n" DB_HELP JOBS_HELP},
     {"field-report", fa2i_cmd_field_report,
      "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",

@@ -90,6 +90,10 @@ done:
 
 static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cleanup)
 {
+    if (cleanup->remade != NULL)
+        printf("the file was damaged, and was made anew from what could be read: %s\n", cleanup->remade);
+    if (cleanup->mended > 0)
+        printf("mended %zu value%s\n", cleanup->mended, fa2i_plural(cleanup->mended));
     printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s",
            cleanup->images, fa2i_plural(cleanup->images), cleanup->winners,
            fa2i_plural(cleanup->winners), cleanup->rows, fa2i_plural(cleanup->rows));
@@ -130,6 +134,17 @@ static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
     return st;
 }
 
+/* Say whether the file is sound now. */
+static fa2_status say_damage(fa2i_cache *cache, bool *ret_damaged)
+{
+    fa2i_cache_health health = {0};
+    const fa2_status st = fa2i_cache_check(cache, &health);
+    *ret_damaged = st == FA2_OK && fa2i_cache_is_damaged(&health);
+    if (*ret_damaged)
+        fprintf(stderr, "fa2-tune: %s: is still damaged: %s\n", fa2i_cache_path(cache), health.first_problem);
+    return st;
+}
+
 int fa2i_cmd_gc(int argc, char **argv)
 {
     const volatile sig_atomic_t *stop = fa2i_interrupt_watch();
@@ -137,6 +152,7 @@ int fa2i_cmd_gc(int argc, char **argv)
     fa2i_cache *cache = NULL;
     fa2i_cache_cleanup cleanup = {0};
     fa2i_recompiled recompiled = {0};
+    bool damaged = false;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_MAX_SIZE, &options));
     FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
@@ -149,6 +165,7 @@ int fa2i_cmd_gc(int argc, char **argv)
         FA2_TRY(fa2i_cache_gc(cache, -1, &cleanup));
         print_cleanup(cache, &cleanup);
     }
+    FA2_TRY(say_damage(cache, &damaged));
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
@@ -156,7 +173,7 @@ done:
         return FA2I_EXIT_INTERRUPTED;
     if (st != FA2_OK)
         return fa2i_report_failure(st);
-    return recompiled.unknown > 0 ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
+    return recompiled.unknown > 0 || damaged ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
 }
 
 /* ---- forget ---- */

@@ -36,7 +36,7 @@ int fa2i_cmd_export(int argc, char **argv)
                      to.replaces ? ", in the place of the export that was there" : "");
     if (e.counts.left_out > 0)
         fprintf(stderr,
-                "left out: %zu damaged row%s; fa2-tune check says what is wrong, fa2-tune gc drops "
+                "left out: %zu damaged row%s; fa2-tune check says what is wrong, fa2-tune gc mends or drops "
                 "what is\n",
                 e.counts.left_out, fa2i_plural(e.counts.left_out));
 done:

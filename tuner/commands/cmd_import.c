@@ -15,10 +15,11 @@
 #include "tuner/search/recompile.h"
 
 /* fa2i_variant_fn */
-static fa2_status know_variant(void *user, const char *text)
+static fa2_status know_variant(void *user, const fa2i_variant *theirs)
 {
-    fa2i_variant variant;
-    return fa2i_generator_variant(user, text, &variant);
+    fa2i_variant ours;
+    const fa2_status st = fa2i_generator_variant(user, theirs->text, &ours);
+    return st == FA2_OK ? fa2i_variant_check_class(theirs, ours.class_key) : st;
 }
 
 /* How the rows of the file and those that came in relate. */
