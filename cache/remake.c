@@ -358,9 +358,12 @@ done:
 static fa2_status copy_rows(fa2i_cache *source, fa2i_cache *fresh, const char *select, const char *insert,
                             bool *ret_all, size_t *refused)
 {
-    sqlite3_stmt *from = NULL, *to = NULL;
+    fa2_status st = FA2_OK;
+    sqlite3_stmt *from = NULL, *to = NULL; /* its values are bound row by row */
     int code = sqlite3_prepare_v2(source->db, select, -1, &from, NULL);
-    fa2_status st = fa2i_sql_prepare(fresh, insert, NULL, 0, &to);
+    const int prepared = sqlite3_prepare_v2(fresh->db, insert, -1, &to, NULL);
+    if (prepared != SQLITE_OK)
+        st = fa2i_sql_fail(fresh, prepared);
     while (st == FA2_OK && code == SQLITE_OK && (code = sqlite3_step(from)) == SQLITE_ROW) {
         for (int i = 0; i < sqlite3_column_count(from); i++)
             sqlite3_bind_value(to, i + 1, sqlite3_column_value(from, i));

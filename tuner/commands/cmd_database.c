@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include "cache/report.h"
+#include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/filter_options.h"
@@ -91,7 +92,8 @@ done:
 static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cleanup)
 {
     if (cleanup->remade != NULL)
-        printf("the file was damaged, and was made anew from what could be read: %s\n", cleanup->remade);
+        fa2i_shown_print(stdout, "the file was damaged, and was made anew from what could be read: %s\n",
+                         cleanup->remade);
     if (cleanup->mended > 0)
         printf("mended %zu value%s\n", cleanup->mended, fa2i_plural(cleanup->mended));
     printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s",
@@ -141,7 +143,7 @@ static fa2_status say_damage(fa2i_cache *cache, bool *ret_damaged)
     const fa2_status st = fa2i_cache_check(cache, &health);
     *ret_damaged = st == FA2_OK && fa2i_cache_is_damaged(&health);
     if (*ret_damaged)
-        fprintf(stderr, "fa2-tune: %s: is still damaged: %s\n", fa2i_cache_path(cache), health.first_problem);
+        fa2i_shown_print(stderr, "fa2-tune: %s: is still damaged: %s\n", fa2i_cache_path(cache), health.first_problem);
     return st;
 }
 
