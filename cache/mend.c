@@ -368,17 +368,16 @@ static const char *const seals[] = {
     "UPDATE OR IGNORE image AS t SET kernel = k.id FROM kernel k CROSS JOIN code c WHERE c.id = t.code "
     "AND t.kernel NOT IN (SELECT id FROM kernel) "
     "AND t.seal IS fa2_seal(k.key, k.variant, k.class, k.recipe, k.target, c.data)",
-    "UPDATE OR IGNORE code SET hash = fa2_hash(data) WHERE hash IS NOT fa2_hash(data) AND EXISTS (SELECT 1 FROM image "
-    "i "
-    "CROSS JOIN kernel k ON k.id = i.kernel WHERE i.code = code.id "
+    "UPDATE OR IGNORE code SET hash = fa2_hash(data) WHERE hash IS NOT fa2_hash(data) AND EXISTS "
+    "(SELECT 1 FROM image i CROSS JOIN kernel k ON k.id = i.kernel WHERE i.code = code.id "
     "AND i.seal IS fa2_seal(k.key, k.variant, k.class, k.recipe, k.target, code.data))",
 };
 
 static const char *const results[] = {
     /* The SM of a device: that of all code that ran on it. */
-    "UPDATE OR IGNORE device AS t SET arch = x.sm FROM (SELECT r.device, min(CAST(substr(k.target, 4) AS INTEGER)) AS "
-    "sm "
-    "FROM " RESULTS " r JOIN kernel k ON k.id = r.kernel AND substr(k.target, 1, 3) = 'sm_' GROUP BY r.device "
+    "UPDATE OR IGNORE device AS t SET arch = x.sm FROM (SELECT r.device, "
+    "min(CAST(substr(k.target, 4) AS INTEGER)) AS sm FROM " RESULTS " r "
+    "JOIN kernel k ON k.id = r.kernel AND substr(k.target, 1, 3) = 'sm_' GROUP BY r.device "
     "HAVING count(DISTINCT k.target) = 1 AND count(*) > 1) x WHERE x.device = t.id AND x.sm <> t.arch "
     "AND (t.arch = 0 OR " ONE_BIT("t.arch", "x.sm") ")",
     /* The device of a session: that of its results. */

@@ -22,13 +22,14 @@ FILE *fa2i_file_open(const char *path, const char **ret_why)
     return opened;
 }
 
-static bool write_all(int file, const char *data, size_t bytes)
+bool fa2i_file_write_all(int file, const void *data, size_t bytes)
 {
+    const char *at = data;
     while (bytes > 0) {
-        const ssize_t written = write(file, data, bytes);
+        const ssize_t written = write(file, at, bytes);
         if (written < 0 && errno != EINTR)
             return false;
-        data += written > 0 ? written : 0;
+        at += written > 0 ? written : 0;
         bytes -= written > 0 ? (size_t)written : 0;
     }
     return true;
@@ -39,7 +40,7 @@ bool fa2i_file_write(const char *path, const void *data, size_t bytes, const cha
     char fresh[PATH_MAX];
     const int length = snprintf(fresh, sizeof fresh, "%s.XXXXXX", path);
     const int file = (size_t)length < sizeof fresh ? mkostemp(fresh, O_CLOEXEC) : -1;
-    bool written = file >= 0 && write_all(file, data, bytes);
+    bool written = file >= 0 && fa2i_file_write_all(file, data, bytes);
     int cause = (size_t)length < sizeof fresh ? errno : ENAMETOOLONG;
     if (file >= 0 && close(file) != 0 && written) {
         written = false;

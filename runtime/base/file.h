@@ -12,6 +12,9 @@
  * as strerror is. */
 FILE *fa2i_file_open(const char *path, const char **ret_why);
 
+/* Writes all bytes to a descriptor, through interruptions. Returns false, and errno says why, if it cannot. */
+bool fa2i_file_write_all(int file, const void *data, size_t bytes);
+
 /* Write a file, readable for its owner alone. It gets its name when it is complete, and replaces what has it. Returns
  * false, with the reason in *ret_why as above and the old file in place, if it cannot. */
 bool fa2i_file_write(const char *path, const void *data, size_t bytes, const char **ret_why);

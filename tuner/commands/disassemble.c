@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/file.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
@@ -74,15 +75,11 @@ static int keep(const fa2i_blob *bytes)
     if (descriptor < 0)
         return -1;
     unlink(path);
-    for (size_t at = 0; at < bytes->bytes;) {
-        const ssize_t written = write(descriptor, (const char *)bytes->data + at, bytes->bytes - at);
-        if (written < 0 && errno != EINTR) {
-            const int cause = errno;
-            close(descriptor);
-            errno = cause;
-            return -1;
-        }
-        at += written > 0 ? (size_t)written : 0;
+    if (!fa2i_file_write_all(descriptor, bytes->data, bytes->bytes)) {
+        const int cause = errno;
+        close(descriptor);
+        errno = cause;
+        return -1;
     }
     return descriptor;
 }
