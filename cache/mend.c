@@ -127,7 +127,7 @@ static bool mend_problem(const problem_row *row, fa2_problem *ret_problem)
 
 static void read_row(sqlite3_value **values, problem_row *ret_row)
 {
-    problem_row row = {.problem.op = FA2_OP_FORWARD, .gflop = sqlite3_value_double(values[GFLOP])};
+    problem_row row = {.problem = {.struct_bytes = sizeof(fa2_problem)}, .gflop = sqlite3_value_double(values[GFLOP])};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         int32_t value = 0;
         if (fa2i_columns_parse(field, values[field], &value)) {
