@@ -199,8 +199,8 @@ typedef enum fa2_rotary {
     FA2_ROTARY_INTERLEAVED = 2 /* columns 2 t and 2 t + 1 */
 } fa2_rotary;
 
-/* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit, so
- * that every kernel can be launched: fewer than 2^33 rows in all.
+/* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit,
+ * so that every kernel can be launched: fewer than 2^33 rows in all.
  *
  * - Forward counts batch * heads_q * seq_q rows, with seq_q rounded up to a multiple of 16.
  * - Backward rounds up to 128. It counts batch * heads_kv * seq_k rows in the same way, with the same limit.

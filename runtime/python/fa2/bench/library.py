@@ -15,8 +15,9 @@ FORWARD, BACKWARD = range(2)
 
 
 class Problem(ctypes.Structure):
-    _fields_ = [("struct_bytes", c_size_t), ("op", c_int), ("dtype", c_int), *((name, c_int32) for name in FIELDS if name != "dtype"),
-                ("deterministic", c_int32), ("rest", c_int32 * 34)]
+    _fields_ = [("struct_bytes", c_size_t), ("op", c_int), ("dtype", c_int),
+                *((name, c_int32) for name in FIELDS if name != "dtype"), ("deterministic", c_int32),
+                ("rest", c_int32 * 34)]
 
 
 assert ctypes.sizeof(Problem) == 200  # the other fields are off
@@ -39,8 +40,8 @@ class Tensor(ctypes.Structure):
 
 def _fields(*tensors: str) -> Any:
     """Those of a call's arguments, as far as this uses them."""
-    return [("struct_bytes", c_size_t), *((name, Tensor) for name in tensors), ("lse", c_void_p), ("softmax_scale", c_float),
-            ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("softcap", c_float)]
+    return [("struct_bytes", c_size_t), *((name, Tensor) for name in tensors), ("lse", c_void_p),
+            ("softmax_scale", c_float), ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("softcap", c_float)]
 
 
 class ForwardArgs(ctypes.Structure):
