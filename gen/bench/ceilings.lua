@@ -53,7 +53,7 @@ local function products(v)
    return {
       d = 64, bc = 256, scored = 256, score_tiles = "kColTiles", row_operands = "A", tile_operands = "B", out = 8,
       element = v.dtype == "bf16" and "bf16" or "f16", fenced = true, split = false, sloped = false,
-      adds = "step > 0", dropout = false,
+      adds = "step > 0",
       operands = forward_sm90.operands, accumulators = forward_sm90.accumulators,
    }
 end

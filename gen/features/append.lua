@@ -48,8 +48,6 @@ function M.recipe(recipe, v)
    end
 end
 
-function M.names(v)
-   return {append_threads = threads, growing = v.v_in_k == 1 and 1 or 2}
-end
+M.names = {append_threads = threads}
 
 return M

@@ -107,26 +107,4 @@ function M.goes_with_pipeline(v)
    return true
 end
 
--- What the forward templates see: whether V and O have a form of their own, and V tiles; whether warps divide columns;
--- and how that is written.
-function M.names(v)
-   local own, divided = v.dv > 0 or v.v_in_k == 1 or v.parts > 1, v.parts > 1
-   return {
-      values = own,
-      divided = divided,
-      columns = M.of(v),
-      o_columns = own and "kHeadDimV" or "kHeadDim",
-      o_chunks = divided and "kHeadDimV / 8" or "kOutTiles",
-      v_form = own and "ValueTile::" or "",
-      v_tile_bytes = v.v_in_k == 1 and "0" or own and "kVTileBytes" or "kKvTileBytes",
-      v_plan = own and "FillPlan<kBc, kTeamThreads, kHeadDimV>()" or "plan",
-      v_lane = own and "lane_values" or "lane_rows",
-      k_pair = divided and "step * kParts" or "step",
-      o_pair = divided and "n / 2 * kParts" or "n / 2",
-      o_chunk = divided and "own_chunk(n)" or "n",
-      tiles_end = divided and "kSumArea" or "kTileBytes",
-      one_part = divided and " && own_part() == 0" or "",
-   }
-end
-
 return M

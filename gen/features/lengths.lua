@@ -91,24 +91,4 @@ function M.backward_names(v)
    }
 end
 
--- What templates of forward read in the place of the problem's sizes.
-function M.names(v)
-   local lengths, packed = M.has(v), v.varlen == 1
-   return {
-      lengths = lengths,
-      seq_q = v.varlen == 1 and "place.sequence.seq_q" or "p.seq_q",
-      sequence_q = v.varlen == 1 and "sequence.seq_q" or "p.seq_q",
-      seq_k = lengths and "place.sequence.seq_k" or "p.seq_k",
-      splits = lengths and "place.splits" or "p.splits",
-      -- Whether no other block has keys of a row; else which slot its part goes to, of how many.
-      is_whole = packed and "place.part < 0" or (lengths and "place.splits" or "p.splits") .. " == 1",
-      part = packed and "place.part" or "blockIdx.x",
-      part_slots = packed and "part_slots(p)" or "p.features.slots",
-      first_part = packed and "first_part" or "first",
-      row_splits = lengths and "parts.splits" or "p.splits",
-      row_part = lengths and "parts.first" or "row", -- the first of its parts, which are so far apart
-      row_step = lengths and "kBr" or "rows",
-   }
-end
-
 return M

@@ -264,10 +264,8 @@ function M.shared_names(v, axes, parts, out)
          names[feature.axis.name] = false
       end
    end
-   names.terms_first = false -- accumulators begin as nothing
    names.wgmma, names.out, names.scored = true, out, v.bc -- scored: keys of a tile that a warpgroup multiplies by Q
-   names.wide, names.lane_keys, names.column = false, 2, "n * 8" -- rows of a tile are as TMA loads them
-   names.bias_ahead = false
+   names.wide = false -- rows of a tile are as TMA loads them
    names.element = v.dtype == "bf16" and "bf16" or "f16"
    names.operands, names.accumulators = M.operands, M.accumulators
    names.score_tiles, names.row_operands, names.tile_operands = "kColTiles", "Q", "K"
@@ -286,7 +284,6 @@ local function add_bias_names(names, v)
    names.bias_element = v.bias == "bf16" and "bf16" or "f16"
    names.side_stages = side_stages(v)
    names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
-   names.unseen = v.bias == "none" and "decltype(masked)::value" or names.unseen
 end
 
 local function add_dropout_names(names, v)
@@ -301,12 +298,7 @@ function M.names(v)
    names.split, names.guessed = false, guesses(v)
    names.fenced = v.varlen == 1 or v.pack == 1 or v.sloped == 1 -- threads write what products read
    names.own_place = has_own_place(v)
-   names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
-   if v.alibi == 1 and v.bias == "none" then
-      names.offsets, names.takes_offset = true, ", const float (&offset)[kRowTiles][2]"
-      names.offset, names.gives_offset = ", offset", ", float (&offset)[kRowTiles][2]"
-      names.row_max = "(row.max[m][h] - offset[m][h])"
-   end
+   names.offsets = v.alibi == 1 and v.bias == "none"
    names.first_query = v.varlen == 1 and "place.sequence.first_q + " or ""
    names.first_key = v.varlen == 1 and "place.sequence.first_k + " or ""
    names.map_batch = v.varlen == 1 and "0" or "place.batch" -- packed sequences are one batch
@@ -315,14 +307,13 @@ function M.names(v)
    if v.persistent == 2 then
       names.piece, names.pass_piece, names.next_piece = ", unsigned piece", ", piece", ", unsigned next"
    end
-   names.own_split, names.pack = "", v.pack
+   names.pack = v.pack
    if v.pack == 1 then
       names.mapped = "K and V"
    end
    if stores_by_map(v) then
       names.mapped, names.more_maps = "Q, K, V and O", ", o"
-      names.by_map, names.takes_map = true, ", const TensorMap &map"
-      names.o_at = "n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16"
+      names.by_map = true
    end
    names.sloped = v.sloped == 1
    names.column_bytes = names.sloped and " + kBc * 32" or ""

@@ -93,7 +93,6 @@ local function names(v)
       all[name] = value
    end
    all.split, all.fenced, all.smem_bytes = true, true, smem_bytes(v)
-   all.meet = "named_barrier(0, kThreads)" -- without those that copy, which have ended
    all.bc, all.stages, all.scored = keys, stages, keys // parts
    -- Registers of a thread that copies, and of one that multiplies: a thread of each of the three warpgroups has 504.
    -- Look-ups of pages and of lengths take more of the former, which leaves fewer steps of Q with the latter.
@@ -101,7 +100,6 @@ local function names(v)
    all.feed_registers = looks_up and 40 or 24
    all.product_registers = (504 - all.feed_registers) // 16 * 8
    all.q_steps = looks_up and 8 or 10
-   all.column = "own_part() * kOwnKeys + n * 8"
    return all
 end
 

@@ -7,6 +7,7 @@ byte by byte. It needs NVRTC and build/tests/run_lua, and no GPU.
     tests/bench/gate.py BEFORE [AFTER]     BEFORE, AFTER: a git revision, or a folder that holds a source tree;
                                            AFTER is the working tree if it is not given
       --only REGEX                         the variants whose line of gate.txt it matches
+      --every N                            each so many-th of these
       --times                              also how long NVRTC takes: both texts of a variant in turns, best of two
       --lines N                            of the SASS that differs, print N lines for each variant (default 20)
     tests/bench/gate.py --stored           compares the PTX of a few variants with the hashes in gate_ptx.txt
@@ -14,7 +15,9 @@ byte by byte. It needs NVRTC and build/tests/run_lua, and no GPU.
 
 - `#line` does not count: it is taken out of both texts. Texts that are equal then are not compiled.
 - Equal PTX gives equal machine code, because ptxas is a function of PTX and options. So ptxas runs only where the PTX
-  differs (as the names of types make it do), and then the cubins decide.
+  differs, and then the cubins decide: all that a kernel is launched with must be the same, its instructions, registers,
+  parameters, shared memory and constants. Variables that no instruction reads do not count: NVRTC makes one of each
+  constexpr value of a text.
 - What NVRTC made is kept in build/gate (--kept names another folder), by text and options. The SASS of cubins that
   differ is there, too: NUMBER.diff, if nvdisasm is found (a CUDA toolkit has it; or name it in NVDISASM).
 - Exit status: 0 if all code is the same, 1 if some differs, 2 if the gate cannot work, and 77 if the stored hashes are
@@ -30,6 +33,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -102,8 +106,9 @@ def without_lines(text):
     return re.sub(r"^#line .*\n", "", text, flags=re.M)
 
 
-def without_comments(ptx):
-    return re.sub(rb"^//.*\n", b"", ptx, flags=re.M)
+def kernels_of(ptx):
+    """PTX without its comments, and without the variables that NVRTC makes of constexpr values: no code reads them."""
+    return re.sub(rb"^(//|\.global \.align \d+ \.[a-z0-9]+ k[A-Z]).*\n", b"", ptx, flags=re.M)
 
 
 def make(job):
@@ -176,6 +181,30 @@ def read_sample(only):
     return rows
 
 
+# ---- what a cubin holds ------------------------------------------------------------------------------------------
+
+
+def sections_of(cubin):
+    """(name, sh_info, data or size) of each section of an ELF file of 64 bits."""
+    offset, = struct.unpack_from("<Q", cubin, 40)
+    entry, count, names = struct.unpack_from("<HHH", cubin, 58)
+    heads = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + i * entry) for i in range(count)]
+    name_table = heads[names][4]
+    rows = []
+    for name, kind, _, _, at, size, _, info, _, _ in heads:
+        start = name_table + name
+        text = cubin[start:cubin.index(b"\0", start)].decode()
+        rows.append((text, info, size if kind == 8 else cubin[at:at + size]))  # 8: it holds no data
+    return rows
+
+
+def code_of(cubin):
+    """What kernels are launched with: sections of instructions (whose upper byte of sh_info are the registers),
+    constants (parameters among them) and shared memory, by their names."""
+    return {name: (info >> 24 if name.startswith(".text") else 0, data) for name, info, data in sections_of(cubin)
+            if re.match(r"\.(text|nv\.constant\d*|nv\.shared)\.", name)}
+
+
 # ---- comparing -------------------------------------------------------------------------------------------------
 
 
@@ -229,9 +258,9 @@ class Gate:
             else:
                 texts.append(i)
         ptx = self.make_all(texts, "PTX")
-        differing = [i for i in texts if without_comments(ptx[i][0]) != without_comments(ptx[i][1])]
+        differing = [i for i in texts if kernels_of(ptx[i][0]) != kernels_of(ptx[i][1])]
         cubins = self.make_all(differing, "CUBIN")
-        different = {i: cubins[i] for i in differing if cubins[i][0] != cubins[i][1]}
+        different = {i: cubins[i] for i in differing if code_of(cubins[i][0]) != code_of(cubins[i][1])}
         return equal, [i for i in texts if i not in differing], [i for i in differing if i not in different], different
 
     def print_times(self, indexes):
@@ -249,7 +278,7 @@ class Gate:
 def compare(arguments):
     with tempfile.TemporaryDirectory() as folder, multiprocessing.Pool(arguments.jobs) as pool:
         trees = [tree_of(name, folder) for name in (arguments.before, arguments.after)]
-        rows = read_sample(arguments.only)
+        rows = read_sample(arguments.only)[::arguments.every]
         texts = [expand(tree, [row[2] for row in rows], arguments.run_lua) for tree in trees]
         missing = [i for i in range(len(rows)) if texts[0][i] is None or texts[1][i] is None]
         for i in missing:
@@ -262,7 +291,7 @@ def compare(arguments):
             print(f"{number}: {arch} {variant}: the code differs")
             show_difference(number, cubins, arguments.lines, arguments.kept)
         print(f"{len(kept)} variants: {len(equal)} have the same text, {len(by_ptx)} the same PTX, {len(by_cubin)} the "
-              f"same cubin; {len(different)} differ, {len(missing)} are missing")
+              f"same code; {len(different)} differ, {len(missing)} are missing")
         if arguments.times:
             gate.print_times([i for i in range(len(kept)) if i not in equal])
         return 1 if different or missing else 0
@@ -292,7 +321,7 @@ def check_stored(arguments):
     for text, code, (arch, variant, _) in zip(texts, codes, rows):
         if text is None or isinstance(code, str):
             stop(f"{arch} {variant}: " + ("there is no such variant" if text is None else code))
-    hashes = [hashlib.sha256(without_comments(code)).hexdigest()[:32] for code in codes]
+    hashes = [hashlib.sha256(kernels_of(code)).hexdigest()[:32] for code in codes]
     if arguments.store:
         with open(STORED, encoding="utf-8") as file:
             head = [line for line in file if line.startswith("#")]
@@ -317,6 +346,7 @@ def main():
     parser.add_argument("before", nargs="?")
     parser.add_argument("after", nargs="?", default=TOP)
     parser.add_argument("--only", default="")
+    parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--times", action="store_true")
     parser.add_argument("--lines", type=int, default=20)
     parser.add_argument("--stored", action="store_true")

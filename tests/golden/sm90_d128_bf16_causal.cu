@@ -1,14 +1,46 @@
 #line 1 "templates/hopper/config.cu.in"
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kHeadDim = 128;            // D: columns of Q, K, V and O
+constexpr int kHeadDimV = kHeadDim;
+constexpr bool kSplit = false, kPackedHeads = false, kVInK = false;
+constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 constexpr int kGroups = 2;             // warpgroups that compute, 64 query rows each
 constexpr int kBc = 128;                // key and value rows per tile
 constexpr int kStages = 2;             // tiles of K, and as many of V, in shared memory
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-#line 8 "templates/hopper/config.cu.in"
-constexpr bool kBf16 = true;              // elements are bf16
-#line 12 "templates/hopper/config.cu.in"
 constexpr bool kTurns = 1 == 1;    // warpgroups issue their products one after the other
+#line 1 "templates/features/config.cu.in"
+
+// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+constexpr bool kBf16 = true;        // elements are bf16; else fp16
+constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
+constexpr bool kBackward = false;    // the kernel of gradients
+constexpr bool kWgmma = true;       // products are those of warpgroups
+constexpr bool kFeatures = false;    // there are parameters of features (features/params.def)
+constexpr bool kScoreParams = false; // there are those of softcap and window (params.def)
+
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // they get less the farther the key is
+constexpr bool kSinks = false;        // the softmax has a column more
+constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V lie in pages
+constexpr bool kCacheRows = false;    // sequences name their rows of K and V
+constexpr bool kAppend = false;       // new keys and values are written into K and V first
+constexpr bool kRotary = false;       // new keys, and queries, are rotated before
+constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr int kRotaryDim = 0;     // columns that are rotated
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
+constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
+constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
+#line 12 "templates/hopper/config.cu.in"
 
 // ---- what follows from it ----------------------------------------------------------------------
 constexpr int kGroupRows = 64;            // of wgmma
@@ -29,7 +61,7 @@ constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 24;
 constexpr int kGroupRegisters = 240;
 
-#line 38 "templates/hopper/config.cu.in"
+#line 37 "templates/hopper/config.cu.in"
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <=
@@ -49,14 +81,14 @@ constexpr int kTileBytes = kPages * kTilePageBytes;
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
-#line 69 "templates/hopper/config.cu.in"
+#line 68 "templates/hopper/config.cu.in"
 constexpr int kOArea = kQArea;
 constexpr int kBarrierArea = kVArea + kStages * kTileBytes;
-#line 80 "templates/hopper/config.cu.in"
+#line 79 "templates/hopper/config.cu.in"
 constexpr int kAreasEnd = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
-#line 89 "templates/hopper/config.cu.in"
+#line 88 "templates/hopper/config.cu.in"
 constexpr int kPieceArea = kAreasEnd;
-#line 94 "templates/hopper/config.cu.in"
+#line 93 "templates/hopper/config.cu.in"
 constexpr int kSmemBytes = kPieceArea;
-#line 96 "templates/hopper/config.cu.in"
+#line 95 "templates/hopper/config.cu.in"
 static_assert(kSmemBytes == 163936, "the generator computed another size");
