@@ -1,5 +1,5 @@
 -- append: new keys and values are written into the cache by a step of their own, before attention
--- (templates/forward/append.cu.in); rotary: they and Q are rotated there, Q into the workspace.
+-- (templates/forward/append.cuh); rotary: they and Q are rotated there, Q into the workspace.
 local cost = require("ops.forward_plain_cost")
 local lengths = require("features.lengths")
 

@@ -1,4 +1,4 @@
--- bias: scores get a number for each query and key, or a mask hides keys (templates/features/bias.cu.in); in backward
+-- bias: scores get a number for each query and key, or a mask hides keys (templates/features/bias.cuh); in backward
 -- the numbers' gradient may be wanted, too (templates/backward/dbias.cu.in).
 local M = {}
 

@@ -1,4 +1,4 @@
--- cache: what device memory says of a cache of K and V that is padded (templates/features/cache.cu.in).
+-- cache: what device memory says of a cache of K and V that is padded (templates/features/cache.cuh).
 -- leftpad: how many of a sequence's first keys are padding; cache_rows: which row of K and V it has.
 local M = {}
 

@@ -1,6 +1,6 @@
 -- columns: V and O have fewer columns than Q and K, or all of them have so many that warps divide them.
 --
--- Where a row has more than 256 columns, `parts` warps share rows (templates/forward/parts.cu.in): each multiplies
+-- Where a row has more than 256 columns, `parts` warps share rows (templates/forward/parts.cuh): each multiplies
 -- every parts-th 16 columns of Q and K, all add up what they have of S, and each computes every parts-th 16 columns
 -- of O.
 local M = {}

@@ -1,7 +1,7 @@
--- lengths: what device memory says of the sequences of a batch (templates/features/lengths.cu.in). seqused:
+-- lengths: what device memory says of the sequences of a batch (templates/features/lengths.cuh). seqused:
 -- how many keys each of them has; varlen: where its rows begin and end in packed tensors. Where keys are
 -- divided among blocks, sequences get blocks in proportion to their lengths
--- (templates/features/shares.cu.in).
+-- (templates/features/shares.cuh).
 local M = {}
 
 M.forward_only = true

@@ -1,4 +1,4 @@
--- paged: K and V lie in pages, which a table names for each sequence (templates/features/paged.cu.in).
+-- paged: K and V lie in pages, which a table names for each sequence (templates/forward/keys.cuh).
 local M = {}
 
 M.forward_only = true
