@@ -24,6 +24,7 @@ byte by byte. It needs NVRTC and build/tests/run_lua, and no GPU.
   of another NVRTC.
 """
 import argparse
+import collections
 import ctypes
 import difflib
 import glob
@@ -106,9 +107,19 @@ def without_lines(text):
     return re.sub(r"^#line .*\n", "", text, flags=re.M)
 
 
+VARIABLE = re.compile(rb"^\.global .*? (\w+)(?:\[\d*\])?(?: = .*)?;\n", re.M)
+
+
 def kernels_of(ptx):
-    """PTX without its comments, and without the variables that NVRTC makes of constexpr values: no code reads them."""
-    return re.sub(rb"^(//|\.global \.align \d+ \.[a-z0-9]+ k[A-Z]).*\n", b"", ptx, flags=re.M)
+    """PTX without its comments, and without the variables that no instruction reads."""
+    ptx = re.sub(rb"^//.*\n", b"", ptx, flags=re.M)
+    words = collections.Counter(re.findall(rb"\w+", ptx))
+    return VARIABLE.sub(lambda line: b"" if words[line[1]] == 1 else line[0], ptx)
+
+
+def variables_of(ptx):
+    """The variables that instructions read."""
+    return sorted(line[0] for line in VARIABLE.finditer(kernels_of(ptx)))
 
 
 def make(job):
@@ -260,7 +271,8 @@ class Gate:
         ptx = self.make_all(texts, "PTX")
         differing = [i for i in texts if kernels_of(ptx[i][0]) != kernels_of(ptx[i][1])]
         cubins = self.make_all(differing, "CUBIN")
-        different = {i: cubins[i] for i in differing if code_of(cubins[i][0]) != code_of(cubins[i][1])}
+        different = {i: cubins[i] for i in differing if code_of(cubins[i][0]) != code_of(cubins[i][1])
+                     or variables_of(ptx[i][0]) != variables_of(ptx[i][1])}
         return equal, [i for i in texts if i not in differing], [i for i in differing if i not in different], different
 
     def print_times(self, indexes):
