@@ -15,6 +15,7 @@
 #include "cache/rules.h"
 #include "cache/size_limit.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/ops/op.h"
 
 /* ---- identities ---- */
@@ -113,11 +114,24 @@ static fa2i_cache_mode mode_of(const fa2i_cache *cache)
     return cache->writable ? FA2I_CACHE_WRITE : FA2I_CACHE_READ;
 }
 
+/* A row that gc mended does not know these (rules.def). */
+static fa2_status tell_speeds(fa2i_cache *cache, const fa2i_card *card, int64_t id)
+{
+    const fa2i_sql_value values[] = {fa2i_sql_int(card->clock_khz), fa2i_sql_int(card->bandwidth_bytes),
+                                     fa2i_sql_int(id)};
+    return fa2i_sql_run(cache,
+                        "UPDATE device SET clock_khz = ?, bandwidth_bytes = ? "
+                        "WHERE id = ? AND (clock_khz = 0 OR bandwidth_bytes = 0)",
+                        FA2I_SQL_VALUES(values));
+}
+
 fa2_status fa2i_cache_device(fa2i_cache *cache, const fa2i_card *card, bool real, int64_t *ret_id)
 {
     fa2_status st = fa2i_sql_begin(cache, mode_of(cache));
     if (st == FA2_OK)
         st = fa2i_row_device(cache, card, real, ret_id);
+    if (st == FA2_OK && cache->writable)
+        st = tell_speeds(cache, card, *ret_id);
     return fa2i_sql_end(cache, st);
 }
 
@@ -335,7 +349,7 @@ void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *
     if (known || cache->log == NULL)
         return;
     fa2i_key_format(key, hex);
-    snprintf(message, sizeof message, "%s: kernel %s %s; %s", cache->path, hex, what, remedy);
+    fa2i_shown_write(message, sizeof message, "%s: kernel %s %s; %s", cache->path, hex, what, remedy);
     cache->log(cache->log_user, message);
 }
 

@@ -22,7 +22,7 @@ typedef struct fa2i_cache fa2i_cache;
 typedef enum fa2i_cache_mode {
     FA2I_CACHE_READ,  /* must exist */
     FA2I_CACHE_WRITE, /* created, with its folders, when missing */
-    FA2I_CACHE_REPAIR /* for writing, must exist; tables that are missing are made anew */
+    FA2I_CACHE_REPAIR /* for writing, must exist; made anew if it is damaged, as are tables that are missing */
 } fa2i_cache_mode;
 
 typedef void (*fa2i_log_fn)(void *user, const char *message);

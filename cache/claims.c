@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include "cache/trust.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 
 /* One byte for each work, or (bytes = 0) the whole file. */
 static bool lock_bytes(int file, short type, off_t start, off_t bytes)
@@ -58,7 +59,8 @@ static bool is_trusted(const fa2i_cache *cache, const char *path, int file)
     struct stat info;
     if (fstat(file, &info) == 0 && fa2i_trust_file(cache->path, path, &info) == FA2_OK)
         return true;
-    snprintf(text, sizeof text, "work is not shared with other processes, remove %s: %s", path, fa2_last_message());
+    fa2i_shown_write(text, sizeof text, "work is not shared with other processes, remove %s: %s", path,
+                     fa2_last_message());
     say(cache, text);
     return false;
 }

@@ -3,6 +3,7 @@
  */
 #include "cache/report.h"
 
+#include "cache/mend.h"
 #include "cache/size_limit.h"
 #include "cache/sound.h"
 #include "runtime/base/alloc.h"
@@ -42,8 +43,7 @@ static fa2_status run_steps(fa2i_cache *cache, const step *steps, size_t count)
 #define UNSOUND(table, key)                                                                        \
     "DELETE FROM " table " WHERE (" key ") NOT IN (SELECT " key " FROM temp.sound_" table ")"
 
-/* Under the write lock. First the indexes, by which the rows are found; then from what refers to what
- * is referred to. */
+/* Under the write lock. From what refers to what is referred to. */
 static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *cleanup)
 {
     size_t *rows = &cleanup->rows;
@@ -60,9 +60,7 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cl
          &cleanup->images},
         {"DELETE FROM code WHERE id NOT IN (SELECT code FROM image)", NULL},
         {"DELETE FROM answer", NULL}, /* they are found again */
-        {"DELETE FROM setting WHERE typeof(name) <> 'text' OR name <> 'max_bytes' OR typeof(value) <> 'integer' "
-         "OR value NOT BETWEEN 0 AND 1 << 50", NULL},
-        {"UPDATE image SET used = 0 WHERE typeof(used) <> 'integer' OR used NOT BETWEEN 0 AND 1000000", NULL},
+        {"DELETE FROM setting WHERE name <> 'max_bytes' OR value NOT BETWEEN 0 AND 1 << 50", rows},
         /* Without code alone: it is compiled again, and what was measured stays. */
         {"DELETE FROM winner WHERE kernel IN (SELECT id FROM kernel WHERE outcome = "
          "'compile_error')",
@@ -71,7 +69,7 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cl
     fa2_status st;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(file_bytes(cache, &cleanup->bytes_freed));
-    FA2_TRY(fa2i_sql_script(cache, "REINDEX"));
+    FA2_TRY(fa2i_mend_rows(cache));
     FA2_TRY(fa2i_sound_begin(cache));
     FA2_TRY(run_steps(cache, steps, sizeof steps / sizeof steps[0]));
     FA2_TRY(fa2i_sound_end(cache));
@@ -96,6 +94,11 @@ fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_clean
     pthread_mutex_unlock(&cache->mutex);
     if (st == FA2_OK) {
         cleanup.bytes_freed -= after;
+        cleanup.mended = cache->mended;
+        cleanup.rows += cache->remade.refused;
+        cleanup.remade = cache->remade.done ? cache->remade.cause : NULL;
+        cache->mended = cache->remade.refused = 0;
+        cache->remade.done = false;
         *ret_cleanup = cleanup;
     }
     return st;

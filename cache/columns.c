@@ -27,14 +27,15 @@ void fa2i_columns_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_FIE
     }
 }
 
-/* The value of a column that holds this number, or this text (NULL: neither); false where the field
- * has no such value. */
-static bool parse_value(int field, int64_t number, const char *text, int32_t *ret_value)
+bool fa2i_columns_parse(int field, sqlite3_value *value, int32_t *ret_value)
 {
+    const int type = sqlite3_value_type(value);
+    const int64_t number = sqlite3_value_int64(value);
     if (fa2i_fields[field].type != FA2I_TYPE_INT)
-        return text != NULL && fa2i_field_parse_word(field, text, ret_value);
+        return type == SQLITE_TEXT &&
+               fa2i_field_parse_word(field, (const char *)sqlite3_value_text(value), ret_value);
     *ret_value = (int32_t)number;
-    return number >= INT32_MIN && number <= INT32_MAX;
+    return type == SQLITE_INTEGER && number >= INT32_MIN && number <= INT32_MAX;
 }
 
 fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first,
@@ -42,12 +43,12 @@ fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int fi
 {
     fa2_problem problem = {.op = FA2_OP_FORWARD};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        const int64_t number = sqlite3_column_int64(stmt, first + field);
-        const char *text = (const char *)sqlite3_column_text(stmt, first + field);
         int32_t value = 0;
-        if (!parse_value(field, number, text, &value))
+        if (!fa2i_columns_parse(field, sqlite3_column_value(stmt, first + field), &value)) {
+            const char *text = (const char *)sqlite3_column_text(stmt, first + field);
             return fa2i_fail(FA2_E_DATABASE, "%s: holds a problem whose %s is '%s'", cache->path,
                              fa2i_fields[field].name, text != NULL ? text : "");
+        }
         fa2i_field_set(&problem, field, value);
     }
     if (fa2i_problem_check(&problem) != FA2_OK)
@@ -61,10 +62,8 @@ static bool read_values(sqlite3_value **values, fa2_problem *ret_problem)
 {
     fa2_problem problem = {.op = FA2_OP_FORWARD};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        const int64_t number = sqlite3_value_int64(values[field]);
-        const char *text = (const char *)sqlite3_value_text(values[field]);
         int32_t value = 0;
-        if (!parse_value(field, number, text, &value)) {
+        if (!fa2i_columns_parse(field, values[field], &value)) {
             fa2i_fail(FA2_E_INVALID, "%s is none of its values", fa2i_fields[field].name);
             return false;
         }

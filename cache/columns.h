@@ -19,6 +19,9 @@
 /* A value for each field, to bind in the order of problem.def. The problem is valid. */
 void fa2i_columns_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_FIELD_COUNT]);
 
+/* Read a field from a value; false where the value is of another type than the field, or none of the field's. */
+bool fa2i_columns_parse(int field, sqlite3_value *value, int32_t *ret_value);
+
 /* The problem in the columns from `first` on, in the order of problem.def; FA2_E_DATABASE when they
  * are none of this fa2, *ret_problem then untouched. */
 fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first,

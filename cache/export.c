@@ -26,6 +26,8 @@
 #include <sha2.h>
 #include <string.h>
 #include "cache/sound.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 
 static const char header_query[] =
     "SELECT json_object('fa2_export', ?, 'schema', user_version) FROM pragma_user_version";
@@ -90,20 +92,29 @@ static void note_error(output *out, bool failed)
         out->error = errno != 0 ? errno : EIO;
 }
 
-static void write_line(output *out, const char *line)
+/* As SQLite made it, but for what a terminal would obey. */
+static fa2_status write_line(output *out, const char *json)
 {
-    SHA256Update(&out->sha, (const uint8_t *)line, strlen(line));
-    SHA256Update(&out->sha, (const uint8_t *)"\n", 1);
-    note_error(out, fprintf(out->file, "%s\n", line) < 0);
+    fa2i_text text = {0};
+    char *line = NULL;
+    fa2i_json_add(&text, json);
+    fa2i_text_add(&text, "\n");
+    const fa2_status st = fa2i_text_take(&text, &line);
+    if (st == FA2_OK) {
+        SHA256Update(&out->sha, (const uint8_t *)line, strlen(line));
+        note_error(out, fputs(line, out->file) < 0);
+    }
+    fa2i_free(line);
+    return st;
 }
 
 static fa2_status write_header(fa2i_cache *cache, output *out)
 {
     sqlite3_stmt *stmt = NULL;
     const fa2i_sql_value values[] = {fa2i_sql_int(FA2I_EXPORT_VERSION)};
-    const fa2_status st = fa2i_sql_row(cache, header_query, FA2I_SQL_VALUES(values), &stmt);
+    fa2_status st = fa2i_sql_row(cache, header_query, FA2I_SQL_VALUES(values), &stmt);
     if (st == FA2_OK)
-        write_line(out, (const char *)sqlite3_column_text(stmt, 0));
+        st = write_line(out, (const char *)sqlite3_column_text(stmt, 0));
     sqlite3_finalize(stmt);
     return st;
 }
@@ -128,7 +139,7 @@ static fa2_status write_rows(fa2i_cache *cache, const char *sql, output *out)
     FA2_TRY(fa2i_sql_prepare(cache, sql, NULL, 0, &stmt));
     FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     for (; row; out->rows++) {
-        write_line(out, (const char *)sqlite3_column_text(stmt, 0));
+        FA2_TRY(write_line(out, (const char *)sqlite3_column_text(stmt, 0)));
         FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     }
 done:

@@ -19,9 +19,8 @@ static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
         fa2i_sql_column_text(stmt, 0, problem, sizeof problem);
         health->intact = strcmp(problem, "ok") == 0;
         if (!health->intact)
-            snprintf(health->first_problem, sizeof health->first_problem, "%s; %s", problem,
-                     strstr(problem, " index ") != NULL ? "fa2-tune gc makes the indexes anew"
-                                                        : "move it away and tune again");
+            snprintf(health->first_problem, sizeof health->first_problem,
+                     "%s; fa2-tune gc makes the file anew from what can be read", problem);
     }
     sqlite3_finalize(stmt);
     return st;
@@ -67,7 +66,7 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
         {"SELECT count(*) FROM winner JOIN measurement USING (device, problem, kernel) WHERE outcome <> 'ok' "
          "AND kernel NOT IN (" FA2I_REFUTED_KERNELS ")", &health->failed},
     };
-    static const char *const own[] = {"image", "setting", "answer"}; /* tables that no export has */
+    static const char *const own[] = {"code", "image", "setting", "answer"}; /* tables that no export has */
     fa2_status st = fa2i_sql_script(cache, misfiled_table);
     if (st == FA2_OK)
         st = fa2i_sql_counts(cache, counts, sizeof counts / sizeof counts[0]);
@@ -86,7 +85,7 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
     const size_t bytes = sizeof health->first_problem;
     if (health->faults > 0)
         snprintf(text, bytes,
-                 "rows with values that cannot be: %zu (%s); fa2-tune gc drops them, and what "
+                 "rows with values that cannot be: %zu (%s); fa2-tune gc mends them, or drops them and what "
                  "refers to them",
                  health->faults, fault);
     else if (health->damaged_images > 0 && health->without_code > 0)
@@ -103,11 +102,11 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
     else if (health->misfits > 0)
         snprintf(text, bytes,
                  "rows that tie a problem to a kernel, a class, an SM or a session that is not its "
-                 "own: %zu; fa2-tune gc drops them",
+                 "own: %zu; fa2-tune gc mends or drops them",
                  health->misfits);
     else if (health->dangling > 0)
         snprintf(text, bytes,
-                 "rows that refer to rows that are not there: %zu; fa2-tune gc drops "
+                 "rows that refer to rows that are not there: %zu; fa2-tune gc mends or drops "
                  "them",
                  health->dangling);
     else if (health->without_code > 0)
@@ -165,13 +164,19 @@ fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health)
     if (damaged) {
         health.intact = false;
         snprintf(health.first_problem, sizeof health.first_problem,
-                 "%s; move it away and tune again", sqlite3_errmsg(cache->db));
+                 "%s; fa2-tune gc makes the file anew from what can be read", sqlite3_errmsg(cache->db));
     }
     st = fa2i_sql_end(cache, st);
     if (st != FA2_OK && !damaged)
         return st;
     *ret_health = health;
     return FA2_OK;
+}
+
+bool fa2i_cache_is_damaged(const fa2i_cache_health *health)
+{
+    return !health->intact || !health->schema ||
+           health->damaged_images + health->faults + health->dangling + health->misfits > 0;
 }
 
 bool fa2i_cache_is_healthy(const fa2i_cache_health *health)

@@ -29,7 +29,7 @@ fa2_status fa2i_import_end(fa2i_cache *cache)
 fa2_status fa2i_import_remember_id(fa2i_import *in)
 {
     int64_t theirs = 0;
-    fa2_status st = fa2i_members_number(&in->members, "id", 0, INT64_MAX, &theirs);
+    fa2_status st = fa2i_members_number(&in->members, "id", INT64_MIN, INT64_MAX, &theirs);
     if (st != FA2_OK)
         return st;
     const fa2i_sql_value values[] = {fa2i_sql_text(in->type), fa2i_sql_int(theirs),
@@ -45,7 +45,7 @@ fa2_status fa2i_import_remember_id(fa2i_import *in)
 fa2_status fa2i_import_id(fa2i_import *in, const char *type, int64_t *ret_ours)
 {
     int64_t theirs = 0;
-    fa2_status st = fa2i_members_number(&in->members, type, 0, INT64_MAX, &theirs);
+    fa2_status st = fa2i_members_number(&in->members, type, INT64_MIN, INT64_MAX, &theirs);
     if (st != FA2_OK)
         return st;
     const fa2i_sql_value values[] = {fa2i_sql_text(type), fa2i_sql_int(theirs)};
@@ -278,7 +278,7 @@ fa2_status fa2i_import_kernel(fa2i_import *in)
     int64_t id = 0;
     fa2_status st = read_kernel(in, &kernel);
     if (st == FA2_OK && in->variant != NULL)
-        st = in->variant(in->user, kernel.variant.text);
+        st = in->variant(in->user, &kernel.variant);
     if (st == FA2_E_NOT_FOUND)
         return pass_over(in, &kernel);
     if (st != FA2_OK)

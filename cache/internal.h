@@ -23,6 +23,13 @@ enum {
 /* No time is longer: 30 years. What is stored can be exported, and imported again. */
 #define FA2I_US_MAX 1e15
 
+/* What opening did to a damaged file: remake.h. */
+typedef struct fa2i_remade {
+    bool done;       /* it was made anew */
+    size_t refused;  /* rows that no table takes */
+    char cause[200]; /* what was wrong with the file */
+} fa2i_remade;
+
 struct fa2i_cache {
     sqlite3 *db;
     char *path; /* as the caller gave it, for messages */
@@ -43,6 +50,8 @@ struct fa2i_cache {
     pthread_mutex_t claims_mutex;
     double seconds_max, deadline; /* of a transaction, in the thread's processor time: limits.c */
     int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: there can be none */
+    fa2i_remade remade;
+    size_t mended;    /* values that fa2_mended mended: rules.c */
     bool claims_told; /* the log was told that another process's claim is waited for */
 };
 
@@ -93,6 +102,10 @@ const char *fa2i_cache_journal_mode(int library_version);
 
 /* Open a file, by SQLite's name for it, in cache->db, and set that up. */
 fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
+
+/* Open these bytes as a database in memory, and read nothing of it yet. Takes over the data (sqlite3_free). path: for
+ * messages. */
+fa2_status fa2i_cache_open_bytes(const char *path, unsigned char *data, size_t bytes, fa2i_cache **ret_cache);
 
 /* ---- schema.c: versions, and what belongs to ours ---- */
 
@@ -169,8 +182,8 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 #define FA2I_COUNT_ROWS                                                                            \
     "(SELECT count(*) FROM device) + (SELECT count(*) FROM problem) + (SELECT count(*) FROM kernel)"
 
-/* This moment, as the tables hold it. */
-#define FA2I_SQL_NOW "strftime('%Y-%m-%dT%H:%M:%SZ', 'now')"
+/* This moment, as the tables hold it; the last moment that they can hold if the clock is later. */
+#define FA2I_SQL_NOW "coalesce(strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), '9999-12-31T23:59:59Z')"
 
 /* The status for an SQLite result code, with path, SQLite's words and what to do. */
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cache/rules.h"
+#include "runtime/base/shown.h"
 
 fa2_status fa2i_members_open(fa2i_cache *cache, fa2i_members *ret_members)
 {
@@ -219,8 +220,12 @@ fa2_status fa2i_members_remark(fa2i_members *members, const char *name, char *ou
     if (text == NULL)
         return refuse(rule, NULL);
     snprintf(out, out_bytes, "%s", text);
-    for (char *c = out; *c != '\0'; c++)
-        memset(c, ' ', fa2i_text_control(c));
+    for (size_t at = 0, count; out[at] != '\0'; at += count) {
+        bool plain = false;
+        count = fa2i_shown_character(out + at, strlen(out + at), &plain);
+        if (!plain)
+            memset(out + at, ' ', count);
+    }
     return FA2_OK;
 }
 

@@ -10,11 +10,12 @@
 #include <time.h>
 #include "cache/internal.h"
 
-enum { SECONDS_OF_DAY = 24 * 60 * 60 };
+enum { SECONDS_OF_DAY = 24 * 60 * 60, DAYS_MOST = 1000000 /* as rules.def has it */ };
 
 int fa2i_cache_today(void)
 {
-    return (int)(time(NULL) / SECONDS_OF_DAY);
+    const time_t day = time(NULL) / SECONDS_OF_DAY;
+    return day < 0 ? 0 : day > DAYS_MOST ? DAYS_MOST : (int)day;
 }
 
 /* ---- reading ---- */

@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "cache/limits.h"
+#include "cache/mend.h"
+#include "cache/remake.h"
 #include "cache/rules.h"
 #include "cache/strangers.h"
 #include "cache/trust.h"
@@ -62,7 +64,9 @@ static fa2_status configure(fa2i_cache *cache)
     if (code == SQLITE_OK)
         code = fa2i_columns_register(cache->db);
     if (code == SQLITE_OK)
-        code = fa2i_rules_register(cache->db);
+        code = fa2i_rules_register(cache->db, &cache->mended);
+    if (code == SQLITE_OK)
+        code = fa2i_mend_register(cache->db, &cache->mended);
     if (code == SQLITE_OK)
         code = fa2i_versions_register(cache->db);
     if (code != SQLITE_OK)
@@ -94,7 +98,9 @@ static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, cons
     FA2_TRY(check_for_writing(cache->path, resolved));
     FA2_TRY(fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READWRITE));
     FA2_TRY(fa2i_trust_opened(cache, resolved, info));
-    if (!repair)
+    if (repair)
+        FA2_TRY(fa2i_remake_if_damaged(cache, resolved));
+    else
         FA2_TRY(fa2i_strangers_refuse(cache, true));
     FA2_TRY(fa2i_schema_bring_forward(cache, repair));
     /* Refused while others use the file (SQLITE_BUSY): then it stays in its mode, which works too.
@@ -165,8 +171,9 @@ done:
     return st;
 }
 
-/* Open these bytes as a database in memory, which no longer follows the file. Takes over the data. */
-static fa2_status open_bytes(fa2i_cache *cache, unsigned char *data, size_t bytes)
+/* Open these bytes as a database in memory, which no longer follows the file. Takes over the data. flags:
+ * SQLITE_DESERIALIZE_READONLY or SQLITE_DESERIALIZE_RESIZEABLE. */
+static fa2_status open_bytes(fa2i_cache *cache, unsigned char *data, size_t bytes, unsigned flags)
 {
     enum { WRITE_VERSION = 18, READ_VERSION = 19, LOGGED = 2, UNLOGGED = 1 }; /* places and values in its header */
     fa2_status st = fa2i_cache_connect(cache, ":memory:", SQLITE_OPEN_READWRITE);
@@ -177,7 +184,7 @@ static fa2_status open_bytes(fa2i_cache *cache, unsigned char *data, size_t byte
     if (data[WRITE_VERSION] == LOGGED && data[READ_VERSION] == LOGGED) /* there is no log in memory */
         data[WRITE_VERSION] = data[READ_VERSION] = UNLOGGED;
     const int code = sqlite3_deserialize(cache->db, "main", data, (sqlite3_int64)bytes, (sqlite3_int64)bytes,
-                                         SQLITE_DESERIALIZE_FREEONCLOSE | SQLITE_DESERIALIZE_READONLY);
+                                         SQLITE_DESERIALIZE_FREEONCLOSE | flags);
     return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
 }
 
@@ -197,7 +204,7 @@ static fa2_status open_copy(fa2i_cache *cache, const char *resolved)
                           "what is called like it, into a folder of your own, and name it with --db or FA2_DB",
                           cache->path));
     FA2_TRY(fa2i_trust_read(cache->path, resolved, &data, &bytes));
-    FA2_TRY(open_bytes(cache, data, bytes));
+    FA2_TRY(open_bytes(cache, data, bytes, SQLITE_DESERIALIZE_READONLY));
     FA2_TRY(check_to_read(cache));
 done:
     return st;
@@ -248,6 +255,22 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
     pthread_mutex_init(&cache->claims_mutex, NULL);
     *ret_cache = cache;
     return FA2_OK;
+}
+
+fa2_status fa2i_cache_open_bytes(const char *path, unsigned char *data, size_t bytes, fa2i_cache **ret_cache)
+{
+    fa2i_cache *cache = NULL;
+    fa2_status st = create(path, FA2I_CACHE_WRITE, NULL, NULL, &cache);
+    if (st != FA2_OK) {
+        sqlite3_free(data);
+        return st;
+    }
+    st = open_bytes(cache, data, bytes, SQLITE_DESERIALIZE_RESIZEABLE);
+    if (st == FA2_OK)
+        *ret_cache = cache;
+    else
+        fa2i_cache_close(cache);
+    return st;
 }
 
 /* The file that this opening created and could put nothing into. */
@@ -322,18 +345,37 @@ fa2_status fa2i_cache_copy(fa2i_cache *cache, const char *path)
     return st;
 }
 
-fa2_status fa2i_cache_open_empty(const char *path, fa2i_cache **ret_cache)
+/* The bytes of an empty database. To make them takes many statements, so it is done once. */
+static pthread_mutex_t blank_mutex = PTHREAD_MUTEX_INITIALIZER;
+static unsigned char *blank;
+static sqlite3_int64 blank_bytes;
+
+static fa2_status make_blank(const char *path)
 {
     fa2_status st;
     fa2i_cache *cache = NULL;
     FA2_TRY(create(path, FA2I_CACHE_WRITE, NULL, NULL, &cache));
     FA2_TRY(fa2i_cache_connect(cache, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
     FA2_TRY(fa2i_schema_bring_forward(cache, false));
-    *ret_cache = cache;
-    cache = NULL;
+    blank = sqlite3_serialize(cache->db, "main", &blank_bytes, 0);
+    if (blank == NULL)
+        st = fa2i_fail(FA2_E_MEMORY, "out of memory");
 done:
     fa2i_cache_close(cache);
     return st;
+}
+
+fa2_status fa2i_cache_open_empty(const char *path, fa2i_cache **ret_cache)
+{
+    pthread_mutex_lock(&blank_mutex);
+    const fa2_status st = blank != NULL ? FA2_OK : make_blank(path);
+    unsigned char *copy = st == FA2_OK ? sqlite3_malloc64((sqlite3_uint64)blank_bytes) : NULL;
+    if (copy != NULL)
+        memcpy(copy, blank, (size_t)blank_bytes);
+    pthread_mutex_unlock(&blank_mutex);
+    if (copy != NULL)
+        return fa2i_cache_open_bytes(path, copy, (size_t)blank_bytes, ret_cache);
+    return st != FA2_OK ? st : fa2i_fail(FA2_E_MEMORY, "out of memory");
 }
 
 void fa2i_cache_close(fa2i_cache *cache)

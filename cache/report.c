@@ -13,6 +13,7 @@
 #include "cache/sound.h"
 #include "cache/versions.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 
 enum { COLUMNS_MAX = 64 };
@@ -287,7 +288,7 @@ static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
     const fa2i_sql_value values[] = {fa2i_sql_text(q->view)};
 
     FA2_TRY(fa2i_sql_row(cache,
-                         "SELECT group_concat(printf('''%q'', \"%w\"', name, name), ', ') "
+                         "SELECT group_concat(printf('''%q'', fa2_json_value(\"%w\")', name, name), ', ') "
                          "FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
                          FA2I_SQL_VALUES(values), &stmt));
     fa2i_text_add(&sql, "SELECT json_object(%s", (const char *)sqlite3_column_text(stmt, 0));
@@ -308,7 +309,8 @@ static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const ch
     bool row = false;
     fa2_status st = fa2i_sql_step(cache, stmt, &row);
     while (st == FA2_OK && row) {
-        fprintf(out, "%s%s", *separator, (const char *)sqlite3_column_text(stmt, 0));
+        fputs(*separator, out);
+        fa2i_json_print(out, (const char *)sqlite3_column_text(stmt, 0));
         *separator = ",\n";
         st = fa2i_sql_step(cache, stmt, &row);
     }

@@ -56,9 +56,9 @@ typedef struct fa2i_export_counts {
  * export.c. What is written can be imported: damaged rows are left out. *ret_counts may be NULL. */
 fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts);
 
-/* Is there a variant of this text? FA2_E_NOT_FOUND with the reason, or another failure. It must not use
- * the cache: its mutex is held. */
-typedef fa2_status (*fa2i_variant_fn)(void *user, const char *text);
+/* Is there a variant of this text, and is this its class? FA2_E_NOT_FOUND: there is none, with the reason.
+ * FA2_E_INVALID: it is of another class. It must not use the cache: its mutex is held. */
+typedef fa2_status (*fa2i_variant_fn)(void *user, const fa2i_variant *variant);
 
 /* What became of the rows of an export. */
 typedef struct fa2i_import_counts {
@@ -114,6 +114,9 @@ typedef struct fa2i_cache_health {
  * what to do, too. */
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
 
+/* Is anything damaged? Winners that no call takes are no damage. */
+bool fa2i_cache_is_damaged(const fa2i_cache_health *health);
+
 /* Was nothing found? */
 bool fa2i_cache_is_healthy(const fa2i_cache_health *health);
 
@@ -121,6 +124,8 @@ typedef struct fa2i_cache_cleanup {
     size_t images;  /* that were damaged, or dropped for the size limit */
     size_t winners; /* that were damaged, or whose kernel does not compile */
     size_t rows;    /* others that were damaged */
+    size_t mended;  /* values that were damaged, and are right again, or not known */
+    const char *remade; /* what was wrong with the file, if opening it made it anew; borrowed from the cache; or NULL */
     int64_t bytes_freed;
 } fa2i_cache_cleanup;
 
@@ -130,11 +135,11 @@ typedef struct fa2i_cache_cleanup {
 /* Give the file a size limit of its own. It holds when the next kernel is stored. */
 fa2_status fa2i_cache_set_limit(fa2i_cache *cache, int64_t bytes);
 
-/* Drop what fa2i_cache_check finds wrong, but winners whose code alone is lost or damaged: that is for the caller to
- * make again (tuner/search/recompile.h). Then drop losers' code until the file has at most most_bytes
- * (-1: its own limit), code that was used longest ago first. Make the indexes anew, and compact the file. Tables and
- * views that were missing were made by opening it (FA2I_CACHE_REPAIR). Measurements stay, so that tuning again is
- * quick. */
+/* Mend what fa2i_cache_check finds wrong (cache/mend.h), and drop the rows that cannot be mended. Winners whose code
+ * alone is lost stay: the caller makes it again (tuner/search/recompile.h). Then drop losers' code until the file has
+ * at most most_bytes (-1: its own limit), code that was used longest ago first, and compact the file. Opening the file
+ * with FA2I_CACHE_REPAIR made it anew if its pages or indexes were damaged (cache/remake.h), and made tables and views
+ * that were missing. Measurements stay, so that tuning again is quick. */
 fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *ret_cleanup);
 
 #endif

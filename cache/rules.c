@@ -8,10 +8,15 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "runtime/base/shown.h"
+
+#define NONE         NULL
+#define NO_GENERATOR "'0000000000000000'"
+#define NO_MOMENT    "'1970-01-01T00:00:00Z'"
 
 static const fa2i_rule rules[] = {
-#define FA2I_RULE(table, column, kind, least, most)                                                \
-    {#table, #column, FA2I_RULE_##kind, (int64_t)(least), (int64_t)(most)},
+#define FA2I_RULE(table, column, kind, least, most, mend)                                          \
+    {#table, #column, FA2I_RULE_##kind, (int64_t)(least), (int64_t)(most), mend},
 #include "cache/rules.def"
 #undef FA2I_RULE
 };
@@ -31,31 +36,14 @@ const fa2i_rule *fa2i_rule_of(const char *table, const char *column)
 
 bool fa2i_rule_takes_int(const fa2i_rule *rule, int64_t value)
 {
-    return rule->kind == FA2I_RULE_INT && value >= rule->least && value <= rule->most;
+    return rule->kind == FA2I_RULE_ID ||
+           (rule->kind == FA2I_RULE_INT && value >= rule->least && value <= rule->most);
 }
 
 bool fa2i_rule_takes_real(const fa2i_rule *rule, double value)
 {
     return (rule->kind == FA2I_RULE_REAL && value >= 0 && value <= FA2I_US_MAX) ||
            (rule->kind == FA2I_RULE_FINITE && value >= 0 && isfinite(value));
-}
-
-size_t fa2i_text_control(const char *text)
-{
-    const unsigned char first = (unsigned char)text[0];
-    const unsigned char second = first != 0 ? (unsigned char)text[1] : 0;
-    if (first < 0x20 || first == 0x7f)
-        return 1;
-    return first == 0xc2 && second >= 0x80 && second <= 0x9f ? 2 : 0;
-}
-
-static bool is_plain(const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        if (fa2i_text_control(text + i) != 0)
-            return false;
-    }
-    return true;
 }
 
 /* In the pattern, '0' stands for a digit, 'h' for a hex digit (0-9, a-f), all else for itself. */
@@ -107,6 +95,8 @@ bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes)
 {
     static const char variant[] = "abcdefghijklmnopqrstuvwxyz0123456789_= ";
     switch (rule->kind) {
+    case FA2I_RULE_LOG:
+        return true;
     case FA2I_RULE_REMARK:
         return bytes <= (size_t)rule->most;
     case FA2I_RULE_OUTCOME:
@@ -123,8 +113,7 @@ bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes)
     case FA2I_RULE_TEXT:
     case FA2I_RULE_VARIANT:
     case FA2I_RULE_RECIPE:
-        return bytes >= (size_t)rule->least && bytes <= (size_t)rule->most &&
-               is_plain(text, bytes) &&
+        return bytes >= (size_t)rule->least && bytes <= (size_t)rule->most && fa2i_shown_is_plain(text, bytes) &&
                (rule->kind != FA2I_RULE_VARIANT || strspn(text, variant) == bytes) &&
                (rule->kind != FA2I_RULE_RECIPE || is_recipe(text));
     default:
@@ -166,6 +155,15 @@ static void describe(const fa2i_rule *rule, char *out, size_t bytes)
     case FA2I_RULE_ENDED:
         snprintf(out, bytes, "like 2026-11-21T17:45:00Z");
         break;
+    case FA2I_RULE_LOG:
+        snprintf(out, bytes, "text, or null");
+        break;
+    case FA2I_RULE_ID:
+        snprintf(out, bytes, "a whole number");
+        break;
+    case FA2I_RULE_BYTES:
+        snprintf(out, bytes, "bytes");
+        break;
     case FA2I_RULE_KEY:
         snprintf(out, bytes, "%d hex digits", 2 * FA2I_KEY_BYTES);
         break;
@@ -176,7 +174,7 @@ static void describe(const fa2i_rule *rule, char *out, size_t bytes)
         snprintf(out, bytes, "text of %d to %d bytes%s", (int)rule->least, (int)rule->most,
                  rule->kind == FA2I_RULE_VARIANT  ? " of a-z, 0-9, '_', '=' and blanks"
                  : rule->kind == FA2I_RULE_RECIPE ? " that says how a kernel is launched"
-                                                  : " without control characters");
+                                                  : " of printable UTF-8");
     }
 }
 
@@ -184,7 +182,7 @@ void fa2i_rule_sentence(const fa2i_rule *rule, const char *value, char out[FA2I_
 {
     char wanted[120];
     describe(rule, wanted, sizeof wanted);
-    const bool shown = value != NULL && is_plain(value, strlen(value));
+    const bool shown = value != NULL && fa2i_shown_is_plain(value, strlen(value));
     if (shown && rule->kind == FA2I_RULE_RECIPE && !is_recipe(value)) {
         snprintf(out, FA2I_RULE_CHARS, "%s", fa2_last_message());
         return;
@@ -246,10 +244,11 @@ static bool takes(const fa2i_rule *rule, sqlite3_value *value)
     case SQLITE_FLOAT:
         return fa2i_rule_takes_real(rule, sqlite3_value_double(value));
     case SQLITE_BLOB:
-        return (rule->kind == FA2I_RULE_KEY && sqlite3_value_bytes(value) == FA2I_KEY_BYTES) ||
+        return rule->kind == FA2I_RULE_BYTES ||
+               (rule->kind == FA2I_RULE_KEY && sqlite3_value_bytes(value) == FA2I_KEY_BYTES) ||
                (rule->kind == FA2I_RULE_PROBLEM && sqlite3_value_bytes(value) == sizeof(fa2_problem));
     case SQLITE_NULL:
-        return rule->kind == FA2I_RULE_FINITE || rule->kind == FA2I_RULE_ENDED;
+        return rule->kind == FA2I_RULE_FINITE || rule->kind == FA2I_RULE_ENDED || rule->kind == FA2I_RULE_LOG;
     default: {
         /* sqlite3_value_text first: it may convert, which changes the length */
         const char *text = (const char *)sqlite3_value_text(value);
@@ -268,6 +267,55 @@ static void fault_sql(sqlite3_context *context, int count, sqlite3_value **value
     const bool blob = sqlite3_value_type(values[1]) == SQLITE_BLOB;
     fa2i_rule_sentence(rule, blob ? NULL : (const char *)sqlite3_value_text(values[1]), sentence);
     sqlite3_result_text(context, sentence, -1, SQLITE_TRANSIENT);
+}
+
+static bool holds_bytes(const fa2i_rule *rule)
+{
+    return rule->kind == FA2I_RULE_KEY || rule->kind == FA2I_RULE_BYTES || rule->kind == FA2I_RULE_PROBLEM;
+}
+
+static bool holds_text(const fa2i_rule *rule)
+{
+    return rule->kind != FA2I_RULE_INT && rule->kind != FA2I_RULE_ID && rule->kind != FA2I_RULE_REAL &&
+           rule->kind != FA2I_RULE_FINITE && !holds_bytes(rule);
+}
+
+/* fa2_mended(rule, value[, mend]). One bit of a row tells text from bytes: those of the other type are taken for what
+ * the rule wants. */
+static void mended_sql(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    const fa2i_rule *rule = &rules[sqlite3_value_int(values[0])];
+    const int type = sqlite3_value_type(values[1]);
+    size_t *mended = sqlite3_user_data(context);
+    if (takes(rule, values[1])) {
+        sqlite3_result_value(context, values[1]);
+        return;
+    }
+    ++*mended;
+    if (type == SQLITE_TEXT && holds_bytes(rule)) {
+        const void *data = sqlite3_value_blob(values[1]); /* first: it may convert, which changes the length */
+        sqlite3_result_blob(context, data, sqlite3_value_bytes(values[1]), SQLITE_TRANSIENT);
+        return;
+    }
+    if (type == SQLITE_BLOB && holds_text(rule)) {
+        const char *text = (const char *)sqlite3_value_text(values[1]);
+        const int bytes = sqlite3_value_bytes(values[1]);
+        if (text != NULL && (count < 3 || fa2i_rule_takes_text(rule, text, (size_t)bytes))) {
+            sqlite3_result_text(context, text, bytes, SQLITE_TRANSIENT);
+            return;
+        }
+    }
+    sqlite3_result_value(context, values[count < 3 ? 1 : 2]);
+}
+
+/* fa2_json_value(value): NULL for what JSON cannot hold, a number that is not finite or bytes. */
+static void json_value_sql(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    const int type = sqlite3_value_type(values[0]);
+    const bool is_number = type != SQLITE_FLOAT || isfinite(sqlite3_value_double(values[0]));
+    (void)count;
+    if (type != SQLITE_BLOB && is_number)
+        sqlite3_result_value(context, values[0]);
 }
 
 /* fa2_winner_fault(measured, median_us, default_us, model_us) */
@@ -290,7 +338,7 @@ static void measurement_fault_sql(sqlite3_context *context, int count, sqlite3_v
     sqlite3_result_text(context, fa2i_measurement_fault(&measurement), -1, SQLITE_STATIC);
 }
 
-int fa2i_rules_register(sqlite3 *db)
+int fa2i_rules_register(sqlite3 *db, size_t *mended)
 {
     static const struct {
         const char *name;
@@ -298,12 +346,14 @@ int fa2i_rules_register(sqlite3 *db)
         void (*function)(sqlite3_context *, int, sqlite3_value **);
     } functions[] = {{"fa2_fault", 2, fault_sql},
                      {"fa2_winner_fault", 4, winner_fault_sql},
-                     {"fa2_measurement_fault", 2, measurement_fault_sql}};
+                     {"fa2_measurement_fault", 2, measurement_fault_sql},
+                     {"fa2_mended", -1, mended_sql},
+                     {"fa2_json_value", 1, json_value_sql}};
     const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
     int code = SQLITE_OK;
     for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
         code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags,
-                                          NULL, functions[i].function, NULL, NULL, NULL);
+                                          mended, functions[i].function, NULL, NULL, NULL);
     return code;
 }
 
@@ -327,4 +377,41 @@ void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
     if (strcmp(table, "measurement") == 0)
         fa2i_text_add(sql, "fa2_measurement_fault(n, median_us), ");
     fa2i_text_add(sql, "NULL)");
+}
+
+/* The index of a rule; -1: the column has none. */
+static int find_rule(const char *table, const char *column)
+{
+    for (int i = 0; i < RULE_COUNT; i++) {
+        if (strcmp(rules[i].table, table) == 0 && strcmp(rules[i].column, column) == 0)
+            return i;
+    }
+    return -1;
+}
+
+void fa2i_rules_add_mended(fa2i_text *sql, const char *table, const char *column)
+{
+    const int i = find_rule(table, column);
+    if (i < 0)
+        fa2i_text_add(sql, "t.%s", column);
+    else if (rules[i].mend == NULL)
+        fa2i_text_add(sql, "fa2_mended(%d, t.%s)", i, column);
+    else
+        fa2i_text_add(sql, "fa2_mended(%d, t.%s, %s)", i, column, rules[i].mend);
+}
+
+fa2_status fa2i_rules_mend(fa2i_cache *cache)
+{
+    fa2_status st = FA2_OK;
+    for (int i = 0; st == FA2_OK && i < RULE_COUNT; i++) {
+        fa2i_text sql = {0};
+        if (rules[i].mend == NULL)
+            continue;
+        fa2i_text_add(&sql, "UPDATE OR IGNORE %s AS t SET %s = ", rules[i].table, rules[i].column);
+        fa2i_rules_add_mended(&sql, rules[i].table, rules[i].column);
+        fa2i_text_add(&sql, " WHERE fa2_fault(%d, t.%s) IS NOT NULL", i, rules[i].column);
+        st = sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, sql.data, NULL, 0);
+        fa2i_text_done(&sql);
+    }
+    return st;
 }

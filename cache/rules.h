@@ -23,6 +23,9 @@ typedef enum fa2i_rule_kind {
     FA2I_RULE_HEX16,
     FA2I_RULE_MOMENT,
     FA2I_RULE_ENDED,
+    FA2I_RULE_LOG,
+    FA2I_RULE_ID,
+    FA2I_RULE_BYTES,
     FA2I_RULE_KEY,
     FA2I_RULE_PROBLEM
 } fa2i_rule_kind;
@@ -32,6 +35,7 @@ typedef struct fa2i_rule {
     const char *table, *column;
     fa2i_rule_kind kind;
     int64_t least, most;
+    const char *mend; /* NULL: the row goes */
 } fa2i_rule;
 
 /* The rule for a column; there is one. */
@@ -42,13 +46,9 @@ bool fa2i_rule_takes_real(const fa2i_rule *rule, double value);
 bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes);
 
 /* "'arch' must be a whole number from 10 to 999, and is '7'". value may be NULL: not shown; nor is one
- * with control characters. */
+ * that is not printable. */
 enum { FA2I_RULE_CHARS = 320 };
 void fa2i_rule_sentence(const fa2i_rule *rule, const char *value, char out[FA2I_RULE_CHARS]);
-
-/* Length of the control character at text, 0 if there is none. A terminal obeys also those of
- * Latin-1 (0x80 to 0x9f), which are two bytes in UTF-8. */
-size_t fa2i_text_control(const char *text);
 
 /* What relates the columns of a result: NULL, or what is wrong. Readers ask it too: a row that is not
  * what a tuner writes is a row that is not there. */
@@ -56,11 +56,18 @@ const char *fa2i_winner_fault(const fa2i_winner *winner);
 bool fa2i_card_is_sound(const fa2i_card *card);
 const char *fa2i_measurement_fault(const fa2i_measurement *measurement);
 
-/* Make known to SQL what fa2i_rules_add_fault needs; SQLite's result code. */
-int fa2i_rules_register(sqlite3 *db);
+/* Make known to SQL what the functions below need; SQLite's result code. *mended counts mended values. */
+int fa2i_rules_register(sqlite3 *db, size_t *mended);
 
 /* Add an SQL expression over the columns of a table: NULL, or the sentence about the first that holds
  * what it may not. */
 void fa2i_rules_add_fault(fa2i_text *sql, const char *table);
+
+/* Add an SQL expression for a column of the row t: its value, in the type of its rule if the bytes can be read so, or
+ * what mends it. A value that nothing mends stays. A column without a rule is added as it is. */
+void fa2i_rules_add_mended(fa2i_text *sql, const char *table, const char *column);
+
+/* Mend the values of all tables in place. Inside a transaction for writing. */
+fa2_status fa2i_rules_mend(fa2i_cache *cache);
 
 #endif

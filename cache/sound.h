@@ -1,6 +1,6 @@
 /*
  * Which rows are sound: each column holds what it may (rules.def), and what they refer to is there, sound,
- * and goes with them. Export writes sound rows, gc keeps them.
+ * and goes with them. Export writes sound rows, gc keeps them. mend.h makes damaged rows sound where it can.
  *
  * Threads. Inside a transaction of the cache (fa2i_sql_begin), also one for reading.
  */

@@ -32,8 +32,9 @@ static const char *advice(int code)
         {SQLITE_READONLY_DBMOVED, moved},
         {SQLITE_READONLY,
          ": make the file and its folder writable, or name another with --db or FA2_DB"},
-        {SQLITE_NOTADB, ": move the file away, or name another with --db or FA2_DB"},
-        {SQLITE_CORRUPT, ": the file is damaged; move it away and tune again"},
+        {SQLITE_NOTADB, ": move the file away, or name another with --db or FA2_DB; if it was one of fa2's, "
+                        "`fa2-tune gc --db FILE` mends it"},
+        {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc --db FILE` makes it anew from what can be read"},
         {SQLITE_ERROR,
          ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},
         {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder"},

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "cache/remake.h"
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
@@ -218,10 +219,15 @@ static bool has_one_pair(const char *sql)
     return open != NULL && strchr(open + 1, '(') == NULL;
 }
 
-/* The columns of `problem` came one by one and may stand in another order, but none of them has an expression. */
-static bool is_our_table(const object *o, bool same)
+/* The columns of `problem` came one by one and may stand in another order. But none of them has an expression, or
+ * another type. */
+static fa2_status has_own_columns(fa2i_cache *cache, fa2i_cache *reference, const object *o, bool *ret_has)
 {
-    return same || (strcmp(o->name, "problem") == 0 && has_one_pair(o->sql));
+    static const char end[] = ") STRICT";
+    const size_t bytes = strlen(o->sql);
+    *ret_has = strcmp(o->name, "problem") == 0 && has_one_pair(o->sql) && bytes > strlen(end) &&
+               strcmp(o->sql + bytes - strlen(end), end) == 0;
+    return *ret_has ? fa2i_remake_has_columns(cache, reference, o->name, ret_has) : FA2_OK;
 }
 
 typedef struct search {
@@ -235,15 +241,16 @@ static fa2_status describe(fa2i_cache *cache, const object *o, void *user, bool 
     const search *s = user;
     bool has = false, same = false;
     const bool internal = begins(o->name, "sqlite_"); /* made by ANALYZE */
-    const fa2_status st = compare(s->reference, o, &has, &same);
-    (void)cache;
-    if (st != FA2_OK || internal || (has && (!is_type(o, "table") || is_our_table(o, same))))
+    fa2_status st = compare(s->reference, o, &has, &same);
+    if (st == FA2_OK && has && !same && is_type(o, "table"))
+        st = has_own_columns(cache, s->reference, o, &same);
+    if (st != FA2_OK || internal || (has && (!is_type(o, "table") || same)))
         return st; /* other objects of ours: fa2i_schema_examine */
     *ret_end = true;
     if (has)
         snprintf(s->sentence, s->sentence_bytes,
-                 "its table '%s' is not the one that this fa2 makes; put a copy in its place, or move it away and tune "
-                 "again",
+                 "its table '%s' is not the one that this fa2 makes; fa2-tune gc makes the file anew if it can read "
+                 "the table, or put a copy in its place",
                  o->name);
     else if (is_type(o, "table"))
         snprintf(s->sentence, s->sentence_bytes, "its table '%s' is not one of fa2's; drop it if nobody needs it",

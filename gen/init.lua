@@ -116,25 +116,35 @@ function M.rejected(problem, card)
    return table.concat(lines)
 end
 
--- The family and the variant of a canonical text; nil and what is wrong with it.
-local function parse(text)
+-- The family of a variant's text; nil and what is wrong with it.
+local function family_of(text)
    local name = variant_text.family(text)
    for _, list in ipairs({families, baselines}) do
       for _, family in ipairs(list) do
          if family.name == name then
-            local v, message = variant_text.parse(text, family.axes)
-            if not v then
-               return nil, message
-            end
-            local ok, reason = family:check(v)
-            if not ok then
-               return nil, "'" .. text .. "': " .. reason
-            end
-            return family, v
+            return family
          end
       end
    end
    return nil, "'" .. text .. "': there is no family '" .. name .. "'"
+end
+
+-- The family and the variant of a canonical text; nil and what is wrong with it.
+local function parse(text)
+   local family, message = family_of(text)
+   if not family then
+      return nil, message
+   end
+   local v
+   v, message = variant_text.parse(text, family.axes)
+   if not v then
+      return nil, message
+   end
+   local ok, reason = family:check(v)
+   if not ok then
+      return nil, "'" .. text .. "': " .. reason
+   end
+   return family, v
 end
 
 -- {text, recipe, kind} of a canonical text.
@@ -145,6 +155,27 @@ function M.variant(text)
    end
    local recipe, kind = family:launch(v)
    return {text = text, recipe = recipe, kind = kind}
+end
+
+-- The same of a text that a person gives. With a problem, the text may leave out the problem's fields. With a card, the
+-- variant's family must serve its SM.
+function M.named_variant(text, problem, card)
+   local family, message = family_of(text)
+   if not family then
+      return nil, message
+   end
+   if card and family.cost then -- kernels to compare with run anywhere
+      local arch, reason = arch_of.describe(card)
+      if not arch then
+         return nil, reason
+      end
+      local ok
+      ok, reason = family.path.serves_sm(arch.family_sm)
+      if not ok then
+         return nil, ("sm_%d has no %s kernels: %s"):format(card.arch, family.name, reason)
+      end
+   end
+   return M.variant(problem and variant_text.complete(text, problem, family.axes) or text)
 end
 
 -- The CUDA text of a variant. read(file): the text of templates/FILE, or nil.

@@ -1,7 +1,7 @@
 """Check a page of `fa2-tune report --html` against its database: its structure, that it needs nothing besides
 itself, that assistive technology finds names for what is there, and that its figures are SQL's.
 
-usage: report_page.py PAGE DATABASE
+usage: report_page.py PAGE [DATABASE]
 """
 
 import html.parser
@@ -135,6 +135,21 @@ def check_focus(page, text):
     check(first[1].get("class") == "skip", "the first link skips to the content")
 
 
+def check_lines(text):
+    """Roofs and other lines of plots lie within the frame that their grid draws."""
+    for plot in re.findall(r'<svg class="plot".*?</svg>', text, re.S):
+        grid = re.findall(r'class="grid" d="M([0-9.]+) ([0-9.]+)([HV])([0-9.]+)"', plot)
+        across = [float(each) for x, _, way, end in grid if way == "H" for each in (x, end)]
+        down = [float(each) for _, y, way, end in grid if way == "V" for each in (y, end)]
+        lines = re.findall(r'<path class="(?:roof|roof given|guide)" d="([^"]*)"', plot)
+        for line in lines:
+            ends = [tuple(map(float, each)) for each in re.findall(r"[ML]([-0-9.]+) ([-0-9.]+)", line)]
+            check(len(ends) == 2 and ends[0] < ends[1], f"the line {line}")
+            check(all(min(across) <= x <= max(across) and min(down) <= y <= max(down) for x, y in ends),
+                  f"the line {line} leaves its frame, {across[:2]} across and {down[:2]} down")
+        check(len(re.findall(' label"', plot)) in (0, len(lines)), "a roof without its name")
+
+
 def key_figure(page, name):
     """The <dd> behind the <dt> of that name."""
     texts = [(each[0], each[2].strip()) for each in page.elements if each[0] in ("dt", "dd")]
@@ -189,7 +204,9 @@ def main():
     check_names(page)
     check_contrast(text)
     check_focus(page, text)
-    check_figures(page, text, sqlite3.connect(f"file:{sys.argv[2]}?mode=ro", uri=True))
+    check_lines(text)
+    if len(sys.argv) > 2:
+        check_figures(page, text, sqlite3.connect(f"file:{sys.argv[2]}?mode=ro", uri=True))
     sys.exit(failures > 0)
 
 

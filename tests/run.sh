@@ -1,10 +1,20 @@
 #!/usr/bin/env bash
-# All tests: luacheck, a clang build and a release build (for their warnings), CTest under ASan and UBSan,
-# CTest of the dev build. Installs what is missing. Every part runs, whatever became of the ones before;
-# the exit status is 0 if all passed. Last come what ran on the software device, the minutes, CTest's
-# summary of the dev build, and how to run alone what failed. GPU tests skip themselves where there is no GPU.
+# All tests: luacheck, clang and a release build (for their warnings), the tests of the host code under ASan and
+# UBSan, and those of kernels, on the software device, in the dev build. Installs what is missing. Every part runs,
+# whatever became of the ones before; the exit status is 0 if all passed. Last come what ran on the software device,
+# the minutes, CTest's summary of the dev build, and how to run alone what failed. GPU tests skip themselves where there
+# is no GPU.
+#
+#     tests/run.sh [--quick]
+#
+# --quick, for while one works: luacheck, one build, the host tests that take seconds, a kernel of each family.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case "$*" in
+    "") quick= ;;
+    --quick) quick=yes ;;
+    *) echo "usage: tests/run.sh [--quick]" >&2; exit 2 ;;
+esac
 
 # shellcheck source=tuner/setup.sh
 . tuner/setup.sh
@@ -63,12 +73,17 @@ summary_last() {
 
 # Both builds keep what NVRTC compiled in one place (tests/kept_nvrtc.c), whose files that no run has read for
 # a week go.
-build_and_test() {
-    local folder=$1 preset=$2 kept=$PWD/build/kept-code
-    shift 2
+kept=$PWD/build/kept-code
+build_for_tests() {
     mkdir -p "$kept"
     find "$kept" -type f -mtime +7 -delete
-    build "$folder" "$preset" -DCMAKE_C_COMPILER=gcc -DFA2_KEPT_CODE="$kept" &&
+    build "$1" "$2" -DCMAKE_C_COMPILER=gcc -DFA2_KEPT_CODE="$kept"
+}
+
+build_and_test() {
+    local folder=$1 preset=$2
+    shift 2
+    build_for_tests "$folder" "$preset" &&
         summary_last "$folder/Testing/Temporary/LastTest.log" \
             ctest --test-dir "$folder" --output-on-failure -j "$jobs" "$@"
 }
@@ -84,13 +99,19 @@ setup_packages "${tools[@]}"
 setup_cuda
 
 part "luacheck" luacheck -q gen
-# For what it warns of, which optimising adds nothing to.
-part "clang build" build build-clang dev -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Debug
+if [ -n "$quick" ]; then
+    part "quick tests" build_and_test build dev -LE 'gpu|slow|long'
+    [ ${#failed[@]} -eq 0 ]
+    exit
+fi
+part "build" build_for_tests build dev
+# For what it warns of.
+part "clang" tests/clang_warnings.py build "$jobs"
 # With full optimisation gcc sees more, and assert() uses no variable.
 part "release build" build build-gcc-release release -DCMAKE_C_COMPILER=gcc
-# The driver's address-space reservations and ASan's do not go together, so no GPU tests here; and none of
-# those that wait for NVRTC for minutes.
+# The driver's address-space reservations and ASan's do not go together, so no GPU tests here. The sanitizers look at
+# the host's code: of kernels on the software device, those of a few minutes are enough for them.
 part "tests under ASan and UBSan" build_and_test build-asan asan-ubsan -LE 'gpu|slow'
 [ ${#failed[@]} -eq 0 ] || say "failed so far: ${failed[*]}"
-part "tests" build_and_test build dev
+part "tests" build_and_test build dev -LE host
 [ ${#failed[@]} -eq 0 ]

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/record.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 
 static const fa2_problem good = {
@@ -41,6 +42,62 @@ static void test_long_message(void)
     fa2i_fail_prefix(FA2_E_IO, "prefix");
     CHECK_EQ(strlen(fa2_last_message()), FA2I_MESSAGE_BYTES - 1);
     CHECK(strncmp(fa2_last_message(), "prefix: begin xxx", 17) == 0);
+}
+
+/* ---- texts from elsewhere ---- */
+
+static void check_shown(const char *text, const char *expected)
+{
+    char once[64], twice[64];
+    fa2i_shown_write(once, sizeof once, "%s", text);
+    CHECK_STR(once, expected);
+    fa2i_shown_write(twice, sizeof twice, "%s", once);
+    CHECK_STR(twice, expected);
+    CHECK_EQ(fa2i_shown_is_plain(text, strlen(text)), strcmp(text, expected) == 0);
+}
+
+static void test_shown(void)
+{
+    check_shown("plain \\ \"text\", µ€😀\xf4\x8f\xbf\xbd", "plain \\ \"text\", µ€😀\xf4\x8f\xbf\xbd");
+    check_shown("\x1b[2J\a\n\t\x7f", "\\x1b[2J\\x07\\n\\t\\x7f");
+    check_shown("\xc2\x9b \xc2\xa0", "\\u009b \xc2\xa0");
+    check_shown("\xff\x80g", "\\xff\\x80g");
+    check_shown("\xc0\xaf \xe0\x80\xaf", "\\xc0\\xaf \\xe0\\x80\\xaf");                   /* overlong */
+    check_shown("\xed\xa0\x80 \xf4\x90\x80\x80", "\\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80"); /* surrogate, too large */
+    check_shown("\u202e\u2066\u200f\u2028", "\\u202e\\u2066\\u200f\\u2028");
+    check_shown("cut \xe2\x82", "cut \\xe2\\x82");
+}
+
+/* As snprintf writes it, where nothing is to be escaped. */
+static void test_shown_format(void)
+{
+#define FORMAT "%-6s|%6s|%.2s|%*d|%05d|%+.3f|%g|%zu|%lld|%u|%c|%%|%-*s|%.*s|%02x|%.4g"
+#define ARGUMENTS                                                                                                      \
+    "ab", "cd", "efg", 5, 42, -7, 1.5, 1e300, (size_t)-1, -1LL * (1LL << 62), 4000000000u, 'c', 4, "x", 2, "xyz",      \
+        171u, 0.00012
+    char expected[256], out[256], small[6];
+    snprintf(expected, sizeof expected, FORMAT, ARGUMENTS);
+    fa2i_shown_write(out, sizeof out, FORMAT, ARGUMENTS);
+    CHECK_STR(out, expected);
+    fa2i_shown_write(out, sizeof out, "%4s|%-4s|%.1s", "\n", "\n", "µ");
+    CHECK_STR(out, "  \\n|\\n  |\\xc2");
+    /* Whole characters and whole escapes alone. */
+    fa2i_shown_write(small, sizeof small, "abcd%s", "µe");
+    CHECK_STR(small, "abcd");
+    fa2i_shown_write(small, sizeof small, "ab%s", "\x1b[");
+    CHECK_STR(small, "ab");
+}
+
+/* Every message is printable, whatever its arguments hold; a log keeps its lines. */
+static void test_printable_message(void)
+{
+    fa2i_fail(FA2_E_IO, "%s: %.3s", "a\n\x1b[0m\xff", "\u202e!");
+    CHECK_STR(fa2_last_message(), "a\\n\\x1b[0m\\xff: \\u202e");
+    fa2i_fail_log(FA2_E_COMPILE, "line 1\n\tline 2\x1b", "%s: ", "k\n");
+    CHECK_STR(fa2_last_message(), "k\\n: line 1\n\tline 2\\x1b");
+    fa2i_fail(FA2_E_COMPILE, "again: %s", fa2_last_message());
+    fa2i_fail_prefix(FA2_E_COMPILE, "of %s", "\a");
+    CHECK_STR(fa2_last_message(), "of \\x07: again: k\\n: line 1\n\tline 2\\x1b");
 }
 
 static void *fail_elsewhere(void *unused)
@@ -160,7 +217,8 @@ static void test_text_out_of_memory(void)
 static void check_limits(void)
 {
     fa2_problem problem = good;
-    problem.heads_q = problem.heads_kv = 1 << 16;
+    problem.batch = 1;
+    problem.heads_q = problem.heads_kv = 15;
     problem.seq_q = problem.seq_k = 1 << 29;
     CHECK_EQ(fa2i_problem_check(&problem), FA2_OK);
     problem.seq_q++;
@@ -170,9 +228,10 @@ static void check_limits(void)
     problem.seq_k = (1 << 29) + 1;
     CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
     problem.seq_k = 1;
-    problem.heads_kv = 1 << 6;
+    problem.heads_q = 1 << 10;
+    problem.heads_kv = 1;
     CHECK_EQ(fa2i_problem_check(&problem), FA2_OK); /* 2^20 rows times 2^10 heads */
-    problem.heads_kv = 1 << 5;
+    problem.heads_q++;
     CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "seq_q times heads_q / heads_kv");
     problem.heads_q = 1 << 17;
@@ -303,6 +362,9 @@ int main(void)
 {
     test_status();
     test_long_message();
+    test_shown();
+    test_shown_format();
+    test_printable_message();
     test_message_per_thread();
     test_alloc();
     test_room();

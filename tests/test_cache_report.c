@@ -210,6 +210,17 @@ static void test_default_unknown(fa2i_cache *cache)
     free(text);
 }
 
+/* Values that JSON cannot hold are null. */
+static void test_json_of_damage(fa2i_cache *cache)
+{
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE winner SET model_us = -9e999, default_us = 9e999"), FA2_OK);
+    char *text = printed(cache, print_winners, 2);
+    CHECK_CONTAINS(text, "\"model_us\":null,");
+    CHECK(strstr(text, "Inf") == NULL && strstr(text, "inf") == NULL);
+    free(text);
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE winner SET model_us = 12.5, default_us = 100"), FA2_OK);
+}
+
 static int refuse_json(void *user, int action, const char *a, const char *function, const char *b,
                        const char *c)
 {
@@ -300,9 +311,11 @@ static void test_gc(fa2i_cache *cache)
     CHECK_STR(health.first_problem, "");
 }
 
-/* A database with one winner, damaged by a statement: what check finds, and that gc mends it, all but code that is
- * lost. */
-static void check_mended(const char *damage, fa2i_cache_health expected, const char *sentence)
+/* A database with one winner, damaged by a statement: what check finds, and what gc leaves, which is sound but for lost
+ * code. */
+typedef enum left { GONE, WITHOUT_CODE, MENDED } left;
+
+static void check_mended(const char *damage, fa2i_cache_health expected, const char *sentence, left winner)
 {
     fixture f;
     fa2i_cache_health health = {0};
@@ -326,38 +339,89 @@ static void check_mended(const char *damage, fa2i_cache_health expected, const c
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK(health.intact);
     CHECK_EQ(health.damaged_images + health.misfits + health.dangling, 0);
-    CHECK_EQ(health.winners == 1, expected.without_code == 1 && expected.misfits == 0);
-    CHECK_EQ(health.without_code, health.winners);
-    CHECK_EQ(health.first_problem[0] != '\0', health.winners == 1);
+    CHECK_EQ(health.winners == 1, winner != GONE);
+    CHECK_EQ(health.without_code == 1, winner == WITHOUT_CODE);
+    CHECK_EQ(health.first_problem[0] != '\0', winner == WITHOUT_CODE);
+    CHECK_EQ(cleanup.mended > 0, winner == MENDED);
+    fa2i_cache_close(cache);
+    fixture_end(&f);
+}
+
+/* A database with one winner, damaged by a statement: gc loses no row. */
+static void check_kept(const char *damage)
+{
+    fixture f;
+    fa2i_cache_health health = {0};
+    fa2i_cache_cleanup cleanup = {0};
+    fixture_begin(&f);
+    fa2i_cache *cache = fixture_open(f.path);
+    const ids to = sample_ids(cache, 512);
+    store_result(cache, &to, 1, 100, false);
+    store_result(cache, &to, 2, 50, true);
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA foreign_keys = OFF"), FA2_OK);
+    CHECK_EQ(fa2i_sql_script(cache, damage), FA2_OK);
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA foreign_keys = ON"), FA2_OK);
+    CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
+    CHECK(cleanup.mended > 0);
+    CHECK_EQ(cleanup.winners + cleanup.rows + cleanup.images, 0);
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK_STR(health.first_problem, "");
+    CHECK_EQ(health.kernels, 2);
+    CHECK_EQ(health.images, 2);
+    CHECK_EQ(health.measurements, 2);
+    CHECK_EQ(health.winners, 1);
+    CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM verification"), 2);
     fa2i_cache_close(cache);
     fixture_end(&f);
 }
 
 static void test_mending(void)
 {
-    check_mended("DELETE FROM image", (fa2i_cache_health){.without_code = 1},
-                 "winners without code: 1; ");
-    check_mended("UPDATE code SET data = x'00'",
-                 (fa2i_cache_health){.damaged_images = 2, .without_code = 1}, "code is damaged: 2");
-    check_mended("DELETE FROM code",
-                 (fa2i_cache_health){.damaged_images = 2, .dangling = 2, .without_code = 1},
-                 "code is damaged: 2");
-    check_mended("DELETE FROM problem", (fa2i_cache_health){.dangling = 3}, "not there: 3");
-    check_mended("DELETE FROM session", (fa2i_cache_health){.dangling = 3}, "not there: 3");
-    check_mended("DELETE FROM device", (fa2i_cache_health){.dangling = 6}, "not there: 6");
-    check_mended("DELETE FROM kernel", (fa2i_cache_health){.dangling = 7, .without_code = 0},
-                 "not there: 7");
+    check_mended("DELETE FROM image", (fa2i_cache_health){.without_code = 1}, "winners without code: 1; ",
+                 WITHOUT_CODE);
+    check_mended("UPDATE code SET data = x'00'", (fa2i_cache_health){.damaged_images = 2, .without_code = 1},
+                 "code is damaged: 2", WITHOUT_CODE);
+    check_mended("DELETE FROM code", (fa2i_cache_health){.damaged_images = 2, .dangling = 2, .without_code = 1},
+                 "code is damaged: 2", WITHOUT_CODE);
+    check_mended("DELETE FROM problem", (fa2i_cache_health){.dangling = 3}, "not there: 3", GONE);
+    check_mended("DELETE FROM session", (fa2i_cache_health){.dangling = 3}, "not there: 3", GONE);
+    check_mended("DELETE FROM device", (fa2i_cache_health){.dangling = 6}, "not there: 6", GONE);
+    check_mended("DELETE FROM kernel", (fa2i_cache_health){.dangling = 7, .without_code = 0}, "not there: 7", GONE);
     /* a winner that points at another class: of the problem, of the kernel (which is sealed) */
     check_mended("UPDATE problem SET causal = 0, class = 'D=64 dtype=fp16 causal=0'",
-                 (fa2i_cache_health){.misfits = 3}, "not its own");
-    check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own");
+                 (fa2i_cache_health){.misfits = 3}, "not its own", GONE);
+    check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own", MENDED);
     check_mended("UPDATE problem SET dtype = 'fp17'", (fa2i_cache_health){.misfits = 4},
-                 "(problem: dtype is none of its values)");
+                 "(problem: dtype is none of its values)", MENDED);
     check_mended("UPDATE problem SET heads_q = 7", (fa2i_cache_health){.misfits = 4},
-                 "(problem: heads_q is 7; it must be a multiple of heads_kv (4))");
+                 "(problem: heads_q is 7; it must be a multiple of heads_kv (4))", GONE);
     check_mended("UPDATE kernel SET class = 'D=64 dtype=fp16 causal=0'",
-                 (fa2i_cache_health){.misfits = 3, .damaged_images = 2, .without_code = 1},
-                 "code is damaged: 2");
+                 (fa2i_cache_health){.misfits = 3, .damaged_images = 2, .without_code = 1}, "code is damaged: 2",
+                 MENDED);
+}
+
+/* Values that decide nothing do not cost the rows that refer to theirs. */
+static void test_told_values(void)
+{
+    static const char *const damages[] = {
+        "UPDATE device SET clock_khz = -1", "UPDATE device SET bandwidth_bytes = 1 << 62",
+        "UPDATE device SET arch = 87",
+        "UPDATE device SET arch = 5000", "UPDATE device SET name = char(27)", "UPDATE device SET sm_count = 0",
+        "UPDATE session SET generator = ''", "UPDATE session SET started_at = 'then'", "UPDATE session SET device = 7",
+        "UPDATE kernel SET outcome = 'oj'", "UPDATE kernel SET registers = -1", "UPDATE problem SET gflop = -1",
+        "UPDATE problem SET class = 'D=64 dtype=fp16 causal=0'",
+        "UPDATE kernel SET variant = replace(variant, 'causal=1', 'causal=0')",
+        "UPDATE kernel SET target = 'sm_84' WHERE id = 2", "UPDATE image SET used = -1",
+        "UPDATE problem SET id = 33", "UPDATE device SET id = 3", "UPDATE session SET id = 65",
+        "UPDATE kernel SET id = 18 WHERE id = 2", "UPDATE code SET hash = zeroblob(32) WHERE id = 2",
+        "UPDATE winner SET tuned_at = ''", "UPDATE measurement SET q3_us = -1",
+        "UPDATE verification SET outcome = 'ol'"};
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        const int failures = check_failures;
+        check_kept(damages[i]);
+        if (check_failures > failures)
+            fprintf(stderr, "... after: %s\n", damages[i]);
+    }
 }
 
 static void test_dangling(fa2i_cache *cache)
@@ -398,12 +462,14 @@ int main(void)
     test_measurements(cache);
     test_json(cache);
     test_default_unknown(cache);
+    test_json_of_damage(cache);
     test_without_json(cache);
     test_check(cache);
     test_gc(cache);
     test_dangling(cache);
     fa2i_cache_close(cache);
     test_mending();
+    test_told_values();
     test_read_only(f.path);
     fixture_end(&f);
     return check_done();

@@ -172,7 +172,7 @@ static void test_named(fixture *f)
                     "'CREATE TABLE device (  -- of today' || char(10)) WHERE name = 'device'");
     check_says(f->path, NULL);
     change(f->path, "ALTER TABLE device ADD COLUMN more INTEGER CHECK (length(hex(zeroblob(1000))) > more)");
-    check_says(f->path, "its table 'device' is not the one that this fa2 makes; put a copy in its place");
+    check_says(f->path, "its table 'device' is not the one that this fa2 makes; fa2-tune gc makes the file anew if");
 }
 
 /* A trigger that comes while the database is open, and has no end: the call ends with an error. */

@@ -176,16 +176,16 @@ static void test_rebind_conflict(const char *from, const char *to)
     fa2i_cache_close(cache);
 }
 
-static fa2_status know_few(void *user, const char *text)
+static fa2_status know_few(void *user, const fa2i_variant *variant)
 {
-    return strstr(text, user) == NULL ? FA2_OK
-                                      : fa2i_fail(FA2_E_NOT_FOUND, "there is no '%s'", text);
+    return strstr(variant->text, user) == NULL ? FA2_OK
+                                               : fa2i_fail(FA2_E_NOT_FOUND, "there is no '%s'", variant->text);
 }
 
-static fa2_status know_nothing(void *user, const char *text)
+static fa2_status know_nothing(void *user, const fa2i_variant *variant)
 {
     (void)user;
-    (void)text;
+    (void)variant;
     return fa2i_fail(FA2_E_GENERATOR, "no scripts");
 }
 
@@ -226,6 +226,41 @@ static void test_unknown_variant(const char *from, const char *to)
     CHECK_EQ(all.fresh + all.verifications, some.passed_over + some.verifications);
     fa2i_cache_close(target);
     fa2i_cache_close(source);
+}
+
+/* An export with ids below 0, as a damaged file had them, comes in. */
+static void test_negative_ids(const char *from, const char *to)
+{
+    fa2i_cache *source = fixture_open(from), *target = fixture_open(to);
+    fixture_fill(source);
+    CHECK_EQ(fa2i_sql_script(source, "PRAGMA foreign_keys = OFF; UPDATE problem SET id = -id; "
+                                     "UPDATE measurement SET problem = -problem; UPDATE winner SET problem = -problem"),
+             FA2_OK);
+    char *text = exported(source, NULL);
+    CHECK_CONTAINS(text, "\"type\":\"problem\",\"id\":-1,");
+    CHECK_EQ(import_all(target, text, NULL), FA2_OK);
+    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM winner"), 2);
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+static fa2_status know_other_class(void *user, const fa2i_variant *variant)
+{
+    (void)user;
+    return fa2i_variant_check_class(variant, "D=128 dtype=fp16 causal=1");
+}
+
+/* A kernel whose class is not that of its variant would win for problems that it does not serve. */
+static void test_other_class(const char *from, const char *to)
+{
+    fa2i_cache *source = fixture_open(from), *target = fixture_open(to);
+    fixture_fill(source);
+    import_from(source, target, know_other_class, FA2_E_INVALID, NULL);
+    CHECK_CONTAINS(fa2_last_message(), "is for problems with D=128 dtype=fp16 causal=1, and its record says D=64 ");
+    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM kernel"), 0);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
 }
 
 /* A failure that says nothing about a variant: nothing is kept, and no file where there was none. */
@@ -324,7 +359,7 @@ int main(void)
 {
     static void (*const tests[])(const char *, const char *) = {
         test_round_trip,       test_existing_wins,   test_rebind,
-        test_rebind_conflict,  test_unknown_variant, test_nobody_to_ask,
+        test_rebind_conflict,  test_negative_ids, test_other_class, test_unknown_variant, test_nobody_to_ask,
         test_remarks_and_code, test_files,           test_allocations};
     fixture_each_pair(tests, sizeof tests / sizeof tests[0]);
     return check_done();

@@ -89,13 +89,17 @@ static void test_rounding(void)
     CHECK_EQ(rounded.seq_q, 18);
     CHECK_EQ(rounded.seq_k, 4352); /* tiles of 16 keys, five bits */
     CHECK_EQ(rounded.heads_q, 8);
-    problem.batch = INT32_MAX;
+    problem.batch = (1 << 29) - 1; /* with one head the most: rounded up it would be 2^29 */
+    problem.heads_q = problem.heads_kv = problem.seq_q = 1;
     problem.seq_k = (1 << 29) - 1;
     rounded = fa2i_problem_rounded(&problem);
-    CHECK_EQ(rounded.batch, INT32_MAX);
+    CHECK(memcmp(&rounded, &problem, sizeof(problem)) == 0);
+    problem.batch = 9;
+    rounded = fa2i_problem_rounded(&problem);
     CHECK_EQ(rounded.seq_k, 1 << 29);
     problem.heads_kv = 2;
     problem.heads_q = 10; /* groups of 5 */
+    problem.batch = 1;
     problem.seq_q = (1 << 30) / 5;
     CHECK_EQ(fa2i_problem_check(&problem), FA2_OK);
     rounded = fa2i_problem_rounded(&problem);

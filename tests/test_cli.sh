@@ -23,7 +23,7 @@ for args in --help -h help; do
 done
 run 0 --version
 has out "fa2-tune 0."
-for command in tune build bench devices list show explain report export import check gc field-report forget; do
+for command in tune build bench devices list show explain source report export import check gc field-report forget; do
     run 0 $command --help
     empty err
     has out "fa2-tune $command"
@@ -64,7 +64,7 @@ has err 'there is no command "tuen", did you mean tune?'
 run 2 help lst
 has err 'there is no command "lst", did you mean list?'
 run 2 tuning
-known="tune build bench devices list show explain report export import check gc field-report forget help completion man"
+known="tune build bench devices list show explain source report export import check gc field-report forget help completion man"
 has err "there is no command \"tuning\"; known: $known"
 run 2 help tuen
 has err 'there is no command "tuen"'
@@ -111,7 +111,15 @@ run 2 build --arch sm_86 --shapes - --shapes bad.csv
 has err 'standard input:1:1: there is no header'
 run 2 build --arch sm_86 --shape hq=8,Sq=512,D=64
 has err 'unknown key "hq", did you mean Hq?'
+# What no launch can have is refused by the same words wherever it is asked for.
 run 2 build --arch sm_86 --shape B=2147483647,Hq=65536,Sq=536870912,D=64 --db huge.db
+has err "rounded up to a multiple of 16, is 75557863690729951330304; a launch takes at most 8589934591 rows"
+run 2 explain --arch sm_86 --shape B=1073741824,Hq=8,Sq=536870912,D=64 --db huge.db
+has err "B times Hq times Sq, rounded up to a multiple of 16, is 4611686018427387904; a launch takes at most"
+run 2 explain --arch sm_86 --shape op=backward,B=2147483647,Hq=1,Sq=1,Tq=536870912,Tk=536870912,D=64 --db huge.db
+has err "Hq times the sum of Tq and 128 times B is 275414777728; a launch takes at most 8589934591 rows"
+run 0 explain --arch sm_86 --shape Hq=1,Sq=536870912,D=64,causal=1 --db huge.db
+lacks out nan
 run 2 tune --device 0 --device 1
 has err "--device is given twice"
 for first in batch Batch; do
@@ -318,14 +326,24 @@ if command -v sqlite3 >/dev/null; then
     sqlite3 fa2.db 'update problem set gflop = -1'
     run 1 check
     has err "problem: 'gflop' must be a finite number from 0 on"
-    has err "fa2-tune gc drops them"
+    has err "fa2-tune gc mends them, or drops them"
     run 1 check --json
     has out '"faults":1,'
     run 0 export -
     has err "left out: 1 damaged row; fa2-tune check says what is wrong"
     run 0 gc
+    has out "mended 1 value"
+    has out "0 other damaged rows"
+    run 0 check
+    sqlite3 fa2.db 'update problem set seq_q = -5'
+    run 0 gc
     has out "1 other damaged row"
     run 0 check
+    sqlite3 fa2.db 'create table notes (text)'
+    run 1 gc # that table stays: somebody may need it
+    has err "is still damaged: its table 'notes' is not one of fa2's"
+    sqlite3 fa2.db 'drop table notes'
+    run 0 gc
     run 0 gc --max-size 2G
     [ "$(sqlite3 fa2.db "select value from setting where name = 'max_bytes'")" = 2147483648 ]
     run 2 gc --max-size 100

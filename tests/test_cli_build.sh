@@ -71,7 +71,12 @@ has out "sm_86: to compile: 24, compiled already: 0, problems that it does not s
 has out "sm_75: to compile: 12, compiled already: 0, problems that it does not serve: 1; about 7 s with 2 threads"
 checks=$((checks + 1))
 [ ! -e "$FA2_DB" ] || fail "a dry run made a database"
+export FA2_DUMP=/nonexistent # one line, and the build goes on
 run 0 build --arch sm_86 --shape $shape --jobs 2
+unset FA2_DUMP
+checks=$((checks + 1))
+[ "$(grep -c "^fa2-tune: FA2_DUMP=/nonexistent: cannot write fwd_.*,sm_86.cu (No such file or directory)$" err)" -eq 1 ] ||
+    fail "$ran: not one line about FA2_DUMP"
 has out "sm_86, winners by the cost model"
 has out "B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=16 dtype=fp16 causal=0"
 has err "compiling for sm_86"

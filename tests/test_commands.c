@@ -298,6 +298,54 @@ static void test_lost_code(void)
     CHECK_CONTAINS(output, "      20.00     25.00   26.84       1.500  measured  fwd_sm80 br=64 ");
 }
 
+#define OTHER_CLASS                                                                                                    \
+    "UPDATE kernel SET variant = iif(instr(variant, 'causal=1'), replace(variant, 'causal=1', 'causal=0'), "          \
+    "replace(variant, 'causal=0', 'causal=1')) WHERE id IN (SELECT kernel FROM winner)"
+
+/* One wrong bit in a winner's variant makes it that of another class. The seal of the code tells what it was. Without
+ * code nobody knows, so it is kept and named, and wins no other problem. */
+static void test_other_class(void)
+{
+    char *list[] = {"list", "--db", db, NULL}, *gc[] = {"gc", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL};
+    run_sql(OTHER_CLASS);
+    CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "mended 1 value");
+    CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_OK);
+    run_sql("DELETE FROM image; " OTHER_CLASS);
+    for (int again = 0; again < 2; again++) {
+        CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_FAILED);
+        CHECK_CONTAINS(output, "0 winners that could not serve");
+        CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
+        CHECK_CONTAINS(output, "measured  missing  fwd_sm80");
+    }
+    run_sql(OTHER_CLASS);
+    CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "compiled 1 of 1 kernel of winners without code");
+    CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_OK);
+}
+
+/* A table whose text lost its types: SQLite takes any value then. */
+static void test_lost_types(void)
+{
+    char *json[] = {"list", "--json", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL},
+         *gc[] = {"gc", "--db", db, NULL};
+    run_sql("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(replace(sql, 'INTEGER NOT NULL', ''), "
+            "') STRICT', ')') WHERE name = 'problem'");
+    run_sql("INSERT INTO problem SELECT * FROM (SELECT * FROM problem LIMIT 0)"); /* it can be read */
+    run_sql("UPDATE problem SET alibi = x'', varlen = NULL");
+    CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_FAILED);
+    CHECK_CONTAINS(output, "its table 'problem' is not the one that this fa2 makes");
+    CHECK_EQ(run(fa2i_cmd_list, 4, json), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "\"alibi\":null,");
+    run_sql("UPDATE problem SET varlen = 0");
+    CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "the file was damaged, and was made anew");
+    CHECK_CONTAINS(output, "mended 1 value");
+    CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_OK);
+    CHECK_EQ(run(fa2i_cmd_list, 4, json), FA2I_EXIT_OK);
+    CHECK_CONTAINS(output, "\"alibi\":0,");
+}
+
 int main(void)
 {
     CHECK(mkdtemp(folder) != NULL);
@@ -311,6 +359,8 @@ int main(void)
     test_list_and_show();
     test_other_view();
     test_lost_code();
+    test_other_class();
+    test_lost_types();
     CHECK_EQ(fake_live(), 0);
     fake_uninstall();
     unlink(db);

@@ -10,6 +10,7 @@ tune=$1
 make_database=$2
 check_against=$(realpath "$(dirname "$0")/report_against.py")
 check_page=$(realpath "$(dirname "$0")/report_page.py")
+shipped=$(realpath "$(dirname "$0")/../runtime/share/nvidia_h200_presets.jsonl")
 # shellcheck source=tests/expect.sh
 . "$(dirname "$0")/expect.sh"
 export FA2_CUDA_LIBRARY=/nonexistent/libcuda.so.1
@@ -156,12 +157,20 @@ END
 run 0 report --db few.db --html few.html
 lacks few.html "naive"
 has few.html "by the card"
+# An H200 has two ways to multiply, and each its roof with its name, also where the winners are far left of both.
+has few.html "<title>wgmma, by the card"
+has few.html "<title>mma.sync, by the card"
+"$make_database" decode.db "$shipped" || fail "report_database"
+run 0 report --db decode.db --shape Sq=1 --html decode.html
+has decode.html ">wgmma</text>"
+has decode.html ">mma.sync</text>"
+expect_status 0 "the page" python3 "$check_page" decode.html
 run 0 report --db few.db --bench bench.json --html bench.html --markdown bench.md
 has bench.html "Gains over naive attention"
 has bench.html "<dd>8.0<small>×"
-has bench.html "tensor_fp16:"
+has bench.html "mma.sync:"
 has bench.html "613 TFLOPS"
-has bench.html "wgmma_bf16:"
+has bench.html "wgmma:"
 has bench.html "976 TFLOPS"
 has bench.html "4123 GB/s"
 lacks bench.html "by the card"
@@ -186,6 +195,24 @@ run 2 report --db few.db --bench cut.json --html field.html
 has err "cut.json: has no ceilings of a card: it is not what bench --format json or field-report writes"
 run 2 report --db few.db --bench missing.json --html field.html
 has err "missing.json: No such file"
+
+# ---- a software device measures nothing ----
+if command -v sqlite3 >/dev/null; then
+    cp few.db software.db
+    sqlite3 software.db "update session set modelled = 1; update winner set measured = 0"
+    run 0 report --db software.db --html software.html --markdown software.md
+    has software.html "This card is the software device: its times are modelled from what it counts, not measured."
+    has software.html "The cost model against the software device"
+    has software.html ">µs, modelled by the software device</text>"
+    has software.html "<td>modelled by the software device<td"
+    has software.html "Rank correlation of cost model and software device"
+    has software.md "the software device: its times are modelled, not measured"
+    for page in software.html software.md; do
+        checks=$((checks + 1))
+        [ "$(grep -c measure "$page")" -eq 1 ] || fail "$ran: $page speaks of measurements: $(grep -n measure "$page")"
+    done
+    check_html software.html
+fi
 
 # ---- winners that no call takes as they are, in the words of list ----
 if command -v sqlite3 >/dev/null; then

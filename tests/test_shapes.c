@@ -319,19 +319,18 @@ static void test_rotated_columns(void)
     fa2i_shapes_done(&shapes);
 }
 
-/* More blocks than a launch can have, however large they are. */
-static void test_too_many_blocks(void)
+/* More rows than a launch can have; test_sizes.c says where the limits are. */
+static void test_too_many_rows(void)
 {
-    check_text_refused(
-        "B=2147483647,Hq=65536,Sq=536870912,D=64",
-        "2097152 query tiles x 65536 heads x 2147483647 batches are more blocks than "
-        "one launch can have (2147483647)");
+    check_text_refused("B=65536,Hq=65536,Sq=1,D=64",
+                       "B times Hq times Sq, rounded up to a multiple of 16, is 68719476736; a launch takes at most "
+                       "8589934591 rows");
     check_refused(HEADER "1,8,8,512,512,64,fp16,0\n65536,65536,65536,1,512,64,fp16,0\n",
-                  "3: 1 query tiles x 65536 heads x 65536 batches are more blocks than one launch "
-                  "can have (2147483647)");
+                  "3:1: batch times heads_q times seq_q, rounded up to a multiple of 16, is 68719476736; a launch takes "
+                  "at most 8589934591 rows");
     fa2i_shapes shapes = {0};
-    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=32767,Hq=65536,Sq=256,D=64"), FA2_OK);
-    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=65536,Hq=65536,Hkv=8,Sq=1,D=64"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=511,Hq=65536,Sq=256,D=64"), FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=8191,Hq=65536,Hkv=8,Sq=1,D=64"), FA2_OK);
     fa2i_shapes_done(&shapes);
 }
 
@@ -471,7 +470,7 @@ int main(void)
     test_words_of_keys();
     test_window_names();
     test_rotated_columns();
-    test_too_many_blocks();
+    test_too_many_rows();
     test_many_rows();
     test_calls();
     test_presets();

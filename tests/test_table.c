@@ -90,6 +90,8 @@ static void test_json(void)
     check_json("µ€😀", "\"µ€😀\"");
     check_json("\xff\xc3(", "\"\\ufffd\\ufffd(\"");
     check_json("cut \xe2\x82", "\"cut \\ufffd\\ufffd\"");
+    check_json("\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\"");
+    check_json("\x7f\xc2\x85\u202e", "\"\\u007f\\u0085\\u202e\"");
 }
 
 static void test_variant_brief(void)

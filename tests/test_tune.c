@@ -155,9 +155,9 @@ static void test_fault_and_hang(void)
 /* A problem that does not fit into memory fails alone, and says why. */
 static void test_memory(void)
 {
-    static const char *const shapes[] = {"B=200000,Hq=64,Sq=4096,D=16", SHAPE_SHORT, NULL};
-    static const char *const large[] = {"B=200000,Hq=64,Sq=4096,D=24", NULL};
-    static const char *const uncountable[] = {"B=16384,Hq=65536,Sq=1,Sk=536870912,D=32", NULL};
+    static const char *const shapes[] = {"B=20000,Hq=64,Sq=4096,D=16", SHAPE_SHORT, NULL};
+    static const char *const large[] = {"B=20000,Hq=64,Sq=4096,D=24", NULL};
+    static const char *const uncountable[] = {"B=8191,Hq=65536,Sq=1,Sk=536870912,D=72", NULL};
     tuned_database database;
     run r;
     tuned_begin(&database);

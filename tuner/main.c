@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 #include "runtime/lua/generator.h"
 #include "tuner/commands/commands.h"
@@ -114,6 +115,20 @@ static const fa2i_command commands[] = {
      "                    SMs of the devices here; all: whatever this NVRTC compiles for\n"
      "  --never-compile   of a context whose config forbids compiling\n" SHAPE_HELP DB_HELP
          JSON_HELP},
+    {"source", fa2i_cmd_source,
+     "[VARIANT] [SHAPES] [--device N | --arch sm_86[,sm_89...]] [--ptx | --sass | --lines] [--db FILE]",
+     "the whole text of a kernel, its PTX or its machine code",
+     "Prints the CUDA C++ of a kernel, which needs no GPU, no driver and no NVRTC. VARIANT is a variant's\n"
+     "text, as list and show print it, or its key, as list --json does. Tables leave out what the shape\n"
+     "says; then --shape says it. Without VARIANT: the kernel that the runtime would take for each shape on\n"
+     "the device or the SMs. The lines above the kernel say its variant, how it is launched, and the shape.\n"
+     "Exit status 1 when a call would fail, or when NVRTC or the disassembler is missing.\n\n"
+     "  --device N        choose, or compile, for this device\n"
+     "  --arch LIST       the same for the cards that stand for these SMs: sm_86; sm_80,sm_90; native; all\n"
+     "  --ptx             compile it, and print the PTX; needs NVRTC\n"
+     "  --sass            compile it, and print the machine code; needs NVRTC, and nvdisasm or cuobjdump in\n"
+     "                    PATH or in the CUDA toolkit\n"
+     "  --lines           keep the #line directives, which name the places in templates/\n" SHAPE_HELP DB_HELP},
     {"report", fa2i_cmd_report,
      "[--html FILE] [--markdown FILE] [--against OTHER] [--bench FILE] [--shape FIELDS] [--op OPS] "
      "[--device D] [--db FILE]",
@@ -149,13 +164,16 @@ static const fa2i_command commands[] = {
      "is of another version of fa2; it says what mends that.\n\n" DB_HELP JSON_HELP},
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
      "mend what is damaged; drop code beyond the file's size limit",
-     "Drops rows that check finds damaged; makes tables, views and indexes anew that are not there; drops\n"
-     "code beyond the size limit; compacts the file. Code that was used longest ago goes first, winners'\n"
-     "code never. What was measured stays. Every process that stores code keeps the same limit.\n"
+     "Mends values that check finds damaged where the rest of the file tells what they were, and drops rows\n"
+     "that cannot be mended. If SQLite cannot read the file, gc makes it anew from what can be read. It says\n"
+     "what it did. Makes tables, views and indexes anew that are not there; drops code beyond the size limit;\n"
+     "compacts the file. Code that was used longest ago goes first, winners' code never. What was measured\n"
+     "stays. Every process that stores code keeps the same limit.\n"
      "Winners whose code is lost or damaged stay, with what was measured, and are compiled again if NVRTC is\n"
      "found; those that no call takes (refuted, or of another version of fa2) are left as they are.\n"
-     "Exit status 1 when no code can be made here for a winner: there is no NVRTC, this fa2 does not\n"
-     "know its variant, or this NVRTC not its SM.\n\n"
+     "Exit status 1 when the file is still damaged, or no code can be made here for a winner: there is no\n"
+     "NVRTC, this fa2 does not know its variant or finds that it is of another class than its record says,\n"
+     "or this NVRTC does not know its SM. Such a winner stays, and is named.\n\n"
      "  --max-size SIZE   from now on the file's size limit, as 256M or 2G; a new file has 256M\n" DB_HELP JOBS_HELP},
     {"field-report", fa2i_cmd_field_report,
      "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
@@ -299,7 +317,7 @@ static int unknown_command(const char *name)
     fa2i_nearest meant = {0};
     for (int i = 0; i < COMMAND_COUNT; i++)
         fa2i_nearest_try(&meant, (fa2i_span){name, strlen(name)}, commands[i].name, commands[i].name);
-    fprintf(stderr, "fa2-tune: there is no command \"%s\"", name);
+    fa2i_shown_print(stderr, "fa2-tune: there is no command \"%s\"", name);
     if (meant.name != NULL) {
         fprintf(stderr, ", did you mean %s?\n", meant.name);
         return FA2I_EXIT_USAGE;
@@ -330,11 +348,10 @@ static bool takes_words(int argc, char **argv, int most)
         if (i <= most && argv[i][0] != '-')
             continue;
         if (argv[i][0] == '-')
-            fprintf(stderr, "fa2-tune: %s has no option \"%s\"; it takes --help\n", argv[0],
-                    argv[i]);
+            fa2i_shown_print(stderr, "fa2-tune: %s has no option \"%s\"; it takes --help\n", argv[0], argv[i]);
         else
-            fprintf(stderr, "fa2-tune: %s takes %s; \"%s\" is too much\n", argv[0],
-                    most == 0 ? "nothing more" : "one word", argv[i]);
+            fa2i_shown_print(stderr, "fa2-tune: %s takes %s; \"%s\" is too much\n", argv[0],
+                             most == 0 ? "nothing more" : "one word", argv[i]);
         return false;
     }
     return true;

@@ -15,10 +15,11 @@ local M = {}
 --   blocks      resident blocks per SM                                                     [cuda]
 --   tensor      FLOP, fp16 or bf16 products with fp32 sums, m16n8k16 (sm_75: m16n8k8)       [paper]
 --   tensor_k8   the same through m16n8k8
+--   wgmma       the same through wgmma, where the SM has it                                 [paper]
 --   smem_rate   bytes of shared memory traffic                                  [paper; 75 derived]
 --   ex2         ex2.approx results                                            [cuda; 90 measured]
 --   fp32        fp32 results                                                               [cuda]
--- sm_90: 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured]; wgmma would give 4096.
+-- sm_90: tensor and tensor_k8 are 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured].
 -- m16n8k8 on sm_80 ... 89 and 12x: the ratio of sm_90 [derived].
 -- sm_100, 103, 110: their own products (tcgen05) are not used here, and what mma.sync reaches there is
 -- not published: that of sm_90 [derived]. sm_103 has twice the ex2 of sm_100 [paper].
@@ -38,7 +39,7 @@ local rows = {
    [89] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
            blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
    [90] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-           blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 32, tensor = 2414, tensor_k8 = 1741, wgmma = 4096, smem_rate = 128, ex2 = 16, fp32 = 128},
    [100] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
             blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
    [103] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,

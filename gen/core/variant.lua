@@ -31,6 +31,18 @@ function M.family(text)
    return text:match("^[^ ]*")
 end
 
+-- The text of a variant for a problem: what tables show of it lacks the fields of the problem, which are put in.
+function M.complete(text, problem, axes)
+   local words = {M.family(text)}
+   for _, axis in ipairs(axes) do
+      local value = axis.field and problem[axis.field]
+      if value and value ~= axes_of.silent_value(axis) and not text:find(" " .. axis.name .. "=", 1, true) then
+         words[#words + 1] = axis.name .. "=" .. value
+      end
+   end
+   return table.concat(words, " ") .. text:sub(#words[1] + 1)
+end
+
 local function is_word(axis)
    return axis.values and type(axis.values[1]) == "string"
 end

@@ -193,25 +193,30 @@ local function tile_clocks(variant, facts, arch, blocks)
    return clocks
 end
 
+-- Row tiles that are counted one by one. Of more, only every second counts, or third, and so on.
+local most_counted = 16384
+
 -- K/V tiles that the row tiles of one head visit, the last rows first: {sum, most, differ (whether they do), each (a
--- list of them)}. A tile with a mask, which are at the ends of what the rows see, counts for more.
+-- list of them), share (row tiles for each of the list)}. A tile with a mask, which are at the ends of what the rows
+-- see, counts for more. The sum is no integer: 64 bits do not hold what is made of it.
 local function count_tiles(br, bc, problem)
    local seq_q, seq_k = problem.seq_q, problem.seq_k
    local q_tiles = (seq_q + br - 1) // br
+   local step = (q_tiles + most_counted - 1) // most_counted
    local offset = seq_k - seq_q
    local all = (seq_k + bc - 1) // bc
    local left, right = window.ends(problem)
    local ends = (left < window.unbounded and 1 or 0) + (right < window.unbounded and 1 or 0)
    local each = {}
    if ends == 0 then
-      for i = 1, q_tiles do
-         each[i] = all
+      for _ = 1, q_tiles, step do
+         each[#each + 1] = all
       end
-      return {sum = q_tiles * all, most = all, differ = false, each = each}
+      return {sum = 1.0 * q_tiles * all, most = all, differ = false, each = each, share = q_tiles / #each}
    end
    local sum, most = 0, 0
    local masked = ends * fit.masked * math.max(br // bc, 1)
-   for row = (q_tiles - 1) * br, 0, -br do -- without math.min and math.max: this is most of the model's time
+   for row = (q_tiles - 1) * br, 0, -br * step do -- without math.min and math.max: this is most of the model's time
       local rows_end = row + br < seq_q and row + br or seq_q
       local first, behind = row + offset - left, rows_end + offset + right
       first = first > 0 and first or 0
@@ -221,7 +226,8 @@ local function count_tiles(br, bc, problem)
       most = tiles > most and tiles or most
       each[#each + 1] = tiles
    end
-   return {sum = sum, most = most, differ = true, each = each}
+   local share = q_tiles / #each
+   return {sum = sum * share, most = most, differ = true, each = each, share = share}
 end
 
 -- The same, counted once for a problem and a tile: many variants have it.
@@ -273,7 +279,7 @@ function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slo
    local last = rest > 0 and (rest + arch.sm_count - 1) // arch.sm_count or 0
    local busy = most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0))
    if shares then
-      busy = shares(visited.each)
+      busy = shares(visited.each) * visited.share
    elseif visited.differ and waves > 0 and sum > 0 then
       -- Where blocks differ the longest start first, so the SMs end at nearly the same time. Those of a late chunk of
       -- a prompt hardly differ, and go in waves.

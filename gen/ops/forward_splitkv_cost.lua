@@ -49,10 +49,10 @@ local function ceil_div(a, b)
    return (a + b - 1) // b
 end
 
--- Row tiles of all key heads: the blocks if no keys were divided.
+-- Row tiles of all key heads: the blocks if no keys were divided. No integer: 64 bits do not hold every product.
 function M.row_tiles(v, problem)
    local rows = problem.seq_q * (problem.heads_q // problem.heads_kv)
-   return ceil_div(rows, v.br) * problem.heads_kv * problem.batch
+   return 1.0 * ceil_div(rows, v.br) * problem.heads_kv * problem.batch
 end
 
 -- Blocks among which the keys of a row tile are divided, as the launch does it; and how many keys the
@@ -77,7 +77,7 @@ function M.memory_us(v, facts, problem, arch, tiles, keys)
    local bytes_k = 2 * columns.of_key(problem)
    local both = problem.head_dim + columns.of_problem(problem)
    local bytes_q = 2 * both * problem.batch * problem.heads_q * problem.seq_q
-   local dram = bytes_q + bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
+   local dram = bytes_q + 1.0 * bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
    local l2 = bytes_q + (bytes_k + facts.bytes_per_score * v.br) * keys * tiles
    local l2_us = l2 / (fit.l2 * arch.l2)
    local from_dram = 1 / (fit.dram * arch.dram)

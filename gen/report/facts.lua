@@ -27,7 +27,7 @@ local function read_devices(rows)
       for name in card_numbers:gmatch("%S+") do
          row[name] = math.tointeger(row[name])
       end
-      row.key, row.problems = key, {}
+      row.key, row.problems, row.timed = key, {}, {}
       list[#list + 1] = row
       by_key[key] = by_key[key] or row
    end
@@ -72,7 +72,7 @@ local function group_of(facts, row)
          return nil
       end
       group = {device = device, problem = facts.host.describe(row), fields = row, shape = shape, rows = {}, ok = {},
-               failed = {}, spared = 0}
+               failed = {}, spared = 0, timed = {}}
       group.problem.shape = shape
       facts.by_key[key] = group
       facts.groups[#facts.groups + 1] = group
@@ -112,6 +112,9 @@ local function add_measurement(facts, row)
    group.rows[#group.rows + 1] = row
    local list = timed and group.ok or group.failed
    list[#list + 1] = row
+   for _, whole in ipairs(timed and {facts, group, group.device} or {}) do
+      whole.timed[row.source == "modelled" and "modelled" or "measured"] = true
+   end
    if row.best and not timed and group.winner and not group.winner.refuted then
       group.winner.failed = row.outcome
    end
@@ -184,13 +187,15 @@ end
 --   path (the file's name: folders are nobody's business), devices, sessions, winners (rows, with group and brief),
 --   left_out (how many rows). Of a winner naive_us and gain_over_naive, where that was timed; state, and the
 --   outcome by which it was refuted, or failed, where it was; of a device ceilings, by name
+--   timed    how times were taken: measured, modelled (by a software device), booleans; of all, a device, a group
 --   measurements, spared   how many variants were tried, and how many the tuner left out, which never ran
 --   groups   per device and problem: device, problem, shape, winner (may be nil); rows, of which ok (timed) and
 --            failed, the fastest first; spared (how many were left out); correlation, fastest_rank, modelled (how
 --            many have a model's time)
 function M.read(tools, data)
    local facts = {host = tools.host, path = data.path:match("[^/]+$") or data.path, sessions = data.sessions,
-                  winners = {}, groups = {}, by_key = {}, variants = {}, left_out = 0, measurements = 0, spared = 0}
+                  winners = {}, groups = {}, by_key = {}, variants = {}, left_out = 0, measurements = 0, spared = 0,
+                  timed = {}}
    facts.devices, facts.device_by_key = read_devices(data.devices)
    for _, row in ipairs(data.winners) do
       add_winner(facts, row)

@@ -47,7 +47,20 @@ end
 
 local plot = {left = 52, right = 468, top = 14, bottom = 276}
 
--- sets: list of {name, class, points: {x, y}}; lines: list of {name, class, {x, y}, {x, y}}, cut at the frame.
+-- Where a line between these points has its label: above its middle; or, if another line is above it, below its first
+-- part, and before it where it is flat.
+local function label_place(x1, y1, x2, y2, below)
+   if below and y1 == y2 then
+      return {x = x1 - 6, y = y1, angle = 0, anchor = "end", rise = 4}
+   end
+   local share = below and 0.22 or 0.5
+   return {x = x1 + share * (x2 - x1), y = y1 + share * (y2 - y1), angle = math.deg(math.atan(y2 - y1, x2 - x1)),
+           anchor = "mid", rise = below and 14 or -5}
+end
+
+-- sets: list of {name, class, points: {x, y}}; lines: list of {name, class, through, label or false, below}.
+-- through({x_least, x_most, y_least, y_most}): the line's two ends inside these; nil: it has none there. below: the
+-- label's place.
 local function scatter(host, values, sets, lines, logarithmic_x, logarithmic_y)
    local all = {}
    for _, set in ipairs(sets) do
@@ -61,26 +74,29 @@ local function scatter(host, values, sets, lines, logarithmic_x, logarithmic_y)
    end
    local x_least, x_most = range(all, 1)
    local y_least, y_most = range(all, 2)
-   local x, y, least_x, most_x
-   x, values.x_ticks, least_x, most_x = axis(x_least, x_most, plot.left, plot.right, logarithmic_x)
-   y, values.y_ticks = axis(y_least, y_most, plot.bottom, plot.top, logarithmic_y)
+   local x, y
+   local frame = {}
+   x, values.x_ticks, frame.x_least, frame.x_most = axis(x_least, x_most, plot.left, plot.right, logarithmic_x)
+   y, values.y_ticks, frame.y_least, frame.y_most = axis(y_least, y_most, plot.bottom, plot.top, logarithmic_y)
    for _, set in ipairs(sets) do
       set.path = points(set.points, x, y)
    end
+   values.sets, values.lines, values.plot = sets, {}, plot
    for _, line in ipairs(lines) do
-      local pieces = {}
-      for i, point in ipairs(line.through(least_x, most_x)) do
-         pieces[#pieces + 1] = (i == 1 and "M" or "L") .. format.place(x(point[1])) .. " " ..
-                               format.place(y(point[2]))
+      local ends = line.through(frame)
+      if ends then
+         local x1, y1, x2, y2 = x(ends[1][1]), y(ends[1][2]), x(ends[2][1]), y(ends[2][2])
+         line.path = "M" .. format.place(x1) .. " " .. format.place(y1) .. "L" .. format.place(x2) .. " " ..
+                     format.place(y2)
+         line.at = label_place(x1, y1, x2, y2, line.below)
+         values.lines[#values.lines + 1] = line
       end
-      line.path = table.concat(pieces)
    end
-   values.sets, values.lines, values.plot = sets, lines, plot
    return draw(host, "scatter.svg.in", values)
 end
 
--- Model against measurement, all variants of the groups.
-function M.model(host, groups)
+-- The model's times against those that were taken, all variants of the groups. how: how these were.
+function M.model(host, groups, how)
    local list = {}
    for _, group in ipairs(groups) do
       for _, row in ipairs(group.ok) do
@@ -89,22 +105,40 @@ function M.model(host, groups)
          end
       end
    end
-   local diagonal = {name = "equal", class = "guide", through = function(least, most)
-      return {{least, least}, {most, most}}
+   local diagonal = {name = "equal", class = "guide", label = false, through = function(frame)
+      return {{frame.x_least, frame.y_least}, {frame.x_most, frame.y_most}}
    end}
    local extent = {}
    for _, point in ipairs(list) do
       extent[#extent + 1] = {point[2], point[1]} -- both axes alike, so that the diagonal is one
    end
    return scatter(host, {
-      title = "The model's time over the measured time of " .. format.plural(#list, "variant"),
-      x_title = "measured \u{B5}s", y_title = "model \u{B5}s", extent = extent, key = false,
+      title = "The cost model's time over the time " .. how .. ", of " .. format.plural(#list, "variant"),
+      x_title = "\u{B5}s, " .. how, y_title = "cost model \u{B5}s", extent = extent,
    }, {{name = "variants", class = "cloud", points = list}}, {diagonal}, true, true)
 end
 
--- Winners over arithmetic intensity; roofs: list of {name, measured, tflops or gbps}.
+-- A roof of so many TFLOPS: from where the steepest slope of memory meets it, to the right.
+local function flat_roof(roof, slope)
+   return function(frame)
+      local from = slope > 0 and math.max(roof.tflops * 1e3 / slope, frame.x_least) or frame.x_least
+      return from < frame.x_most and {{from, roof.tflops}, {frame.x_most, roof.tflops}} or nil
+   end
+end
+
+-- A roof of so many GB/s: a slope, up to the highest roof.
+local function sloped_roof(roof, peak)
+   return function(frame)
+      local from = math.max(frame.x_least, frame.y_least * 1e3 / roof.gbps)
+      local to = math.min(frame.x_most, math.min(frame.y_most, peak) * 1e3 / roof.gbps)
+      return from < to and {{from, from * roof.gbps * 1e-3}, {to, to * roof.gbps * 1e-3}} or nil
+   end
+end
+
+-- Winners over arithmetic intensity; roofs: list of {name, label, measured, tflops or gbps}, those of each kind with
+-- the highest first. Where they meet is in the picture, too.
 function M.roofline(host, winners, roofs)
-   local list, lines, extent, peak, slope = {}, {}, {}, nil, nil
+   local list, lines, extent, peak, slope = {}, {}, {}, 0, 0
    for _, row in ipairs(winners) do
       local problem = row.group.problem
       local us = row.median_us or row.model_us
@@ -116,30 +150,23 @@ function M.roofline(host, winners, roofs)
       return nil
    end
    for _, roof in ipairs(roofs) do
-      peak = math.max(peak or 0, roof.tflops or 0)
-      slope = math.max(slope or 0, roof.gbps or 0)
+      peak, slope = math.max(peak, roof.tflops or 0), math.max(slope, roof.gbps or 0)
    end
-   local least, most = range(list, 1)
+   local _, most = range(list, 1)
    for _, roof in ipairs(roofs) do
-      local class = roof.measured and "roof" or "roof given"
+      local highest = roof.tflops == peak or roof.gbps == slope
+      lines[#lines + 1] = {
+         name = roof.name, class = roof.measured and "roof" or "roof given", label = roof.label, below = not highest,
+         through = roof.tflops and flat_roof(roof, slope) or sloped_roof(roof, peak > 0 and peak or math.huge),
+      }
       if roof.tflops then
-         extent[#extent + 1] = {most, roof.tflops}
-         lines[#lines + 1] = {name = roof.name, class = class, through = function(_, last)
-            local from = slope and slope > 0 and roof.tflops * 1e3 / slope or least
-            return {{math.max(from, 10.0 ^ math.floor(math.log(least, 10))), roof.tflops}, {last, roof.tflops}}
-         end}
-      elseif roof.gbps then
-         lines[#lines + 1] = {name = roof.name, class = class, through = function(first, last)
-            local to = peak and peak > 0 and math.min(last, peak * 1e3 / roof.gbps) or last
-            local low = 10.0 ^ math.floor(math.log((range(list, 2)), 10))
-            local from = math.max(first, low * 1e3 / roof.gbps)
-            return {{from, from * roof.gbps * 1e-3}, {to, to * roof.gbps * 1e-3}}
-         end}
+         local ridge = slope > 0 and roof.tflops * 1e3 / slope or most
+         extent[#extent + 1] = {math.max(most, 2 * ridge), roof.tflops} -- and some of the roof
       end
    end
    return scatter(host, {
       title = "TFLOPS over arithmetic intensity of " .. format.plural(#list, "winner"), extent = extent,
-      x_title = "FLOP per byte that must be moved", y_title = "TFLOPS", key = true,
+      x_title = "FLOP per byte that must be moved", y_title = "TFLOPS",
    }, {{name = "winners", class = "cloud", points = list}}, lines, true, true)
 end
 
@@ -164,8 +191,8 @@ function M.gains(host, values, texts)
    })
 end
 
--- How many problems have a rank correlation in each tenth.
-function M.correlations(host, values)
+-- How many problems have a rank correlation in each tenth. correlated: of what.
+function M.correlations(host, values, correlated)
    if #values == 0 then
       return nil
    end
@@ -188,7 +215,7 @@ function M.correlations(host, values)
       x_ticks[#x_ticks + 1] = {at = x(i), text = i == 0 and "\u{2264} 0" or string.format("%.1f", i / 10)}
    end
    return draw(host, "bars.svg.in", {
-      title = "Rank correlation of model and measurement, by problem", bins = bins, x_ticks = x_ticks,
+      title = "Rank correlation of " .. correlated .. ", by problem", bins = bins, x_ticks = x_ticks,
       y_ticks = ticks, plot = plot, x_title = "rank correlation", y_title = "problems",
    })
 end

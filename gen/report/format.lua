@@ -1,36 +1,20 @@
--- Numbers and texts as a page shows them, and what keeps a text from being taken for markup.
+-- Numbers and texts as a page shows them, and what keeps a text from being taken for markup. The host gives texts that
+-- are printable.
 local M = {}
 
 local entities = {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;"}
-
--- Whether a text is UTF-8: nothing is left of it but what is behind the sequences that there are.
-local function is_utf8(text)
-   local rest = text:gsub("[\194-\223][\128-\191]", " "):gsub("\224[\160-\191][\128-\191]", " ")
-   rest = rest:gsub("[\225-\236\238\239][\128-\191][\128-\191]", " "):gsub("\237[\128-\159][\128-\191]", " ")
-   rest = rest:gsub("[\240-\244][\128-\191][\128-\191][\128-\191]", " ")
-   return not rest:find("[\128-\255]")
-end
-
--- Control characters, and bytes that are no UTF-8, are shown as U+FFFD.
-local function clean(text)
-   text = text:gsub("[%z\1-\8\11-\31\127]", "\u{FFFD}")
-   if is_utf8(text) then
-      return (text:gsub("\194[\128-\159]", "\u{FFFD}"))
-   end
-   return (text:gsub("[\128-\255]", "\u{FFFD}"))
-end
 
 -- For HTML and SVG, in text and in attributes with quotes.
 function M.html(text)
    if not text:find("[^%w%s_=.,:;/()%-+]") then
       return text
    end
-   return (clean(text):gsub("[&<>\"']", entities))
+   return (text:gsub("[&<>\"']", entities))
 end
 
 -- For markdown, also in cells of tables.
 function M.markdown(text)
-   text = clean(text):gsub("%s+", " ")
+   text = text:gsub("%s+", " ")
    return (text:gsub("[\\`*_{}%[%]<>#|~&]", function(c)
       return c == "<" and "&lt;" or c == "&" and "&amp;" or "\\" .. c
    end))
@@ -66,6 +50,12 @@ end
 -- A winner's time in µs; the model's where none was measured, which it says.
 function M.time(winner)
    return M.fixed(winner.median_us or winner.model_us, 2) .. (winner.median_us and "" or " (model)")
+end
+
+-- How times were taken, in words: facts.lua's `timed`.
+function M.how(timed)
+   local words = "modelled by the software device"
+   return not timed.modelled and "measured" or timed.measured and "measured or " .. words or words
 end
 
 -- Of coordinates: as few letters as say it.

@@ -143,6 +143,10 @@ local function union_of_axes(group)
    return figures.varied_axes(all)
 end
 
+local function what_is_correlated(timed)
+   return timed.modelled and "cost model and software device" or "model and measurement"
+end
+
 -- What the page says of a problem, made when its turn comes.
 local function problem_section(host, group)
    local axes, families = union_of_axes(group), {}
@@ -158,6 +162,7 @@ local function problem_section(host, group)
       fixed = format.fixed, plural = format.plural,
       gain = group.winner and group.winner.speedup_vs_default or false,
       tflops = group.winner and group.winner.tflops or false, several = false,
+      correlated = what_is_correlated(group.timed),
       correlation = group.correlation or false, fastest_rank = group.fastest_rank or false, modelled = group.modelled,
       axes = axes, rows = variant_rows(group, axes, #families), strip = figures.distribution(host, group) or false,
       by_axis = figures.by_axis(host, group) or false, heat = figures.heat_maps(host, group),
@@ -242,33 +247,50 @@ end
 
 -- ---- cards ----
 
+-- The ceilings by which products and bytes are limited: what does them, and the names of their measurements.
+local product_roofs = {
+   {label = "wgmma", names = {"wgmma_fp16", "wgmma_bf16"}},
+   {label = "mma.sync", names = {"tensor_fp16", "tensor_bf16", "tensor_fp16_k8"}},
+}
+local memory_roofs = {{label = "L2", names = {"l2"}}, {label = "device memory", names = {"copy"}}}
+
+-- Of these the measured ones, the best rate of each.
+local function measured_roofs(ceilings, kinds, unit)
+   return collect(kinds, function(kind)
+      local rates = collect(kind.names, function(name) return ceilings[name] end)
+      return #rates > 0 and {
+         name = kind.label, label = kind.label, measured = true, [unit] = math.max(table.unpack(rates)),
+      } or nil
+   end)
+end
+
 -- What was measured on the card, else what its figures promise.
 local function roofs_of(device)
-   local roofs, arch = {}, arch_of.describe(device)
-   for _, name in ipairs({"tensor_fp16", "tensor_fp16_k8", "tensor_bf16", "wgmma_fp16", "wgmma_bf16"}) do
-      if device.ceilings[name] then
-         roofs[#roofs + 1] = {name = name, measured = true, tflops = device.ceilings[name]}
-      end
+   local products = measured_roofs(device.ceilings, product_roofs, "tflops")
+   local memory = measured_roofs(device.ceilings, memory_roofs, "gbps")
+   local arch = arch_of.describe(device)
+   local function promised(label, fields)
+      fields.name, fields.label, fields.measured = label .. ", by the card\u{2019}s figures", label, false
+      return fields
    end
-   for _, name in ipairs({"l2", "copy"}) do
-      if device.ceilings[name] then
-         roofs[#roofs + 1] = {name = name, measured = true, gbps = device.ceilings[name]}
-      end
+   if #products == 0 and arch then
+      local all = arch.sm_count * arch.clock * 1e-6
+      products[1] = arch.wgmma and promised("wgmma", {tflops = arch.wgmma * all}) or nil
+      products[#products + 1] = promised("mma.sync", {tflops = arch.tensor * all})
    end
-   if #roofs == 0 and arch then
-      roofs[1] = {name = "tensor cores, by the card's figures", measured = false,
-                  tflops = arch.tensor * arch.sm_count * arch.clock * 1e-6}
-      roofs[2] = {name = "device memory, by the card's figures", gbps = arch.dram * 1e-3, measured = false}
+   if #memory == 0 and arch then
+      memory[1] = promised("device memory", {gbps = arch.dram * 1e-3})
    end
-   return roofs
+   return table.move(memory, 1, #memory, #products + 1, products)
 end
 
 local function card_view(host, device, winners)
    local own = collect(winners, function(row) return row.group.device == device and row or nil end)
    local roofs = roofs_of(device)
    return {
-      name = device.name or "", arch = device.arch, real = device.real == 1, sm_count = device.sm_count,
-      problems = #own, clock = device.clock_khz and string.format("%.2f GHz", device.clock_khz * 1e-6),
+      name = device.name or "", arch = device.arch, real = device.real == 1, software = device.timed.modelled or false,
+      sm_count = device.sm_count, problems = #own,
+      clock = device.clock_khz and string.format("%.2f GHz", device.clock_khz * 1e-6),
       l2 = format.scaled(device.l2_bytes or 0, 1024) .. "B",
       smem = format.scaled(device.smem_block_bytes or 0, 1024) .. "B",
       bandwidth = format.scaled(device.bandwidth_bytes or 0, 1000) .. "B/s", roofs = roofs,
@@ -299,6 +321,19 @@ local function shape_file(host, groups)
 end
 
 -- ---- the page ----
+
+-- Who timed a session's variants.
+local function source_of(facts, session)
+   if session.modelled ~= "1" then
+      return "measured"
+   end
+   for _, device in ipairs(facts.devices) do
+      if device.name == session.device and device.real == 0 then
+         return "modelled by the cost model"
+      end
+   end
+   return format.how({modelled = true})
+end
 
 local function span_of(sessions, winners)
    local first, last
@@ -333,6 +368,8 @@ local function view_of(tools, facts, other)
    return {
       start = format.markup(host.start), version = host.version, made_at = host.made_at, path = facts.path,
       facts = facts, winners = winners, columns = columns, equal = equal, first_day = first_day, last_day = last_day,
+      software = facts.timed.modelled and not facts.timed.measured or false,
+      source = function(session) return source_of(facts, session) end,
       cards = collect(used, function(device) return card_view(host, device, winners) end),
       sessions = facts.sessions, failures = failures_of(facts.groups), failed = count_failed(facts.groups),
       gain = statistics.geometric_mean(gains) or false, gain_count = #gains,
@@ -348,8 +385,9 @@ local function view_of(tools, facts, other)
          ratio = "time of naive attention / time of the winner",
       }) or false,
       correlation = statistics.median(correlations) or false,
-      correlations = figures.correlations(host, correlations) or false,
-      model = figures.model(host, facts.groups) or false,
+      correlations = figures.correlations(host, correlations, what_is_correlated(facts.timed)) or false,
+      correlated = what_is_correlated(facts.timed),
+      model = figures.model(host, facts.groups, format.how(facts.timed)) or false,
       ranked = #ranks, first_twelve = #collect(ranks, function(rank) return rank <= 12 and rank or nil end),
       between = between(host, winners), other = other and compare.view(host, facts, other) or false,
       mark = function(row) return mark_of(columns, row) end,

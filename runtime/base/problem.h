@@ -137,8 +137,12 @@ fa2_status fa2i_field_check(int field, int32_t value);
 /* One field of a problem: 0 where it has no meaning, else in its limits. */
 fa2_status fa2i_field_check_of(const fa2_problem *problem, int field);
 
-/* Every field, what relates them, reserved ones: what holds for every device. Operations may ask for
- * more (runtime/ops). */
+/* Sizes are limited so that every kernel can be launched: no tile of forward has fewer rows, and none of backward has
+ * more. Tiles of keys of backward have 16 rows at least. */
+enum { FA2I_FORWARD_TILE_ROWS = 16, FA2I_BACKWARD_TILE_ROWS = 128 };
+
+/* Every field, what relates them, reserved ones, and whether a launch can have the sizes: what holds for every device.
+ * Operations may ask for more (runtime/ops). */
 fa2_status fa2i_problem_check(const fa2_problem *problem);
 
 /* The same; *ret_field: the field that the message begins with, -1 when it is about none. */

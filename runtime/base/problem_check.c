@@ -2,6 +2,7 @@
  * What a problem must be like on every device: each field by its line of problem.def, and what relates two of
  * them, which has no place in a list of single ones.
  */
+#include <math.h>
 #include <stdio.h>
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
@@ -228,6 +229,40 @@ static fa2_status check_rows(const fa2_problem *problem, int *field)
     return FA2_OK;
 }
 
+/* Blocks of a launch, and tiles within kernels, are counted in 31 bits. The steps that take the fewest rows at a time
+ * take 4 in forward and 8 in backward. So every kernel can be launched for this many rows. */
+static const double rows_max = 0x1p33 - 1;
+
+/* Limits the rows of Q or K in all heads, each sequence in whole tiles. Doubles: 64 bits do not hold every product. */
+static fa2_status check_launch(const fa2_problem *p, int heads, int seq, int total, int *field)
+{
+    const double tile = p->op == FA2_OP_BACKWARD ? FA2I_BACKWARD_TILE_ROWS : FA2I_FORWARD_TILE_ROWS;
+    const double all_heads = fa2i_field_get(p, heads), rows = fa2i_field_get(p, seq);
+    const double given = fa2i_field_get(p, total), packed = given > 0 ? given : p->batch * rows;
+    const double padded = all_heads * p->batch * ceil(rows / tile) * tile;
+    const double together = all_heads * (packed + p->batch * tile);
+    *field = p->varlen ? heads : FA2I_FIELD_batch;
+    if (p->varlen && together > rows_max)
+        return fa2i_fail(FA2_E_INVALID,
+                         "%s times the sum of %s and %.0f times batch is %.0f; a launch takes at most %.0f rows",
+                         fa2i_fields[heads].name, fa2i_fields[total].name, tile, together, rows_max);
+    if ((!p->varlen || fa2i_bias_has_gradient(p->bias)) && padded > rows_max)
+        return fa2i_fail(FA2_E_INVALID,
+                         "batch times %s times %s, rounded up to a multiple of %.0f, is %.0f; a launch takes at most "
+                         "%.0f rows",
+                         fa2i_fields[heads].name, fa2i_fields[seq].name, tile, padded, rows_max);
+    return FA2_OK;
+}
+
+/* Refuses sizes for which some kernel cannot be launched. Backward has blocks of keys, too. */
+static fa2_status check_sizes(const fa2_problem *p, int *field)
+{
+    const fa2_status st = check_launch(p, FA2I_FIELD_heads_q, FA2I_FIELD_seq_q, FA2I_FIELD_total_q, field);
+    if (st != FA2_OK || p->op != FA2_OP_BACKWARD)
+        return st;
+    return check_launch(p, FA2I_FIELD_heads_kv, FA2I_FIELD_seq_k, FA2I_FIELD_total_k, field);
+}
+
 static fa2_status check_reserved(const fa2_problem *problem)
 {
     const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
@@ -256,6 +291,8 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
         st = check_rows(problem, &field);
     if (st == FA2_OK)
         st = check_window(problem, &field);
+    if (st == FA2_OK)
+        st = check_sizes(problem, &field);
     if (st == FA2_OK) {
         field = -1;
         st = check_reserved(problem);

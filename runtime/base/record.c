@@ -53,6 +53,14 @@ bool fa2i_card_is_same(const fa2i_card *a, const fa2i_card *b)
            a->smem_block_bytes == b->smem_block_bytes && a->l2_bytes == b->l2_bytes;
 }
 
+fa2_status fa2i_variant_check_class(const fa2i_variant *record, const char *class_key)
+{
+    if (strcmp(record->class_key, class_key) == 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "%s is for problems with %s, and its record says %s", record->text, class_key,
+                     record->class_key);
+}
+
 void fa2i_blob_done(fa2i_blob *blob)
 {
     fa2i_free(blob->data);

@@ -52,6 +52,9 @@ typedef struct fa2i_variant {
     double cost_us; /* the cost model's time for the problem it was enumerated for */
 } fa2i_variant;
 
+/* Is this the class in the record of a variant? FA2_E_INVALID names both. */
+fa2_status fa2i_variant_check_class(const fa2i_variant *record, const char *class_key);
+
 /* Everything that can become of a variant. X(name, value, text as stored). */
 #define FA2I_OUTCOME_LIST(X)                                                                       \
     X(FA2I_OUTCOME_OK, 0, "ok")                                                                    \

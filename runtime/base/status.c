@@ -5,11 +5,12 @@
  *   later successes (like errno).
  * - A text longer than the buffer is cut; messages with long compiler logs lose their end, not
  *   their beginning, which says what failed.
+ * - It is printable (shown.h), whatever the arguments hold; only a log has lines.
  */
 #include <assert.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
+#include "runtime/base/shown.h"
 #include "runtime/base/status.h"
 
 static _Thread_local char message[FA2I_MESSAGE_BYTES];
@@ -33,15 +34,8 @@ const char *fa2_last_message(void)
     return message;
 }
 
-/* Keep what fits. */
-static void set_message(const char *text)
-{
-    const size_t length = strnlen(text, sizeof message - 1);
-    memcpy(message, text, length);
-    message[length] = '\0';
-}
-
-/* Both functions below format into a text of their own first: an argument may be the message. */
+/* The functions below format into a text of their own first: an argument may be the message, which is escaped
+ * already. */
 
 fa2_status fa2i_fail(fa2_status status, const char *format, ...)
 {
@@ -49,9 +43,9 @@ fa2_status fa2i_fail(fa2_status status, const char *format, ...)
     char text[FA2I_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    fa2i_shown_format(text, sizeof text, message, format, args);
     va_end(args);
-    set_message(text);
+    memcpy(message, text, sizeof message);
     return status;
 }
 
@@ -62,19 +56,32 @@ void fa2i_message_keep(char ret_kept[FA2I_MESSAGE_BYTES])
 
 void fa2i_message_put_back(const char kept[FA2I_MESSAGE_BYTES])
 {
-    set_message(kept);
+    memcpy(message, kept, sizeof message);
 }
 
 fa2_status fa2i_fail_prefix(fa2_status status, const char *format, ...)
 {
     assert(status != FA2_OK);
-    char text[2 * FA2I_MESSAGE_BYTES + 2]; /* prefix, ": ", message */
+    char text[FA2I_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, FA2I_MESSAGE_BYTES, format, args);
+    fa2i_shown_format(text, sizeof text, message, format, args);
     va_end(args);
-    const size_t used = strlen(text);
-    snprintf(text + used, sizeof text - used, ": %s", message);
-    set_message(text);
+    fa2i_shown_append(text, sizeof text, ": ", true);
+    fa2i_shown_append(text, sizeof text, message, true);
+    memcpy(message, text, sizeof message);
+    return status;
+}
+
+fa2_status fa2i_fail_log(fa2_status status, const char *log, const char *format, ...)
+{
+    assert(status != FA2_OK);
+    char text[FA2I_MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    fa2i_shown_format(text, sizeof text, message, format, args);
+    va_end(args);
+    fa2i_shown_append(text, sizeof text, log, true);
+    memcpy(message, text, sizeof message);
     return status;
 }

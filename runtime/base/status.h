@@ -19,7 +19,8 @@
 #define FA2I_PRINTF(format_index, first_arg)
 #endif
 
-/* Set this thread's message and return status. status must not be FA2_OK. */
+/* Set this thread's message and return status. status must not be FA2_OK. Every %s argument is escaped (shown.h); the
+ * message itself may be one. */
 fa2_status fa2i_fail(fa2_status status, const char *format, ...) FA2I_PRINTF(2, 3);
 
 /* Of failures that another way makes good: keep the message before them, and put it back behind them. */
@@ -28,6 +29,9 @@ void fa2i_message_put_back(const char kept[FA2I_MESSAGE_BYTES]);
 
 /* Put text (printf-style) and ": " before the message that is set, and return status. */
 fa2_status fa2i_fail_prefix(fa2_status status, const char *format, ...) FA2I_PRINTF(2, 3);
+
+/* The same with a log behind it, whose lines stay lines. */
+fa2_status fa2i_fail_log(fa2_status status, const char *log, const char *format, ...) FA2I_PRINTF(3, 4);
 
 /* Run expr; on failure keep its status in `st` and go to the clean-up label `done`. */
 #define FA2_TRY(expr)                                                                              \

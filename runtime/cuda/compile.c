@@ -349,13 +349,13 @@ static fa2_status run(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const
     nvrtcResult result = NVRTC_SUCCESS;
     FA2_TRY(compile_in_c_locale(nvrtc, program, o, &result, &kernel->compile_ms));
     FA2_TRY(take_log(nvrtc, program, &kernel->log));
+    const char *log = kernel->log != NULL ? kernel->log : "no log";
     if (result == NVRTC_ERROR_BUILTIN_OPERATION_FAILURE) {
-        st = fa2i_fail(FA2_E_NO_NVRTC, "NVRTC (%s) does not find its builtins library: %s",
-                       fa2i_nvrtc_path(), kernel->log != NULL ? kernel->log : "no log");
+        st = fa2i_fail_log(FA2_E_NO_NVRTC, log, "NVRTC (%s) does not find its builtins library: ", fa2i_nvrtc_path());
     } else if (result == NVRTC_ERROR_OUT_OF_MEMORY || result == NVRTC_ERROR_INVALID_OPTION) {
         (void)check(nvrtc, result, "nvrtcCompileProgram");
-        st = fa2i_fail(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA2_E_MEMORY : FA2_E_COMPILE, "%s: %s",
-                       fa2_last_message(), kernel->log != NULL ? kernel->log : "no log");
+        st = fa2i_fail_log(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA2_E_MEMORY : FA2_E_COMPILE, log,
+                           "%s: ", fa2_last_message());
     } else if (result != NVRTC_SUCCESS) {
         /* Errors inside the compiler, too: they come with the source, and come again. */
         kernel->outcome = FA2I_OUTCOME_COMPILE_ERROR;

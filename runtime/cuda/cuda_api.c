@@ -7,9 +7,10 @@
  * - The lists of symbols come from the X-lists of the tables: name, offset in the table, required.
  * - Libraries are never closed: the driver keeps threads and state of its own.
  */
-#define _GNU_SOURCE /* dladdr */
+#define _GNU_SOURCE /* dlinfo */
 #include <dlfcn.h>
 #include <glob.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -158,25 +159,22 @@ static fa2_status search_end(search *s, fa2_status failure, const char *what, co
     return st;
 }
 
-/* Where the library that holds this function lies; "" when the loader cannot tell. */
-static void path_of(void *function, char path[PATH_BYTES])
+/* The file that the loader took; "" when it cannot tell. */
+static void path_of(void *handle, char path[PATH_BYTES])
 {
-    Dl_info info;
-    path[0] = '\0';
-    if (dladdr(function, &info) != 0 && info.dli_fname != NULL)
-        snprintf(path, PATH_BYTES, "%s", info.dli_fname);
+    struct link_map *map = NULL;
+    const bool told = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0;
+    snprintf(path, PATH_BYTES, "%s", told ? map->l_name : "");
 }
 
-/* Fill a table from a library, and say where it lies. */
-static fa2_status fill(void *handle, const symbol *symbols, size_t count, void *table,
-                       fa2_status failure, char path[PATH_BYTES])
+/* Fill a table from a library, and say where it lies. variable: names another. */
+static fa2_status fill(void *handle, const symbol *symbols, size_t count, void *table, fa2_status failure,
+                       const char *variable, char path[PATH_BYTES])
 {
     const char *missing = NULL;
-    path[0] = '\0';
+    path_of(handle, path);
     for (size_t i = 0; i < count; i++) {
         void *address = dlsym(handle, symbols[i].name);
-        if (address != NULL && path[0] == '\0')
-            path_of(address, path);
         if (address == NULL && symbols[i].required && missing == NULL)
             missing = symbols[i].name;
         /* ISO C has no conversion from void * to a function pointer; POSIX makes them alike. */
@@ -184,8 +182,8 @@ static fa2_status fill(void *handle, const symbol *symbols, size_t count, void *
     }
     if (missing == NULL)
         return FA2_OK;
-    fa2i_fail(failure, "%s has no function %s: too old, or not the right library",
-              path[0] != '\0' ? path : "the library found", missing);
+    fa2i_fail(failure, "%s has no function %s: too old, or not the right library; %s can name another",
+              path[0] != '\0' ? path : "the library found", missing, variable);
     path[0] = '\0';
     return failure;
 }
@@ -196,8 +194,8 @@ static fa2_status load_cuda(fa2i_cuda_table *table)
     search s = {0};
     find_cuda(&s);
     FA2_TRY(search_end(&s, FA2_E_NO_DRIVER, "CUDA driver library", "FA2_CUDA_LIBRARY"));
-    FA2_TRY(fill(s.handle, cuda_symbols, sizeof cuda_symbols / sizeof *cuda_symbols, table,
-                 FA2_E_NO_DRIVER, cuda_path));
+    FA2_TRY(fill(s.handle, cuda_symbols, sizeof cuda_symbols / sizeof *cuda_symbols, table, FA2_E_NO_DRIVER,
+                 "FA2_CUDA_LIBRARY", cuda_path));
 done:
     return st;
 }
@@ -224,8 +222,8 @@ static fa2_status load_nvrtc(fa2i_nvrtc_table *table)
     search s = {0};
     find_nvrtc(&s);
     FA2_TRY(search_end(&s, FA2_E_NO_NVRTC, "NVRTC library", "FA2_NVRTC_LIBRARY"));
-    FA2_TRY(fill(s.handle, nvrtc_symbols, sizeof nvrtc_symbols / sizeof *nvrtc_symbols, table,
-                 FA2_E_NO_NVRTC, nvrtc_path));
+    FA2_TRY(fill(s.handle, nvrtc_symbols, sizeof nvrtc_symbols / sizeof *nvrtc_symbols, table, FA2_E_NO_NVRTC,
+                 "FA2_NVRTC_LIBRARY", nvrtc_path));
     open_builtins(table);
 done:
     return st;

@@ -75,7 +75,7 @@ static fa2_status load_module(loading *l, const fa2i_kernel *kernel)
         return FA2_OK;
     log[sizeof log - 1] = '\0';
     fa2i_fail_prefix(st, "%s: loading it for %s", kernel->variant.text, kernel->target);
-    return log[0] == '\0' ? st : fa2i_fail(st, "%s\n%s", fa2_last_message(), log);
+    return log[0] == '\0' ? st : fa2i_fail_log(st, log, "%s\n", fa2_last_message());
 }
 
 static fa2_status find_function(loading *l, const fa2i_step *step, CUfunction *ret_function)

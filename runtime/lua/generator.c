@@ -234,12 +234,44 @@ static int body_variant(lua_State *L)
     return 0;
 }
 
+static int body_named_variant(lua_State *L)
+{
+    call *c = lua_touserdata(L, 1);
+    fa2i_lua_host_push_entry(L, "named_variant");
+    lua_pushstring(L, c->text);
+    if (c->problem != NULL)
+        fa2i_lua_push_problem(L, c->problem);
+    else
+        lua_pushnil(L);
+    if (c->card != NULL)
+        fa2i_lua_push_card(L, c->card);
+    else
+        lua_pushnil(L);
+    if (!answers(L, c, 3, FA2_E_NOT_FOUND))
+        return 0;
+    fa2i_lua_get_variant(L, &c->variant);
+    return 0;
+}
+
 fa2_status fa2i_generator_variant(fa2i_generator *generator, const char *variant_text,
                                   fa2i_variant *ret_variant)
 {
     fa2_status st = FA2_OK;
     call c = {.generator = generator, .text = variant_text};
     FA2_TRY(run(&c, body_variant));
+    *ret_variant = c.variant;
+done:
+    return st;
+}
+
+fa2_status fa2i_generator_named_variant(fa2i_generator *generator, const char *text, const fa2_problem *problem,
+                                        const fa2i_card *card, fa2i_variant *ret_variant)
+{
+    fa2_status st = FA2_OK;
+    call c = {.generator = generator, .text = text, .problem = problem, .card = card};
+    if (problem != NULL)
+        FA2_TRY(fa2i_problem_check(problem));
+    FA2_TRY(run(&c, body_named_variant));
     *ret_variant = c.variant;
 done:
     return st;

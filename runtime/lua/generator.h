@@ -98,6 +98,11 @@ fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem 
 fa2_status fa2i_generator_variant(fa2i_generator *generator, const char *variant_text,
                                   fa2i_variant *ret_variant);
 
+/* The same of a text that a person gives. With a problem, the text may leave out the problem's fields, as tables do.
+ * With a card, the variant's family must serve the card's SM. Each may be NULL. */
+fa2_status fa2i_generator_named_variant(fa2i_generator *generator, const char *text, const fa2_problem *problem,
+                                        const fa2i_card *card, fa2i_variant *ret_variant);
+
 /* Is a variant that the generator gave for the problem's class? Scripts that pass over what they do not
  * know must not give kernels of one class for another: FA2_E_UNSUPPORTED. */
 fa2_status fa2i_generator_check_class(const fa2_problem *problem, const fa2i_variant *variant);

@@ -339,7 +339,7 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
         lua_pop(L, 1);
     } else if (result != LUA_OK) {
         const char *message = lua_tostring(L, -1);
-        st = fa2i_fail(FA2_E_GENERATOR, "%s", message == NULL ? "unknown error" : message);
+        st = fa2i_fail_log(FA2_E_GENERATOR, message == NULL ? "unknown error" : message, "%s", "");
         lua_pop(L, 1);
     }
     lua_pop(L, 1);

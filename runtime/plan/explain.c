@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "runtime/base/text.h"
+#include "runtime/base/shown.h"
 
 const char *fa2_rule_string(fa2_rule rule)
 {
@@ -36,11 +36,10 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
         snprintf(out, out_bytes, "%s for this very problem, %s on this device",
                  d->passed_count > 0 ? "the fastest that can be used" : "the fastest", how);
     else if (d->rule == FA2_RULE_SHIPPED)
-        snprintf(
-            out, out_bytes,
-            "nothing of this kind is tuned here: the best of all estimates, about " FA2I_US " us, by what "
-            "comes with fa2, %s on a %.100s; the nearest is %.200s (distance %.3g)",
-            d->estimate_us, how, d->device, tuned, d->distance);
+        fa2i_shown_write(out, out_bytes,
+                         "nothing of this kind is tuned here: the best of all estimates, about " FA2I_US " us, by what "
+                         "comes with fa2, %s on a %.100s; the nearest is %.200s (distance %.3g)",
+                         d->estimate_us, how, d->device, tuned, d->distance);
     else
         snprintf(
             out, out_bytes,
@@ -93,9 +92,9 @@ static void add_others(const fa2i_decision *d, const fa2i_runner_up *runner_up, 
 {
     size_t used = strlen(out);
     if (d->passed_count > 0) {
-        snprintf(out + used, out_bytes - used, "; %s%s%.150s: %s",
-                 d->replaces ? "it replaces the winner" : "passed over",
-                 d->passed_over[0] == '\0' ? "" : " ", d->passed_over, d->why);
+        fa2i_shown_write(out + used, out_bytes - used, "; %s%s%.150s: %s",
+                         d->replaces ? "it replaces the winner" : "passed over", d->passed_over[0] == '\0' ? "" : " ",
+                         d->passed_over, d->why);
         used = strlen(out);
     }
     if (runner_up->but != NULL)
@@ -120,7 +119,7 @@ void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
                            .smem_bytes = fa2i_recipe_main(&slot->loaded.variant.recipe)->smem_bytes,
                            .estimate_us = d->estimate_us,
                            .runner_up_us = runner_up->us};
-    snprintf(e->device, sizeof(e->device), "%s", d->device);
+    fa2i_shown_write(e->device, sizeof(e->device), "%s", d->device);
     snprintf(e->variant, sizeof(e->variant), "%s", slot->loaded.variant.text);
     snprintf(e->target, sizeof(e->target), "%s", slot->target);
     snprintf(e->runner_up, sizeof(e->runner_up), "%s", runner_up->text);

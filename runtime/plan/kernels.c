@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 
@@ -68,9 +69,11 @@ fa2_status fa2i_kernels_fail(const fa2i_slot *slot)
 
 fa2_status fa2i_kernels_fail_compile(const fa2i_kernel *kernel)
 {
-    const char *log = kernel->log == NULL ? "" : kernel->log;
-    return fa2i_fail(FA2_E_COMPILE, "%s: it does not compile for %s%s%.*s", kernel->variant.text,
-                     kernel->target, log[0] == '\0' ? ", as its record says" : ": ", LOG_CHARS, log);
+    char log[LOG_CHARS + 1] = ""; /* its beginning */
+    if (kernel->log != NULL)
+        fa2i_shown_append(log, sizeof log, kernel->log, true);
+    return fa2i_fail_log(FA2_E_COMPILE, log, "%s: it does not compile for %s%s", kernel->variant.text, kernel->target,
+                         log[0] == '\0' ? ", as its record says" : ": ");
 }
 
 /* The entry of a target; NULL: there is none. */

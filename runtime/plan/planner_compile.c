@@ -13,6 +13,7 @@
 
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/cuda/dump.h"
 #include "runtime/plan/planner_database.h"
 
 fa2_status fa2i_planner_generator(fa2i_planner *planner)
@@ -146,9 +147,22 @@ static void foresee_artifact(const fa2i_planner *planner, const fa2i_variant *va
     memcpy(kernel->target, planner->target.name, sizeof kernel->target);
 }
 
+/* Compile, and write the kernel where FA2_DUMP says; that this cannot be done is told once. */
+static fa2_status compile(fa2i_planner *planner, const fa2i_variant *variant, const char *source,
+                          fa2i_kernel *ret_kernel)
+{
+    const fa2_status st =
+        fa2i_compile(variant, source, &planner->target, fa2i_generator_id(planner->generator), ret_kernel);
+    if (st == FA2_OK && fa2i_dump(ret_kernel, source) != FA2_OK && !planner->told_undumped) {
+        planner->told_undumped = true;
+        fa2i_planner_log(planner, "%s", fa2_last_message());
+    }
+    return st;
+}
+
 /* Take the artifact from the database, else compile it. A database that cannot be read is not asked twice. Where
  * nothing is compiled, or for no use, as the driver refuses all such code, it is a record alone. */
-static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
+static fa2_status get_artifact(fa2i_planner *planner, const fa2i_key *key,
                                const fa2i_variant *variant, const char *source,
                                fa2i_kernel *ret_kernel, bool *ret_compiled)
 {
@@ -169,8 +183,7 @@ static fa2_status get_artifact(const fa2i_planner *planner, const fa2i_key *key,
     }
     *ret_compiled = true;
     if (!planner->foresees && !is_target_refused(planner))
-        return fa2i_compile(variant, source, &planner->target,
-                            fa2i_generator_id(planner->generator), ret_kernel);
+        return compile(planner, variant, source, ret_kernel);
     *ret_kernel = (fa2i_kernel){.key = *key};
     foresee_artifact(planner, variant, ret_kernel);
     return FA2_OK;

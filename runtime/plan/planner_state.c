@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/plan/planner_notes.h"
 
 void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
@@ -17,7 +18,7 @@ void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
     char message[FA2I_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof(message), format, args);
+    fa2i_shown_format(message, sizeof message, fa2_last_message(), format, args);
     va_end(args);
     planner->log(planner->log_user, message);
 }

@@ -87,6 +87,7 @@ typedef struct fa2i_planner {
     fa2i_notes notes;
     bool knows_basis;
     fa2i_key basis; /* of stored answers: planner_notes.c */
+    bool told_undumped;  /* the log knows that FA2_DUMP cannot be written */
     bool told_old_nvrtc; /* the log knows what this NVRTC is too old for */
     fa2_status no_compiler; /* why nothing is compiled: FA2_E_FORBIDDEN by the config, or
                              * FA2_E_NO_NVRTC once it was asked for; else FA2_OK */

@@ -18,7 +18,7 @@
 #include "cache/shipped.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
-#include "runtime/base/text.h"
+#include "runtime/base/shown.h"
 #include "runtime/ops/op.h"
 
 #ifndef FA2_SHARE_INSTALLED /* the build says otherwise, with the distance from the library's folder */
@@ -216,7 +216,7 @@ static fa2_status tell(fa2_status st, fa2i_log_fn log, void *log_user)
     char text[FA2I_MESSAGE_BYTES + 64];
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;
-    snprintf(text, sizeof text, "passed over, of what comes with fa2: %s", fa2_last_message());
+    fa2i_shown_write(text, sizeof text, "passed over, of what comes with fa2: %s", fa2_last_message());
     if (log != NULL)
         log(log_user, text);
     return FA2_OK;

@@ -146,7 +146,7 @@ static bool add_feature(const fa2_problem *base, const char *feature, fa2_proble
             fa2i_field_set(ret_problem, i, fa2i_field_get(&fields.problem, i));
     if (ret_problem->rotary != FA2_ROTARY_NONE)
         ret_problem->rotary_dim = ret_problem->head_dim / 16 * 16;
-    return fa2i_problem_check(ret_problem) == FA2_OK && fa2i_shapes_check(&(fa2i_shapes){0}, ret_problem) == FA2_OK;
+    return fa2i_problem_check(ret_problem) == FA2_OK;
 }
 
 /* first: what the first choice came to; tried: candidates, the winner among them, which is NULL if all spill. */

@@ -106,8 +106,23 @@ class Dropout(OnHost):
     def test_seeds(self):
         q, k, v = randn(*3 * [(1, 20, 2, 16)])
         outs = [fa2.torch.attention_packed(q, k, v, dropout_p=0.3, dropout_seed=seed)
-                for seed in (5, torch.tensor([5]), 5 + 2 ** 64)]
-        self.assert_equal(outs, [outs[0]] * 3)
+                for seed in (5, torch.tensor([5]), 2 ** 64 - 1, torch.tensor([-1]))]
+        self.assert_equal(outs, [outs[0], outs[0], outs[2], outs[2]])
+        for seed in (-1, 2 ** 64):
+            with self.assertRaisesRegex(ValueError, f"^dropout_seed is {seed}; it must be from 0 to "):
+                fa2.torch.attention_packed(q, k, v, dropout_p=0.3, dropout_seed=seed)
+
+    def test_truths(self):
+        q, k, v = randn(*3 * [(1, 20, 2, 16)])
+        for name in ("causal", "deterministic", "return_lse"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is 'no'; a bool is wanted$"):
+                fa2.torch.attention_packed(q, k, v, **{name: "no"})
+        for name in ("is_causal", "enable_gqa"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is 'no'; a bool is wanted$"):
+                fa2.torch.sdpa(*(t.transpose(1, 2) for t in (q, k, v)), **{name: "no"})
+
+    def test_no_dropout(self):
+        q, k, v = randn(*3 * [(1, 20, 2, 16)])
         plain = fa2.torch.attention_packed(q, k, v)
         self.assertTrue(torch.equal(fa2.torch.attention_packed(q, k, v, dropout_p=0.0), plain))
         state = torch.get_rng_state()

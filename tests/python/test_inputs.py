@@ -96,6 +96,44 @@ class Refusals(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "takes 3 positional arguments but 4 were given"):
             fa2.attention(self.q, self.k, self.v, True)
 
+    def test_truths(self):
+        """A text is no bool, whatever Python makes of it."""
+        for name in ("causal", "return_lse", "rotary_interleaved"):
+            for wrong in ("no", "", b"x", [], (True,), {}, 0.0, 1.5, 2, -1):
+                self.refused(TypeError, rf"^{name} is {re.escape(repr(wrong))}; a bool is wanted$", **{name: wrong})
+        for name in ("deterministic", "dsinks", "dbias"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is 'no'; a bool is wanted$"):
+                fa2.attention_backward(self.out, self.q, self.k, self.v, self.out, self.out, **{name: "no"})
+        for name in ("causal", "deterministic"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is 'no'; a bool is wanted$"):
+                fa2.problem(self.q, self.k, self.v, **{name: "no"})
+        for name in ("read_only", "never_compile", "check_numbers"):
+            with self.assertRaisesRegex(TypeError, f"^{name} is 'no'; a bool is wanted$"):
+                fa2.Context("", **{name: "no"})
+
+        class Scalar:  # as array libraries have
+            def __bool__(self):
+                return True
+
+        for truth in (True, 1, Scalar()):
+            self.assertEqual(fa2.problem(self.q, self.k, self.v, causal=truth)["causal"], 1)
+        for truth in (False, 0, None):
+            self.assertEqual(fa2.problem(self.q, self.k, self.v, causal=truth)["causal"], 0)
+
+    def test_seeds(self):
+        for wrong in (-1, 2 ** 64, -2 ** 70):
+            text = rf"^dropout_seed is {wrong}; it must be from 0 to 2\^64 - 1$"
+            self.refused(ValueError, text, dropout_p=0.5, dropout_seed=wrong)
+            with self.assertRaisesRegex(ValueError, text):
+                fa2.dropout_mask({"heads_q": 1, "seq_q": 16, "head_dim": 16}, 0.5, wrong)
+        with self.assertRaisesRegex(ValueError, "^offset is -1; it must be from 0"):
+            fa2.dropout_mask({"heads_q": 1, "seq_q": 16, "head_dim": 16}, 0.5, 1, -1)
+
+    def test_logs(self):
+        for wrong in (5, "print", []):
+            with self.assertRaisesRegex(TypeError, rf"^log is {re.escape(repr(wrong))}; it must be a function of one text"):
+                fa2.Context("", log=wrong)
+
     def test_dropout(self):
         self.refused(ValueError, "dropout_p is given without dropout_seed", dropout_p=0.5)
         for wrong in (-0.1, 1.0, float("nan")):

@@ -1,7 +1,9 @@
 """What concerns the process: threads, forks, contexts, devices, missing libraries, exit, reloads."""
 
+import ast
 import gc
 import importlib
+import inspect
 import os
 import pathlib
 import re
@@ -117,6 +119,72 @@ class Contexts(unittest.TestCase):
         self.assertIn("d=16", why["variant"])
         self.assertGreater(why["estimate_us"], 0)
         self.assertGreaterEqual(why["runner_up_us"], why["estimate_us"] if why["runner_up"] else 0)
+
+    def test_whose_device(self):
+        """What is asked of two devices at once is refused, and no context stands for another's."""
+        problem = {"heads_q": 2, "seq_q": 30, "head_dim": 16}
+        q, k, v = reference.tensors()
+        with fa2.Context("") as context:
+            for function in (fa2.explain, fa2.prepare):
+                with self.assertRaisesRegex(ValueError, "^device is 1, and the context's device is 0: they must be the same$"):
+                    function(device=1, context=context, **problem)
+                with self.assertRaisesRegex(ValueError, "^device is 1, and the tensors' device is 0: they must be the same$"):
+                    function(q, k, v, device=1)
+            with self.assertRaisesRegex(ValueError, "^device is 1, and the tensors' device is 0: they must be the same$"):
+                fa2.explain(q, k, v, device=1, database="none.db")
+                with self.assertRaisesRegex(TypeError, "^context is 5; it must be a fa2.Context$"):
+                    function(context=5, **problem)
+            self.assertEqual(fa2.explain(device=0, context=context, **problem)["problem"]["seq_q"], 30)
+
+    def test_words(self):
+        """Errors speak of Python's arguments, not of fa2-tune's options or of C's NULL."""
+        problem, said = {"heads_q": 2, "seq_q": 30, "head_dim": 16}, []
+        with tempfile.TemporaryDirectory() as folder:
+            foreign, missing = os.path.join(folder, "foreign.db"), os.path.join(folder, "none", "fa2.db")
+            with open(foreign, "w", encoding="utf-8") as file:
+                file.write("no database" * 200)
+            os.chmod(foreign, 0o600)
+            nasty = os.path.join(folder, "a\nb\x1b[31m\udcff")
+            for call in (lambda path: fa2.Context(path), lambda path: fa2.Context(path, read_only=True),
+                         lambda path: fa2.explain(problem, database=path),
+                         lambda path: fa2.explain(problem, arch=89, database=path),
+                         lambda path: fa2.winners(path), lambda path: fa2.tune(problem, database=path, progress=said.append)):
+                for path in (foreign, missing, folder, os.path.join(nasty, "fa2.db")):
+                    try:
+                        call(path)
+                    except (ValueError, fa2.Error) as error:
+                        said.append(str(error))
+        q, k, v = reference.tensors()
+        for wrong in ({"lse": None}, {"out": None}, {"dq": False, "dk": False, "dv": False}, {"dsinks": True},
+                      {"dbias": True}):
+            given = {"out": q, "lse": device.Tensor((1, 2, 40), "fp32"), **wrong}
+            try:
+                fa2.attention_backward(q, q, k, v, **given)
+            except (TypeError, ValueError) as error:
+                said.append(str(error))
+        self.assertGreater(len(said), 20)
+        self.assertTrue(any("database= or FA2_DB" in text for text in said), said)
+        for text in said:
+            self.assertNotRegex(text, "--db or|NULL")
+            self.assertTrue(text.isprintable() or "fa2-tune: " in text, ascii(text))
+            self.assertNotIn("\x1b", text)
+
+    def test_signatures(self):
+        """What help() and editors show is what is taken: as in the stub."""
+        stub = ast.parse(pathlib.Path(fa2.__file__).resolve().with_name("_native.pyi").read_text(encoding="utf-8"))
+        functions = {node.name: node for node in stub.body if isinstance(node, ast.FunctionDef)}
+        for name in ("attention", "attention_backward", "problem"):
+            arguments = functions[name].args
+            self.assertEqual(sorted(inspect.signature(getattr(fa2, name)).parameters),
+                             sorted(one.arg for one in arguments.args + arguments.kwonlyargs), name)
+        self.assertIn("dbias", inspect.signature(fa2.attention_backward).parameters)
+
+    def test_overloads(self):
+        """return_lse may be a bool that is not known beforehand."""
+        stub = pathlib.Path(fa2.__file__).resolve().with_name("_native.pyi").read_text(encoding="utf-8")
+        taken = re.findall(r"return_lse: ([\w\[\]]+).*?-> (.*?): \.\.\.", stub, re.S)
+        self.assertEqual(taken, [("Literal[False]", "_Tensor"), ("Literal[True]", "Tuple[_Tensor, _Tensor]"),
+                                 ("bool", "Union[_Tensor, Tuple[_Tensor, _Tensor]]")])
 
     def test_explain_without_a_device(self):
         """The same keys and, but for what needs code, answers."""

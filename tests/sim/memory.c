@@ -1,7 +1,8 @@
 /*
- * Allocations in the order of their addresses, which only grow; marks of words as packed 64-bit
- * atomics.
+ * Allocations in the order of their addresses; marks of words as packed 64-bit atomics.
  *
+ * - Addresses grow to the end of the card's range. Then those of released allocations come again, in turn, several
+ *   neighbours together where more room is needed.
  * - Marks need no order between each other: each is looked at and replaced on its own, and a race
  * that two host threads hide from one another by that is found at the next of its words.
  * - A launch is known by 12 bits of its serial; marks are wiped when these start again.
@@ -46,29 +47,70 @@ static size_t rounded(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address)
+/* A place behind all others; NULL: the host has no memory. */
+static sim_allocation *append(sim_memory *memory, uint64_t span)
 {
-    if (bytes > memory->total_bytes || rounded(bytes) > memory->total_bytes - memory->used_bytes ||
-        rounded(bytes) + SPACING_BYTES > memory->end - memory->next)
-        return false;
-    uint8_t *data = malloc(bytes); /* not zeroed: neither is the device's */
-    if (data == NULL)
-        return false;
     if (memory->count == memory->capacity) {
         const size_t capacity = memory->capacity == 0 ? 64 : 2 * memory->capacity;
         sim_allocation *larger =
             realloc(memory->allocations, capacity * sizeof *memory->allocations);
-        if (larger == NULL) {
-            free(data);
-            return false;
-        }
+        if (larger == NULL)
+            return NULL;
         memory->allocations = larger;
         memory->capacity = capacity;
     }
-    memory->allocations[memory->count++] = (sim_allocation){
-        .base = memory->next, .bytes = bytes, .data = data, .words = (bytes + 3) / WORD_BYTES};
-    *ret_address = memory->next;
-    memory->next += rounded(bytes) + SPACING_BYTES;
+    sim_allocation *a = &memory->allocations[memory->count++];
+    *a = (sim_allocation){.base = memory->next};
+    memory->next += span;
+    return a;
+}
+
+/* How many released allocations, from this one on, have so many addresses together; 0: they do not. */
+static size_t count_released(const sim_memory *memory, size_t first, uint64_t span)
+{
+    for (size_t i = first; i < memory->count && memory->allocations[i].data == NULL; i++) {
+        const uint64_t end =
+            i + 1 < memory->count ? memory->allocations[i + 1].base : memory->next;
+        if (end - memory->allocations[first].base >= span)
+            return i + 1 - first;
+    }
+    return 0;
+}
+
+/* A place whose addresses were released, beginning behind the last such one; NULL: there is none. */
+static sim_allocation *reuse(sim_memory *memory, uint64_t span)
+{
+    for (size_t tries = 0; tries < memory->count; tries++) {
+        const size_t at = memory->again++ % memory->count;
+        const size_t taken = count_released(memory, at, span);
+        sim_allocation *a = &memory->allocations[at];
+        if (taken == 0)
+            continue;
+        memory->count -= taken - 1;
+        memmove(a + 1, a + taken, (memory->count - at - 1) * sizeof *a);
+        memory->again = at + 1;
+        return a;
+    }
+    return NULL;
+}
+
+bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address)
+{
+    if (bytes > memory->total_bytes || rounded(bytes) > memory->total_bytes - memory->used_bytes)
+        return false;
+    const uint64_t span = rounded(bytes) + SPACING_BYTES;
+    uint8_t *data = malloc(bytes); /* not zeroed: neither is the device's */
+    if (data == NULL)
+        return false;
+    sim_allocation *a =
+        span <= memory->end - memory->next ? append(memory, span) : reuse(memory, span);
+    if (a == NULL) {
+        free(data);
+        return false;
+    }
+    *a = (sim_allocation){
+        .base = a->base, .bytes = bytes, .data = data, .words = (bytes + 3) / WORD_BYTES};
+    *ret_address = a->base;
     memory->used_bytes += rounded(bytes);
     return true;
 }

@@ -2,8 +2,9 @@
  * Global memory: allocations of a card, as host memory behind addresses of their own, and what the
  * device remembers about their words.
  *
- * Addresses are never given out twice, so use after free is always seen, and lie far apart, so that
- * running over an end never reaches another allocation; each card has a range of its own. Per
+ * Addresses are given out again only after all others of the card, some 53,000 allocations later, so use after free is
+ * seen. They lie far apart, so that running over an end never reaches another allocation; each card has a range of its
+ * own. Per
  * 4-byte word the last write and a read of the running launch are kept (made when a kernel first
  * touches the allocation), which tells races.
  *
@@ -36,6 +37,7 @@ typedef struct sim_memory {
     size_t count, capacity;
     atomic_size_t found; /* where the last address was looked for, which is where the next one is */
     uint64_t next, end;  /* of the addresses not given out yet */
+    size_t again;        /* the allocation from which on addresses are given out again */
     size_t total_bytes, used_bytes;
     pthread_mutex_t lock; /* of making marks */
 } sim_memory;
@@ -43,7 +45,7 @@ typedef struct sim_memory {
 void sim_memory_init(sim_memory *memory, int card, size_t total_bytes); /* card: 0 ... 7 */
 void sim_memory_done(sim_memory *memory);
 
-/* false: the card has no room, or no address that was never used. bytes > 0. */
+/* false: the card has no room, or the host. bytes > 0. */
 bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address);
 bool sim_memory_release(sim_memory *memory, uint64_t address); /* false: not an allocation's base */
 

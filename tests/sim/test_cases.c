@@ -7,6 +7,7 @@
  *     test_cases CARD packed           packed sequences: a kernel of each kind, forward and backward, passes the
  *                                      cases with rows that no sequence has, and is found out where it leaves
  *                                      them alone
+ *     test_cases CARD families         the cheapest kernel of each family that the card has passes the first cases
  *     test_cases CARD bugs [STEP]      bugs that need a certain case, planted in all candidates of a
  *                                      class (every STEP-th), are found in each
  *
@@ -97,7 +98,10 @@ static void add_variant(bench *b, const fa2i_variant *variant)
         fprintf(stderr, "more than %d candidates\n", (int)KERNELS_MAX);
         exit(1);
     }
-    CHECK(variant->recipe.rows <= FA2I_SHAPES_BLOCK_ROWS);
+    if (variant->recipe.op == FA2_OP_BACKWARD)
+        CHECK(variant->recipe.rows <= FA2I_BACKWARD_TILE_ROWS && variant->recipe.keys >= 16);
+    else
+        CHECK(variant->recipe.rows >= FA2I_FORWARD_TILE_ROWS);
     b->variants[b->count++] = *variant;
 }
 
@@ -158,13 +162,14 @@ static bool is_for(const fa2i_verify_case *c, const fa2i_variant *variant)
     return !c->divided || variant->recipe.waves > 0;
 }
 
-static void run_class(bench *b, const fa2_problem *class)
+/* What was gathered, on the first cases of its class, at most so many. */
+static void run_cases(bench *b, const fa2_problem *class, size_t most)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     char text[FA2I_CLASS_CHARS];
-    const size_t case_count = cases_of(b, class, cases);
+    size_t case_count = cases_of(b, class, cases);
+    case_count = case_count < most ? case_count : most;
     fa2i_problem_class(class, text);
-    gather(b, class, getenv("FA2_TEST_ALL") != NULL ? 1 : SAMPLE);
     for (size_t i = 0; i < b->count; i++)
         load(b, i, NULL, NULL);
     for (size_t i = 0; i < case_count; i++) {
@@ -183,6 +188,65 @@ static void run_class(bench *b, const fa2_problem *class)
     }
     printf("%s: %zu variants, %zu cases\n", text, b->count, case_count);
     fflush(stdout);
+}
+
+static void run_class(bench *b, const fa2_problem *class)
+{
+    gather(b, class, getenv("FA2_TEST_ALL") != NULL ? 1 : SAMPLE);
+    run_cases(b, class, FA2I_VERIFY_CASES_MAX);
+}
+
+/* ---- families ---- */
+
+enum { FAMILIES_MAX = 16, FAMILY_CHARS = 32 };
+
+typedef struct families {
+    char names[FAMILIES_MAX][FAMILY_CHARS];
+    size_t count;
+} families;
+
+/* Returns whether the variant's family was not known; now it is. */
+static bool add_family(families *f, const fa2i_variant *variant)
+{
+    char name[FAMILY_CHARS];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(variant->text, " "), variant->text);
+    for (size_t i = 0; i < f->count; i++)
+        if (strcmp(f->names[i], name) == 0)
+            return false;
+    memcpy(f->names[f->count++], name, sizeof name);
+    return true;
+}
+
+/* The cheapest candidate of each family that was not known. */
+static void gather_families(bench *b, const fa2_problem *class, families *f)
+{
+    size_t kept = 0;
+    gather(b, class, 1);
+    for (size_t i = 0; i < b->count; i++)
+        if (add_family(f, &b->variants[i]))
+            b->variants[kept++] = b->variants[i];
+    b->count = kept;
+}
+
+static void run_families(bench *b)
+{
+    enum { CASES = 2 };
+    static const struct {
+        int arch;
+        size_t families;
+    } wanted[] = {{75, 3}, {80, 3}, {90, 6}};
+    const fa2_problem classes[] = {{.head_dim = 64, .causal = 1},
+                                   {.op = FA2_OP_BACKWARD, .head_dim = 64, .causal = 1},
+                                   {.head_dim = 320, .head_dim_v = 256, .v_in_k = 1}};
+    families all = {.count = 0};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        gather_families(b, &classes[i], &all);
+        if (b->count > 0)
+            run_cases(b, &classes[i], CASES);
+    }
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (wanted[i].arch == b->device.device.card.arch)
+            CHECK_EQ(all.count, wanted[i].families);
 }
 
 /* ---- packed sequences ---- */
@@ -452,8 +516,8 @@ int main(int argc, char **argv)
     const int step = argc > 3 && getenv("FA2_TEST_ALL") == NULL ? atoi(argv[3]) : 1;
     if (argc < 3 || step < 1 ||
         (strcmp(argv[2], "right") != 0 && strcmp(argv[2], "packed") != 0 &&
-         strcmp(argv[2], "bugs") != 0)) {
-        fprintf(stderr, "usage: test_cases CARD right|packed|bugs [STEP]\n");
+         strcmp(argv[2], "families") != 0 && strcmp(argv[2], "bugs") != 0)) {
+        fprintf(stderr, "usage: test_cases CARD right|packed|families|bugs [STEP]\n");
         return 2;
     }
     setenv("FA2_SIM_CARD", argv[1], 1);
@@ -463,6 +527,8 @@ int main(int argc, char **argv)
         run_right(&b);
     else if (argv[2][0] == 'p')
         run_packed(&b);
+    else if (argv[2][0] == 'f')
+        run_families(&b);
     else
         run_bugs(&b, (size_t)step);
     fa2i_bench_done(&b.device);

@@ -148,10 +148,42 @@ static void test_differences(void)
     CHECK_EQ(second.traffic[SIM_LD_GLOBAL].moved, 2 * first.traffic[SIM_LD_GLOBAL].moved);
 }
 
+/* More allocations than the card has addresses for: those that were released come again, the oldest first. */
+static void test_many_allocations(void)
+{
+    enum { MANY = 120000, KEPT = 12345, LARGE_BYTES = 1 << 30 };
+    static CUdeviceptr given[MANY];
+    CUdeviceptr kept = 0, large = 0;
+    uint32_t word = 77;
+    int again = 0;
+    bench_open("t4");
+    for (int i = 0; i < MANY; i++) {
+        CHECK_EQ(cuMemAlloc(&given[i], 512), CUDA_SUCCESS);
+        again += i > 0 && given[i] <= given[i - 1];
+        if (i == KEPT)
+            kept = given[i];
+        else
+            CHECK_EQ(cuMemFree(given[i]), CUDA_SUCCESS);
+        CHECK(i <= KEPT || given[i] != kept);
+        CHECK(i == 0 || given[i] != given[i - 1]);
+    }
+    CHECK_EQ(again, 2); /* 53248 at a time */
+    CHECK_EQ(cuMemcpyDtoH(&word, given[MANY - 1], sizeof word), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(cuMemcpyHtoD(kept, &word, sizeof word), CUDA_SUCCESS);
+    CHECK_EQ(cuMemAlloc(&large, LARGE_BYTES), CUDA_SUCCESS); /* neighbours together */
+    CHECK(large > given[MANY - 1] && (large > kept || large + LARGE_BYTES < kept));
+    CHECK_EQ(cuMemAlloc(&given[0], 512), CUDA_SUCCESS);
+    CHECK(given[0] >= large + LARGE_BYTES);
+    CHECK_EQ(cuMemFree(given[0]), CUDA_SUCCESS);
+    CHECK_EQ(cuMemFree(large), CUDA_SUCCESS);
+    CHECK_EQ(cuMemFree(kept), CUDA_SUCCESS);
+}
+
 int main(void)
 {
     test_attributes();
     test_memory();
+    test_many_allocations();
     test_sticky_errors();
     test_objects();
     test_differences();

@@ -2,19 +2,24 @@
  * Candidates of the generator on the software device: numbers, races, initialisation,
  * traffic (sweep.h: what right means, and what is compiled).
  *
- *     test_sweep CARD[,CARD...] DTYPE [PART/PARTS [STEP [CLASSES]]]
+ *     test_sweep CARD[,CARD...] DTYPE all|plain|pairs [PART/PARTS [STEP [CLASSES]]]
  *
- * For each (D, causal) of the presets with that dtype, and some beyond them, candidates of each card for prefill,
- * decode or short prefill, launched by the runtime on shapes that reach all paths of its tile sizes. Of each family
- * in each class every n-th candidate is run (sweep_classes.c), one at least. Sets of features, such that every
- * pair of them is in one (pairs.h), have kernels on each card: one or two are run there, another one each time, on a
- * few of the shapes. More are run until each tile and axis value that candidates have is run. All candidates of all
- * cards on all shapes are run where FA2_TEST_ALL is set. PART/PARTS: every PARTS-th class only, to share the work
- * among processes; STEP n: about every nth candidate, where more take too long; CLASSES n: only every nth of the
- * classes but for the sets, unless FA2_TEST_ALL is set.
+ * plain: for each (D, causal) of the presets with that dtype, and some beyond them, candidates of each card for
+ * prefill, decode or short prefill, launched by the runtime on shapes that reach all paths of its tile sizes. Every
+ * n-th candidate of each family in each class is run (sweep_classes.c), one at least, and more until each tile and
+ * axis value that candidates have is run. The cards take turns: the code is the same for all that have the candidate.
+ *
+ * pairs: sets of features, such that every pair of them is in one (pairs.h), have kernels on each card. One or two
+ * are run there, another one each time, on a few of the shapes, and more until each tile and axis value is run that
+ * no candidate of the plain classes has.
+ *
+ * FA2_TEST_ALL in the environment: all candidates on all cards and all shapes. PART/PARTS: every PARTS-th class only,
+ * to share the work among processes; STEP n: about every nth candidate, where more take too long; CLASSES n: only
+ * every nth of the plain classes, unless FA2_TEST_ALL is set.
  */
 #include <stdlib.h>
 #include "tests/check.h"
+#include "tests/pairs.h"
 #include "tests/sim/must.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/sweep_choice.h"
@@ -25,6 +30,8 @@ enum { STEP_COMPARE_TARGETS = 6, STEP_COMPARE_SETS = 16 };
 typedef struct plan {
     sweep_classes classes;
     int step;
+    size_t every;      /* so many-th plain class */
+    bool plain, pairs; /* which classes are run */
     bool all;
 } plan;
 
@@ -89,11 +96,36 @@ static void want(sweep *s, const plan *p, size_t index, sweep_wanted wanted)
         sweep_want_axes(s, each, wanted);
 }
 
+/* Shapes of a plain class: half of them, the other half next time. */
+static const unsigned half_shapes[2] = {0x555, 0xaaa};
+
+static unsigned one_of(unsigned cards, size_t turn)
+{
+    for (size_t left = turn % (size_t)pairs_ones(cards); left > 0; left--)
+        cards &= cards - 1;
+    return cards & (0u - cards);
+}
+
+/* How a candidate is run that is wanted on these cards, the ran-th of its class. */
+static sweep_run choose_run(const sweep *s, const plan *p, size_t index, size_t ran, unsigned cards)
+{
+    const bool each = p->classes.items[index].sample == SWEEP_EACH_CARD;
+    sweep_run run = {.cards = cards,
+                     .compare = ran % STEP_COMPARE_TARGETS == 0 &&
+                                (p->all || !each || index % STEP_COMPARE_SETS == 0)};
+    if (!p->all && !each && !run.compare)
+        run.cards = one_of(cards, index + ran);
+    for (int card = 0; card < s->card_count; card++)
+        run.shapes[card] = p->all ? SWEEP_ALL_SHAPES
+                           : each ? few_shapes[(index + ran + (size_t)card) % FEWS]
+                                  : half_shapes[ran % 2];
+    return run;
+}
+
 static void run_class(sweep *s, const plan *p, size_t index)
 {
     static sweep_wanted wanted;
     const sweep_class *class = &p->classes.items[index];
-    const bool each = class->sample == SWEEP_EACH_CARD && !p->all;
     char key[FA2I_CLASS_CHARS];
     size_t ran = 0;
     fa2i_problem_class(&class->problem, key);
@@ -102,14 +134,9 @@ static void run_class(sweep *s, const plan *p, size_t index)
         check_served(s, p, index, key);
     want(s, p, index, wanted);
     for (size_t i = 0; i < s->candidate_count; i++) {
-        sweep_run run = {.cards = wanted[i],
-                         .compare = ran % STEP_COMPARE_TARGETS == 0 &&
-                                    (!each || index % STEP_COMPARE_SETS == 0)};
-        for (int card = 0; card < s->card_count; card++)
-            run.shapes[card] =
-                each ? few_shapes[(index + ran + (size_t)card) % FEWS] : SWEEP_ALL_SHAPES;
         if (wanted[i] == 0)
             continue;
+        const sweep_run run = choose_run(s, p, index, ran, wanted[i]);
         sweep_run_candidate(s, &class->problem, &s->candidates[i], &run);
         ran++;
     }
@@ -117,17 +144,38 @@ static void run_class(sweep *s, const plan *p, size_t index)
     fflush(stdout);
 }
 
-/* All sets of features that any card is asked for; of the other classes a sample: every so many-th, and the first
- * where V lies in K, which families of its own serve. */
-static bool is_sampled(const sweep *s, const plan *p, size_t i, size_t every)
+/* A sample of the plain classes: every so many-th, and the first where V lies in K, which families of its own serve. */
+static bool is_plain_sampled(const plan *p, size_t i)
 {
-    const sweep_class *class = &p->classes.items[i];
+    const sweep_class *classes = p->classes.items;
+    return i % p->every == 0 || (classes[i].problem.v_in_k && !classes[i - 1].problem.v_in_k);
+}
+
+/* All sets of features that any card is asked for. */
+static bool is_sampled(const sweep *s, const plan *p, size_t i)
+{
     bool is_asked = false;
+    if (p->classes.items[i].sample != SWEEP_EACH_CARD)
+        return p->plain && is_plain_sampled(p, i);
     for (int card = 0; card < s->card_count; card++)
         is_asked |= is_from(s, p, i, card);
-    if (class->sample == SWEEP_EACH_CARD)
-        return is_asked;
-    return i % every == 0 || (class->problem.v_in_k && !p->classes.items[i - 1].problem.v_in_k);
+    return p->pairs && is_asked;
+}
+
+/* Tile and axis values of plain classes are run by another process: those of the first few are noted, as asking for
+ * all would take longer than it saves. */
+static void note_plain(sweep *s, const plan *p)
+{
+    enum { NOTED = 4 };
+    size_t noted = 0;
+    for (size_t i = 0; i < p->classes.count && noted < NOTED; i++) {
+        if (p->classes.items[i].sample != SWEEP_STEP)
+            continue;
+        gather(s, p, i);
+        for (size_t k = 0; k < s->candidate_count; k++)
+            axes_note(&s->axes, s->candidates[k].variant.text, true);
+        noted++;
+    }
 }
 
 static void check_card(const sweep *s, const plan *p, const sweep_card *card)
@@ -141,25 +189,41 @@ static void check_card(const sweep *s, const plan *p, const sweep_card *card)
     CHECK_EQ(s->failures, 0);
 }
 
+static bool read_arguments(plan *p, int argc, char **argv, int *ret_part, int *ret_parts)
+{
+    if (argc < 4)
+        return false;
+    const bool all = strcmp(argv[3], "all") == 0;
+    p->plain = all || strcmp(argv[3], "plain") == 0;
+    p->pairs = all || strcmp(argv[3], "pairs") == 0;
+    p->all = getenv("FA2_TEST_ALL") != NULL;
+    p->step = argc > 5 ? atoi(argv[5]) : 1;
+    p->every = argc > 6 ? (size_t)atoi(argv[6]) : 1;
+    const bool ok = (p->plain || p->pairs) && p->step >= 1 && p->every >= 1 &&
+                    (argc < 5 || sscanf(argv[4], "%d/%d", ret_part, ret_parts) == 2) &&
+                    *ret_part >= 1 && *ret_part <= *ret_parts;
+    p->every = p->all ? 1 : p->every;
+    return ok;
+}
+
 int main(int argc, char **argv)
 {
     sweep *s = &the_sweep;
     plan *p = &the_plan;
     int part = 1, parts = 1;
-    p->step = argc > 4 ? atoi(argv[4]) : 1;
-    p->all = getenv("FA2_TEST_ALL") != NULL;
-    if (argc < 3 || p->step < 1 || (argc > 5 && atoi(argv[5]) < 1) ||
-        (argc > 3 && sscanf(argv[3], "%d/%d", &part, &parts) != 2) || part < 1 || part > parts) {
-        fprintf(stderr, "usage: test_sweep CARD[,CARD...] DTYPE [PART/PARTS [STEP [CLASSES]]]\n");
+    if (!read_arguments(p, argc, argv, &part, &parts)) {
+        fprintf(stderr, "usage: test_sweep CARD[,CARD...] DTYPE all|plain|pairs [PART/PARTS [STEP "
+                        "[CLASSES]]]\n");
         return 2;
     }
     sweep_open(s, argv[1]);
     must(
         sweep_classes_find(&p->classes, strcmp(argv[2], "bf16") == 0 ? FA2_BF16 : FA2_FP16, p->all),
         "the classes");
-    const size_t every = p->all || argc < 6 ? 1 : (size_t)atoi(argv[5]);
+    if (!p->plain)
+        note_plain(s, p);
     for (size_t i = (size_t)part - 1; i < p->classes.count; i += (size_t)parts)
-        if (is_sampled(s, p, i, every))
+        if (is_sampled(s, p, i))
             run_class(s, p, i);
     for (int i = 0; i < s->card_count; i++)
         check_card(s, p, &s->cards[i]);

@@ -90,9 +90,7 @@ double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dt
 static int64_t bytes_of(where memory, const fa2i_gpu *gpu)
 {
     const int64_t l2 = gpu->card.l2_bytes > 0 ? gpu->card.l2_bytes : 1 << 22;
-    if (memory == NO_MEMORY)
-        return SMALL_BYTES;
-    if (gpu->modelled) /* the model does not look where bytes are, and a large area takes long */
+    if (memory == NO_MEMORY || gpu->modelled) /* to the model bytes are alike, and a large area takes long */
         return SMALL_BYTES;
     if (memory == IN_L2)
         return l2 / 2;
@@ -159,16 +157,26 @@ static bool is_of_kernel(fa2_status status)
     return status == FA2_E_UNSUPPORTED || status == FA2_E_NO_NVRTC || status == FA2_E_CUDA;
 }
 
+/* Is there no such rate on this device? Then says why. */
+static bool is_missing(const work *w, fa2i_ceiling *ceiling)
+{
+    const fa2i_gpu *gpu = w->kernels->gpu;
+    if (gpu->card.arch < w->of->least_arch ||
+        (w->of->most_arch > 0 && gpu->card.arch > w->of->most_arch))
+        snprintf(ceiling->why, sizeof ceiling->why, "sm_%d does not have it", gpu->card.arch);
+    else if (gpu->modelled && w->of->memory == BEYOND_L2) /* it would be four times the memory's own rate */
+        snprintf(ceiling->why, sizeof ceiling->why,
+                 "a software device does not model which bytes the L2 has; it takes three of four to be there");
+    return ceiling->why[0] != '\0';
+}
+
 static fa2_status run(work *w, fa2i_ceiling *ceiling)
 {
     fa2_status st = FA2_OK;
     fa2i_variant variant;
     const fa2i_gpu *gpu = w->kernels->gpu;
-    if (gpu->card.arch < w->of->least_arch ||
-        (w->of->most_arch > 0 && gpu->card.arch > w->of->most_arch)) {
-        snprintf(ceiling->why, sizeof ceiling->why, "sm_%d does not have it", gpu->card.arch);
+    if (is_missing(w, ceiling))
         return FA2_OK;
-    }
     FA2_TRY(fa2i_generator_variant(w->kernels->generator, w->of->variant, &variant));
     FA2_TRY(fa2i_kernel_list_find(w->kernels, &variant, NULL, &w->id));
     const fa2i_kernel *kernel = fa2i_kernel_list_get(w->kernels, w->id);

@@ -173,7 +173,7 @@ void fa2i_field_print_summary(const fa2i_field_summary *summary, FILE *out)
 {
     char line[512];
     format_summary(summary, line, sizeof line);
-    fprintf(out, "%s\n", line);
+    fa2i_shown_print(out, "%s\n", line);
 }
 
 static int by_loss(const void *a, const void *b)
@@ -200,8 +200,8 @@ fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *co
     for (size_t i = 0; i < count && i < FA2I_FIELD_MISSES && sorted[i]->first_loss > 0; i++) {
         char shape[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(&sorted[i]->problem, shape, sizeof shape);
-        fprintf(out, "  +%.1f %% of %.4g us  %s\n    %s\n", 100 * sorted[i]->first_loss,
-                sorted[i]->best_us, shape, sorted[i]->first);
+        fa2i_shown_print(out, "  +%.1f %% of %.4g us  %s\n    %s\n", 100 * sorted[i]->first_loss, sorted[i]->best_us,
+                         shape, sorted[i]->first);
     }
     fa2i_free(sorted);
     return FA2_OK;
@@ -224,9 +224,9 @@ fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summar
         if (found < count)
             format_summary(&summaries[found], here, sizeof here);
         const bool same = found < count && strcmp(line, here) == 0;
-        fprintf(out, "%s\n", line);
+        fa2i_shown_print(out, "%s\n", line);
         if (!same)
-            fprintf(out, "here: %s\n", found < count ? here : "nothing");
+            fa2i_shown_print(out, "here: %s\n", found < count ? here : "nothing");
         different += !same;
         found++;
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "tuner/search/compile_all.h"
 
 /* From the database by its key, if it is there; else compiled. */
 static fa2_status get(const fa2i_kernel_list *list, const fa2i_variant *variant,
@@ -22,6 +23,7 @@ static fa2_status get(const fa2i_kernel_list *list, const fa2i_variant *variant,
     FA2_TRY(fa2i_generator_source(list->generator, variant->text, &source));
     FA2_TRY(fa2i_compile(variant, source, &list->gpu->target, fa2i_generator_id(list->generator),
                          ret_kernel));
+    fa2i_dump_or_say(ret_kernel, source);
 done:
     fa2i_free(source);
     return st;

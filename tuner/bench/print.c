@@ -27,7 +27,7 @@ static bool is_timed(const fa2i_timed *t)
     return t->outcome == FA2I_OUTCOME_OK && t->us.n > 0;
 }
 
-/* Shares of the card's ceilings that a time stands for; 0 where the ceiling was not measured. */
+/* Shares of the card's ceilings that a time stands for; 0 where the ceiling is not known. */
 static double tensor_share(const fa2i_benchmarks *all, const fa2i_benchmark *b, double us)
 {
     const double most = fa2i_ceilings_products(all->ceilings, b->problem.dtype);
@@ -66,6 +66,15 @@ static void print_head(const fa2i_benchmark *b, FILE *out)
 static void format_share(double share, char *out, size_t out_bytes)
 {
     snprintf(out, out_bytes, share > 0 ? "%.1f %%" : "-", 100 * share);
+}
+
+/* A number that is more than 0, or what stands for one that is not known. */
+static void print_known(double number, const char *unknown, FILE *out)
+{
+    if (number > 0)
+        fprintf(out, "%.6g", number);
+    else
+        fputs(unknown, out);
 }
 
 static fa2_status print_times(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
@@ -123,9 +132,9 @@ static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out
         fputs("naive: three kernels with S x S in memory, fp32 products without tensor cores\n",
               out);
     else
-        fprintf(out, "%s: %s (%s)\n", t->role, brief, fa2_rule_string(t->rule));
+        fa2i_shown_print(out, "%s: %s (%s)\n", t->role, brief, fa2_rule_string(t->rule));
     if (!is_timed(t)) {
-        fprintf(out, "  not timed: %s: %s\n", fa2i_outcome_string(t->outcome), t->detail);
+        fa2i_shown_print(out, "  not timed: %s: %s\n", fa2i_outcome_string(t->outcome), t->detail);
         return;
     }
     fputs("  memory ", out);
@@ -134,8 +143,9 @@ static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out
             100 * memory_bytes(b, t) / (b->tensor_bytes + b->square_bytes));
     fprintf(out, "error %.3g at most, %.3g in the mean", t->errors.max, t->errors.mean);
     if (t->mj > 0)
-        fprintf(out, "; %.3g mJ, %.3g GFLOP per J", t->mj, b->flop / t->mj * 1e-6);
-    fputc('\n', out);
+        fprintf(out, "; %.3g mJ, %.3g GFLOP per J\n", t->mj, b->flop / t->mj * 1e-6);
+    else
+        fputs("; energy -\n", out);
     if (fa2i_summary_is_wide(&t->us))
         fprintf(out,
                 "  spread too wide to be quoted: %.1f %% between the quartiles, the mean unsure by "
@@ -181,8 +191,7 @@ static void print_ceilings(const fa2i_benchmarks *all, FILE *out)
         if (c->rate > 0)
             fprintf(out, "  %-17s %9.1f %-6s  %s\n", c->name, c->rate, c->unit, c->what);
         else
-            fprintf(out, "  %-17s not measured: %.*s\n", c->name, (int)strcspn(c->why, "\n"),
-                    c->why);
+            fa2i_shown_print(out, "  %-17s not measured: %.*s\n", c->name, (int)strcspn(c->why, "\n"), c->why);
     }
 }
 
@@ -190,8 +199,8 @@ static void print_ceilings(const fa2i_benchmarks *all, FILE *out)
 static void print_protocol(const fa2i_benchmarks *all, FILE *out)
 {
     const fa2i_card *card = &all->gpu.card;
-    fprintf(out, "%s (sm_%d, %d SMs), driver for CUDA %d.%d\n", card->name, card->arch,
-            card->sm_count, all->gpu.driver / 1000, all->gpu.driver % 1000 / 10);
+    fa2i_shown_print(out, "%s (sm_%d, %d SMs), driver for CUDA %d.%d\n", card->name, card->arch, card->sm_count,
+                     all->gpu.driver / 1000, all->gpu.driver % 1000 / 10);
     if (all->gpu.modelled)
         fputs("This device is software: times are modelled, not measured, and always the same.\n",
               out);
@@ -203,26 +212,23 @@ static void print_protocol(const fa2i_benchmarks *all, FILE *out)
             "%zu runs of a CUDA graph of launches, about %.0f us each, L2 warm; us per launch\n",
             all->runs, FA2I_BENCHMARK_SAMPLE_US);
     if (!all->gpu.modelled && all->nvml.device == NULL)
-        fprintf(out, "clocks, temperature and energy are not known: %s\n", all->nvml.why);
+        fa2i_shown_print(out, "clocks, temperature and energy are not known: %s\n", all->nvml.why);
     print_ceilings(all, out);
 }
 
 /* ---- CSV ---- */
 
-/* A field with commas, quotes or line ends goes into quotes. */
+/* A field with commas or quotes goes into quotes. */
 static void print_csv_text(const char *text, FILE *out)
 {
-    if (strpbrk(text, ",\"\r\n") == NULL) {
-        fputs(text, out);
-        return;
+    const bool quoted = strpbrk(text, ",\"") != NULL;
+    fputs(quoted ? "\"" : "", out);
+    for (const char *end; text != NULL; text = end) {
+        end = strchr(text, '"');
+        fa2i_shown_print(out, "%.*s%s", end == NULL ? -1 : (int)(end - text), text, end == NULL ? "" : "\"\"");
+        end = end == NULL ? NULL : end + 1;
     }
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        if (*text == '"')
-            fputc('"', out);
-        fputc(*text, out);
-    }
-    fputc('"', out);
+    fputs(quoted ? "\"" : "", out);
 }
 
 static void print_csv_head(FILE *out)
@@ -255,11 +261,12 @@ static void print_csv_times(const fa2i_benchmarks *all, const fa2i_benchmark *b,
         fputs(",,,,,,,,,,,,,", out);
         return;
     }
-    fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,%.4g,%.6g,%.4g", s->mean, s->sd,
-            s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
-            fa2i_summary_is_wide(s), tflops(b, s->order.median),
-            tensor_share(all, b, s->order.median), gigabytes_per_s(b, s->order.median),
-            copy_share(all, b, s->order.median));
+    fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,", s->mean, s->sd, s->ci95,
+            s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
+            fa2i_summary_is_wide(s), tflops(b, s->order.median));
+    print_known(tensor_share(all, b, s->order.median), "", out);
+    fprintf(out, ",%.6g,", gigabytes_per_s(b, s->order.median));
+    print_known(copy_share(all, b, s->order.median), "", out);
 }
 
 /* A problem that was not measured: the message is its detail, and all else is empty. */
@@ -285,8 +292,10 @@ static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE 
         print_csv_text(is_timed(t) ? "" : t->detail, out);
         fprintf(out, ",%d,%zu,%d", all->gpu.modelled, b->runs, b->launches);
         print_csv_times(all, b, t, out);
-        fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g,%.6g\n", b->flop, b->bytes, memory_bytes(b, t),
-                b->square_bytes, t->errors.max, t->errors.mean, t->mj);
+        fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g,", b->flop, b->bytes, memory_bytes(b, t),
+                b->square_bytes, t->errors.max, t->errors.mean);
+        print_known(t->mj, "", out);
+        fputc('\n', out);
     }
 }
 
@@ -367,12 +376,16 @@ static void print_json_kernel(const fa2i_benchmarks *all, const fa2i_benchmark *
     fprintf(out,
             ",\"n\":%zu,\"mean_us\":%.6g,\"sd_us\":%.6g,\"ci95_us\":%.6g,\"min_us\":%.6g,"
             "\"q1_us\":%.6g,\"median_us\":%.6g,\"q3_us\":%.6g,\"max_us\":%.6g,\"wide\":%s,"
-            "\"tflops\":%.6g,\"tensor_share\":%.4g,\"gb_per_s\":%.6g,\"copy_share\":%.4g,"
-            "\"max_error\":%.6g,\"mean_error\":%.6g,\"mj\":%.6g}",
+            "\"tflops\":%.6g,\"gb_per_s\":%.6g,\"max_error\":%.6g,\"mean_error\":%.6g,\"tensor_share\":",
             s->n, s->mean, s->sd, s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3,
             s->max, fa2i_summary_is_wide(s) ? "true" : "false", tflops(b, s->order.median),
-            tensor_share(all, b, s->order.median), gigabytes_per_s(b, s->order.median),
-            copy_share(all, b, s->order.median), t->errors.max, t->errors.mean, t->mj);
+            gigabytes_per_s(b, s->order.median), t->errors.max, t->errors.mean);
+    print_known(tensor_share(all, b, s->order.median), "null", out);
+    fputs(",\"copy_share\":", out);
+    print_known(copy_share(all, b, s->order.median), "null", out);
+    fputs(",\"mj\":", out);
+    print_known(t->mj, "null", out);
+    fputc('}', out);
 }
 
 static void print_json(const fa2i_benchmarks *all, const fa2i_benchmark *b, size_t index, FILE *out)

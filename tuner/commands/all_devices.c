@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/cuda_api.h"
 
@@ -163,7 +164,7 @@ static void print_line(const tuner *t, const char *line, size_t length, FILE *to
     char name[NUMBER_CHARS + 10];
     const size_t bytes = (size_t)snprintf(name, sizeof name, "device %d: ", t->device);
     const bool says = length >= bytes && strncmp(line, name, bytes) == 0;
-    fprintf(to, "%s%.*s\n", says ? "" : name, (int)length, line);
+    fa2i_shown_print(to, "%s%.*s\n", says ? "" : name, (int)length, line);
 }
 
 static void pass_on(const tuner *t, stream *s, FILE *to)

@@ -94,6 +94,16 @@ done:
     return st;
 }
 
+fa2_status fa2i_archs_card(fa2i_generator *generator, const fa2i_options *options, size_t n, fa2i_card *ret_card)
+{
+    const fa2i_cuda_table *cuda = NULL;
+    if (options->device < 0)
+        return fa2i_generator_card(generator, options->archs[n], ret_card);
+    const fa2_status st = fa2i_cuda_get(&cuda);
+    return st == FA2_OK ? fa2i_device_card(cuda, options->device, ret_card)
+                        : fa2i_fail_prefix(st, "--arch sm_86 would need no GPU; --device %d", options->device);
+}
+
 fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options)
 {
     fa2_status st = FA2_OK;

@@ -3,6 +3,7 @@
  */
 #include <unistd.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/status.h"
 #include "tuner/bench/print.h"
 #include "tuner/bench/scaling.h"
@@ -86,7 +87,7 @@ static void report_unmeasured(const fa2i_benchmark *b)
 {
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(&b->problem, shape, sizeof shape);
-    fprintf(stderr, "fa2-tune: %s: not measured: %s\n", shape, b->message);
+    fa2i_shown_print(stderr, "fa2-tune: %s: not measured: %s\n", shape, b->message);
 }
 
 static fa2_status run(session *s)

@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include "cache/report.h"
+#include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/filter_options.h"
@@ -30,7 +31,7 @@ static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cac
 
 static void print_health(const char *path, const fa2i_cache_health *health)
 {
-    printf("database      %s\n", path);
+    fa2i_shown_print(stdout, "database      %s\n", path);
     printf("kernels       %zu, %zu with an image\n", health->kernels, health->images);
     printf("measurements  %zu\nwinners       %zu\n", health->measurements, health->winners);
     printf("damage        images %zu, rows with impossible values %zu, rows of another class %zu, "
@@ -40,7 +41,7 @@ static void print_health(const char *path, const fa2i_cache_health *health)
            health->without_code, health->refuted, health->failed, health->other_version,
            health->schema ? "complete" : "not complete", health->intact ? "intact" : "not intact");
     if (!fa2i_cache_is_healthy(health))
-        printf("first damage  %s\n", health->first_problem);
+        fa2i_shown_print(stdout, "first damage  %s\n", health->first_problem);
 }
 
 static void print_health_json(const char *path, const fa2i_cache_health *health)
@@ -77,7 +78,7 @@ int fa2i_cmd_check(int argc, char **argv)
     else
         print_health(fa2i_cache_path(cache), &health);
     if (!fa2i_cache_is_healthy(&health))
-        fprintf(stderr, "fa2-tune: %s: %s\n", fa2i_cache_path(cache), health.first_problem);
+        fa2i_shown_print(stderr, "fa2-tune: %s: %s\n", fa2i_cache_path(cache), health.first_problem);
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
@@ -90,11 +91,16 @@ done:
 
 static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cleanup)
 {
+    if (cleanup->remade != NULL)
+        fa2i_shown_print(stdout, "the file was damaged, and was made anew from what could be read: %s\n",
+                         cleanup->remade);
+    if (cleanup->mended > 0)
+        printf("mended %zu value%s\n", cleanup->mended, fa2i_plural(cleanup->mended));
     printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s",
            cleanup->images, fa2i_plural(cleanup->images), cleanup->winners,
            fa2i_plural(cleanup->winners), cleanup->rows, fa2i_plural(cleanup->rows));
     if (cleanup->bytes_freed > 0)
-        printf("; %s is %lld bytes smaller", fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
+        fa2i_shown_print(stdout, "; %s is %lld bytes smaller", fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
     putchar('\n');
 }
 
@@ -130,6 +136,17 @@ static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
     return st;
 }
 
+/* Say whether the file is sound now. */
+static fa2_status say_damage(fa2i_cache *cache, bool *ret_damaged)
+{
+    fa2i_cache_health health = {0};
+    const fa2_status st = fa2i_cache_check(cache, &health);
+    *ret_damaged = st == FA2_OK && fa2i_cache_is_damaged(&health);
+    if (*ret_damaged)
+        fa2i_shown_print(stderr, "fa2-tune: %s: is still damaged: %s\n", fa2i_cache_path(cache), health.first_problem);
+    return st;
+}
+
 int fa2i_cmd_gc(int argc, char **argv)
 {
     const volatile sig_atomic_t *stop = fa2i_interrupt_watch();
@@ -137,6 +154,7 @@ int fa2i_cmd_gc(int argc, char **argv)
     fa2i_cache *cache = NULL;
     fa2i_cache_cleanup cleanup = {0};
     fa2i_recompiled recompiled = {0};
+    bool damaged = false;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_MAX_SIZE, &options));
     FA2_TRY(open_existing(options.db, FA2I_CACHE_REPAIR, &cache));
@@ -149,6 +167,7 @@ int fa2i_cmd_gc(int argc, char **argv)
         FA2_TRY(fa2i_cache_gc(cache, -1, &cleanup));
         print_cleanup(cache, &cleanup);
     }
+    FA2_TRY(say_damage(cache, &damaged));
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
@@ -156,7 +175,7 @@ done:
         return FA2I_EXIT_INTERRUPTED;
     if (st != FA2_OK)
         return fa2i_report_failure(st);
-    return recompiled.unknown > 0 ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
+    return recompiled.unknown > 0 || damaged ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
 }
 
 /* ---- forget ---- */
@@ -170,7 +189,7 @@ static fa2_status print_forgotten(fa2i_cache *cache, const fa2i_options *options
            fa2i_plural(gone->verifications), gone->kernels, fa2i_plural(gone->kernels));
     if (gone->measurements + gone->winners + gone->verifications + gone->kernels > 0)
         return FA2_OK;
-    fprintf(stderr, "fa2-tune: nothing in %s passes that\n", fa2i_cache_path(cache));
+    fa2i_shown_print(stderr, "fa2-tune: nothing in %s passes that\n", fa2i_cache_path(cache));
     return fa2i_database_say_devices(cache, &options->filter);
 }
 

@@ -102,7 +102,7 @@ static void print_libraries(const findings *f)
     if (f->driver.status == FA2_OK) {
         fputs("driver  CUDA ", stdout);
         print_version(f->driver_version);
-        printf(", %s\n", fa2i_cuda_path());
+        fa2i_shown_print(stdout, ", %s\n", fa2i_cuda_path());
     } else {
         printf("driver  missing: %s\n", f->driver.message);
     }
@@ -112,7 +112,7 @@ static void print_libraries(const findings *f)
     }
     fputs("NVRTC   ", stdout);
     print_version(f->nvrtc_version);
-    printf(", %s\n        compiles for", fa2i_nvrtc_path());
+    fa2i_shown_print(stdout, ", %s\n        compiles for", fa2i_nvrtc_path());
     for (int i = 0; i < f->arch_count; i++)
         printf(" sm_%d", f->archs[i]);
     putchar('\n');

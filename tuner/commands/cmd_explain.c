@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include "runtime/base/alloc.h"
 #include "runtime/plan/choose.h"
-#include "runtime/cuda/device.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/report/explanation.h"
@@ -48,18 +47,6 @@ static fa2_status check_options(const fa2i_options *options)
     return FA2_OK;
 }
 
-/* The card of --device, or of the nth SM of --arch. */
-static fa2_status find_card(const session *s, size_t n, fa2i_card *ret_card)
-{
-    const fa2i_cuda_table *cuda = NULL;
-    if (s->options.device < 0)
-        return fa2i_generator_card(s->generator, s->options.archs[n], ret_card);
-    const fa2_status st = fa2i_cuda_get(&cuda);
-    return st == FA2_OK ? fa2i_device_card(cuda, s->options.device, ret_card)
-                        : fa2i_fail_prefix(st, "--arch sm_86 would need no GPU; --device %d",
-                                           s->options.device);
-}
-
 static const char *what_is_kept(const session *s)
 {
     if (s->path == NULL)
@@ -68,27 +55,6 @@ static const char *what_is_kept(const session *s)
         return "kept if the database can be made";
     return access(s->path, W_OK) == 0 ? "kept in the database"
                                       : "not kept: the database cannot be written";
-}
-
-/* What the runtime works without: no place for a database, or none there yet. */
-static fa2_status open_database(session *s)
-{
-    fa2_status st = FA2_OK;
-    if (s->options.db == NULL)
-        st = fa2i_cache_default_path(&s->path);
-    else if ((s->path = fa2i_strdup(s->options.db)) == NULL)
-        st = fa2i_fail(FA2_E_MEMORY, "no memory for the path of the database");
-    if (st == FA2_E_MEMORY)
-        return st;
-    if (st == FA2_OK)
-        st = fa2i_database_open(s->path, FA2I_CACHE_READ, &s->cache);
-    else
-        st = FA2_E_NOT_FOUND;
-    s->kept = what_is_kept(s);
-    if (st != FA2_E_NOT_FOUND)
-        return st;
-    fprintf(stderr, "fa2-tune: %s; explaining without a database\n", fa2_last_message());
-    return FA2_OK;
 }
 
 static fa2_status open_session(session *s, int argc, char **argv)
@@ -103,11 +69,12 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(fa2i_archs_find(s->generator, &s->options));
     FA2_TRY(check_options(&s->options));
     for (size_t i = 0; i < s->options.arch_count; i++) /* all of them, before any is explained */
-        FA2_TRY(find_card(s, i, &card));
+        FA2_TRY(fa2i_archs_card(s->generator, &s->options, i, &card));
     s->served = fa2i_alloc_array(s->options.shapes.count, sizeof *s->served);
     if (s->served == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", s->options.shapes.count));
-    FA2_TRY(open_database(s));
+    FA2_TRY(fa2i_database_open_if_any(s->options.db, "explaining", &s->path, &s->cache));
+    s->kept = what_is_kept(s);
 done:
     return st;
 }
@@ -195,7 +162,7 @@ int fa2i_cmd_explain(int argc, char **argv)
     begin_progress(&s);
     for (size_t i = 0; i == 0 || i < s.options.arch_count; i++) {
         fa2i_card card;
-        FA2_TRY(find_card(&s, i, &card));
+        FA2_TRY(fa2i_archs_card(s.generator, &s.options, i, &card));
         FA2_TRY(explain_on(&s, &card));
     }
     exit_status = some_call_fails(&s) ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include "cache/report.h"
+#include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/place.h"
@@ -30,12 +31,12 @@ int fa2i_cmd_export(int argc, char **argv)
     FA2_TRY(fa2i_place_look(options.positional, &fa2i_place_export, &to));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &e.cache));
     FA2_TRY(fa2i_place_write(&to, write_export, &e));
-    fprintf(stderr, "exported %zu row%s of %s%s%s%s\n", e.counts.rows, fa2i_plural(e.counts.rows),
-            fa2i_cache_path(e.cache), to.stream ? "" : " to ", to.stream ? "" : to.path,
-            to.replaces ? ", in the place of the export that was there" : "");
+    fa2i_shown_print(stderr, "exported %zu row%s of %s%s%s%s\n", e.counts.rows, fa2i_plural(e.counts.rows),
+                     fa2i_cache_path(e.cache), to.stream ? "" : " to ", to.stream ? "" : to.path,
+                     to.replaces ? ", in the place of the export that was there" : "");
     if (e.counts.left_out > 0)
         fprintf(stderr,
-                "left out: %zu damaged row%s; fa2-tune check says what is wrong, fa2-tune gc drops "
+                "left out: %zu damaged row%s; fa2-tune check says what is wrong, fa2-tune gc mends or drops "
                 "what is\n",
                 e.counts.left_out, fa2i_plural(e.counts.left_out));
 done:

@@ -16,6 +16,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "tuner/bench/field.h"
@@ -204,13 +205,13 @@ static fa2_status fill(void *user, FILE *out)
 /* What is in the file, for whoever sends it. */
 static void list_contents(const report *r)
 {
-    printf(
-        "%s: %zu rows of the database: devices, problems, sessions (driver, NVRTC, times of day),\n"
-        "kernels (parameters, registers, no code), verifications, measurements, winners; and the\n"
-        "report: fa2's version, card, driver, clocks, %d ceilings, %zu problems, summaries.\n"
-        "No name of a person or machine, no path, no address. The database is %s%s.\n",
-        r->path, r->exported.rows, (int)FA2I_CEILINGS, r->counts[0] + r->counts[1], r->database,
-        r->made_database ? "; it is not\nneeded any more" : ", which was there before");
+    fa2i_shown_print(stdout,
+                     "%s: %zu rows of the database: devices, problems, sessions (driver, NVRTC, times of day),\n"
+                     "kernels (parameters, registers, no code), verifications, measurements, winners; and the\n"
+                     "report: fa2's version, card, driver, clocks, %d ceilings, %zu problems, summaries.\n"
+                     "No name of a person or machine, no path, no address. The database is %s",
+                     r->path, r->exported.rows, (int)FA2I_CEILINGS, r->counts[0] + r->counts[1], r->database);
+    fputs(r->made_database ? "; it is not\nneeded any more.\n" : ", which was there before.\n", stdout);
 }
 
 static fa2_status make_report(report *r, int *ret_status)

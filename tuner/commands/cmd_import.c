@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include "cache/report.h"
+#include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
@@ -14,26 +15,28 @@
 #include "tuner/search/recompile.h"
 
 /* fa2i_variant_fn */
-static fa2_status know_variant(void *user, const char *text)
+static fa2_status know_variant(void *user, const fa2i_variant *theirs)
 {
-    fa2i_variant variant;
-    return fa2i_generator_variant(user, text, &variant);
+    fa2i_variant ours;
+    const fa2_status st = fa2i_generator_variant(user, theirs->text, &ours);
+    return st == FA2_OK ? fa2i_variant_check_class(theirs, ours.class_key) : st;
 }
 
 /* How the rows of the file and those that came in relate. */
 static void print_counts(const fa2i_import_counts *counts, const char *path)
 {
-    printf(
-        "imported %zu new row%s into %s; of the %zu row%s of the file, %zu %s here already and %zu "
-        "%s not taken: a kernel is verified where it runs\n",
-        counts->fresh, fa2i_plural(counts->fresh), path, counts->rows, fa2i_plural(counts->rows),
-        counts->known, counts->known == 1 ? "was" : "were", counts->verifications,
-        counts->verifications == 1 ? "verification is" : "verifications are");
+    fa2i_shown_print(stdout,
+                     "imported %zu new row%s into %s; of the %zu row%s of the file, %zu %s here already and %zu "
+                     "%s not taken: a kernel is verified where it runs\n",
+                     counts->fresh, fa2i_plural(counts->fresh), path, counts->rows, fa2i_plural(counts->rows),
+                     counts->known, counts->known == 1 ? "was" : "were", counts->verifications,
+                     counts->verifications == 1 ? "verification is" : "verifications are");
     if (counts->unknown > 0)
-        printf("passed over: %zu row%s about %zu kernel%s that this fa2 does not know; the first: "
-               "%s\n",
-               counts->passed_over, fa2i_plural(counts->passed_over), counts->unknown,
-               fa2i_plural(counts->unknown), counts->first_unknown);
+        fa2i_shown_print(stdout,
+                         "passed over: %zu row%s about %zu kernel%s that this fa2 does not know; the first: "
+                         "%s\n",
+                         counts->passed_over, fa2i_plural(counts->passed_over), counts->unknown,
+                         fa2i_plural(counts->unknown), counts->first_unknown);
 }
 
 /* Without NVRTC the rows stay, for a later import to compile; but the imported is not in use then. */

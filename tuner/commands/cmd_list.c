@@ -139,7 +139,7 @@ static fa2_status end_table(listing *l)
     fa2_status st = FA2_OK;
     if (l->table.columns > 0) {
         fa2i_terminal_begin(stdout, FA2I_STYLE_HEAD);
-        fputs(l->heading, stdout);
+        fa2i_shown_print(stdout, "%s", l->heading);
         fa2i_terminal_end(stdout, FA2I_STYLE_HEAD);
         putchar('\n');
         st = fa2i_table_print(&l->table, stdout);
@@ -325,8 +325,8 @@ int fa2i_cmd_list(int argc, char **argv)
     }
     FA2_TRY(list_winners(cache, &options.filter, &w));
     if (w.l.rows == 0 && damaged == 0) {
-        fprintf(stderr, "fa2-tune: there are no %swinners in %s yet\n",
-                fa2i_filter_is_given(&options.filter) ? "such " : "", fa2i_cache_path(cache));
+        fa2i_shown_print(stderr, "fa2-tune: there are no %swinners in %s yet\n",
+                         fa2i_filter_is_given(&options.filter) ? "such " : "", fa2i_cache_path(cache));
         FA2_TRY(fa2i_database_say_devices(cache, &options.filter));
     }
 done:
@@ -342,7 +342,7 @@ static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
 {
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(problem, shape, sizeof shape);
-    fprintf(stderr, "fa2-tune: nothing was measured for %s in %s\n", shape, fa2i_cache_path(cache));
+    fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s\n", shape, fa2i_cache_path(cache));
 }
 
 static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem,
@@ -374,8 +374,7 @@ static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = fa2i_shapes_add(&options->shapes, &problems[i], 0);
     if (st == FA2_OK && count == 0)
-        fprintf(stderr, "fa2-tune: nothing was measured for such problems in %s\n",
-                fa2i_cache_path(cache));
+        fa2i_shown_print(stderr, "fa2-tune: nothing was measured for such problems in %s\n", fa2i_cache_path(cache));
     fa2i_free(problems);
     return st;
 }

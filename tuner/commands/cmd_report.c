@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/filter_options.h"
@@ -77,8 +78,8 @@ static fa2_status write_page(session *s, const output *o)
     if (st == FA2_OK)
         st = fa2i_place_write(&o->place, write_text, s);
     if (st == FA2_OK && !o->place.stream)
-        fprintf(stderr, "wrote %s: %zu bytes%s\n", o->path, s->bytes,
-                o->place.replaces ? ", in the place of the report that was there" : "");
+        fa2i_shown_print(stderr, "wrote %s: %zu bytes%s\n", o->path, s->bytes,
+                         o->place.replaces ? ", in the place of the report that was there" : "");
     fa2i_free(s->text);
     s->text = NULL;
     return st;

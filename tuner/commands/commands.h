@@ -49,7 +49,8 @@ typedef struct fa2i_options {
     bool check;              /* --check */
     bool never_compile;      /* --never-compile */
     char **program;          /* behind "--", NULL at its end; NULL: none */
-    const char *positional;  /* the FILE of export and import */
+    const char *positional;  /* the FILE of export and import; the VARIANT of source */
+    bool ptx, sass, lines;   /* --ptx, --sass, --lines */
     const char *html, *markdown; /* files that report writes; NULL: not asked for */
     const char *against;         /* --against: a second database; NULL: none */
     const char *bench;           /* --bench: what bench or field-report wrote; NULL: none */
@@ -76,7 +77,8 @@ enum {
     FA2I_OPT_CHECK = 32768,  /* --check */
     FA2I_OPT_DRY_RUN = 65536, /* --dry-run */
     FA2I_OPT_EXPLAIN = 131072, /* --never-compile */
-    FA2I_OPT_MAX_SIZE = 262144 /* --max-size */
+    FA2I_OPT_MAX_SIZE = 262144, /* --max-size */
+    FA2I_OPT_SOURCE = 524288 /* VARIANT, --ptx, --sass, --lines */
 };
 
 /* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv.
@@ -97,6 +99,9 @@ fa2_status fa2i_archs_parse(const char *value, fa2i_options *options);
  * FA2_E_NO_DEVICE. */
 fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options);
 
+/* The card of --device, or the one that stands for the nth SM of --arch. */
+fa2_status fa2i_archs_card(fa2i_generator *generator, const fa2i_options *options, size_t n, fa2i_card *ret_card);
+
 /* Print "fa2-tune: message" for this thread's last message and give the exit status for it: that of an
  * interruption, if there was one, whatever failed of it. */
 int fa2i_report_failure(fa2_status status);
@@ -108,6 +113,7 @@ int fa2i_cmd_devices(int argc, char **argv);
 int fa2i_cmd_list(int argc, char **argv);
 int fa2i_cmd_show(int argc, char **argv);
 int fa2i_cmd_explain(int argc, char **argv);
+int fa2i_cmd_source(int argc, char **argv);
 int fa2i_cmd_field_report(int argc, char **argv);
 int fa2i_cmd_report(int argc, char **argv);
 int fa2i_cmd_export(int argc, char **argv);

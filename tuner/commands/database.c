@@ -13,13 +13,14 @@
 #include "cache/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/status.h"
 #include "tuner/commands/database.h"
 
 static void log_to_stderr(void *user, const char *message)
 {
     (void)user;
-    fprintf(stderr, "fa2-tune: %s\n", message);
+    fa2i_shown_print(stderr, "fa2-tune: %s\n", message);
 }
 
 fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
@@ -48,6 +49,22 @@ fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_
         st = fa2i_cache_open_empty(path == NULL ? default_path : path, ret_cache);
     fa2i_free(default_path);
     return st;
+}
+
+fa2_status fa2i_database_open_if_any(const char *path, const char *doing, char **ret_path, fa2i_cache **ret_cache)
+{
+    fa2_status st = FA2_OK;
+    if (path == NULL)
+        st = fa2i_cache_default_path(ret_path);
+    else if ((*ret_path = fa2i_strdup(path)) == NULL)
+        st = fa2i_fail(FA2_E_MEMORY, "no memory for the path of the database");
+    if (st == FA2_E_MEMORY)
+        return st;
+    st = st == FA2_OK ? fa2i_database_open(*ret_path, FA2I_CACHE_READ, ret_cache) : FA2_E_NOT_FOUND;
+    if (st != FA2_E_NOT_FOUND)
+        return st;
+    fprintf(stderr, "fa2-tune: %s; %s without a database\n", fa2_last_message(), doing);
+    return FA2_OK;
 }
 
 fa2_status fa2i_database_check_writable(const char *path)
@@ -143,7 +160,7 @@ fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filte
     if (list[0] == '\0')
         fputs("fa2-tune: there is no device in it\n", stderr);
     else
-        fprintf(stderr, "fa2-tune: the devices in it: %s\n", list);
+        fa2i_shown_print(stderr, "fa2-tune: the devices in it: %s\n", list);
 done:
     fa2i_text_done(&devices.text);
     fa2i_free(list);

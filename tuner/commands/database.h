@@ -14,6 +14,11 @@ fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache
 /* The same for reading; where there is no file (*ret_absent), an empty one in memory. */
 fa2_status fa2i_database_open_or_empty(const char *path, bool *ret_absent, fa2i_cache **ret_cache);
 
+/* The same, for work that needs no database. *ret_cache stays NULL where there is no file, and *ret_path too where there
+ * is no place for one; then a line on stderr says what is done ("explaining") without it. *ret_path belongs to the
+ * caller (fa2i_free), also after an error. */
+fa2_status fa2i_database_open_if_any(const char *path, const char *doing, char **ret_path, fa2i_cache **ret_cache);
+
 /* What opening it for writing would fail with, of which a dry run warns: nothing is made. */
 fa2_status fa2i_database_check_writable(const char *path);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/base/problem.h"
+#include "runtime/base/shown.h"
 #include "runtime/cuda/device.h"
 #include "tuner/report/progress.h"
 
@@ -127,8 +128,8 @@ fa2_status fa2i_options_say_left_out(const fa2i_options *options)
                          "row%s; leave --op out, or name that one", word, rows, fa2i_plural(rows));
     /* Else each device's tuner says it itself. */
     if (options->device != FA2I_DEVICE_ALL || options->program != NULL || options->reads_stdin)
-        fprintf(stderr, "fa2-tune: --op %s leaves out %zu row%s whose column op names another operation\n", word, rows,
-                fa2i_plural(rows));
+        fa2i_shown_print(stderr, "fa2-tune: --op %s leaves out %zu row%s whose column op names another operation\n",
+                         word, rows, fa2i_plural(rows));
     return FA2_OK;
 }
 

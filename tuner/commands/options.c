@@ -189,6 +189,9 @@ static const struct option {
     {"--rest", FA2I_OPT_BENCH, "milliseconds", apply_rest, true, 0},
     {"--check", FA2I_OPT_CHECK, NULL, NULL, false, OPTION(check)},
     {"--never-compile", FA2I_OPT_EXPLAIN, NULL, NULL, false, OPTION(never_compile)},
+    {"--ptx", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(ptx)},
+    {"--sass", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(sass)},
+    {"--lines", FA2I_OPT_SOURCE, NULL, NULL, false, OPTION(lines)},
     {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false, 0},
     {"--cold", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(cold)},
     {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true, 0},
@@ -198,7 +201,7 @@ static const struct option {
 #undef OPTION
 
 enum { KNOWN_COUNT = sizeof known / sizeof *known };
-_Static_assert(KNOWN_COUNT <= 32, "those given are bits of an unsigned");
+_Static_assert(KNOWN_COUNT <= 64, "those given are bits of a uint64_t");
 
 static const struct option *find_option(const char *arg, size_t bytes, int accepted)
 {
@@ -254,7 +257,7 @@ static void look_for_op(int argc, char **argv, fa2i_options *options)
 
 /* The option at argv[*index], with its value, which may be the next argument. *given: the options
  * so far, one bit for each row of the table. */
-static fa2_status parse_option(int argc, char **argv, int accepted, int *index, unsigned *given,
+static fa2_status parse_option(int argc, char **argv, int accepted, int *index, uint64_t *given,
                                fa2i_options *options)
 {
     const char *arg = argv[*index];
@@ -271,7 +274,7 @@ static fa2_status parse_option(int argc, char **argv, int accepted, int *index, 
             return fa2i_fail(FA2_E_INVALID, "%s needs a value: %s", option->name, option->value);
         value = argv[++*index];
     }
-    const unsigned bit = 1u << (option - known);
+    const uint64_t bit = UINT64_C(1) << (option - known);
     if (option->once && (*given & bit) != 0)
         return fa2i_fail(FA2_E_INVALID, "%s is given twice; it takes one value", option->name);
     *given |= bit;
@@ -282,12 +285,17 @@ static fa2_status parse_option(int argc, char **argv, int accepted, int *index, 
 static fa2_status parse_positional(const char *command, const char *arg, int accepted,
                                    fa2i_options *options)
 {
-    if (!(accepted & FA2I_OPT_FILE))
+    const bool is_variant = (accepted & FA2I_OPT_SOURCE) != 0;
+    if (!(accepted & FA2I_OPT_FILE) && !is_variant)
         return fa2i_fail(FA2_E_INVALID, "%s takes options only; \"%s\" is none", command, arg);
+    if (options->positional != NULL && is_variant)
+        return fa2i_fail(FA2_E_INVALID, "%s takes one variant, as one word: \"%s %s ...\"", command,
+                         options->positional, arg);
     if (options->positional != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s takes one file; \"%s\" is a second one", command, arg);
     if (*arg == '\0')
-        return fa2i_fail(FA2_E_INVALID, "%s needs a file, and \"\" names none", command);
+        return fa2i_fail(FA2_E_INVALID, "%s needs a %s, and \"\" names none", command,
+                         is_variant ? "variant" : "file");
     options->positional = arg;
     return FA2_OK;
 }
@@ -295,9 +303,9 @@ static fa2_status parse_positional(const char *command, const char *arg, int acc
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options)
 {
     const int works_through_shapes = FA2I_OPT_SHAPES | FA2I_OPT_JOBS;
-    fa2i_options options = {.device = -1, .shapes.any_size = (accepted & FA2I_OPT_EXPLAIN) != 0};
+    fa2i_options options = {.device = -1};
     fa2_status st = FA2_OK;
-    unsigned given = 0;
+    uint64_t given = 0;
     look_for_op(argc, argv, &options);
     for (int i = 1; i < argc && options.program == NULL; i++) {
         if ((accepted & FA2I_OPT_PROGRAM) && strcmp(argv[i], "--") == 0)

@@ -16,6 +16,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "tuner/commands/interrupt.h"
@@ -103,7 +104,7 @@ static fa2_status read_problems(const capture_file *file, const char *program, f
                                  : "never used fa2, or one that is too old to say what for";
     if (shapes->count == 0)
         return fa2i_fail(FA2_E_NOT_FOUND, "%s %s; nothing to tune", program, why);
-    fprintf(stderr, "fa2-tune: %s %s; what was named beside it counts\n", program, why);
+    fa2i_shown_print(stderr, "fa2-tune: %s %s; what was named beside it counts\n", program, why);
     return FA2_OK;
 }
 
@@ -157,12 +158,11 @@ static int wait_for(pid_t pid, const volatile sig_atomic_t *stop)
 static bool say_how_it_ended(const char *program, int status)
 {
     if (WIFSIGNALED(status))
-        fprintf(stderr,
-                "fa2-tune: %s was ended by signal %d (%s); what it asked for until then counts\n",
-                program, WTERMSIG(status), strsignal(WTERMSIG(status)));
+        fa2i_shown_print(stderr, "fa2-tune: %s was ended by signal %d (%s); what it asked for until then counts\n",
+                         program, WTERMSIG(status), strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status) != 0)
-        fprintf(stderr, "fa2-tune: %s ended with status %d; what it asked for until then counts\n",
-                program, WEXITSTATUS(status));
+        fa2i_shown_print(stderr, "fa2-tune: %s ended with status %d; what it asked for until then counts\n", program,
+                         WEXITSTATUS(status));
     return WIFSIGNALED(status) || WEXITSTATUS(status) != 0;
 }
 

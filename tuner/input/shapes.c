@@ -6,25 +6,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
-#include "runtime/ops/op.h"
 #include "tuner/input/shapes.h"
-
-/* ---- what no kernel can be launched on ---- */
-
-fa2_status fa2i_shapes_check(const fa2i_shapes *shapes, const fa2_problem *problem)
-{
-    const fa2i_card card = {.sm_count = 1};
-    const fa2i_recipe widest = {.op = problem->op,
-                                .rows = FA2I_SHAPES_BLOCK_ROWS,
-                                .keys = FA2I_SHAPES_BLOCK_ROWS,
-                                .pack = 1,
-                                .waves = 1,
-                                .max_splits = 1};
-    fa2i_grid grid;
-    if (shapes->any_size || fa2i_op_of(problem)->grid(&card, &widest, problem, &grid) == FA2_OK)
-        return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID, "%s", fa2_last_message()); /* the caller's mistake, here */
-}
 
 /* ---- the list ---- */
 
@@ -97,7 +79,7 @@ static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, do
     fa2_problem other = *problem;
     char text[FA2I_PROBLEM_CHARS];
     other.op = op;
-    if (fa2i_problem_check(&other) == FA2_OK && fa2i_shapes_check(shapes, &other) == FA2_OK)
+    if (fa2i_problem_check(&other) == FA2_OK)
         return fa2i_shapes_add(shapes, &other, calls);
     fa2i_problem_format(problem, text, sizeof text);
     return fa2i_fail(FA2_E_INVALID, "%s: %s", text, fa2_last_message());

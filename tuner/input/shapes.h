@@ -10,9 +10,6 @@
 #include "runtime/base/record.h"
 #include "tuner/input/problem_text.h"
 
-/* No kernel has blocks of more query rows than this. */
-enum { FA2I_SHAPES_BLOCK_ROWS = 256 };
-
 typedef struct fa2i_shapes {
     fa2_problem *items;
     double *calls; /* of each item: what the column `calls` says, summed; 0: nothing does */
@@ -20,7 +17,6 @@ typedef struct fa2i_shapes {
     uint32_t *slots; /* hash table of indexes into items, + 1; 0: free */
     size_t slot_count;
     unsigned ops;    /* what is added is for these (bits 1 << fa2_op); 0: as it says. Set before anything is added */
-    bool any_size;   /* what no launch can have is taken, too. Set before anything is added */
     size_t left_out; /* rows of files that name another operation */
 } fa2i_shapes;
 
@@ -45,10 +41,6 @@ fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text);
 
 /* The keys of such a text alone: what is given, checked field by field. */
 fa2_status fa2i_shape_fields(const char *text, fa2i_problem_text *ret_fields);
-
-/* Unless any_size: is there a grid for it, of blocks as large as they come? Whatever this refuses, a launch refuses.
- * FA2_E_INVALID. */
-fa2_status fa2i_shapes_check(const fa2i_shapes *shapes, const fa2_problem *problem);
 
 /* Add a valid problem, or these calls to it. */
 fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, double calls);

@@ -244,8 +244,7 @@ static fa2_status add_for_all_ops(fa2i_shapes *shapes, const fa2_problem *proble
     fa2_status st = fa2i_shapes_add(shapes, problem, 0);
     for (int op = 0; st == FA2_OK && op <= fa2i_fields[FA2I_FIELD_op].most; op++) {
         other.op = (fa2_op)op;
-        if (!is_inference(problem) && fa2i_problem_check(&other) == FA2_OK &&
-            fa2i_shapes_check(shapes, &other) == FA2_OK)
+        if (!is_inference(problem) && fa2i_problem_check(&other) == FA2_OK)
             st = fa2i_shapes_add(shapes, &other, 0);
     }
     return st;
@@ -316,8 +315,6 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     }
     int wrong = -1;
     st = fa2i_problem_text_finish(&text, &problem, &wrong);
-    if (st == FA2_OK)
-        st = fa2i_shapes_check(shapes, &problem);
     if (st != FA2_OK && wrong >= 0 && file->column_of[wrong] > 0)
         return fa2i_fail_prefix(st, "%s:%zu:%zu", file->name, file->line, file->column_of[wrong]);
     if (st != FA2_OK)

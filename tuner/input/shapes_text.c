@@ -71,14 +71,12 @@ static fa2_status parse_pairs(const char *text, fa2i_problem_text *problem)
     return FA2_OK;
 }
 
-static fa2_status parse_text(const fa2i_shapes *shapes, const char *text, fa2_problem *ret_problem)
+static fa2_status parse_text(const char *text, fa2_problem *ret_problem)
 {
     fa2i_problem_text problem = {0};
     int wrong = -1;
-    fa2_status st = parse_pairs(text, &problem);
-    if (st == FA2_OK)
-        st = fa2i_problem_text_finish(&problem, ret_problem, &wrong);
-    return st == FA2_OK ? fa2i_shapes_check(shapes, ret_problem) : st;
+    const fa2_status st = parse_pairs(text, &problem);
+    return st == FA2_OK ? fa2i_problem_text_finish(&problem, ret_problem, &wrong) : st;
 }
 
 fa2_status fa2i_shape_fields(const char *text, fa2i_problem_text *ret_fields)
@@ -94,7 +92,7 @@ fa2_status fa2i_shape_fields(const char *text, fa2i_problem_text *ret_fields)
 fa2_status fa2i_shapes_add_text(fa2i_shapes *shapes, const char *text)
 {
     fa2_problem problem;
-    const fa2_status st = parse_text(shapes, text, &problem);
+    const fa2_status st = parse_text(text, &problem);
     if (st != FA2_OK)
         return fa2i_fail_prefix(fa2i_fail_in_keys(st), "shape \"%.*s\"", TEXT_BYTES_MAX, text);
     const fa2_status added = fa2i_shapes_add_for_ops(shapes, &problem, 0);

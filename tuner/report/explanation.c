@@ -22,6 +22,15 @@ void fa2i_explained_done(fa2i_explained *explained)
     *explained = (fa2i_explained){0};
 }
 
+/* A line, as the generator writes them. */
+static void add_rejected(fa2i_text *text, const char *variant, const char *why)
+{
+    fa2i_shown_add(text, variant);
+    fa2i_text_add(text, ": ");
+    fa2i_shown_add(text, why);
+    fa2i_text_add(text, "\n");
+}
+
 /* What failed its verification is no candidate either. */
 static fa2_status add_refuted(fa2i_explained *e, const char *rejected)
 {
@@ -29,7 +38,7 @@ static fa2_status add_refuted(fa2i_explained *e, const char *rejected)
     fa2i_text text = {0};
     for (size_t i = 0; i < f->option_count; i++)
         if (f->fates[i].refuted)
-            fa2i_text_add(&text, "%s: %s\n", f->options[i].text, f->fates[i].why);
+            add_rejected(&text, f->options[i].text, f->fates[i].why);
     fa2i_text_add(&text, "%s", rejected);
     const fa2_status st = fa2i_text_take(&text, &e->rejected);
     fa2i_text_done(&text);
@@ -78,8 +87,8 @@ static void print_passed_over(const fa2i_decision *d, FILE *out)
 {
     if (d->passed_count == 0)
         return;
-    fprintf(out, "not taken %s%s%s: %s", d->replaces ? "the problem's winner" : "",
-            d->replaces && d->passed_over[0] != '\0' ? ", " : "", d->passed_over, d->why);
+    fa2i_shown_print(out, "not taken %s%s%s: %s", d->replaces ? "the problem's winner" : "",
+                     d->replaces && d->passed_over[0] != '\0' ? ", " : "", d->passed_over, d->why);
     if (d->passed_count > 1)
         fprintf(out, "; and %zu more", d->passed_count - 1);
     fputc('\n', out);
@@ -112,14 +121,14 @@ static void print_rule(const fa2i_explained *e, FILE *out)
             tflops(&e->foreseen.asked, d->estimate_us));
     const fa2i_runner_up *next = &e->foreseen.runner_up;
     if (next->text[0] != '\0')
-        fprintf(out, "; " FA2I_US " us for the next, %s%s%s", next->us, next->text,
-                next->but == NULL ? "" : ", ", next->but == NULL ? "" : next->but);
+        fa2i_shown_print(out, "; " FA2I_US " us for the next, %s%s%s", next->us, next->text,
+                         next->but == NULL ? "" : ", ", next->but == NULL ? "" : next->but);
     fputc('\n', out);
     if (d->rule == FA2_RULE_DEFAULT)
         return;
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(&d->problem, shape, sizeof shape);
-    fprintf(out, "tuned for %s on %s", shape, d->device);
+    fa2i_shown_print(out, "tuned for %s on %s", shape, d->device);
     if (d->rule != FA2_RULE_EXACT)
         fprintf(out, " (distance %.2f)", d->distance);
     if (d->measured)
@@ -134,7 +143,7 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
     const fa2i_foreseen *f = &e->foreseen;
     const fa2i_variant *v = &f->variant;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
-    fprintf(out, "kernel    %s\n", v->text);
+    fa2i_shown_print(out, "kernel    %s\n", v->text);
     fprintf(out,
             "          %d threads per block, tiles of %d query rows x %d keys, %d bytes of shared "
             "memory",
@@ -230,9 +239,8 @@ static void print_decision(const fa2i_explained *explained, FILE *out)
     const fa2i_card *card = explained->card;
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(explained->problem, shape, sizeof shape);
-    fprintf(out,
-            "problem   %s\ncard      %s (sm_%d): %d SMs, %d bytes of shared memory per block\n",
-            shape, card->name, card->arch, card->sm_count, card->smem_block_bytes);
+    fa2i_shown_print(out, "problem   %s\ncard      %s (sm_%d): %d SMs, %d bytes of shared memory per block\n", shape,
+                     card->name, card->arch, card->sm_count, card->smem_block_bytes);
     if (explained->foreseen.status != FA2_OK) {
         fprintf(out, "rule      none: the call fails, %s\nmessage   %s\n",
                 fa2_status_string(explained->foreseen.status), explained->foreseen.message);

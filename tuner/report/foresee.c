@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/base/status.h"
 #include "runtime/plan/planner_estimate.h"
 #include "runtime/plan/planner_option.h"
@@ -25,7 +26,7 @@ void fa2i_foreseen_done(fa2i_foreseen *foreseen)
 static void say(void *user, const char *message)
 {
     (void)user;
-    fprintf(stderr, "fa2-tune: %s\n", message);
+    fa2i_shown_print(stderr, "fa2-tune: %s\n", message);
 }
 
 fa2_status fa2i_foresight_init(fa2i_foresight *f, fa2i_generator *generator, fa2i_cache *cache,

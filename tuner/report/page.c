@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "runtime/lua/generator_call.h"
 #include "runtime/lua/lua_values.h"
 #include "runtime/ops/op.h"
@@ -42,6 +43,16 @@ static void set_text(lua_State *L, const char *field, const char *text)
     lua_setfield(L, -2, field);
 }
 
+/* A text from a file, made printable; what does not fit then is left out. */
+static void set_shown(lua_State *L, const char *field, const char *text)
+{
+    char shown[4096] = "";
+    const bool plain = fa2i_shown_is_plain(text, strlen(text));
+    if (!plain)
+        fa2i_shown_append(shown, sizeof shown, text, false);
+    set_text(L, field, plain ? text : shown);
+}
+
 static void push_rows(lua_State *L, const fa2i_rows *rows)
 {
     const size_t count = fa2i_rows_count(rows);
@@ -51,7 +62,7 @@ static void push_rows(lua_State *L, const fa2i_rows *rows)
         for (size_t column = 0; column < rows->columns; column++) {
             const char *value = fa2i_rows_cell(rows, row, column);
             if (value != NULL)
-                set_text(L, fa2i_rows_name(rows, column), value);
+                set_shown(L, fa2i_rows_name(rows, column), value);
         }
         lua_seti(L, -2, (lua_Integer)row + 1);
     }
@@ -60,7 +71,7 @@ static void push_rows(lua_State *L, const fa2i_rows *rows)
 static void push_gathered(lua_State *L, const fa2i_gathered *gathered)
 {
     lua_createtable(L, 0, 7);
-    set_text(L, "path", gathered->path);
+    set_shown(L, "path", gathered->path);
     push_rows(L, &gathered->devices);
     lua_setfield(L, -2, "devices");
     push_rows(L, &gathered->sessions);

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "tuner/report/progress.h"
+#include "runtime/base/shown.h"
 #include "tuner/report/terminal.h"
 
 #define TERMINAL_INTERVAL_S 0.1
@@ -98,10 +99,10 @@ static void print_line(fa2i_progress *progress, const char *detail, double now)
     close_line(progress);
     if (progress->terminal) {
         /* One column less than there are: a full line would wrap and could not be rewritten. */
-        fprintf(stderr, "%.*s", (int)fa2i_terminal_width(stderr) - 1, line);
+        fa2i_shown_print(stderr, "%.*s", (int)fa2i_terminal_width(stderr) - 1, line);
         progress->line_open = true;
     } else {
-        fprintf(stderr, "%s\n", line);
+        fa2i_shown_print(stderr, "%s\n", line);
     }
     fflush(stderr);
     progress->printed_s = now;
@@ -128,7 +129,7 @@ void fa2i_note(fa2i_progress *progress, const char *format, ...)
     va_list args;
     close_line(progress);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    fa2i_shown_vprint(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
 }

@@ -3,6 +3,7 @@
  * their numbers only are one; each comes with an example.
  */
 #include "tuner/report/rejections.h"
+#include "runtime/base/shown.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -62,6 +63,6 @@ void fa2i_rejections_print(const char *text, FILE *out)
     fprintf(out, "\nrejected (%zu)%s\n", total,
             total == 0 ? "" : ", by reason, with an example each");
     for (size_t i = 0; i < reasons; i++)
-        fprintf(out, "%6zu  %.*s\n        %.*s\n", counts[i], (int)examples[i].why_bytes,
-                examples[i].why, (int)examples[i].variant_bytes, examples[i].variant);
+        fa2i_shown_print(out, "%6zu  %.*s\n        %.*s\n", counts[i], (int)examples[i].why_bytes, examples[i].why,
+                         (int)examples[i].variant_bytes, examples[i].variant);
 }

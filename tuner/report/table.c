@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
 #include "tuner/report/table.h"
 
 enum { GAP = 2 }; /* spaces between columns */
@@ -47,8 +48,10 @@ void fa2i_table_add(fa2i_table *table, const char *const *cells)
     if (!table->failed)
         table->styles[table->count / table->columns] = FA2I_STYLE_PLAIN;
     for (size_t i = 0; !table->failed && i < table->columns; i++) {
-        char *copy = fa2i_strdup(cells[i] == NULL ? "-" : cells[i]);
-        table->failed = copy == NULL;
+        fa2i_text cell = {0};
+        char *copy = NULL;
+        fa2i_shown_add(&cell, cells[i] == NULL ? "-" : cells[i]);
+        table->failed = fa2i_text_take(&cell, &copy) != FA2_OK;
         if (copy != NULL)
             table->cells[table->count++] = copy;
     }
@@ -161,41 +164,4 @@ void fa2i_table_done(fa2i_table *table)
     fa2i_free(table->cells);
     fa2i_free(table->styles);
     *table = (fa2i_table){0};
-}
-
-/* Bytes of the UTF-8 sequence at text, 0 when it is none. */
-static size_t utf8_bytes(const unsigned char *text)
-{
-    const size_t bytes = text[0] < 0x80             ? 1
-                         : (text[0] & 0xE0) == 0xC0 ? 2
-                         : (text[0] & 0xF0) == 0xE0 ? 3
-                         : (text[0] & 0xF8) == 0xF0 ? 4
-                                                    : 0;
-    for (size_t i = 1; i < bytes; i++) {
-        if ((text[i] & 0xC0) != 0x80)
-            return 0;
-    }
-    return bytes;
-}
-
-void fa2i_json_string(FILE *out, const char *text)
-{
-    if (text == NULL) {
-        fputs("null", out);
-        return;
-    }
-    fputc('"', out);
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0';) {
-        const size_t bytes = utf8_bytes(at);
-        if (bytes == 0)
-            fputs("\\ufffd", out);
-        else if (*at == '"' || *at == '\\')
-            fprintf(out, "\\%c", *at);
-        else if (*at < 0x20)
-            fprintf(out, "\\u%04x", *at);
-        else
-            fwrite(at, 1, bytes, out);
-        at += bytes == 0 ? 1 : bytes;
-    }
-    fputc('"', out);
 }

@@ -1,5 +1,5 @@
 /*
- * Text tables and JSON texts for people and programs, on any stream.
+ * Text tables for people, on any stream.
  *
  * A table is as wide as its widest cells, counted in characters of UTF-8; on a terminal that is narrower, columns at
  * its end go on lines of their own below each row, those of numbers behind their titles. Appending is sticky: out
@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include "runtime/base/shown.h"
 #include "runtime/base/status.h"
 #include "tuner/report/terminal.h"
 
@@ -27,7 +28,7 @@ typedef struct fa2i_table {
 /* titles: one per column, as many as align has letters (at most FA2I_TABLE_COLUMNS_MAX). Copied. */
 void fa2i_table_init(fa2i_table *table, const char *align, const char *const *titles);
 
-/* One row; a NULL cell is shown as "-". Copied. */
+/* One row; a NULL cell is shown as "-". Copied, and escaped (runtime/base/shown.h). */
 void fa2i_table_add(fa2i_table *table, const char *const *cells);
 
 /* Where there are colours, show the last row so. */
@@ -38,8 +39,5 @@ fa2_status fa2i_table_print(const fa2i_table *table, FILE *out);
 
 size_t fa2i_table_rows(const fa2i_table *table); /* without the titles */
 void fa2i_table_done(fa2i_table *table);         /* zeroed objects are fine */
-
-/* text as a JSON string with its quotes; bytes that are no UTF-8 become U+FFFD. NULL: null. */
-void fa2i_json_string(FILE *out, const char *text);
 
 #endif

@@ -50,28 +50,43 @@ static bool has_winner(const fa2i_tune_problem *problem)
     return problem->state == FA2I_PROBLEM_SETTLED || problem->state == FA2I_PROBLEM_MEASURED;
 }
 
+/* The winner's measured time; 0: it is modelled, and rates and gains come of none, as in `list`. */
+static double measured_us(const fa2i_tune_problem *problem)
+{
+    return problem->winner.measured ? problem->winner.median_us : 0;
+}
+
 static double tflops(const fa2i_tune_problem *problem)
 {
-    double us = problem->winner.median_us;
+    const double us = measured_us(problem);
     return us > 0 ? fa2i_problem_flop(&problem->problem) / us * 1e-6 : 0;
 }
 
 /* How many times faster than the default variant; 0: unknown. */
 static double gain(const fa2i_tune_problem *problem)
 {
-    double us = problem->winner.median_us;
+    const double us = measured_us(problem);
     return us > 0 ? problem->winner.default_us / us : 0;
+}
+
+/* A number that is more than 0, with so many decimals and a suffix; else what stands for one that is unknown. */
+static const char *format_known(double number, int decimals, const char *suffix, const char *unknown,
+                                char out[32])
+{
+    if (number > 0)
+        snprintf(out, 32, "%.*f%s", decimals, number, suffix);
+    else
+        snprintf(out, 32, "%s", unknown);
+    return out;
 }
 
 void fa2i_tune_print_start(const fa2i_tune *tune)
 {
-    fprintf(stderr,
-            "device %d: %s, sm_%d, %d SMs; driver for CUDA %d.%d, %sNVRTC %d.%d, code for %s\n",
-            tune->options.device, tune->card.name, tune->card.arch, tune->card.sm_count,
-            tune->driver / 1000, tune->driver % 1000 / 10,
-            tune->compiles ? "" : "no NVRTC here; compiled by ", tune->target.nvrtc / 1000,
-            tune->target.nvrtc % 1000 / 10, tune->target.name);
-    fprintf(stderr, "database %s, seed %d\n", fa2i_cache_path(tune->cache), FA2I_TUNE_SEED);
+    fa2i_shown_print(stderr, "device %d: %s, sm_%d, %d SMs; driver for CUDA %d.%d, %sNVRTC %d.%d, code for %s\n",
+                     tune->options.device, tune->card.name, tune->card.arch, tune->card.sm_count, tune->driver / 1000,
+                     tune->driver % 1000 / 10, tune->compiles ? "" : "no NVRTC here; compiled by ",
+                     tune->target.nvrtc / 1000, tune->target.nvrtc % 1000 / 10, tune->target.name);
+    fa2i_shown_print(stderr, "database %s, seed %d\n", fa2i_cache_path(tune->cache), FA2I_TUNE_SEED);
     fprintf(stderr, "%zu problem%s, %zu tuned already; %zu variant%s, %zu wanted now\n",
             tune->problem_count, fa2i_plural(tune->problem_count),
             count_state(tune, FA2I_PROBLEM_SETTLED), tune->kernel_count,
@@ -80,7 +95,7 @@ void fa2i_tune_print_start(const fa2i_tune *tune)
 
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
 {
-    char shape[FA2I_PROBLEM_CHARS], variant[FA2I_VARIANT_CHARS], us[32], times[32] = "-";
+    char shape[FA2I_PROBLEM_CHARS], variant[FA2I_VARIANT_CHARS], us[32], rate[32], times[32];
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     if (!has_winner(problem)) {
         fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_name(tune, problem->state),
@@ -92,10 +107,10 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     if (tune->progress.line_open) /* the terminal may show both streams */
         fputs("\r\033[K", stderr);
     fa2i_variant_brief(problem->variant, variant, sizeof variant);
-    if (gain(problem) > 0)
-        snprintf(times, sizeof times, "%.2fx", gain(problem));
     snprintf(us, sizeof us, FA2I_US, problem->winner.median_us);
-    printf("%-60s %10s us %7.1f TFLOPS %6s default  %s%s\n", shape, us, tflops(problem), times, variant,
+    printf("%-60s %10s us%s %7s TFLOPS %6s default  %s%s\n", shape, us,
+           problem->winner.measured ? "" : " (model)", format_known(tflops(problem), 1, "", "-", rate),
+           format_known(gain(problem), 2, "x", "-", times), variant,
            problem->lost       ? "  (its code is lost: to compile again)"
            : problem->complete ? ""
                                : "  (not finished)");
@@ -287,7 +302,7 @@ void fa2i_tune_print_summary(const fa2i_tune *tune)
 
 static void print_problem_json(const fa2i_tune *tune, const fa2i_tune_problem *problem)
 {
-    char shape[FA2I_PROBLEM_CHARS];
+    char shape[FA2I_PROBLEM_CHARS], us[32], model_us[32], rate[32], times[32];
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     fputs("{\"problem\":", stdout);
     fa2i_json_string(stdout, shape);
@@ -295,8 +310,10 @@ static void print_problem_json(const fa2i_tune *tune, const fa2i_tune_problem *p
     if (has_winner(problem)) {
         fputs(",\"variant\":", stdout);
         fa2i_json_string(stdout, problem->variant);
-        printf(",\"median_us\":%.3f,\"tflops\":%.3f,\"speedup_vs_default\":%.4f,\"complete\":%s",
-               problem->winner.median_us, tflops(problem), gain(problem),
+        printf(",\"median_us\":%s,\"model_us\":%s,\"tflops\":%s,\"speedup_vs_default\":%s,\"complete\":%s",
+               format_known(measured_us(problem), 3, "", "null", us),
+               format_known(problem->winner.model_us, 3, "", "null", model_us),
+               format_known(tflops(problem), 3, "", "null", rate), format_known(gain(problem), 4, "", "null", times),
                problem->complete ? "true" : "false");
         if (problem->lost)
             fputs(",\"lost\":true", stdout);

@@ -14,6 +14,7 @@
  */
 #include <assert.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #include "cache/claims.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/cuda/dump.h"
 #include "runtime/lua/generator.h"
 #include "tuner/report/progress.h"
 #include "tuner/search/compile_all.h"
@@ -173,16 +175,27 @@ static void *compile_jobs(void *user)
     return NULL;
 }
 
+void fa2i_dump_or_say(const fa2i_kernel *kernel, const char *source)
+{
+    static atomic_flag is_said = ATOMIC_FLAG_INIT;
+    if (fa2i_dump(kernel, source) != FA2_OK && !atomic_flag_test_and_set(&is_said))
+        fprintf(stderr, "fa2-tune: %s\n", fa2_last_message());
+}
+
 /* Hand a kernel to the callback for each job of its chain. */
 static fa2_status hand_out(const pool *p, result *taken, fa2i_compiled_fn compiled, void *user)
 {
     fa2i_kernel *kernel = &taken->kernel;
+    if (!taken->found)
+        fa2i_dump_or_say(kernel, p->jobs[taken->index].source);
     fa2_status st = compiled(user, taken->index, kernel, taken->found);
     for (size_t i = p->codes[taken->index].next; st == FA2_OK && i < p->count;
          i = p->codes[i].next) {
         const fa2i_compile_job *job = &p->jobs[i];
         kernel->variant = job->variant;
         fa2i_compile_key_of(&job->variant, job->source, &job->target, kernel->nvrtc, &kernel->key);
+        if (!taken->found)
+            fa2i_dump_or_say(kernel, job->source);
         st = compiled(user, i, kernel, false);
     }
     if (p->cache != NULL)

@@ -36,6 +36,10 @@ fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, fa2i_cac
                             int threads, const char *generator, const volatile sig_atomic_t *stop,
                             fa2i_compiled_fn compiled, void *user);
 
+/* Write a compiled kernel where FA2_DUMP says (runtime/cuda/dump.h). The first failure of this process is a line on
+ * stderr. */
+void fa2i_dump_or_say(const fa2i_kernel *kernel, const char *source);
+
 /* How many threads work on so many jobs. */
 size_t fa2i_compile_threads(int wanted, size_t jobs);
 

@@ -58,7 +58,8 @@ static fa2_status compare_launch(work *w, const fa2i_variant *ours, const fa2i_v
     return FA2_OK;
 }
 
-/* Make a job of a record. One that another fa2 left and this does not know, or knows as another kernel, and one for an
+/* Make a job of a record. One that is of another class than its variant is damaged, and nobody knows in which of the
+ * two: its code would be for problems that it did not win. One that another fa2 left and this does not know, or knows as another kernel, and one for an
  * SM that this NVRTC makes no code for, is noted and counted; scripts that fail say nothing about it. */
 static fa2_status add_job(work *w, const fa2i_kernel *kernel)
 {
@@ -66,6 +67,8 @@ static fa2_status add_job(work *w, const fa2i_kernel *kernel)
     fa2_status st = target_here(kernel->target, &job.target);
     if (st == FA2_OK)
         st = fa2i_generator_variant(w->generator, kernel->variant.text, &job.variant);
+    if (st == FA2_OK)
+        st = fa2i_variant_check_class(&kernel->variant, job.variant.class_key);
     if (st == FA2_OK)
         st = compare_launch(w, &job.variant, &kernel->variant);
     if (st == FA2_OK)

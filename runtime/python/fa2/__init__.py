@@ -40,10 +40,10 @@ def _problem_of(tensors: Tuple[Any, ...], fields: Dict[str, Any]) -> Dict[str, A
     return problem(*tensors, **fields)
 
 
-def _device_of(tensors: Tuple[Any, ...]) -> int:
+def _device_of(tensors: Tuple[Any, ...]) -> Optional[int]:
     if tensors and not isinstance(tensors[0], dict):
         return int(tensors[0].__dlpack_device__()[1])
-    return 0
+    return None
 
 
 def prepare(*tensors: Any, context: Optional[Context] = None, device: Optional[int] = None,
@@ -55,6 +55,7 @@ def prepare(*tensors: Any, context: Optional[Context] = None, device: Optional[i
     dict. op="backward" asks for the kernel of the gradients. Needed before a CUDA graph is captured. Compiles, for
     a second or so, if nothing was tuned.
     """
+    _check_route(context, device, None, None)
     asked = _problem_of(tensors, fields)  # first, because it looks at the tensors
     _context(tensors, context, device).prepare(asked)
 
@@ -80,7 +81,7 @@ def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[i
     if arch is not None:
         return _tuner.explain_offline(asked, arch, database)
     if database is not None:
-        with Context(database, device=_device_of(tensors) if device is None else device) as own:
+        with Context(database, device=_agreed_device(tensors, None, device)) as own:
             return own.explain(asked)
     try:
         return _context(tensors, context, device).explain(asked)
@@ -95,11 +96,23 @@ def _check_route(context: Optional[Context], device: Optional[int], arch: Union[
     if arch is not None and (context is not None or device is not None):
         raise ValueError(f"arch is {arch!r}, which answers without a device: leave out "
                          f"{'device' if context is None else 'context'}=, or arch=")
+    if context is not None and not isinstance(context, Context):
+        raise TypeError(f"context is {context!r}; it must be a fa2.Context")
     if context is not None and database is not None:
         raise ValueError(f"database is {database!r} and a context is given, which has its own: leave out one of them")
 
 
+def _agreed_device(tensors: Tuple[Any, ...], context: Optional[Context], device: Optional[int]) -> int:
+    """The one that all of them mean."""
+    places = {"device": device, "the tensors' device": _device_of(tensors),
+              "the context's device": None if context is None else context.device}
+    given = [(name, number) for name, number in places.items() if number is not None]
+    for name, number in given[1:]:
+        if number != given[0][1]:
+            raise ValueError(f"{given[0][0]} is {given[0][1]}, and {name} is {number}: they must be the same")
+    return given[0][1] if given else 0
+
+
 def _context(tensors: Tuple[Any, ...], context: Optional[Context], device: Optional[int]) -> Context:
-    if context is not None:
-        return context
-    return _native.default_context(_device_of(tensors) if device is None else device)
+    agreed = _agreed_device(tensors, context, device)
+    return _native.default_context(agreed) if context is None else context

@@ -128,6 +128,8 @@ def seed_of(like: Tensor, given: Any = None) -> Tensor:
         return torch.randint(_SEEDS, (1,), dtype=torch.int64, device=like.device)
     if isinstance(given, Tensor):
         return given
+    if not 0 <= given < 2 ** 64:
+        raise ValueError(f"dropout_seed is {given}; it must be from 0 to 2^64 - 1")
     return torch.full((1,), (int(given) + 2 ** 63) % 2 ** 64 - 2 ** 63, dtype=torch.int64, device=like.device)
 
 
@@ -286,6 +288,9 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
     others: alibi_slopes, sinks, seqused_k, bias, dropout_p, dropout_seed, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     max_seqlen_k, block_table, leftpad, cache_rows, as fa2.attention takes them; with cu_seqlens the tensors have no B.
     """
+    for name, value in (("deterministic", deterministic), ("return_lse", return_lse)):
+        if value not in (True, False):
+            raise TypeError(f"{name} is {value!r}; a bool is wanted")
     window = fixed(window)
     if not others and not return_lse and is_unwatched(*tensors):
         tensors = tuple(_as_autocast(*tensors))

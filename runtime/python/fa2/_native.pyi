@@ -68,6 +68,16 @@ def attention(q: _Tensor, k: Any, v: Any, *, causal: bool = False, window: _Wind
               out: Optional[_Tensor] = None,
               return_lse: Literal[True], context: Optional[Context] = None,
               stream: Any = None) -> Tuple[_Tensor, _Tensor]: ...
+@overload
+def attention(q: _Tensor, k: Any, v: Any, *, causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
+              scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,
+              seqused_k: Any = None, bias: Any = None, dropout_seed: Any = None, cu_seqlens_q: Any = None,
+              cu_seqlens_k: Any = None, block_table: Any = None, leftpad: Any = None, cache_rows: Any = None,
+              k_new: Any = None, v_new: Any = None, rotary_cos: Any = None, rotary_sin: Any = None, dropout_p: Optional[float] = 0.0,
+              max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None, rotary_interleaved: bool = False,
+              out: Optional[_Tensor] = None,
+              return_lse: bool, context: Optional[Context] = None,
+              stream: Any = None) -> Union[_Tensor, Tuple[_Tensor, _Tensor]]: ...
 def attention_backward(d_out: _Tensor, q: _Tensor, k: Any, v: Any, out: Any, lse: Any, *,
                        causal: bool = False, window: _Window = None, softcap: Optional[float] = None,
                        scale: Optional[float] = None, layout: _Layout = "bshd", alibi_slopes: Any = None, sinks: Any = None,

@@ -35,8 +35,13 @@ def _shape(problem: Problem) -> str:
     return problem if isinstance(problem, str) else _native.problem_text(dict(problem))
 
 
+def _in_python(said: str) -> str:
+    """A sentence of fa2-tune's with Python's argument in the place of its option."""
+    return said.replace("--db or FA2_DB", "database= or FA2_DB")
+
+
 def _error(status: int, said: str) -> Exception:
-    message = said.strip() or f"fa2-tune ended with status {status}"
+    message = _in_python(said.strip()) or f"fa2-tune ended with status {status}"
     if status == _WRONG_ARGUMENTS:
         return ValueError(message)
     error = _native.Error(message)
@@ -144,7 +149,7 @@ def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
         reader.start()
         try:
             for line in process.stderr:
-                last = line.rstrip("\n")
+                last = _in_python(line.rstrip("\n"))
                 progress(last)
         except BaseException:  # Ctrl-C, or a progress function that fails: it keeps what it measured
             process.terminate()

@@ -122,8 +122,8 @@ static bool parse(PyObject *const *values, fa2py_call *call)
     if (values[ARG_OUT] != Py_None)
         call->out = values[ARG_OUT];
     return fa2py_parse_settings(values + ARG_CAUSAL, call) &&
-           fa2py_parse_truth(values[ARG_RETURN_LSE], &call->want_lse) &&
-           fa2py_parse_truth(values[ARG_GRAD], &call->differentiable);
+           fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &call->want_lse) &&
+           fa2py_parse_truth(values[ARG_GRAD], "differentiable", &call->differentiable);
 }
 
 PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
@@ -158,11 +158,9 @@ static fa2py_way find_way(PyObject *const *values)
     const fa2py_way way = fa2py_torch_way(tensors, sizeof tensors / sizeof *tensors);
     if (way == FA2PY_WAY_PLAIN && is_given(settings[FA2PY_SET_DROPOUT_P]) &&
         !is_given(features[FA2PY_DROPOUT_SEED])) {
-        bool drops = false;
-        if (!fa2py_parse_truth(settings[FA2PY_SET_DROPOUT_P], &drops))
-            return FA2PY_WAY_ERROR;
-        if (!drops)
-            return way;
+        const int drops = PyObject_IsTrue(settings[FA2PY_SET_DROPOUT_P]);
+        if (drops <= 0)
+            return drops == 0 ? way : FA2PY_WAY_ERROR;
         const fa2py_framework *framework = fa2py_framework_of(values[Q]);
         if (framework == NULL)
             return FA2PY_WAY_ERROR;
@@ -171,11 +169,24 @@ static fa2py_way find_way(PyObject *const *values)
     return way;
 }
 
+/* What PyTorch's functions would take as it is, and Python's rules for truth make something of. */
+static bool check_simple(PyObject *const *values)
+{
+    PyObject *const *settings = values + ARG_CAUSAL;
+    PyObject *seed = settings[FA2PY_SET_FEATURES + FA2PY_DROPOUT_SEED];
+    bool truth = false;
+    uint64_t number = 0;
+    return fa2py_parse_truth(settings[FA2PY_SET_CAUSAL], "causal", &truth) &&
+           fa2py_parse_truth(settings[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &truth) &&
+           fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &truth) &&
+           (seed == NULL || !PyLong_Check(seed) || fa2py_parse_seed(seed, "dropout_seed", &number));
+}
+
 /* Call PyTorch's functions. They may keep the window until backward, so one that can be changed becomes a tuple. */
 static PyObject *attend_by_torch(fa2py_way way, PyObject **values)
 {
     PyObject **window = &values[ARG_CAUSAL + FA2PY_SET_WINDOW], *tuple = NULL, *result = NULL;
-    if (!fa2py_check_new(values + ARG_CAUSAL + FA2PY_SET_FEATURES))
+    if (!check_simple(values) || !fa2py_check_new(values + ARG_CAUSAL + FA2PY_SET_FEATURES))
         return NULL;
     if (is_given(*window) && !PyTuple_Check(*window)) {
         if ((tuple = fa2py_window(NULL, *window)) == NULL)
@@ -244,9 +255,8 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
     for (int i = 0; i < FA2PY_SETTINGS_OF_PROBLEM; i++)
         settings[i] = values[ARG_CAUSAL + i];
     if (fa2py_parse_settings(settings, &call) && parse_op(values[PROBLEM_OP], &call.op) &&
-        fa2py_parse_truth(values[PROBLEM_DETERMINISTIC], &call.deterministic) &&
-        fa2py_begin(&call, o, &features, &stream, &lender) &&
-        fa2py_make_problem(&call, o, &features, &problem)) {
+        fa2py_parse_truth(values[PROBLEM_DETERMINISTIC], "deterministic", &call.deterministic) &&
+        fa2py_begin(&call, o, &features, &stream, &lender) && fa2py_make_problem(&call, o, &features, &problem)) {
         if (fa2py_is_empty(o, &problem))
             PyErr_SetString(PyExc_ValueError, "the tensors have no queries or no keys: such a call "
                                               "is answered without a kernel");

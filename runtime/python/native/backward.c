@@ -185,9 +185,13 @@ PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_s
                             .lse = values[ARG_LSE],
                             .gradients = {values[ARG_DQ], values[ARG_DK], values[ARG_DV]}};
     if (!fa2py_parse_settings(values + ARG_CAUSAL, &call) ||
-        !fa2py_parse_truth(values[ARG_DETERMINISTIC], &call.deterministic) ||
-        !fa2py_parse_truth(values[ARG_DSINKS], &given.want_dsinks) ||
-        !fa2py_parse_truth(values[ARG_DBIAS], &given.want_dbias))
+        !fa2py_parse_truth(values[ARG_DETERMINISTIC], "deterministic", &call.deterministic) ||
+        !fa2py_parse_truth(values[ARG_DSINKS], "dsinks", &given.want_dsinks) ||
+        !fa2py_parse_truth(values[ARG_DBIAS], "dbias", &given.want_dbias))
         return NULL;
+    if (values[ARG_DQ] == Py_False && values[ARG_DK] == Py_False && values[ARG_DV] == Py_False) {
+        PyErr_SetString(PyExc_ValueError, "dq, dk and dv are False; at least one gradient is wanted");
+        return NULL;
+    }
     return fa2py_run_backward(&call, &given);
 }

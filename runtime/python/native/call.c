@@ -68,11 +68,46 @@ static bool is_given(PyObject *value)
     return value != NULL && value != Py_None;
 }
 
-bool fa2py_parse_truth(PyObject *value, bool *ret_truth)
+/* What an array library's scalar is; texts and lists have a truth too, but no __bool__. */
+static bool is_truth(PyObject *value)
 {
-    const int truth = value == NULL ? 0 : PyObject_IsTrue(value);
+    int overflow = 0;
+    if (PyBool_Check(value) || value == Py_None)
+        return true;
+    if (PyLong_Check(value)) {
+        const long number = PyLong_AsLongAndOverflow(value, &overflow);
+        return overflow == 0 && (number == 0 || number == 1);
+    }
+    PyObject *method = PyFloat_Check(value) ? NULL : PyObject_GetAttrString(value, "__bool__");
+    PyErr_Clear();
+    Py_XDECREF(method);
+    return method != NULL;
+}
+
+bool fa2py_parse_truth(PyObject *value, const char *name, bool *ret_truth)
+{
+    *ret_truth = value == Py_True;
+    if (value == NULL || value == Py_False || value == Py_True)
+        return true;
+    if (!is_truth(value)) {
+        PyErr_Format(PyExc_TypeError, "%s is %R; a bool is wanted", name, value);
+        return false;
+    }
+    const int truth = PyObject_IsTrue(value);
     *ret_truth = truth > 0;
     return truth >= 0;
+}
+
+bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed)
+{
+    *ret_seed = PyLong_AsUnsignedLongLong(value);
+    if (!PyErr_Occurred())
+        return true;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%s is %R; it must be from 0 to 2^64 - 1", name, value);
+    }
+    return false;
 }
 
 /* A factor that is finite and more than 0; 0 where none is given. */
@@ -215,8 +250,7 @@ static bool parse_features(PyObject *const *values, fa2py_call *call)
         return true;
     call->features[FA2PY_DROPOUT_SEED] = NULL;
     call->has_seed = true;
-    call->seed = PyLong_AsUnsignedLongLongMask(seed);
-    return !PyErr_Occurred();
+    return fa2py_parse_seed(seed, "dropout_seed", &call->seed);
 }
 
 static bool parse_probability(PyObject *value, float *ret_p)
@@ -282,7 +316,7 @@ bool fa2py_check_new(PyObject *const *features)
 
 bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
 {
-    return fa2py_parse_truth(values[FA2PY_SET_CAUSAL], &call->causal) &&
+    return fa2py_parse_truth(values[FA2PY_SET_CAUSAL], "causal", &call->causal) &&
            parse_window(values[FA2PY_SET_WINDOW], &call->window_left, &call->window_right) &&
            parse_factor(values[FA2PY_SET_SOFTCAP], "softcap", true, &call->softcap) &&
            parse_factor(values[FA2PY_SET_SCALE], "scale", false, &call->scale) &&
@@ -291,7 +325,7 @@ bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
            parse_probability(values[FA2PY_SET_DROPOUT_P], &call->dropout_p) &&
            parse_length(values[FA2PY_SET_MAX_SEQLEN_Q], "max_seqlen_q", &call->max_seqlen_q) &&
            parse_length(values[FA2PY_SET_MAX_SEQLEN_K], "max_seqlen_k", &call->max_seqlen_k) &&
-           fa2py_parse_truth(values[FA2PY_SET_ROTARY_INTERLEAVED], &call->rotary_interleaved) &&
+           fa2py_parse_truth(values[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &call->rotary_interleaved) &&
            check_packed(call) && fa2py_check_new(values + FA2PY_SET_FEATURES) &&
            parse_context(values[FA2PY_SET_CONTEXT], call) &&
            (!is_given(values[FA2PY_SET_STREAM]) || parse_stream(values[FA2PY_SET_STREAM], call));

@@ -26,9 +26,11 @@ static void log_message(void *user, const char *message)
     PyObject *log = context->log;
     if (log != NULL) {
         Py_INCREF(log);
-        PyObject *result = PyObject_CallFunction(log, "s", message);
+        PyObject *text = fa2py_message(message);
+        PyObject *result = text != NULL ? PyObject_CallFunctionObjArgs(log, text, NULL) : NULL;
         if (result == NULL)
             PyErr_WriteUnraisable(log);
+        Py_XDECREF(text);
         Py_XDECREF(result);
         Py_DECREF(log);
     }
@@ -156,19 +158,33 @@ static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config co
     return context;
 }
 
+static bool check_log(PyObject *log)
+{
+    if (log == NULL || log == Py_None || PyCallable_Check(log))
+        return true;
+    PyErr_Format(PyExc_TypeError, "log is %R; it must be a function of one text, or None", log);
+    return false;
+}
+
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
     static char *const keywords[] = {"database", "device",        "arch",          "read_only",
                                      "log",      "never_compile", "check_numbers", NULL};
-    PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *own = NULL;
+    PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *own = NULL, *truths[3] = {NULL};
     fa2py_context *context = NULL;
     int device = 0;
     fa2_config config = {.read_only = 0};
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOpOpp:Context", (char **)(uintptr_t)keywords,
-                                     &database, &device, &arch, &config.read_only, &log,
-                                     &config.never_compile, &config.check_numbers) ||
+    bool read_only = false, never_compile = false, check_numbers = false;
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOOOOO:Context", (char **)(uintptr_t)keywords, &database, &device,
+                                     &arch, &truths[0], &log, &truths[1], &truths[2]) ||
+        !fa2py_parse_truth(truths[0], "read_only", &read_only) ||
+        !fa2py_parse_truth(truths[1], "never_compile", &never_compile) ||
+        !fa2py_parse_truth(truths[2], "check_numbers", &check_numbers) || !check_log(log) ||
         !parse_arch(arch, &config.arch) || !parse_database(database, &bytes))
         return NULL;
+    config.read_only = read_only;
+    config.never_compile = never_compile;
+    config.check_numbers = check_numbers;
     config.database = bytes != NULL ? PyBytes_AsString(bytes) : NULL;
     if (log == NULL || log == Py_None)
         log = own = default_log();

@@ -55,9 +55,21 @@ static const char *status_name(fa2_status status)
     return "unknown";
 }
 
-static void raise_error(const char *message, const char *status)
+PyObject *fa2py_message(const char *message)
 {
-    PyObject *exception = PyObject_CallFunction(fa2py_error, "s", message);
+    PyObject *text = PyUnicode_FromString(message), *option = PyUnicode_FromString("--db or FA2_DB"),
+             *argument = PyUnicode_FromString("database= or FA2_DB"), *result = NULL;
+    if (text != NULL && option != NULL && argument != NULL)
+        result = PyUnicode_Replace(text, option, argument, -1);
+    Py_XDECREF(text);
+    Py_XDECREF(option);
+    Py_XDECREF(argument);
+    return result;
+}
+
+static void raise_error(PyObject *message, const char *status)
+{
+    PyObject *exception = PyObject_CallFunctionObjArgs(fa2py_error, message, NULL);
     PyObject *name = PyUnicode_FromString(status);
     if (exception != NULL && name != NULL && PyObject_SetAttrString(exception, "status", name) == 0)
         PyErr_SetObject(fa2py_error, exception);
@@ -67,19 +79,16 @@ static void raise_error(const char *message, const char *status)
 
 PyObject *fa2py_raise_with(fa2_status status, const char *message)
 {
-    switch (status) {
-    case FA2_E_INVALID:
-        PyErr_SetString(PyExc_ValueError, message);
-        break;
-    case FA2_E_UNSUPPORTED:
-        PyErr_SetString(PyExc_NotImplementedError, message);
-        break;
-    case FA2_E_MEMORY:
-        PyErr_SetString(PyExc_MemoryError, message);
-        break;
-    default:
-        raise_error(message, status_name(status));
-    }
+    PyObject *text = fa2py_message(message);
+    PyObject *type = status == FA2_E_INVALID       ? PyExc_ValueError
+                     : status == FA2_E_UNSUPPORTED ? PyExc_NotImplementedError
+                     : status == FA2_E_MEMORY      ? PyExc_MemoryError
+                                                   : NULL;
+    if (text != NULL && type != NULL)
+        PyErr_SetObject(type, text);
+    else if (text != NULL)
+        raise_error(text, status_name(status));
+    Py_XDECREF(text);
     return NULL;
 }
 
@@ -111,11 +120,9 @@ bool fa2py_check_process(void)
 {
     if (!forked)
         return true;
-    raise_error(
-        "this process was forked after fa2 had opened a device, which CUDA does not survive: "
-        "start it by spawn (multiprocessing.set_start_method(\"spawn\")), or use fa2 first in "
-        "the child",
-        "FA2_E_CUDA");
+    fa2py_raise_with(FA2_E_CUDA, "this process was forked after fa2 had opened a device, which CUDA does not survive: "
+                                 "start it by spawn (multiprocessing.set_start_method(\"spawn\")), or use fa2 first in "
+                                 "the child");
     return false;
 }
 

@@ -341,18 +341,16 @@ void fa2py_features_backward(const fa2py_call *call, const fa2py_features *featu
 
 PyObject *fa2py_dropout_mask(PyObject *module, PyObject *args)
 {
-    PyObject *fields = NULL, *seed = NULL, *mask = NULL;
-    unsigned long long offset = 0;
+    PyObject *fields = NULL, *seed = NULL, *offset = NULL, *mask = NULL;
     fa2_problem problem;
     fa2_dropout dropout = {.p = 0};
     fa2_status st = FA2_OK;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OfO!|K:dropout_mask", &fields, &dropout.p, &PyLong_Type, &seed,
+    if (!PyArg_ParseTuple(args, "OfO!|O!:dropout_mask", &fields, &dropout.p, &PyLong_Type, &seed, &PyLong_Type,
                           &offset) ||
-        !fa2py_problem_parse(fields, &problem))
+        !fa2py_problem_parse(fields, &problem) || !fa2py_parse_seed(seed, "dropout_seed", &dropout.seed) ||
+        (offset != NULL && !fa2py_parse_seed(offset, "offset", &dropout.offset)))
         return NULL;
-    dropout.seed = PyLong_AsUnsignedLongLongMask(seed);
-    dropout.offset = offset;
     const int64_t rows = (int64_t)problem.batch * problem.heads_q * problem.seq_q;
     if (rows > PY_SSIZE_T_MAX / problem.seq_k)
         return PyErr_NoMemory();

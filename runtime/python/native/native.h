@@ -27,6 +27,8 @@ bool fa2py_errors_init(PyObject *module);
  * thread's last. Returns NULL. */
 PyObject *fa2py_raise(fa2_status status);
 PyObject *fa2py_raise_with(fa2_status status, const char *message);
+/* A message of the library as a str, in which Python's arguments stand for fa2-tune's options. */
+PyObject *fa2py_message(const char *message);
 PyObject *fa2py_raise_status(PyObject *module,
                              PyObject *arguments); /* (fa2_status_string, message) */
 
@@ -255,7 +257,8 @@ typedef struct fa2py_call {
 } fa2py_call;
 
 /* NULL is false. */
-bool fa2py_parse_truth(PyObject *value, bool *ret_truth);
+bool fa2py_parse_truth(PyObject *value, const char *name, bool *ret_truth);   /* NULL and None: false */
+bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed); /* of an int */
 /* window(window): a window as calls take it (None, or two numbers in a sequence, an array or a tensor) as (left,
  * right), -1 for all keys. */
 PyObject *fa2py_window(PyObject *module, PyObject *value);

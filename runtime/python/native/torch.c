@@ -288,8 +288,8 @@ static PyObject *differentiable(PyObject *const *values)
     return fa2py_torch_call(FA2PY_WAY_AUTOGRAD, all, COUNT);
 }
 
-/* PyTorch takes None only where it is the default. */
-static bool check_none(PyObject *const *values)
+/* PyTorch takes None only where it is the default, and no text for a bool. */
+static bool check_settings(PyObject *const *values)
 {
     static const int never[] = {DROPOUT_P, IS_CAUSAL, ENABLE_GQA};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
@@ -299,7 +299,9 @@ static bool check_none(PyObject *const *values)
             return false;
         }
     }
-    return true;
+    bool truth = false;
+    return fa2py_parse_truth(values[IS_CAUSAL], words[IS_CAUSAL], &truth) &&
+           fa2py_parse_truth(values[ENABLE_GQA], words[ENABLE_GQA], &truth);
 }
 
 /* Does the slow way take over after this failure? In PyTorch's place it takes over after any, and PyTorch's own
@@ -360,7 +362,7 @@ static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count,
     PyObject *values[FA2PY_PARAMETERS_MAX], *result = NULL;
     fa2py_call call;
     fa2py_way way = FA2PY_WAY_ERROR;
-    if (fa2py_arguments(&signature, args, count, names, values) && check_none(values))
+    if (fa2py_arguments(&signature, args, count, names, values) && check_settings(values))
         way = sdpa_way(values, &call);
     if (way == FA2PY_WAY_ERROR) {
         if (!in_place || !is_refusal(true))

@@ -1,0 +1,26 @@
+/*
+ * Finds one wrong bit in what holds the pages of a database together: page headers, places of cells, sizes and types
+ * of values, numbers of pages. SQLite cannot read what lies beyond such a bit. Each bit is tried, and SQLite's own
+ * check says which one is right. Values are not tried: SQLite does not know what they must be.
+ *
+ * Threads: any, with data of their own.
+ */
+#ifndef FA2I_CACHE_TRIAL_H
+#define FA2I_CACHE_TRIAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The bytes of a database file, with a sound header. */
+typedef struct fa2i_image {
+    unsigned char *data; /* borrowed */
+    size_t bytes, page_bytes;
+} fa2i_image;
+
+/* Mend the pages of the list of tables. tables: how many of these must be there. */
+void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count);
+
+/* Mend the pages of one table; its text is right. Returns true if a bit was mended. */
+bool fa2i_trial_table(const fa2i_image *image, const char *table);
+
+#endif

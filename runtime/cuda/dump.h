@@ -1,0 +1,17 @@
+/*
+ * FA2_DUMP=DIR: the kernels that are compiled, as files for people.
+ *
+ * Each variant and SM has one name, "fwd_sm80,d=64,dtype=fp16,...,sm_86": the variant's text with commas for spaces.
+ * NAME.cu is the source as the compiler reads it; NAME.cubin or NAME.ptx is the code. Thread-safe. Processes may share
+ * the folder.
+ */
+#ifndef FA2I_DUMP_H
+#define FA2I_DUMP_H
+
+#include "runtime/base/record.h"
+
+/* Write a kernel that was compiled, or that does not compile, if FA2_DUMP is set. FA2_E_IO: the folder is missing, or
+ * the disk is full. The caller tells the log, and goes on. */
+fa2_status fa2i_dump(const fa2i_kernel *kernel, const char *source);
+
+#endif

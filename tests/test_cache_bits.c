@@ -1,0 +1,217 @@
+/*
+ * A small database with one wrong bit, anywhere. What is asked of each:
+ * - check, gc, check, export and import work, and check finds no damage after gc;
+ * - export writes every row as before, but at most one: what the bit belonged to;
+ * - a call gets the code that was stored for its problem, or none.
+ * A fixed sample of the bits is tried. FA2_TEST_ALL=1 tries all, which takes hours, and FA2_TEST_BIT=N that one.
+ */
+#include "cache/internal.h"
+#include "cache_fixture.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
+
+enum { KERNELS = 3, CODE_BYTES = 16, PAGE_BYTES = 512, FILE_MOST = 1 << 17 };
+
+static unsigned char good[FILE_MOST];
+static size_t good_bytes;
+static char *good_export;
+static char codes[KERNELS + 1][CODE_BYTES]; /* by number */
+static char path[120];
+
+/* ---- the database ---- */
+
+static void store(fa2i_cache *cache, const ids *to, int number, bool winner)
+{
+    fa2i_kernel kernel = sample_kernel(number);
+    store_result(cache, to, number, 100 + number, winner);
+    snprintf(codes[number], CODE_BYTES, "code of %d", number % 10);
+    kernel.image = (fa2i_blob){codes[number], CODE_BYTES};
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
+}
+
+/* Small pages, so that few bits are in none of the rows. */
+static void make_database(void)
+{
+    char sql[64];
+    sqlite3 *db = NULL;
+    fa2i_cache *cache = fixture_open(path);
+    const ids first = sample_ids(cache, 512), second = sample_ids(cache, 1024);
+    store(cache, &first, 1, false);
+    store(cache, &first, 2, true);
+    store(cache, &second, 3, true);
+    CHECK_EQ(fa2i_cache_set_limit(cache, 1 << 20), FA2_OK);
+    good_export = exported(cache, NULL);
+    fa2i_cache_close(cache);
+    snprintf(sql, sizeof sql, "PRAGMA page_size = %d; VACUUM", PAGE_BYTES);
+    CHECK_EQ(sqlite3_open(path, &db), SQLITE_OK);
+    CHECK_EQ(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    FILE *file = fopen(path, "rb");
+    CHECK(file != NULL);
+    good_bytes = fread(good, 1, sizeof good, file);
+    CHECK(good_bytes > 10000 && good_bytes < sizeof good);
+    fclose(file);
+}
+
+static void write_with(size_t bit)
+{
+    static unsigned char bytes[FILE_MOST];
+    memcpy(bytes, good, good_bytes);
+    bytes[bit / 8] ^= (unsigned char)(1U << bit % 8);
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL && fwrite(bytes, 1, good_bytes, file) == good_bytes);
+    fclose(file);
+    CHECK_EQ(chmod(path, 0600), 0);
+}
+
+/* ---- what is asked ---- */
+
+/* Whatever it says. */
+static void look(void)
+{
+    fa2i_cache *cache = NULL;
+    fa2i_cache_health health = {0};
+    if (fa2i_cache_open(path, FA2I_CACHE_READ, NULL, NULL, &cache) == FA2_OK)
+        CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    fa2i_cache_close(cache);
+}
+
+static void clean(void)
+{
+    fa2i_cache *cache = NULL;
+    fa2i_cache_cleanup cleanup = {0};
+    CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_REPAIR, NULL, NULL, &cache), FA2_OK);
+    if (cache != NULL)
+        CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
+    fa2i_cache_close(cache);
+}
+
+static void check_content(fa2i_cache *cache)
+{
+    fa2i_cache_health health = {0};
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK(!fa2i_cache_is_damaged(&health));
+    if (health.without_code == 0)
+        CHECK_STR(health.first_problem, "");
+    else
+        CHECK_EQ(health.without_code, 1); /* it is compiled again */
+}
+
+/* Lines of the good export, but the last, that this text has not. */
+static int lost_lines(const char *text)
+{
+    char line[4096];
+    int lost = 0;
+    for (const char *c = good_export, *end; (end = strchr(c, '\n')) != NULL; c = end + 1) {
+        snprintf(line, sizeof line, "%.*s", (int)(end - c + 1), c);
+        lost += strncmp(line, "{\"type\":\"end\"", 13) != 0 && strstr(text, line) == NULL;
+    }
+    return lost;
+}
+
+static void check_export(fa2i_cache *cache)
+{
+    fa2i_cache *other = NULL;
+    fa2i_export_counts counts = {0};
+    char *text = exported(cache, &counts);
+    CHECK_EQ(counts.left_out, 0);
+    CHECK(lost_lines(text) <= 1);
+    CHECK_EQ(fa2i_cache_open_empty("another database", &other), FA2_OK);
+    CHECK_EQ(import_text(other, text, strlen(text), NULL), FA2_OK);
+    fa2i_cache_close(other);
+    free(text);
+}
+
+/* What a call may load is the code of one of the kernels. */
+static void check_code(fa2i_cache *cache, const fa2i_choice *choice, const char *class_key)
+{
+    fa2i_kernel kernel = {0};
+    int number = 0;
+    if (choice->fault != NULL || fa2i_cache_get_kernel(cache, &choice->winner.kernel, ABI, true, &kernel) != FA2_OK)
+        return;
+    for (int i = 1; i <= KERNELS; i++) {
+        const fa2i_key key = sample_key(i);
+        number = memcmp(&key, &kernel.key, sizeof key) == 0 ? i : number;
+    }
+    CHECK(number > 0);
+    CHECK_STR(kernel.variant.class_key, class_key);
+    CHECK(kernel.image.bytes == CODE_BYTES && memcmp(kernel.image.data, codes[number], CODE_BYTES) == 0);
+    fa2i_kernel_done(&kernel);
+}
+
+static void check_call(fa2i_cache *cache)
+{
+    const fa2_problem problem = sample_problem(512);
+    char class_key[FA2I_CLASS_CHARS];
+    fa2i_choice *choices = NULL;
+    size_t count = 0;
+    fa2i_problem_class(&problem, class_key);
+    if (fa2i_cache_choices(cache, 86, &problem, ABI, &choices, &count) != FA2_OK)
+        return;
+    for (size_t i = 0; i < count; i++)
+        check_code(cache, &choices[i], class_key);
+    fa2i_free(choices);
+}
+
+/* A call before gc, on the damaged file. */
+static void call_damaged(void)
+{
+    fa2i_cache *cache = NULL;
+    if (fa2i_cache_open(path, FA2I_CACHE_READ, NULL, NULL, &cache) == FA2_OK)
+        check_call(cache);
+    fa2i_cache_close(cache);
+}
+
+static void test_bit(size_t bit)
+{
+    const int failures = check_failures;
+    fa2i_cache *cache = NULL;
+    write_with(bit);
+    look();
+    call_damaged();
+    clean();
+    CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
+    if (cache != NULL) {
+        check_content(cache);
+        check_export(cache);
+        check_call(cache);
+    }
+    fa2i_cache_close(cache);
+    if (check_failures > failures)
+        fprintf(stderr, "... with a wrong bit %zu: page %zu, byte %zu, bit %zu; %s\n", bit, bit / 8 / PAGE_BYTES + 1,
+                bit / 8 % PAGE_BYTES, bit % 8, fa2_last_message());
+}
+
+/* ---- which ---- */
+
+/* A prime, so that a sample meets every place of bytes and pages. */
+static size_t stride(void)
+{
+    const char *all = getenv("FA2_TEST_ALL");
+    if (all != NULL && strcmp(all, "1") == 0)
+        return 1;
+#if defined(__SANITIZE_ADDRESS__)
+    return 4001;
+#else
+    return 443;
+#endif
+}
+
+int main(void)
+{
+    fixture f;
+    const char *one = getenv("FA2_TEST_BIT");
+    fixture_begin(&f);
+    snprintf(path, sizeof path, "%s", f.path);
+    make_database();
+    const size_t step = stride(), first = one != NULL ? (size_t)strtoull(one, NULL, 10) : 0;
+    size_t count = 0;
+    const double start = fa2i_clock_thread_s();
+    for (size_t bit = first; bit < 8 * good_bytes; bit += one != NULL ? 8 * good_bytes : step, count++)
+        test_bit(bit);
+    fprintf(stderr, "%zu of %zu bits, %.1f s\n", count, 8 * good_bytes, fa2i_clock_thread_s() - start);
+    free(good_export);
+    remove(path);
+    fixture_end(&f);
+    return check_done();
+}

@@ -1,0 +1,19 @@
+/*
+ * Machine code as text, by a program of the CUDA toolkit.
+ *
+ * Errors: FA2_E_IO says what is missing or what failed. Not thread-safe.
+ */
+#ifndef FA2I_DISASSEMBLE_H
+#define FA2I_DISASSEMBLE_H
+
+#include <stdio.h>
+#include "runtime/base/record.h"
+
+/* Finds nvdisasm or cuobjdump, in PATH or in the folder of the CUDA toolkit. *ret_tool belongs to the caller
+ * (fa2i_free). */
+fa2_status fa2i_disassembler_find(char **ret_tool);
+
+/* Writes what the tool says of a cubin. */
+fa2_status fa2i_disassemble(const char *tool, const fa2i_blob *cubin, FILE *out);
+
+#endif
