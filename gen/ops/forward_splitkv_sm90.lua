@@ -88,12 +88,11 @@ local function recipe(v)
 end
 
 local function names(v)
-   local all = wgmma.shared_names(v, M.axes, parts, columns.of(v) // parts)
+   local all = wgmma.shared_names(v, M.axes, parts, keys // parts, columns.of(v) // parts)
    for name, value in pairs(splitkv.names) do
       all[name] = value
    end
-   all.split, all.fenced, all.smem_bytes = true, true, smem_bytes(v)
-   all.bc, all.stages, all.scored = keys, stages, keys // parts
+   all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
    -- Registers of a thread that copies, and of one that multiplies: a thread of each of the three warpgroups has 504.
    -- Look-ups of pages and of lengths take more of the former, which leaves fewer steps of Q with the latter.
    local looks_up = v.paged == 1 or v.seqused == 1

@@ -1,8 +1,13 @@
-// ---- epilogue by a tensor map: rows of O in pages of 64 columns are stored by TMA ---------------------------------
+#pragma once
+#include "forward/epilogue.cuh"
+#include "hopper/fwd_maps.cuh"
 
-__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
-                                           const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
-                                           int warp_row, int lane, const TensorMap &map)
+// ---- epilogue: O of a warpgroup is normalised and written, with LSE ------------------------------------------------
+
+// By a tensor map: rows of O in pages of 64 columns are stored by TMA.
+__device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPlace &place,
+                                                  const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                                  uint32 smem, int warp_row, int lane, const TensorMap &map)
 {
     if (lane == 0)
         wait_stores();

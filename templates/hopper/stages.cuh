@@ -1,3 +1,6 @@
+#pragma once
+#include "lib/types.cuh"
+
 // ---- places of tiles in shared memory, filled in turn ----------------------------------------------------------
 //
 // A barrier's phase of a stage ends once for each tile that comes there, so its parity changes from round to round.
@@ -15,7 +18,6 @@ template <int kCount> struct StageOf {
             parity ^= 1;
         }
     }
-@ if op == "forward" then
 
     __device__ __forceinline__ StageOf before() const
     {
@@ -24,6 +26,5 @@ template <int kCount> struct StageOf {
         other.parity = index == 0 ? parity ^ 1 : parity;
         return other;
     }
-@ end
 };
 using Stage = StageOf<kStages>;

@@ -1,23 +1,29 @@
+#pragma once
+#include "forward/place.cuh"
+#include "features/bias.cuh"
+#include "hopper/fwd_maps.cuh"
+#include "hopper/side_tiles.cuh"
+#include "hopper/wgmma.cuh"
+#include "lib/mma.cuh"
+
 // ---- a bias in 16 bits, through shared memory ---------------------------------------------------------------
 //
 // It comes by a tensor map where there is one of it. Else a warp that loads copies 16 bytes at a time where these lie
 // side by side and aligned, else 4, else single numbers.
 
-@ if begun then
 // Scores begin as what mma.sync makes of the words of a bias, and Q K^T comes on top. Infinity times 0 is NaN: an
 // infinity, which hides a key, or NaN, which a mask may hide, makes NaN of all others of its row in eight columns. The
-// sums of P show it (hopper/guess.cu.in), and where S is made again, words are converted and multiplied one by one. To
+// sums of P show it (guess.cuh), and where S is made again, words are converted and multiplied one by one. To
 // look before Q K^T costs 4 % of the time: all that a row has to do then waits for it.
 
 // A number as a bias has it, rounded to nearest even.
 __device__ __forceinline__ uint32 bias_bits(float x)
 {
     uint32 bits;
-@ if bias == "bf16" then
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
-@ else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
-@ end
+    if constexpr (kBias == BiasKind::kBf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
     return bits;
 }
 
@@ -43,18 +49,40 @@ struct ScoreUnit {
     // A column tile, from its words of either row.
     __device__ __forceinline__ void multiply(float (&c)[4], uint32 low, uint32 high) const
     {
-        asm("mma.sync.aligned.m16n8k8.row.col.f32.$(bias_element).$(bias_element).f32 "
-            "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
-            : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
-            : "r"(low), "r"(high), "r"(most), "f"(0.0f));
+        begin_product(c, low, high);
         if (!kScaleIsExact)
-            asm("mma.sync.aligned.m16n8k8.row.col.f32.$(bias_element).$(bias_element).f32 "
+            add_product(c, low, high);
+    }
+
+private:
+    __device__ __forceinline__ void begin_product(float (&c)[4], uint32 low, uint32 high) const
+    {
+        if constexpr (kBias == BiasKind::kBf16)
+            asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+                : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+                : "r"(low), "r"(high), "r"(most), "f"(0.0f));
+        else
+            asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+                : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+                : "r"(low), "r"(high), "r"(most), "f"(0.0f));
+    }
+
+    __device__ __forceinline__ void add_product(float (&c)[4], uint32 low, uint32 high) const
+    {
+        if constexpr (kBias == BiasKind::kBf16)
+            asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                : "r"(low), "r"(high), "r"(rest));
+        else
+            asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                 : "r"(low), "r"(high), "r"(rest));
     }
 
-private:
     static __device__ __forceinline__ uint32 on_diagonal(uint32 bits)
     {
         const int column = threadIdx.x % 32 / 4, row = threadIdx.x % 4 * 2;
@@ -62,7 +90,6 @@ private:
     }
 };
 
-@ end
 // Whether it comes by a tensor map: its keys lie side by side, aligned, and it has rows of its own for queries.
 __device__ __forceinline__ bool bias_is_mapped(const Params &p)
 {
@@ -79,15 +106,13 @@ struct BiasTiles : SideTiles {
         return plain ^ (plain >> 3 & 0x70);
     }
 
-@ if begun then
     // By a warp of the group: scores begin as their bias, in the unit of the product to come.
     // Those of a tile with a mask are converted: they are few, and nothing looks for NaN there, maxima pass over it.
-    __device__ __forceinline__ void begin(float (&s)[kRowTiles][kColTiles][4], const ScoreUnit &unit,
-                                          bool masked) const
+    __device__ __forceinline__ void begin(float (&s)[kRowTiles][kColTiles][4], const ScoreUnit &unit, bool masked) const
     {
         wait_full();
         if (unit.by_product && !masked)
-            each_pair([&](int n, const uint32 (&x)[4]) {
+            each_pair([&](int n, const uint32(&x)[4]) {
                 unit.multiply(s[0][n], x[0], x[1]);
                 unit.multiply(s[0][n + 1], x[2], x[3]);
             });
@@ -104,12 +129,11 @@ struct BiasTiles : SideTiles {
         each_number([&](int n, int e, float number) { s[0][n][e] = fmaf(number, unit.of_bias, s[0][n][e]); });
     }
 
-@ end
     // By a warp of the group: two neighbours of a row a word.
     __device__ __forceinline__ void read(uint32 (&words)[kRowTiles][2][kColTiles])
     {
         wait_full();
-        each_pair([&](int n, const uint32 (&x)[4]) {
+        each_pair([&](int n, const uint32(&x)[4]) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 words[0][i % 2][n + i / 2] = x[i];
@@ -131,7 +155,6 @@ private:
             use(n, x);
         }
     }
-@ if begun then
     __device__ __forceinline__ void convert(float (&s)[kRowTiles][kColTiles][4], const ScoreUnit &unit) const
     {
         each_number([&](int n, int e, float number) { s[0][n][e] = number * unit.of_bias; });
@@ -140,7 +163,7 @@ private:
     // use(n, e, x): of column tile n, the lane's number e.
     template <typename Use> __device__ __forceinline__ void each_number(const Use &use) const
     {
-        each_pair([&](int n, const uint32 (&x)[4]) {
+        each_pair([&](int n, const uint32(&x)[4]) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -149,7 +172,6 @@ private:
         });
         release_to_loads();
     }
-@ end
 };
 
 // ---- how a warp loads it ------------------------------------------------------------------------------------
@@ -166,7 +188,7 @@ __device__ __forceinline__ int served_row(const BlockPlace &place)
 __device__ __forceinline__ const BiasElem *bias_of(const Params &p, const BlockPlace &place)
 {
     return reinterpret_cast<const BiasElem *>(p.features.bias) + place.batch * p.features.bias_batch +
-           place.head * p.features.bias_head + served_row(place) * p.features.bias_query;
+           place.query_head(p, 0) * p.features.bias_head + served_row(place) * p.features.bias_query;
 }
 
 // By a map, one lane.
@@ -175,7 +197,7 @@ struct BiasPages {
     int row, head, batch;
 
     __device__ __forceinline__ BiasPages(const Params &p, const TensorMaps &maps, const BlockPlace &place)
-        : map(maps.bias), row(served_row(place)), head(coordinate(place.head, p.features.bias_head)),
+        : map(maps.bias), row(served_row(place)), head(coordinate(place.query_head(p, 0), p.features.bias_head)),
           batch(coordinate(place.batch, p.features.bias_batch))
     {
     }

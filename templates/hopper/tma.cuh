@@ -1,20 +1,15 @@
+#pragma once
+#include "lib/types.cuh"
+
 // ---- barriers in shared memory, and loads that arrive at them -------------------------------------------
 //
 // A barrier's phase ends when all of its arrivals are there, and all bytes that were announced. A wait names
 // the parity of the phase: 0 for the first one. Before that has begun, a wait for parity 1 returns at once.
 
-// A tensor map, as the driver encodes it.
+// A tensor map, as the driver encodes it: of [batch, head, seq, column], boxes of rows x 64 columns. What is behind the
+// end of a sequence or a row is zeros.
 struct alignas(64) TensorMap {
     char opaque[128];
-};
-
-// Those of $(mapped): [batch, head, seq, column], boxes of rows x 64 columns. What is behind the end of a
-// sequence or a row is zeros.
-struct TensorMaps {
-@ if op == "backward" or pack == 0 then
-    TensorMap q;
-@ end
-    TensorMap k, v$(more_maps);
 };
 
 __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
@@ -64,7 +59,6 @@ __device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
                  : "memory");
 }
 
-@ if bias_staged then
 // Arrive when what this lane began to copy is there; it is one of those that the barrier counts.
 __device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
 {
@@ -82,7 +76,6 @@ __device__ __forceinline__ void copy_4_or_less(uint32 smem, const void *gmem, in
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
 }
 
-@ end
 // A coordinate of a tensor map. Where batches or heads are the same memory, the map has one of them.
 __device__ __forceinline__ int coordinate(int index, int64 stride)
 {
@@ -99,7 +92,6 @@ __device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uin
                  : "memory");
 }
 
-@ if op == "backward" or keyed then
 // Bytes that lie one after the other, multiples of 16.
 __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int bytes, uint32 barrier)
 {
@@ -108,13 +100,11 @@ __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int by
                  : "memory");
 }
 
-@ end
 // What this thread did to shared memory is done before loads that come into the same place, behind a barrier.
 __device__ __forceinline__ void release_to_loads()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-@ if by_map then
 
 // The reverse: rows of a page to global memory, as far as there are rows and columns.
 __device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
@@ -134,4 +124,3 @@ __device__ __forceinline__ void wait_stores()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-@ end

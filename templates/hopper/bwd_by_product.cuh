@@ -1,3 +1,12 @@
+#pragma once
+#include "backward/dropout.cuh"
+#include "backward/epilogue.cuh"
+#include "backward/split.cuh"
+#include "backward/turns.cuh"
+#include "hopper/bwd_barriers.cuh"
+#include "hopper/bwd_scores.cuh"
+#include "hopper/stages.cuh"
+
 // ---- warpgroups divide the products of a tile -----------------------------------------------------------------
 //
 // Of rows of more than 128 columns, dK or dV of 64 keys is all that a warpgroup's registers hold. A block has 64
@@ -47,7 +56,6 @@ __device__ __forceinline__ void get_p(Scores &p, uint32 smem)
     }
 }
 
-@ if dropout then
 // dP^T is 0 where P^T has a sign: there it was dropped.
 __device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
 {
@@ -60,7 +68,13 @@ __device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
         }
 }
 
-@ end
+// P^T gets a sign where it is dropped.
+template <class Dropped> __device__ __forceinline__ void mark_dropped(const Dropped &dropout, Scores &p)
+{
+    if constexpr (kDropout)
+        dropout.mark(p);
+}
+
 // dV of the block's keys.
 __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers, Sums &dv)
@@ -70,9 +84,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &pl
     Stage stage;
     uint32 p_parity = 0;
     Scores s;
-@ if dropout then
     Dropout dropout(p, place.first_key + warp * 16, lane);
-@ end
 
     barrier_wait(barriers.k_full(), 0);
 #pragma unroll 1
@@ -84,28 +96,19 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &pl
         start_scores(s, smem + kKArea, smem + kQArea + stage.index * kQTileBytes);
         wgmma_wait<0>();
         pin(s);
-@ if softcap then
         Scores capped;
-@ end
-        make_p(s$(capped), p, place, tiles, at, warp * 16, row_smem, lane);
+        make_p(s, capped, p, place, tiles, at, warp * 16, row_smem, lane);
         pack_scores(p_frag, s);
-@ if dropout then
-        dropout.begin(p, $(sequence) * p.heads_q + place.kv_head * p.group + at.head, at.tile * kBr, lane);
-@ end
-@ if softcap then
-        multiply_slopes(s, capped);
-@ end
-@ if dropout then
-        dropout.mark(s);
-@ end
+        dropout.begin(p, place.sequence() * p.heads_q + place.kv_head * p.group + at.head, at.tile * kBr, lane);
+        if constexpr (kSoftcap)
+            multiply_slopes(s, capped);
+        mark_dropped(dropout, s);
         barrier_wait(barriers.p_empty(), p_parity ^ 1);
         put_p(s, p_place(smem, warp, lane));
         hand_over(barriers.p_full(), lane);
         if (lane == 0)
             barrier_arrive(barriers.q_empty(stage.index));
-@ if dropout then
         dropout.mask(p_frag);
-@ end
         if (kAlways || p.dv != nullptr) {
             barrier_wait(barriers.do_full(stage.index), stage.parity);
             start_sums(dv, p_frag, smem + kDoArea + stage.index * kQTileBytes);
@@ -142,9 +145,8 @@ __device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &pl
         wgmma_wait<0>();
         pin(dp);
         get_p(s, p_place(smem, warp, lane));
-@ if dropout then
-        drop_marked(dp, s);
-@ end
+        if constexpr (kDropout)
+            drop_marked(dp, s);
         dp_to_ds(dp, s, row_smem);
         pack_scores(ds_frag, dp);
         hand_over(barriers.p_empty(), lane);
@@ -182,29 +184,28 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &pl
 #pragma unroll 1
     for (; visits > 0; visits--) {
         const int64 plane = int64(place.batch) * p.heads_q + place.kv_head * p.group + at.head;
-        float *sum = p.dq_sum + (plane * p.q_tiles + at.tile$(q_tile)) * kDqTile + warp * kColWarps * kDqWarpPart;
+        float *sum =
+            p.dq_sum + (plane * p.q_tiles + at.tile + place.first_q_tile) * kDqTile + warp * kColWarps * kDqWarpPart;
 
         barrier_wait(barriers.ds_full(stage.index), stage.parity);
 #pragma unroll
         for (int part = 0; part < kColWarps; part++) {
             DqTile dq;
-            start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqStep);
+            start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
             wgmma_wait<0>();
             pin(dq);
             if (part == kColWarps - 1 && lane == 0)
                 barrier_arrive(barriers.ds_empty(stage.index));
-@ if turns then
-            if (part == 0)
-                await_turn(turn_counters(p) + plane * p.q_tiles + at.tile$(q_tile), 0,
+            if (kTakesTurns && part == 0)
+                await_turn(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile, 0,
                            blocks_before(p, place.first_key / kBc, at.tile), lane);
-@ end
             add_dq(sum + part * kDqWarpPart, dq, lane);
         }
-@ if turns then
-        named_barrier(2 + kDqGroup, 128);  // all warps have added to dQ of the tile
-        if (threadIdx.x % 128 == 0)
-            count_up(turn_counters(p) + plane * p.q_tiles + at.tile$(q_tile));
-@ end
+        if constexpr (kTakesTurns) {
+            named_barrier(2 + kDqGroup, 128);  // all warps have added to dQ of the tile
+            if (threadIdx.x % 128 == 0)
+                count_up(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
+        }
         at.advance(tiles, tiles.end(p));
         stage.advance();
     }
@@ -212,8 +213,8 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &pl
 
 // What one of the warpgroups does that compute.
 __device__ __forceinline__ void compute_by_product(const Params &p, const BlockPlace &place, const TileRange &tiles,
-                                                   const Cursor &begin, int visits, const Barriers &barriers,
-                                                   int index$(takes_split))
+                                                   const Cursor &begin, int visits, const Barriers &barriers, int index,
+                                                   int split)
 {
     const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 % 4 * 16;
     if (index == kDqGroup) {
@@ -233,14 +234,12 @@ __device__ __forceinline__ void compute_by_product(const Params &p, const BlockP
             compute_dk(p, place, tiles, begin, visits, barriers, sums);
     }
     named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
-@ if split then
-    if (p.splits > 1) {
+    if (kSplit && p.splits > 1) {
         put_part(p, place, split, index == kDvGroup, sums);
         return;
     }
-@ end
     if (index == kDvGroup)
-        write_rows(p.dv, p.dv_stride, p, place, sums, $(kept), barriers.smem + kVArea, warp_key, 0, lane);
+        write_rows(p.dv, p.dv_stride, p, place, sums, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
     else
         write_rows(p.dk, p.dk_stride, p, place, sums, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
 }

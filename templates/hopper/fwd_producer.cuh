@@ -1,4 +1,22 @@
-// ---- what a block loads -------------------------------------------------------------------------------------------
+#pragma once
+#include "forward/tiles.cuh"
+#include "hopper/bias_tiles.cuh"
+#include "hopper/column_keys.cuh"
+#include "hopper/fwd_barriers.cuh"
+#include "hopper/fwd_maps.cuh"
+#include "hopper/work.cuh"
+#include "lib/cp_async.cuh"
+
+// ---- producer: the warpgroup that loads ------------------------------------------------------------------------------
+//
+// One of its threads loads Q, K and V by tensor maps (Loads, produce_tiles). Where a bias comes through shared memory, a
+// warp for each warpgroup that computes loads that one's tiles of it (produce_bias).
+
+// Where rows of a tensor begin: packed sequences are one batch.
+__device__ __forceinline__ int map_batch(const BlockPlace &place)
+{
+    return kVarlen ? 0 : place.batch;
+}
 
 // One thread's: everything that a block reads.
 struct Loads {
@@ -15,24 +33,25 @@ struct Loads {
 
     // A tile of K or V, into a stage that was read.
     __device__ __forceinline__ void load_tile(const BlockPlace &place, int kv_head, int tile, const TensorMap &map,
-                                              const Strides &stride, const Stage &stage, uint32 empty,
-                                              uint32 full, uint32 area)
+                                              const Strides &stride, const Stage &stage, uint32 empty, uint32 full,
+                                              uint32 area)
     {
         barrier_wait(empty, stage.parity ^ 1);
-@ if keyed then
-        // The keys of its columns come with $(keys_with).
-        const int key_bytes = area == barriers.smem + k$(keys_with)Area ? kKeyTileBytes : 0;
-        barrier_expect(full, kTileBytes + key_bytes);
-        if (key_bytes > 0)
-            load_bytes(barriers.smem + kKeysArea + stage.index * kKeyTileBytes, column_keys_at(p, tile * kBc),
-                       kKeyTileBytes, full);
-@ else
-        barrier_expect(full, kTileBytes);
-@ end
+        if constexpr (kDropout) {
+            // The keys of its columns come with one of both.
+            const int key_bytes = area == barriers.smem + (kKeepsEarly ? kKArea : kVArea) ? kKeyTileBytes : 0;
+            barrier_expect(full, kTileBytes + key_bytes);
+            if (key_bytes > 0)
+                load_bytes(barriers.smem + kKeysArea + stage.index * kKeyTileBytes, column_keys_at(p, tile * kBc),
+                           kKeyTileBytes, full);
+        } else {
+            barrier_expect(full, kTileBytes);
+        }
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             load_page(area + stage.index * kTileBytes + page * kTilePageBytes, map, full, page * kPageColumns,
-                      $(first_key)tile * kBc, coordinate(kv_head, stride.head), coordinate($(map_batch), stride.batch));
+                      place.sequence.first_k + tile * kBc, coordinate(kv_head, stride.head),
+                      coordinate(map_batch(place), stride.batch));
     }
 
     __device__ __forceinline__ void load_k(const BlockPlace &place, int kv_head, int tile, const Stage &k)
@@ -47,39 +66,36 @@ struct Loads {
                   barriers.smem + kVArea);
     }
 
-@ if pack == 0 then
-    __device__ __forceinline__ void load_q(const BlockPlace &place, int group$(piece))
+    __device__ __forceinline__ void load_q(const BlockPlace &place, int group, unsigned piece)
     {
         const uint32 full = barriers.q_full(group);
-@ if persistent > 0 then
-        barrier_wait(barriers.q_empty(group), q_parity);
-@ end
-@ if persistent == 2 then
-        store_shared_4(barriers.piece(group), piece);
-@ end
+        if constexpr (kStays)
+            barrier_wait(barriers.q_empty(group), q_parity);
+        if constexpr (kCounted)
+            store_shared_4(barriers.piece(group), piece);
         barrier_expect(full, kGroupBytes);
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             load_page(barriers.smem + kQArea + group * kGroupBytes + page * kQPageBytes, maps.q, full,
-                      page * kPageColumns, $(first_query)place.first_row + group * kGroupRows,
-                      coordinate(place.head, p.q_stride.head), coordinate($(map_batch), p.q_stride.batch));
+                      page * kPageColumns, place.sequence.first_q + place.first_row + group * kGroupRows,
+                      coordinate(place.query_head(p, 0), p.q_stride.head),
+                      coordinate(map_batch(place), p.q_stride.batch));
     }
-@ end
 
     // Q is waited for even where no key is seen, so that it is there before O comes into its place.
-    __device__ __forceinline__ void load_rows(const BlockPlace &place, const TileRange &tiles$(piece))
+    __device__ __forceinline__ void load_rows(const BlockPlace &place, const TileRange &tiles, unsigned piece)
     {
         const bool any = tiles.count > tiles.first;
         int kv_head = place.kv_head(p);
         asm volatile("" : "+r"(kv_head));  // the division is done here, not for each tile
         if (any)
             load_k(place, kv_head, tiles.count - 1, stage);
-@ if pack == 0 then
+        if constexpr (!kPackedHeads) {
 #pragma unroll
-        for (int group = 0; group < kGroups; group++)
-            load_q(place, group$(pass_piece));
-        q_parity ^= 1;
-@ end
+            for (int group = 0; group < kGroups; group++)
+                load_q(place, group, piece);
+            q_parity ^= 1;
+        }
 #pragma unroll 1
         for (int tile = tiles.count - 2; tile >= tiles.first; tile--) {
             stage.advance();
@@ -91,9 +107,8 @@ struct Loads {
             stage.advance();
         }
     }
-@ if persistent == 2 then
 
-    // There is no more.
+    // There is no more work, by the counter.
     __device__ __forceinline__ void finish(unsigned piece)
     {
 #pragma unroll
@@ -103,9 +118,7 @@ struct Loads {
             barrier_arrive(barriers.q_full(group));
         }
     }
-@ end
 };
-@ if persistent == 2 and bias_staged then
 
 // By a warp that loads beside K and V, for a warpgroup: what comes behind this piece.
 __device__ __forceinline__ unsigned piece_beside(const Barriers &barriers, int group, const Work &work)
@@ -116,19 +129,13 @@ __device__ __forceinline__ unsigned piece_beside(const Barriers &barriers, int g
     barrier_arrive_by(threadIdx.x % 32, barriers.q_empty(group));
     return barriers.next_piece(group, work.parity());
 }
-@ end
-@ if bias_staged then
 
 // A warp's: all tiles beside K and V of a warpgroup. Source: of the rows of a piece of work.
 template <typename Source>
 __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &maps, const Barriers &barriers)
 {
     StageOf<kSideStages> stage;
-@ if persistent == 2 then
-    for (Work work(p); work.is_left(p); work.advance(p, piece_beside(barriers, served_group(), work))) {
-@ else
     for (Work work(p); work.is_left(p); work.advance(p)) {
-@ end
         const BlockPlace place(p, work);
         const TileRange tiles(p, place);
         const Source source(p, maps, place);
@@ -144,7 +151,7 @@ __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &ma
 }
 
 // The same, in the way that the bias allows.
-__device__ __forceinline__ void load_bias(const Params &p, const TensorMaps &maps, const Barriers &barriers)
+__device__ __forceinline__ void produce_bias(const Params &p, const TensorMaps &maps, const Barriers &barriers)
 {
     if (bias_is_mapped(p))
         load_sides<BiasPages>(p, maps, barriers);
@@ -156,4 +163,3 @@ __device__ __forceinline__ void load_bias(const Params &p, const TensorMaps &map
         load_sides<BiasNumbers>(p, maps, barriers);
     cp_async_wait<0>();  // a warp ends when its copies have
 }
-@ end

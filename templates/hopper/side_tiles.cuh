@@ -1,3 +1,7 @@
+#pragma once
+#include "hopper/stages.cuh"
+#include "hopper/tma.cuh"
+
 // ---- tiles beside K and V -------------------------------------------------------------------------------------
 //
 // In stages of their own, filled by a warp of the warpgroup that loads. A stage has the barriers `full`, at which a
@@ -6,8 +10,7 @@ template <int kCount, int kBytes> struct TilesBeside {
     uint32 area, barriers;
     StageOf<kCount> stage;
 
-    __device__ __forceinline__ TilesBeside(uint32 area, uint32 barriers)
-        : area(area), barriers(barriers)
+    __device__ __forceinline__ TilesBeside(uint32 area, uint32 barriers) : area(area), barriers(barriers)
     {
     }
 
@@ -55,7 +58,6 @@ template <int kCount, int kBytes> struct TilesBeside {
         stage.advance();
     }
 };
-@ if bias_staged then
 
 // The warpgroup that this warp works for, if it loads.
 __device__ __forceinline__ int served_group()
@@ -71,4 +73,3 @@ struct SideTiles : TilesBeside<kSideStages, kSideTileBytes> {
     {
     }
 };
-@ end

@@ -1,18 +1,22 @@
+#pragma once
+#include "features/dropout.cuh"
+#include "hopper/stages.cuh"
+
 // ---- keys of columns ----------------------------------------------------------------------------------------------
 //
 // All rows, heads and batches have the same keys of columns. The step before the main one puts them into the workspace,
-// as lanes want them; those of a tile come into shared memory with its $(keys_with).
+// as lanes want them; those of a tile come into shared memory with its K where what P is multiplied by is made early,
+// else with its V.
 
 constexpr int kKeysAt = 128;  // in the workspace, which begins with the counter of work
-constexpr int kKeysOfBlock = $(keys_of_block);  // columns; the workspace has whole blocks of the step
 
 __device__ __forceinline__ char *column_keys_at(const Params &p, int column)
 {
     return reinterpret_cast<char *>(p.partial) + kKeysAt + int64(column) * 8;
 }
 
-// A warp's call of Philox makes the keys of 64 columns.
-extern "C" __global__ void __launch_bounds__(kKeysOfBlock / 2) $(family)_prepare(const __grid_constant__ Params p)
+// The step before, of kKeysOfBlock / 2 threads. A warp's call of Philox makes the keys of 64 columns.
+__device__ __forceinline__ void prepare_column_keys(const Params &p)
 {
     const int lane = threadIdx.x % 32, sixty_four = blockIdx.x * (kKeysOfBlock / 64) + threadIdx.x / 32;
     uint2 *words = reinterpret_cast<uint2 *>(column_keys_at(p, sixty_four * 64)) + lane;
@@ -20,10 +24,6 @@ extern "C" __global__ void __launch_bounds__(kKeysOfBlock / 2) $(family)_prepare
     column_keys(x, DropoutSeed(p.features), sixty_four, lane_pair(lane), lane % 4);
     words[0] = uint2{x[0], x[1]};
     words[32] = uint2{x[2], x[3]};
-@ if persistent == 2 then
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        *reinterpret_cast<unsigned *>(p.partial) = 0;
-@ end
 }
 
 // Those of a tile: a lane's word for each 16 columns, the words of 32 columns next to each other.
@@ -42,18 +42,10 @@ struct KeyTile {
     }
 };
 
-@ if early_keeps then
-// What P of a tile is multiplied by. Made while the tensor cores compute S: in a branch, though it is taken always, as
-// ptxas moves what is not in one behind the wait for S, where the row waits for it. No bound is 0.
-__device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropout &dropout, KeyTile keys)
+// Calls use(step, i) for each word of P, when dropout has its numbers: step: of 16 columns; i: as pack_scores has it.
+template <class Dropped, class Use>
+__device__ __forceinline__ void each_word_of_p(Dropped &dropout, KeyTile keys, const Use &use)
 {
-    if (dropout.p.features.drop_bound == 0)
-        return;
-@ else
-// What is dropped of P, which is in elements, becomes 0.
-__device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropout &dropout, KeyTile keys)
-{
-@ end
 #pragma unroll
     for (int step = 0; step < kBc / 16; step += 2) {
         const float2 words = keys.words(step);
@@ -61,20 +53,30 @@ __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropout &dropout,
         for (int half = 0; half < 2; half++) {
             dropout.multiply_by(__float_as_uint(half == 0 ? words.x : words.y));
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-@ if early_keeps then
-                keep[step + half][i] = dropout.keep(0, i % 2, i / 2);
-@ else
-                p[step + half][i] = dropout.apply(p[step + half][i], 0, i % 2, i / 2);
-@ end
-            }
+            for (int i = 0; i < 4; i++)
+                use(step + half, i);
         }
     }
     __syncwarp();  // all of it have read, before one gives the tile back
 }
-@ if early_keeps then
+
+// What P of a tile is multiplied by. Made while the tensor cores compute S: in a branch, though it is taken always,
+// because ptxas moves what is not in one behind the wait for S, where the row waits for it. No bound is 0.
+template <class Dropped>
+__device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropped &dropout, KeyTile keys)
+{
+    if (dropout.p.features.drop_bound == 0)
+        return;
+    each_word_of_p(dropout, keys, [&](int step, int i) { keep[step][i] = dropout.keep(0, i % 2, i / 2); });
+}
 
 // What is dropped of P, which is in elements, becomes 0.
+template <class Dropped> __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropped &dropout, KeyTile keys)
+{
+    each_word_of_p(dropout, keys, [&](int step, int i) { p[step][i] = dropout.apply(p[step][i], 0, i % 2, i / 2); });
+}
+
+// The same by what was made early.
 __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], const uint32 (&keep)[kBc / 16][4])
 {
 #pragma unroll
@@ -83,4 +85,3 @@ __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], const uint32 (&ke
         for (int i = 0; i < 4; i++)
             p[step][i] = keep_elements(p[step][i], keep[step][i]);
 }
-@ end

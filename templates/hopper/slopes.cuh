@@ -1,11 +1,16 @@
+#pragma once
+#include "forward/alibi.cuh"
+#include "hopper/wgmma.cuh"
+#include "lib/mma.cuh"
+
 // ---- ALiBi by one more step of S = Q K^T ---------------------------------------------------------------------------
 //
-// Where no key stands behind a row's own position, ALiBi is a number for all keys of a tile, which is left to the
+// Where no key stands after a row's own position, ALiBi is a number for all keys of a tile, which is left to the
 // softmax (forward/terms.cuh), and slope * column for the key in that column of the tile. Three more columns of Q are
 // the slope in parts, and three of K the tile's column, which 16 bits hold: so no instruction is needed for a score.
 // They are columns 0, 1 and 8 of sixteen, which one lane of a row has.
 
-static_assert(kBc <= 256, "columns of a tile are numbers in 16 bits");
+static_assert(!kAlibiMma || kBc <= 256, "columns of a tile are numbers in 16 bits");
 
 // Of K: made once for a block. Eight keys of eight columns lie together, 128 bytes; the other eight columns behind
 // them.
@@ -26,7 +31,7 @@ __device__ __forceinline__ uint64 key_columns(uint32 smem)
 }
 
 // Of Q: of this lane's rows.
-__device__ __forceinline__ void slope_columns(const Alibi &alibi, int lane, uint32 (&a)[4])
+template <class AnyAlibi> __device__ __forceinline__ void slope_columns(const AnyAlibi &alibi, int lane, uint32 (&a)[4])
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -37,7 +42,6 @@ __device__ __forceinline__ void slope_columns(const Alibi &alibi, int lane, uint
         a[2 + h] = lane % 4 == 0 ? pack2(rest - more, 0.0f) : 0;
     }
 }
-@ if guessed then
 
 // Slopes times columns, added to S that a warp makes by itself.
 __device__ __forceinline__ void add_slopes(float (&s)[kRowTiles][kColTiles][4], const uint32 (&slopes)[4])
@@ -50,4 +54,3 @@ __device__ __forceinline__ void add_slopes(float (&s)[kRowTiles][kColTiles][4], 
         mma_k16(s[0][n], slopes, has ? pack2(key, key) : 0, has ? pack2(key, 0.0f) : 0);
     }
 }
-@ end

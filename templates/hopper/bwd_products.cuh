@@ -1,3 +1,7 @@
+#pragma once
+#include "hopper/wgmma.cuh"
+#include "lib/tile.cuh"
+
 // ---- the products of a tile -----------------------------------------------------------------------------
 
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
@@ -27,30 +31,16 @@ __device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], u
 
 using Sums = float[1][2 * kOutPairs][4];  // of 64 rows of dK or dV
 
-// sums += a b: 16 columns of P^T or dS^T, which are in registers, and 16 rows of a tile of dO or Q.
-__device__ __forceinline__ void wgmma_sums(Sums &d, const uint32 (&a)[4], uint64 b)
-{
-@ for part = 1, #sum_parts do
-    asm volatile("wgmma.mma_async.sync.aligned.m64n$(sum_parts[part].columns)k16.f32.$(element).$(element) "
-                 "{$(operands(0, sum_parts[part].columns // 2))}, "
-                 "{$(operands(sum_parts[part].columns // 2, 4))}, %$(sum_parts[part].columns // 2 + 4), 1, 1, 1, 1;"
-                 : $(accumulators("d", sum_parts[part].columns // 8, sum_parts[part].first // 8))
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b$(sum_parts[part].behind)));
-@ end
-}
+// Most columns of a sum that one product has: it must not name more registers than a block begins with.
+constexpr int kMostSummed = 128;
 
-// dq = a b, or dq += a b: 16 keys of dS, which is there as dS^T, and 16 rows of K.
-__device__ __forceinline__ void wgmma_dq(float (&d)[1][2 * kDqPairs][4], uint64 a, uint64 b, int add)
+// sums += a b, from column kFirst on: 16 columns of P^T or dS^T, which are in registers, and 16 rows of a tile of dO or Q.
+template <int kFirst = 0> __device__ __forceinline__ void add_to_sums(Sums &d, const uint32 (&a)[4], uint64 b)
 {
-    asm volatile("{\n"
-                 "    .reg .pred add;\n"
-                 "    setp.ne.s32 add, %$(dq_columns // 2 + 2), 0;\n"
-                 "    wgmma.mma_async.sync.aligned.m64n$(dq_columns)k16.f32.$(element).$(element) "
-                 "{$(operands(0, dq_columns // 2))}, "
-                 "%$(dq_columns // 2), %$(dq_columns // 2 + 1), add, 1, 1, 1, 1;\n"
-                 "}"
-                 : $(accumulators("d", dq_columns // 8))
-                 : "l"(a), "l"(b), "r"(add));
+    constexpr int kLeft = kHeadDimPadded - kFirst, kColumns = kLeft < kMostSummed ? kLeft : kMostSummed;
+    Wgmma<kColumns>::template add<1, kFirst / 8>(d, a, b + kFirst / 64 * kQPageBytes / 16);
+    if constexpr (kColumns < kLeft)
+        add_to_sums<kFirst + kColumns>(d, a, b);
 }
 
 // S^T = K Q^T or dP^T = V dO^T of a warpgroup: started. rows_smem: its 64 rows of K or V.
@@ -60,8 +50,8 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kDepth; step++)
-        wgmma_scores(s, a + (step / 4 * kKvPageBytes + step % 4 * 32) / 16,
-                     b + (step / 4 * kQPageBytes + step % 4 * 32) / 16, step > 0);
+        Wgmma<kBr>::multiply<0, 0>(s, a + (step / 4 * kKvPageBytes + step % 4 * 32) / 16,
+                                   b + (step / 4 * kQPageBytes + step % 4 * 32) / 16, step > 0);
     wgmma_commit();
 }
 
@@ -72,7 +62,7 @@ __device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQueryS
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kQuerySteps; step++)
-        wgmma_sums(sums, a[step][0], b + step * 16 * kPageRowBytes / 16);
+        add_to_sums(sums, a[step][0], b + step * 16 * kPageRowBytes / 16);
     wgmma_commit();
 }
 
@@ -83,6 +73,7 @@ __device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kBc / 16; step++)
-        wgmma_dq(dq, a + step * 16 * kPageRowBytes / 16, b + step * 16 * kPageRowBytes / 16, step > 0);
+        Wgmma<kDqColumns>::multiply<1, 1>(dq, a + step * 16 * kPageRowBytes / 16, b + step * 16 * kPageRowBytes / 16,
+                                          step > 0);
     wgmma_commit();
 }

@@ -1,3 +1,8 @@
+#pragma once
+#include "forward/softmax.cuh"
+#include "hopper/wgmma.cuh"
+#include "lib/mma.cuh"
+
 // ---- P by the maxima so far -----------------------------------------------------------------------------------
 //
 // Once a row has seen a tile, its maximum hardly grows, and P may be larger than 1 by as much as an element of 16 bits
@@ -11,8 +16,8 @@ constexpr float kMostGuessed = kBf16 ? 0x1p40f : 0x1p15f;
 
 // S becomes P by the maxima so far, and the sums grow. False, in all lanes of the warp: S is lost, nothing else has
 // changed.
-__device__ __forceinline__ bool guess_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
-                                           float scale_log2, const float (&offset)[kRowTiles][2])
+__device__ __forceinline__ bool guess_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
+                                           const float (&offset)[kRowTiles][2])
 {
     constexpr int m = 0;
     float sum[2];

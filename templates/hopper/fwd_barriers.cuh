@@ -1,4 +1,11 @@
+#pragma once
+#include "hopper/tma.cuh"
+#include "lib/ptx.cuh"
+
 // ---- where the barriers of a block are ---------------------------------------------------------------------------
+
+// Warps that read what Q comes with: those of a warpgroup, and the one that loads its bias beside.
+constexpr int kQReaders = kBiasStaged && kCounted ? 5 : 4;
 
 struct Barriers {
     uint32 smem;
@@ -33,8 +40,7 @@ struct Barriers {
         return k_full(stage) + 24;
     }
 
-@ if persistent == 2 then
-    // Which piece of work the rows of Q are of.
+    // Which piece of work the rows of Q are of, if work is by a counter.
     __device__ __forceinline__ uint32 piece(int group) const
     {
         return smem + kPieceArea + group * 4;
@@ -49,12 +55,11 @@ struct Barriers {
         return next;
     }
 
-@ end
     __device__ __forceinline__ void init() const
     {
         for (int group = 0; group < kGroups; group++) {
             barrier_init(q_full(group), 1);
-            barrier_init(q_empty(group), $(q_readers));
+            barrier_init(q_empty(group), kQReaders);
         }
         for (int stage = 0; stage < kStages; stage++) {
             barrier_init(k_full(stage), 1);

@@ -1,3 +1,7 @@
+#pragma once
+#include "lib/cp_async.cuh"
+#include "lib/ptx.cuh"
+
 // ---- rows that threads copy, laid out as TMA loads them ---------------------------------------------------------
 
 // Start copying kRows rows into pages; rows from valid_rows on, and columns behind the last, are zeros. address(row):
