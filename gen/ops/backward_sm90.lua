@@ -149,7 +149,7 @@ end
 
 local function names(v)
    local all, division, turns = complete(v), division_of(v), v.deterministic == 1
-   local sharing, width = dq_shares(v)
+   local _, width = dq_shares(v)
    local all_params = lengths.backward_names(all).params
    local own = bwd.shared_names(all, {
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "red",
@@ -162,8 +162,7 @@ local function names(v)
       own_split = v.split == 1 and ", block % p.splits" or "",
       takes_split = v.split == 1 and ", int split" or "",
       visits = v.split == 1 and "range.visits" or "max(tiles.end(p) - tiles.first, 0) * p.group",
-      meet = "named_barrier(1, kWorkers)", writer = "threadIdx.x", writers = "kWorkers", dq_shares = "kWarps",
-      dq_columns = width, dq_width = sharing * width, dq_chunk = "warp % kColWarps * 2 * kDqPairs + n",
+      writers = division == by_product and 128 or 128 * division.groups, dq_columns = width,
       d_pad = d_pad(v), element = v.dtype == "bf16" and "bf16" or "f16",
       operands = fwd_sm90.operands, accumulators = fwd_sm90.accumulators,
       scored = v.br, score_tiles = "kQueryTiles", row_operands = "K or V", tile_operands = "Q or dO",
@@ -173,10 +172,6 @@ local function names(v)
       mapped = "Q, K, V and dO", more_maps = ", d_o",
       load_registers = division.load, group_registers = division.group, dq_registers = division.dq,
    })
-   if division == by_product then
-      own.meet, own.writer, own.writers = "named_barrier(2 + threadIdx.x / 128, 128)", "threadIdx.x % 128", "128"
-      own.dq_shares = "4 * kColWarps"
-   end
    for _, feature in ipairs(features.all) do
       if not M.known[feature.axis.name] then
          own[feature.axis.name] = false

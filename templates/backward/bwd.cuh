@@ -1,0 +1,396 @@
+#pragma once
+#include "lib/fill.cuh"
+#include "backward/rows.cuh"
+#include "backward/products.cuh"
+#include "backward/exchange.cuh"
+#include "backward/terms.cuh"
+#include "backward/dropout.cuh"
+#include "backward/dbias.cuh"
+#include "backward/turns.cuh"
+#include "backward/dq_whole.cuh"
+#include "backward/epilogue.cuh"
+#include "backward/cursor.cuh"
+#include "backward/split.cuh"
+
+// ---- backward -----------------------------------------------------------------------------------------
+//
+// One block computes kBc rows of dK and dV, which stay in registers, and adds to dQ, over all queries that
+// see its keys. Per tile of kBr queries:
+//
+//     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
+//     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
+//
+// With kSplit several blocks have the same keys, and each a part of these queries (split.cuh). With kAllKeys a block does
+// so for one tile of keys of a head after the other (dq_whole.cuh). With kApart dQ has blocks of its own (dq_apart.cuh).
+//
+// Keys are rows of S^T, so that P^T and dS^T are A fragments of dV and dK where they were computed. Warps
+// are kKeyWarps x kQueryWarps over S^T and over (keys, columns) of dK and dV: those with the same keys
+// exchange what they computed, P^T as fragments and dS^T through the tile that dQ needs as well.
+//
+// Barriers per tile: with two, all warps begin a tile together; with one, they may be a tile apart. What
+// each orders is said where it stands.
+//
+// What features change has its place, here and in the blocks of dQ alone (dq_apart.cuh): which tiles are
+// visited and which are masked (TileRange and the loop over it); compute_p, where scores are transformed,
+// made P^T and masked; what dV alone is of, and is dropped, when P^T is packed; dP^T likewise, before it
+// becomes dS^T; and the derivative of the transform, which dS^T alone is times. How a row begins and ends is
+// in its LSE and delta (delta.cuh).
+
+__device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsigned block)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int key_warp = warp / kQueryWarps, query_warp = warp % kQueryWarps;
+    const int row_warp = warp / kColWarps, col_warp = warp % kColWarps;
+    const int warp_key = key_warp * 16 * kKeyTiles;    // this warp's first key in the block
+    const int warp_query = query_warp * kWarpQueries;  // and first query in a tile
+    if constexpr (kTakesTurns)
+        block = block_ticket(all, smem);
+    const BlockPlace place(all, kSplit ? block / all.splits : block);
+    uint32 *counter = nullptr;  // where blocks take turns: of the tile of dQ that was added to last
+    clear_unused_keys(all, place);
+    if (place.is_empty())
+        return;
+    OwnParams p = place.params(all);
+    const TileRange tiles(p, place);
+    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
+
+    const uint32 lane_rows = RowTile::lane_offset_rows(lane);
+    const uint32 lane_cols = RowTile::lane_offset_cols(lane);
+    const uint32 value_rows = ValueTile::lane_offset_rows(lane);
+    const uint32 value_cols = ValueTile::lane_offset_cols(lane);
+
+    float dk[kKeyTiles][2 * kOutPairs][4] = {}, dv[kKeyTiles][2 * kValuePairs][4] = {};
+
+    if (range.has_some(p, tiles)) {
+        const int first_head = place.kv_head * p.group;
+        Fill<kBr, kThreads> q_fill;
+        Fill<kBr, kThreads, kHeadDimV> do_fill;
+        RowFill row_fill;
+        auto issue_q = [&](const Cursor &to, int stage) {
+            const char *tile = p.q + (place.batch * p.q_stride.batch + (first_head + to.head) * p.q_stride.head +
+                                      int64(to.tile) * kBr * p.q_stride.seq) *
+                                         2;
+            q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, smem + kQArea + stage * kQTileBytes,
+                                         p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.q_stride.seq * 2; });
+        };
+        auto issue_do = [&](const Cursor &to, int stage) {
+            const char *tile = p.d_o + (place.batch * p.do_stride.batch + (first_head + to.head) * p.do_stride.head +
+                                        int64(to.tile) * kBr * p.do_stride.seq) *
+                                           2;
+            do_fill.template issue<false>(FillPlan<kBr, kThreads, kHeadDimV>(), kWhole,
+                                          smem + kDoArea + stage * kDoTileBytes, p.seq_q - to.tile * kBr,
+                                          [&](int r) { return tile + r * p.do_stride.seq * 2; });
+        };
+        auto issue_rows = [&](const Cursor &to, int stage) {
+            row_fill.issue(p, place.batch, first_head + to.head, to.tile, place.first_prepared,
+                           smem + kRowArea + stage * kRowBytes);
+        };
+
+        Fill<kBc, kThreads> k_fill;
+        Fill<kBc, kThreads, kHeadDimV> v_fill;
+        const char *k_tile =
+            p.k +
+            (place.batch * p.k_stride.batch + place.kv_head * p.k_stride.head + place.first_key * p.k_stride.seq) * 2;
+        const char *v_tile =
+            p.v +
+            (place.batch * p.v_stride.batch + place.kv_head * p.v_stride.head + place.first_key * p.v_stride.seq) * 2;
+        k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea, p.seq_k - place.first_key,
+                                     [&](int r) { return k_tile + r * p.k_stride.seq * 2; });
+        if constexpr (kFillLater)
+            k_fill.store(smem + kKArea);
+        v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea,
+                                     p.seq_k - place.first_key, [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
+        if constexpr (!kFillLater)
+            k_fill.store(smem + kKArea);
+        v_fill.store(smem + kVArea);
+        Cursor at = range.begin;
+        int stage = 0, score_stage = 0;
+        auto issue_ahead = [&](const Cursor &ahead, int to_stage) {
+            if (!kFillLater && range.has(p, ahead)) {
+                issue_q(ahead, to_stage);
+                issue_do(ahead, to_stage);
+                issue_rows(ahead, to_stage);
+            }
+            fill_commit();
+        };
+        auto store_ahead = [&](const Cursor &ahead, int to_stage) {
+            if (range.has(p, ahead)) {
+                if constexpr (kFillLater)
+                    issue_q(ahead, to_stage);
+                q_fill.store(smem + kQArea + to_stage * kQTileBytes);
+                if constexpr (kFillLater) {
+                    issue_do(ahead, to_stage);
+                    issue_rows(ahead, to_stage);
+                }
+                do_fill.store(smem + kDoArea + to_stage * kDoTileBytes);
+                row_fill.store(smem + kRowArea + to_stage * kRowBytes);
+            }
+        };
+        // The tile that is copied while one is visited.
+        auto ahead = [&](int tiles_ahead) {
+            Cursor cursor = at;
+            for (int i = 0; i < tiles_ahead; i++)
+                cursor.advance(tiles, tiles.end(p));
+            return cursor;
+        };
+        constexpr int kAhead = kBarriers == 1 ? 2 : 1;
+        issue_ahead(at, 0);
+        store_ahead(at, 0);
+        if constexpr (kBarriers == 1) {
+            issue_ahead(ahead(1), 1);
+            store_ahead(ahead(1), 1);
+            fill_wait<1>();
+            __syncthreads();  // K, V and the first tile are complete
+        }
+
+        Dropout dropout(p, place.first_key + warp_key, lane);
+        auto visit = [&](auto masked) {
+            constexpr bool kMasked = decltype(masked)::value;
+            const uint32 q_smem = smem + kQArea + stage * kQTileBytes;
+            const uint32 do_smem = smem + kDoArea + stage * kDoTileBytes;
+            const uint32 row_smem = smem + kRowArea + stage * kRowBytes + lane % 4 * 2 * 4;
+            const uint32 score_smem = smem + kScoreArea + score_stage * kScoreBytes;
+            const uint32 shared_p = smem + kSharedPArea + score_stage * kSharedPBytes + lane * 16;
+            const uint32 out_lane = pair_offset(lane_rows, query_warp);
+            const uint32 value_out = ValueTile::pair_offset(value_rows, query_warp);
+            const int other_stage = kStages > 1 ? stage ^ 1 : 0;
+
+            if constexpr (kBarriers == 2) {
+                fill_wait<0>();
+                // Q, dO and their rows are complete (K and V too). The tile before is read: its stage,
+                // P^T and dS^T are free.
+                __syncthreads();
+                if constexpr (kStages == 2)
+                    issue_ahead(ahead(kAhead), other_stage);
+            }
+
+            const Terms terms(p, place.batch, first_head + at.head);
+#pragma unroll 1
+            for (int part = 0; part < kParts; part++) {
+                const int query = warp_query + part * 8 * kQueryTiles;  // first one in the tile
+                Scores s, dp;
+                Scores capped;
+                auto compute_s = [&] {
+                    clear(s);
+                    product_of_rows(
+                        s,
+                        [&](int step, uint32(&a)[kKeyTiles][4]) {
+                            load_rows(a, smem + kKArea + warp_key * kPitch, lane_rows, step);
+                        },
+                        q_smem + query * kPitch, lane_cols);
+                };
+                auto compute_p = [&] {
+                    if constexpr (kSoftcap) {
+                        cap_scores(s, p.softcap_rate);
+                        copy_scores(capped, s);
+                    }
+                    if constexpr (kTerms)
+                        add_terms<kCausal && !kMasked>(s, p, terms, place.first_key + warp_key + lane / 4,
+                                                       at.tile * kBr + query + lane % 4 * 2);
+                    scores_to_p(s, row_smem + query * 4, p.scale_log2);
+                    if constexpr (kMasked)
+                        mask_p(s, p, place.first_key + warp_key + lane / 4, at.tile * kBr + query + lane % 4 * 2);
+                };
+                auto compute_dp = [&] {
+                    clear(dp);
+                    product_of_rows<ValueTile>(
+                        dp,
+                        [&](int step, uint32(&a)[kKeyTiles][4]) {
+                            load_rows<ValueTile>(a, smem + kVArea + warp_key * ValueTile::kPitch, value_rows, step);
+                        },
+                        do_smem + query * ValueTile::kPitch, value_cols);
+                };
+                Fragments frag;
+                auto add_to = [&](auto &sum, uint32 tile_smem, uint32 sum_lane, int pitch) {
+                    product_of_columns<kQueryWarps, kQuerySteps>(
+                        sum,
+                        [&](int step, uint32(&a)[kKeyTiles][4]) {
+#pragma unroll
+                            for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+                                for (int i = 0; i < 4; i++)
+                                    a[m][i] = frag[step][m][i];
+                        },
+                        tile_smem + query * pitch, sum_lane);
+                };
+                compute_s();
+                if constexpr (kLate)
+                    compute_dp();
+                compute_p();
+                pack_scores(frag, s);
+                dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, lane);
+                dropout.mask(frag);
+                if constexpr (kSoftcap && !kBiasGradient)
+                    multiply_slopes(s, capped);
+                if constexpr (kQueryWarps > 1)
+                    store_p(frag, shared_p + (warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
+                add_to(dv, do_smem, value_out, ValueTile::kPitch);
+                if constexpr (!kLate)
+                    compute_dp();
+                dropout.mask(dp);
+                dp_to_ds(dp, s, row_smem + (kBr + query) * 4);
+                if constexpr (kBiasGradient) {
+                    add_dbias(dp, p, place.sequence(), first_head + at.head, place.first_key + warp_key + lane / 4,
+                              at.tile * kBr + query + lane % 4 * 2);
+                    if constexpr (kSoftcap)
+                        multiply_slopes(dp, capped);  // of what comes after the cap there was the gradient
+                }
+                pack_scores(frag, dp);
+                if constexpr (!kApart || kQueryWarps > 1)
+                    store_ds(frag, score_smem, warp_key, query, lane);
+                add_to(dk, q_smem, out_lane, kPitch);
+            }
+            if constexpr (kBarriers == 1)
+                fill_wait<0>();
+            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next
+            // tile is complete, the one before and its P^T and dS^T are read.
+            __syncthreads();
+            if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+                count_up(counter);  // all warps have added to dQ of the tile before
+            if constexpr (kBarriers == 1)
+                issue_ahead(ahead(kAhead), kStages == 2 ? stage : stage == 0 ? 2 : stage - 1);
+
+#pragma unroll
+            for (int other = 1; other < kQueryWarps; other++) {
+                const int from = query_warp ^ other;
+                const int from_query = from * kWarpQueries;
+                const uint32 theirs = shared_p + (key_warp * kQueryWarps + from) * kWarpFragments * kFragmentBytes;
+                product_of_columns<kQueryWarps, kParts * kQuerySteps>(
+                    dv,
+                    [&](int step, uint32(&a)[kKeyTiles][4]) {
+#pragma unroll
+                        for (int m = 0; m < kKeyTiles; m++) {
+                            const uint4 x = load_shared_16(theirs + (step * kKeyTiles + m) * kFragmentBytes);
+                            a[m][0] = x.x, a[m][1] = x.y, a[m][2] = x.z, a[m][3] = x.w;
+                        }
+                    },
+                    do_smem + from_query * ValueTile::kPitch, value_out);
+                product_of_columns<kQueryWarps, kParts * kQuerySteps>(
+                    dk,
+                    [&](int step, uint32(&a)[kKeyTiles][4]) {
+#pragma unroll
+                        for (int m = 0; m < kKeyTiles; m++)
+                            ldmatrix_x4(a[m],
+                                        score_smem + ScoreTile::chunk_offset(warp_key + m * 16 + lane % 16,
+                                                                             from_query / 8 + 2 * step + lane / 16));
+                    },
+                    q_smem + from_query * kPitch, out_lane);
+            }
+            if constexpr (kStages == 1) {
+                if constexpr (kQueryWarps > 1)
+                    __syncthreads();  // Q and dO are read before the next come into their place
+                issue_ahead(ahead(kAhead), 0);
+            }
+
+            if (!kApart && p.dq != nullptr) {
+                const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
+                float *sum = p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile + warp * kDqWarpPart;
+                uint32 before = 0, seen = 0;
+                if constexpr (kTakesTurns) {
+                    counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
+                    before = blocks_before(p, place.first_key / kBc, at.tile);
+                    seen = lane == 0 ? load_counter(counter) : 0;
+                }
+#pragma unroll 1
+                for (int part = 0; part < kDqParts; part++) {
+                    const int first = row_warp * kDqRowTiles + part * kDqPartTiles;  // m16 tile
+                    constexpr int kPartSize = kDqWarpPart / kDqParts;
+                    DqTile dq;
+                    clear(dq);
+                    product_of_columns<kColWarps, kBc / 16>(
+                        dq,
+                        [&](int step, uint32(&a)[kDqPartTiles][4]) {
+#pragma unroll
+                            for (int m = 0; m < kDqPartTiles; m++)
+                                ldmatrix_x4_trans(
+                                    a[m], score_smem + ScoreTile::chunk_offset(step * 16 + lane % 8 + lane / 16 * 8,
+                                                                               (first + m) * 2 + lane / 8 % 2));
+                        },
+                        smem + kKArea, pair_offset(lane_rows, col_warp));
+                    if (kTakesTurns && part == 0)
+                        await_turn(counter, seen, before, lane);
+                    if (kAllKeys && p.k_tiles == 1)
+                        write_dq(p, place.batch, first_head + at.head, at.tile, first, col_warp, dq, lane);
+                    else if constexpr (kVarlen)
+                        add_dq(dq_sums(p, place, plane, at.tile, first, col_warp), dq, lane,
+                               p.seq_q - at.tile * kBr - first * 16, col_warp);
+                    else
+                        add_dq(sum + part * kPartSize, dq, lane);
+                }
+            }
+            store_ahead(ahead(kAhead), kBarriers == 1 ? (kStages == 2 ? stage
+                                                         : stage == 0 ? 2
+                                                                      : stage - 1)
+                                                      : other_stage);
+            at.advance(tiles, tiles.end(p));
+            stage = stage + 1 == kStages ? 0 : stage + 1;
+            if constexpr (kScoreStages == 2)
+                score_stage ^= 1;
+        };
+
+        if constexpr (kOneLoop) {
+            // A third loop after the two, or the second one, would take registers that spill.
+#pragma unroll 1
+            while (range.has(p, at))
+                if (at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked))
+                    visit(Bool<true>{});
+                else
+                    visit(Bool<false>{});
+        } else if constexpr (kLastTileFirst) {
+#pragma unroll 1
+            while (at.head < p.group) {
+                const int head = at.head;
+#pragma unroll 1
+                while (at.head == head && at.tile >= tiles.unmasked)
+                    visit(Bool<false>{});
+#pragma unroll 1
+                while (at.head == head)
+                    visit(Bool<true>{});
+            }
+        } else {
+#pragma unroll 1
+            while (at.head < p.group) {
+                const int head = at.head;
+#pragma unroll 1
+                while (at.head == head && at.tile < tiles.unmasked)
+                    visit(Bool<true>{});
+#pragma unroll 1
+                while (at.head == head)
+                    visit(Bool<false>{});
+            }
+        }
+    }
+    if constexpr (kAllKeys)
+        for (int head = 0; head < p.group; head++)
+            clear_unseen(p, place.batch, place.kv_head * p.group + head, tiles.first, tiles.end(p));
+    __syncthreads();  // every warp has read its last K and V before dK and dV come into their place
+    if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+        count_up(counter);
+    if constexpr (kSplit)
+        if (p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
+        }
+    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, query_warp, lane);
+    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key,
+                                     query_warp, lane);
+}
+
+// The kernel, of kThreads threads, where dQ has no blocks of its own.
+__device__ __forceinline__ void backward(const Params &p)
+{
+    extern __shared__ __align__(128) char shared[];
+    const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
+    if constexpr (kAllKeys) {
+        clear_sums(p, blockIdx.x);
+#pragma unroll 1
+        for (int tile = 0; tile < p.k_tiles; tile++) {
+            if (tile > 0)
+                __syncthreads();  // dK and dV of the tile before are written, from where K and V come
+            key_block(p, smem, blockIdx.x * p.k_tiles + tile);
+        }
+    } else {
+        key_block(p, smem, blockIdx.x);
+    }
+}
