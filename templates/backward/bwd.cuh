@@ -1,6 +1,5 @@
 #pragma once
-#include "lib/fill.cuh"
-#include "backward/rows.cuh"
+#include "backward/loads.cuh"
 #include "backward/products.cuh"
 #include "backward/exchange.cuh"
 #include "backward/terms.cuh"
@@ -9,8 +8,6 @@
 #include "backward/turns.cuh"
 #include "backward/dq_whole.cuh"
 #include "backward/epilogue.cuh"
-#include "backward/cursor.cuh"
-#include "backward/split.cuh"
 
 // ---- backward -----------------------------------------------------------------------------------------
 //
@@ -63,69 +60,10 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
 
     if (range.has_some(p, tiles)) {
         const int first_head = place.kv_head * p.group;
-        Fill<kBr, kThreads> q_fill;
-        Fill<kBr, kThreads, kHeadDimV> do_fill;
-        RowFill row_fill;
-        auto issue_q = [&](const Cursor &to, int stage) {
-            const char *tile = p.q + (place.batch * p.q_stride.batch + (first_head + to.head) * p.q_stride.head +
-                                      int64(to.tile) * kBr * p.q_stride.seq) *
-                                         2;
-            q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, smem + kQArea + stage * kQTileBytes,
-                                         p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.q_stride.seq * 2; });
-        };
-        auto issue_do = [&](const Cursor &to, int stage) {
-            const char *tile = p.d_o + (place.batch * p.do_stride.batch + (first_head + to.head) * p.do_stride.head +
-                                        int64(to.tile) * kBr * p.do_stride.seq) *
-                                           2;
-            do_fill.template issue<false>(FillPlan<kBr, kThreads, kHeadDimV>(), kWhole,
-                                          smem + kDoArea + stage * kDoTileBytes, p.seq_q - to.tile * kBr,
-                                          [&](int r) { return tile + r * p.do_stride.seq * 2; });
-        };
-        auto issue_rows = [&](const Cursor &to, int stage) {
-            row_fill.issue(p, place.batch, first_head + to.head, to.tile, place.first_prepared,
-                           smem + kRowArea + stage * kRowBytes);
-        };
-
-        Fill<kBc, kThreads> k_fill;
-        Fill<kBc, kThreads, kHeadDimV> v_fill;
-        const char *k_tile =
-            p.k +
-            (place.batch * p.k_stride.batch + place.kv_head * p.k_stride.head + place.first_key * p.k_stride.seq) * 2;
-        const char *v_tile =
-            p.v +
-            (place.batch * p.v_stride.batch + place.kv_head * p.v_stride.head + place.first_key * p.v_stride.seq) * 2;
-        k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea, p.seq_k - place.first_key,
-                                     [&](int r) { return k_tile + r * p.k_stride.seq * 2; });
-        if constexpr (kFillLater)
-            k_fill.store(smem + kKArea);
-        v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea,
-                                     p.seq_k - place.first_key, [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
-        if constexpr (!kFillLater)
-            k_fill.store(smem + kKArea);
-        v_fill.store(smem + kVArea);
+        QueryFills fills;
+        load_keys(p, place, smem);
         Cursor at = range.begin;
         int stage = 0, score_stage = 0;
-        auto issue_ahead = [&](const Cursor &ahead, int to_stage) {
-            if (!kFillLater && range.has(p, ahead)) {
-                issue_q(ahead, to_stage);
-                issue_do(ahead, to_stage);
-                issue_rows(ahead, to_stage);
-            }
-            fill_commit();
-        };
-        auto store_ahead = [&](const Cursor &ahead, int to_stage) {
-            if (range.has(p, ahead)) {
-                if constexpr (kFillLater)
-                    issue_q(ahead, to_stage);
-                q_fill.store(smem + kQArea + to_stage * kQTileBytes);
-                if constexpr (kFillLater) {
-                    issue_do(ahead, to_stage);
-                    issue_rows(ahead, to_stage);
-                }
-                do_fill.store(smem + kDoArea + to_stage * kDoTileBytes);
-                row_fill.store(smem + kRowArea + to_stage * kRowBytes);
-            }
-        };
         // The tile that is copied while one is visited.
         auto ahead = [&](int tiles_ahead) {
             Cursor cursor = at;
@@ -134,11 +72,11 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             return cursor;
         };
         constexpr int kAhead = kBarriers == 1 ? 2 : 1;
-        issue_ahead(at, 0);
-        store_ahead(at, 0);
+        issue_queries(fills, p, place, range, first_head, smem, at, 0);
+        store_queries(fills, p, place, range, first_head, smem, at, 0);
         if constexpr (kBarriers == 1) {
-            issue_ahead(ahead(1), 1);
-            store_ahead(ahead(1), 1);
+            issue_queries(fills, p, place, range, first_head, smem, ahead(1), 1);
+            store_queries(fills, p, place, range, first_head, smem, ahead(1), 1);
             fill_wait<1>();
             __syncthreads();  // K, V and the first tile are complete
         }
@@ -161,7 +99,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                 // P^T and dS^T are free.
                 __syncthreads();
                 if constexpr (kStages == 2)
-                    issue_ahead(ahead(kAhead), other_stage);
+                    issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), other_stage);
             }
 
             const Terms terms(p, place.batch, first_head + at.head);
@@ -248,7 +186,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before
             if constexpr (kBarriers == 1)
-                issue_ahead(ahead(kAhead), kStages == 2 ? stage : stage == 0 ? 2 : stage - 1);
+                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), kStages == 2 ? stage : stage == 0 ? 2 : stage - 1);
 
 #pragma unroll
             for (int other = 1; other < kQueryWarps; other++) {
@@ -279,7 +217,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             if constexpr (kStages == 1) {
                 if constexpr (kQueryWarps > 1)
                     __syncthreads();  // Q and dO are read before the next come into their place
-                issue_ahead(ahead(kAhead), 0);
+                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), 0);
             }
 
             if (!kApart && p.dq != nullptr) {
@@ -318,7 +256,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                         add_dq(sum + part * kPartSize, dq, lane);
                 }
             }
-            store_ahead(ahead(kAhead), kBarriers == 1 ? (kStages == 2 ? stage
+            store_queries(fills, p, place, range, first_head, smem, ahead(kAhead), kBarriers == 1 ? (kStages == 2 ? stage
                                                          : stage == 0 ? 2
                                                                       : stage - 1)
                                                       : other_stage);
