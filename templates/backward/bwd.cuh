@@ -1,5 +1,6 @@
 #pragma once
 #include "backward/loads.cuh"
+#include "backward/mainloop.cuh"
 #include "backward/products.cuh"
 #include "backward/exchange.cuh"
 #include "backward/terms.cuh"
@@ -35,11 +36,9 @@
 
 __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsigned block)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int key_warp = warp / kQueryWarps, query_warp = warp % kQueryWarps;
-    const int row_warp = warp / kColWarps, col_warp = warp % kColWarps;
-    const int warp_key = key_warp * 16 * kKeyTiles;    // this warp's first key in the block
-    const int warp_query = query_warp * kWarpQueries;  // and first query in a tile
+    const WarpPlace own;
+    const int lane = own.lane, warp = own.warp, key_warp = own.key_warp, query_warp = own.query_warp,
+              row_warp = own.row_warp, col_warp = own.col_warp, warp_key = own.key, warp_query = own.query;
     if constexpr (kTakesTurns)
         block = block_ticket(all, smem);
     const BlockPlace place(all, kSplit ? block / all.splits : block);
@@ -51,10 +50,9 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     const TileRange tiles(p, place);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
 
-    const uint32 lane_rows = RowTile::lane_offset_rows(lane);
-    const uint32 lane_cols = RowTile::lane_offset_cols(lane);
-    const uint32 value_rows = ValueTile::lane_offset_rows(lane);
-    const uint32 value_cols = ValueTile::lane_offset_cols(lane);
+    const LaneOffsets offsets(lane);
+    const uint32 lane_rows = offsets.rows, lane_cols = offsets.cols, value_rows = offsets.value_rows,
+                 value_cols = offsets.value_cols;
 
     float dk[kKeyTiles][2 * kOutPairs][4] = {}, dv[kKeyTiles][2 * kValuePairs][4] = {};
 
@@ -84,11 +82,9 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         Dropout dropout(p, place.first_key + warp_key, lane);
         auto visit = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
-            const uint32 q_smem = smem + kQArea + stage * kQTileBytes;
-            const uint32 do_smem = smem + kDoArea + stage * kDoTileBytes;
-            const uint32 row_smem = smem + kRowArea + stage * kRowBytes + lane % 4 * 2 * 4;
-            const uint32 score_smem = smem + kScoreArea + score_stage * kScoreBytes;
-            const uint32 shared_p = smem + kSharedPArea + score_stage * kSharedPBytes + lane * 16;
+            const TileAreas areas(smem, stage, score_stage, lane);
+            const uint32 q_smem = areas.q, do_smem = areas.d_o, row_smem = areas.rows, score_smem = areas.scores,
+                         shared_p = areas.shared_p;
             const uint32 out_lane = pair_offset(lane_rows, query_warp);
             const uint32 value_out = ValueTile::pair_offset(value_rows, query_warp);
             const int other_stage = kStages > 1 ? stage ^ 1 : 0;
@@ -104,80 +100,8 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
 
             const Terms terms(p, place.batch, first_head + at.head);
 #pragma unroll 1
-            for (int part = 0; part < kParts; part++) {
-                const int query = warp_query + part * 8 * kQueryTiles;  // first one in the tile
-                Scores s, dp;
-                Scores capped;
-                auto compute_s = [&] {
-                    clear(s);
-                    product_of_rows(
-                        s,
-                        [&](int step, uint32(&a)[kKeyTiles][4]) {
-                            load_rows(a, smem + kKArea + warp_key * kPitch, lane_rows, step);
-                        },
-                        q_smem + query * kPitch, lane_cols);
-                };
-                auto compute_p = [&] {
-                    if constexpr (kSoftcap) {
-                        cap_scores(s, p.softcap_rate);
-                        copy_scores(capped, s);
-                    }
-                    if constexpr (kTerms)
-                        add_terms<kCausal && !kMasked>(s, p, terms, place.first_key + warp_key + lane / 4,
-                                                       at.tile * kBr + query + lane % 4 * 2);
-                    scores_to_p(s, row_smem + query * 4, p.scale_log2);
-                    if constexpr (kMasked)
-                        mask_p(s, p, place.first_key + warp_key + lane / 4, at.tile * kBr + query + lane % 4 * 2);
-                };
-                auto compute_dp = [&] {
-                    clear(dp);
-                    product_of_rows<ValueTile>(
-                        dp,
-                        [&](int step, uint32(&a)[kKeyTiles][4]) {
-                            load_rows<ValueTile>(a, smem + kVArea + warp_key * ValueTile::kPitch, value_rows, step);
-                        },
-                        do_smem + query * ValueTile::kPitch, value_cols);
-                };
-                Fragments frag;
-                auto add_to = [&](auto &sum, uint32 tile_smem, uint32 sum_lane, int pitch) {
-                    product_of_columns<kQueryWarps, kQuerySteps>(
-                        sum,
-                        [&](int step, uint32(&a)[kKeyTiles][4]) {
-#pragma unroll
-                            for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-                                for (int i = 0; i < 4; i++)
-                                    a[m][i] = frag[step][m][i];
-                        },
-                        tile_smem + query * pitch, sum_lane);
-                };
-                compute_s();
-                if constexpr (kLate)
-                    compute_dp();
-                compute_p();
-                pack_scores(frag, s);
-                dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, lane);
-                dropout.mask(frag);
-                if constexpr (kSoftcap && !kBiasGradient)
-                    multiply_slopes(s, capped);
-                if constexpr (kQueryWarps > 1)
-                    store_p(frag, shared_p + (warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
-                add_to(dv, do_smem, value_out, ValueTile::kPitch);
-                if constexpr (!kLate)
-                    compute_dp();
-                dropout.mask(dp);
-                dp_to_ds(dp, s, row_smem + (kBr + query) * 4);
-                if constexpr (kBiasGradient) {
-                    add_dbias(dp, p, place.sequence(), first_head + at.head, place.first_key + warp_key + lane / 4,
-                              at.tile * kBr + query + lane % 4 * 2);
-                    if constexpr (kSoftcap)
-                        multiply_slopes(dp, capped);  // of what comes after the cap there was the gradient
-                }
-                pack_scores(frag, dp);
-                if constexpr (!kApart || kQueryWarps > 1)
-                    store_ds(frag, score_smem, warp_key, query, lane);
-                add_to(dk, q_smem, out_lane, kPitch);
-            }
+            for (int part = 0; part < kParts; part++)
+                visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
             // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next
@@ -186,34 +110,12 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before
             if constexpr (kBarriers == 1)
-                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), kStages == 2 ? stage : stage == 0 ? 2 : stage - 1);
+                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead),
+                              kStages == 2 ? stage
+                              : stage == 0 ? 2
+                                           : stage - 1);
 
-#pragma unroll
-            for (int other = 1; other < kQueryWarps; other++) {
-                const int from = query_warp ^ other;
-                const int from_query = from * kWarpQueries;
-                const uint32 theirs = shared_p + (key_warp * kQueryWarps + from) * kWarpFragments * kFragmentBytes;
-                product_of_columns<kQueryWarps, kParts * kQuerySteps>(
-                    dv,
-                    [&](int step, uint32(&a)[kKeyTiles][4]) {
-#pragma unroll
-                        for (int m = 0; m < kKeyTiles; m++) {
-                            const uint4 x = load_shared_16(theirs + (step * kKeyTiles + m) * kFragmentBytes);
-                            a[m][0] = x.x, a[m][1] = x.y, a[m][2] = x.z, a[m][3] = x.w;
-                        }
-                    },
-                    do_smem + from_query * ValueTile::kPitch, value_out);
-                product_of_columns<kQueryWarps, kParts * kQuerySteps>(
-                    dk,
-                    [&](int step, uint32(&a)[kKeyTiles][4]) {
-#pragma unroll
-                        for (int m = 0; m < kKeyTiles; m++)
-                            ldmatrix_x4(a[m],
-                                        score_smem + ScoreTile::chunk_offset(warp_key + m * 16 + lane % 16,
-                                                                             from_query / 8 + 2 * step + lane / 16));
-                    },
-                    q_smem + from_query * kPitch, out_lane);
-            }
+            add_others(own, offsets, areas, dk, dv);
             if constexpr (kStages == 1) {
                 if constexpr (kQueryWarps > 1)
                     __syncthreads();  // Q and dO are read before the next come into their place
@@ -256,10 +158,11 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                         add_dq(sum + part * kPartSize, dq, lane);
                 }
             }
-            store_queries(fills, p, place, range, first_head, smem, ahead(kAhead), kBarriers == 1 ? (kStages == 2 ? stage
-                                                         : stage == 0 ? 2
-                                                                      : stage - 1)
-                                                      : other_stage);
+            store_queries(fills, p, place, range, first_head, smem, ahead(kAhead),
+                          kBarriers == 1 ? (kStages == 2 ? stage
+                                            : stage == 0 ? 2
+                                                         : stage - 1)
+                                         : other_stage);
             at.advance(tiles, tiles.end(p));
             stage = stage + 1 == kStages ? 0 : stage + 1;
             if constexpr (kScoreStages == 2)

@@ -11,17 +11,15 @@ __device__ __forceinline__ void load_keys(const Params &p, const BlockPlace &pla
     Fill<kBc, kThreads> k_fill;
     Fill<kBc, kThreads, kHeadDimV> v_fill;
     const char *k_tile =
-        p.k +
-        (place.batch * p.k_stride.batch + place.kv_head * p.k_stride.head + place.first_key * p.k_stride.seq) * 2;
+        p.k + (place.batch * p.k_stride.batch + place.kv_head * p.k_stride.head + place.first_key * p.k_stride.seq) * 2;
     const char *v_tile =
-        p.v +
-        (place.batch * p.v_stride.batch + place.kv_head * p.v_stride.head + place.first_key * p.v_stride.seq) * 2;
+        p.v + (place.batch * p.v_stride.batch + place.kv_head * p.v_stride.head + place.first_key * p.v_stride.seq) * 2;
     k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea, p.seq_k - place.first_key,
                                  [&](int r) { return k_tile + r * p.k_stride.seq * 2; });
     if constexpr (kFillLater)
         k_fill.store(smem + kKArea);
-    v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea,
-                                 p.seq_k - place.first_key, [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
+    v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea, p.seq_k - place.first_key,
+                                 [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
     if constexpr (!kFillLater)
         k_fill.store(smem + kKArea);
     v_fill.store(smem + kVArea);
