@@ -7,7 +7,7 @@
 #include "backward/dropout.cuh"
 #include "backward/dbias.cuh"
 #include "backward/turns.cuh"
-#include "backward/dq_whole.cuh"
+#include "backward/dq_step.cuh"
 #include "backward/epilogue.cuh"
 
 // ---- backward -----------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         const int first_head = place.kv_head * p.group;
         QueryFills fills;
         load_keys(p, place, smem);
-        Cursor at = range.begin;
+        Cursor at = range.start(p, tiles);
         int stage = 0, score_stage = 0;
         // The tile that is copied while one is visited.
         auto ahead = [&](int tiles_ahead) {
@@ -122,42 +122,8 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                 issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), 0);
             }
 
-            if (!kApart && p.dq != nullptr) {
-                const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
-                float *sum = p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile + warp * kDqWarpPart;
-                uint32 before = 0, seen = 0;
-                if constexpr (kTakesTurns) {
-                    counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
-                    before = blocks_before(p, place.first_key / kBc, at.tile);
-                    seen = lane == 0 ? load_counter(counter) : 0;
-                }
-#pragma unroll 1
-                for (int part = 0; part < kDqParts; part++) {
-                    const int first = row_warp * kDqRowTiles + part * kDqPartTiles;  // m16 tile
-                    constexpr int kPartSize = kDqWarpPart / kDqParts;
-                    DqTile dq;
-                    clear(dq);
-                    product_of_columns<kColWarps, kBc / 16>(
-                        dq,
-                        [&](int step, uint32(&a)[kDqPartTiles][4]) {
-#pragma unroll
-                            for (int m = 0; m < kDqPartTiles; m++)
-                                ldmatrix_x4_trans(
-                                    a[m], score_smem + ScoreTile::chunk_offset(step * 16 + lane % 8 + lane / 16 * 8,
-                                                                               (first + m) * 2 + lane / 8 % 2));
-                        },
-                        smem + kKArea, pair_offset(lane_rows, col_warp));
-                    if (kTakesTurns && part == 0)
-                        await_turn(counter, seen, before, lane);
-                    if (kAllKeys && p.k_tiles == 1)
-                        write_dq(p, place.batch, first_head + at.head, at.tile, first, col_warp, dq, lane);
-                    else if constexpr (kVarlen)
-                        add_dq(dq_sums(p, place, plane, at.tile, first, col_warp), dq, lane,
-                               p.seq_q - at.tile * kBr - first * 16, col_warp);
-                    else
-                        add_dq(sum + part * kPartSize, dq, lane);
-                }
-            }
+            if (!kApart && p.dq != nullptr)
+                add_tile_to_dq(p, place, own, offsets, areas, at, first_head, smem, counter);
             store_queries(fills, p, place, range, first_head, smem, ahead(kAhead),
                           kBarriers == 1 ? (kStages == 2 ? stage
                                             : stage == 0 ? 2

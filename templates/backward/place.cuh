@@ -11,15 +11,14 @@ struct PlaceInSequence {
     int first_q_tile;      // the number of its first one
     int first_prepared;    // its first row of LSE and delta
 
-    // Returns the block's first key.
-    __device__ __forceinline__ int find(const Params &p, unsigned tile)
+    __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
     {
         number = tile;
         own = PackedTile<kBc, true>(p, tile);
+        first_key = own.tile * kBc;
         sequence_q_tiles = (own.sequence.seq_q + kBr - 1) / kBr;
         first_q_tile = first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, max(own.index, 0));
         first_prepared = prepared_begin(p, max(own.index, 0));
-        return own.tile * kBc;
     }
 
     __device__ __forceinline__ bool is_empty() const
@@ -41,9 +40,8 @@ struct PlaceInSequence {
 struct PlaceInBatch {
     static constexpr int first_q_tile = 0, first_prepared = 0;
 
-    static __device__ __forceinline__ int find(const Params &, unsigned tile)
+    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
     {
-        return tile * kBc;
     }
 
     static __device__ __forceinline__ bool is_empty()
@@ -87,9 +85,10 @@ struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
                 tile = p.k_tiles - 1 - tile;
             plane = first_plane + block % (most * p.k_tiles) % together;
         }
-        first_key = find(p, tile);
+        first_key = tile * kBc;
         kv_head = plane % kv_heads;
         batch = plane / kv_heads;
+        find(p, tile, first_key);
     }
 
     // What dropout counts batches by.

@@ -18,37 +18,16 @@ struct ComputedRows {
 
 // Those of the workspace, 16 bytes per thread. It has whole tiles; of packed sequences, rows of others follow after a
 // sequence's last ones.
-struct PreparedQuarter {
-    static constexpr int kQuarters = kBr / 4;
-    static_assert(2 * kQuarters <= kThreads, "a thread copies 16 bytes at most");
-    int thread;
-    int64 row;
+constexpr int kRowQuarters = kBr / 4;  // of a thread's 16 bytes: LSE; as many more are delta
+static_assert(2 * kRowQuarters <= kThreads, "a thread copies 16 bytes at most");
 
-    // first: the first row of the sequence.
-    __device__ __forceinline__ PreparedQuarter(const Params &p, int batch, int head, int tile, int first)
-    {
-        const int64 plane = int64(batch) * p.heads_q + head;
-        thread = thread_index();
-        const int64 rows = plane_rows(p);
-        const int64 planes = int64(batches(p)) * p.heads_q;
-        row = (thread < kQuarters ? plane : planes + plane) * rows + first + tile * kBr;
-    }
-
-    __device__ __forceinline__ const float *from(const Params &p) const
-    {
-        return p.rows + row + thread % kQuarters * 4;
-    }
-
-    __device__ __forceinline__ bool is_wanted() const
-    {
-        return thread < 2 * kQuarters;
-    }
-
-    __device__ __forceinline__ bool is_after_sequence(const Params &p, int tile) const
-    {
-        return kVarlen && tile * kBr + thread % kQuarters * 4 >= p.seq_q;
-    }
-};
+// The first row of a tile, of LSE or delta as thread i has it. first: the first row of the sequence.
+__device__ __forceinline__ int64 prepared_row(const Params &p, int64 plane, int tile, int first, int i)
+{
+    const int64 rows = plane_rows(p);
+    const int64 planes = int64(batches(p)) * p.heads_q;
+    return (i < kRowQuarters ? plane : planes + plane) * rows + first + tile * kBr;
+}
 
 // Through registers.
 struct StagedRows {
@@ -56,17 +35,19 @@ struct StagedRows {
 
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32)
     {
-        const PreparedQuarter own(p, batch, head, tile, first);
-        if (own.is_after_sequence(p, tile))
-            staged = no_rows(own.thread < own.kQuarters);
-        else if (own.is_wanted())
-            staged = __ldg(reinterpret_cast<const uint4 *>(own.from(p)));
+        const int64 plane = int64(batch) * p.heads_q + head;
+        const int i = thread_index();
+        const int64 from = prepared_row(p, plane, tile, first, i);
+        if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q)
+            staged = no_rows(i < kRowQuarters);
+        else if (i < 2 * kRowQuarters)
+            staged = __ldg(reinterpret_cast<const uint4 *>(p.rows + from + i % kRowQuarters * 4));
     }
 
     __device__ __forceinline__ void store(uint32 smem)
     {
         const int i = thread_index();
-        if (i < 2 * PreparedQuarter::kQuarters)
+        if (i < 2 * kRowQuarters)
             store_shared_16(smem + i * 16, staged);
     }
 };
@@ -75,13 +56,16 @@ struct StagedRows {
 struct CopiedRows {
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32 smem)
     {
-        const PreparedQuarter own(p, batch, head, tile, first);
-        if (own.is_after_sequence(p, tile)) {
-            if (own.is_wanted())
-                store_shared_16(smem + own.thread * 16, no_rows(own.thread < own.kQuarters));
+        const int64 plane = int64(batch) * p.heads_q + head;
+        const int i = thread_index();
+        const int64 from = prepared_row(p, plane, tile, first, i);
+        if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q) {
+            if (i < 2 * kRowQuarters)
+                store_shared_16(smem + i * 16, no_rows(i < kRowQuarters));
             return;
         }
-        cp_async_16(smem + own.thread * 16, reinterpret_cast<const char *>(own.from(p)), own.is_wanted());
+        cp_async_16(smem + i * 16, reinterpret_cast<const char *>(p.rows + from + i % kRowQuarters * 4),
+                    i < 2 * kRowQuarters);
     }
 
     __device__ __forceinline__ void store(uint32)

@@ -27,6 +27,11 @@ struct SplitRange {
         return {head, kLastTileFirst ? tiles.end(p) - 1 - tile : tiles.first + tile};
     }
 
+    __device__ __forceinline__ Cursor start(const Params &, const TileRange &) const
+    {
+        return begin;
+    }
+
     __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
     {
         return at.head < end.head ||
@@ -41,11 +46,13 @@ struct SplitRange {
 
 // A block that has its keys alone visits them all.
 struct WholeRange {
-    Cursor begin;
-
-    __device__ __forceinline__ WholeRange(const Params &p, const TileRange &tiles, int)
-        : begin{0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first}
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
     {
+    }
+
+    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
+    {
+        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
     }
 
     static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
