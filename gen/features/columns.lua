@@ -40,45 +40,6 @@ function M.either(own)
    end
 end
 
--- What the backward templates see: whether V, O and their gradients have a form of their own, and how that is
--- written.
-function M.backward_names(v)
-   local own = v.dv > 0
-   local either = M.either(own)
-   return {
-      values = own,
-      columns = M.of(v),
-      o_columns = either("kHeadDimV", "kHeadDim"),
-      of_v = either(", kHeadDimV", ""),
-      v_form = either("ValueTile::", ""),
-      v_tile_bytes = either("kVTileBytes", "kKvTileBytes"),
-      do_tile_bytes = either("kDoTileBytes", "kQTileBytes"),
-      v_pairs = either("kValuePairs", "kOutPairs"),
-      v_rows = either("value_rows", "lane_rows"),
-      v_cols = either("value_cols", "lane_cols"),
-      v_out = either("value_out", "out_lane"),
-      of_value_form = either("<ValueTile>", ""),
-      -- functions for rows of either form
-      form = either("Form::", ""),
-      form_class = either("class Form = RowTile, ", ""),
-      form_depth = either("Form::kChunks / 2", "kDepth"),
-      own_columns = either("kColumns", "kHeadDim"),
-      out_tiles = either("kTiles", "2 * kOutPairs"),
-      of_key_rows = either("<RowTile, kHeadDim>", ""),
-      of_value_rows = either("<ValueTile, kHeadDimV>", ""),
-      sum_takes = either(", uint32 sum_lane, int pitch", ""),
-      sum_pitch = either("pitch", "kPitch"),
-      sum_lane = either("sum_lane", "out_lane"),
-      dv_takes = either(", value_out, ValueTile::kPitch", ""),
-      dk_takes = either(", out_lane, kPitch", ""),
-      -- blocks of dQ alone
-      dq_v_bytes = either("kDqVBytes", "kDqKvBytes"),
-      dq_v_plan = either("FillPlan<kDqBc, kThreads, kHeadDimV>()", "plan"),
-      dq_do_plan = either("FillPlan<kDqRows, kThreads, kHeadDimV>()", "plan"),
-      dq_do_smem = either("do_smem", "q_smem + kDqDoArea"),
-   }
-end
-
 -- Columns of V and O, of a variant and of a problem.
 function M.of(v)
    return v.dv > 0 and v.dv or v.d

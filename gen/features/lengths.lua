@@ -63,31 +63,17 @@ function M.parts(problem)
    return {problem}
 end
 
--- What templates of backward read in the place of the problem's: names of parameters of all sequences, and of
--- the own one's alone; the sequence's number, and its plane for dropout; tiles of queries, and the first one's number;
--- rows of LSE, and those of LSE and delta that are prepared, of a plane; the sequence's first of these; fragments
--- between m16 tiles of dQ; rows of its sums, and tiles at which there are turns.
+-- What templates/hopper reads for backward in the place of the problem's: names of parameters of
+-- all sequences, and of the own one's alone; the sequence's number; the number of its first tile of queries; rows of LSE
+-- and delta that are prepared, of a plane.
 function M.backward_names(v)
    local packed = v.varlen == 1
-   local of_row = packed and v.rows == "prepared"
    return {
-      seqused = false, append = false,
       params = packed and "all" or "p",
-      own = packed and "own" or "p",
       sequence = packed and "place.own.index" or "place.batch",
-      dropped_plane = packed and "own.index * p.heads_q + head" or "plane",
       batches = packed and "1" or "p.batch",
-      q_tiles = packed and "place.q_tiles" or "p.q_tiles",
       q_tile = packed and " + place.first_q_tile" or "",
-      lse_rows = packed and "p.features.total_q" or "p.seq_q",
-      plane_queries = packed and "plane_rows" or "p.seq_q",
-      plane_rows = packed and "prepared_rows(p)" or "int64(p.q_tiles) * kBr",
       tile_rows = packed and "prepared_rows(p)" or "p.q_tiles * kBr",
-      row_tile = of_row and ", place.first_prepared" or "",
-      takes_row = of_row and ", int first" or "", first_row = of_row and "first + " or "",
-      dq_step = packed and "2 * kDqPairs * kColWarps" or "2 * kDqPairs",
-      dq_rows = packed and "int64(p.heads_q) * p.features.total_q" or "all_rows",
-      turn_count = packed and "int64(p.heads_q) * p.q_tiles" or "all_rows / kBr",
    }
 end
 

@@ -179,28 +179,24 @@ local function recipe_of(name, v)
    }
 end
 
--- What stands in the templates where queries are shared, and where not.
+-- What stands in templates/hopper where queries are shared, and where not.
 local function split_names(v)
-   local own = v.split == 1
-   local either = columns.either(own)
+   local either = columns.either(v.split == 1)
    return {
-      split = own,
+      split = v.split == 1,
       key_block = either("block / p.splits", "block"),
-      range_is_some = either("range.has(range.begin)", "tiles.first < tiles.end(p)"),
-      range_begin = either(" = range.begin", "{0, kTurns ? tiles.end(p) - 1 : tiles.first}"),
-      has_ahead = either("range.has(ahead)", "ahead.head < p.group"),
-      has_at = either("range.has(at)", "at.head < p.group"),
+      range_begin = either(" = range.begin", "{0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first}"),
       is_masked = "at.tile < tiles.unmasked" .. (v.window > 0 and " || at.tile >= tiles.masked" or ""),
-      times_splits = either(" * p.splits", ""),
    }
 end
 
 -- What templates of all backward families see, and `names`, which it adds to.
 function M.shared_names(v, names)
    names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
+   names.prepared = v.rows == "prepared"
    names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
-   for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v),
-                          columns.backward_names(v), split_names(v)}) do
+   names.columns = columns.of(v)
+   for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v), split_names(v)}) do
       for key, value in pairs(more) do
          names[key] = value
       end
@@ -230,11 +226,9 @@ function M.family(name, path)
       names = function(v)
          local _, later, dq_parts = block.live_registers(v, path)
          return M.shared_names(v, {
-            smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later,
+            smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
             turns = M.takes_turns(v), last_keys_first = false, one_loop = has_one_loop(v), dq_parts = dq_parts,
-            wgmma = false, by_product = false, meet = "__syncthreads()", writer = "threadIdx.x", writers = "kThreads",
-            dq_width = "kHeadDimPadded", dq_shares = "kWarps",
-            dq_chunk = "(n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2",
+            wgmma = false, by_product = false, writers = 32 * v.warps,
          })
       end,
    })

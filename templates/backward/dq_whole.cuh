@@ -1,3 +1,6 @@
+#pragma once
+#include "backward/dq_sums.cuh"
+#include "lib/mma.cuh"
 
 // ---- dQ of a block that has all keys of a head --------------------------------------------------------------
 //
@@ -18,13 +21,14 @@ __device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
 
 // Scale m16 tiles of dQ, from `first` of a tile of queries on, and write them. Of two neighbouring n8 tiles, two
 // lanes of a quad have four columns of one row each after an exchange.
-__device__ __forceinline__ void write_dq(const Params &p, int batch, int head, int tile, int first,
-                                         int col_warp, const DqTile &dq, int lane)
+__device__ __forceinline__ void write_dq(const Params &p, int batch, int head, int tile, int first, int col_warp,
+                                         const DqTile &dq, int lane)
 {
     const bool right = lane % 2 != 0;  // this lane's columns are of the right one of the two
     int row = tile * kBr + first * 16 + lane / 4;
     char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
-                       (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) * 2;
+                       (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
+                          2;
 #pragma unroll
     for (int m = 0; m < kDqPartTiles; m++)
 #pragma unroll

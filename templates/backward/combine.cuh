@@ -1,7 +1,11 @@
+#pragma once
+#include "backward/epilogue.cuh"
+#include "backward/split.cuh"
 
-// ---- behind: dK or dV of a tile of keys is the sum of its parts ------------------------------------------------
+// ---- after: dK or dV of a tile of keys is the sum of its parts -------------------------------------------------
 
-extern "C" __global__ void __launch_bounds__($(writers)) $(family)_combine(const __grid_constant__ Params p)
+// The step's kernel, of kWriters threads.
+__device__ __forceinline__ void combine(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
@@ -16,10 +20,10 @@ extern "C" __global__ void __launch_bounds__($(writers)) $(family)_combine(const
         for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
             for (int n = 0; n < 2 * kOutPairs; n++) {
-                const float4 x = part[(m * 2 * kOutPairs + n) * $(writers)];
+                const float4 x = part[(m * 2 * kOutPairs + n) * kWriters];
                 sum[m][n][0] += x.x, sum[m][n][1] += x.y, sum[m][n][2] += x.z, sum[m][n][3] += x.w;
             }
     }
-    write_rows(which ? p.dv : p.dk, which ? p.dv_stride : p.dk_stride, p, place, sum, which ? $(kept) : p.scale, smem,
-               warp / kQueryWarps * 16 * kKeyTiles, warp % kQueryWarps, lane);
+    write_rows(which ? p.dv : p.dk, which ? p.dv_stride : p.dk_stride, p, place, sum, which ? value_scale(p) : p.scale,
+               smem, warp / kQueryWarps * 16 * kKeyTiles, warp % kQueryWarps, lane);
 }

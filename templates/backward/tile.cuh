@@ -1,15 +1,14 @@
-@ include "lib/tile.cuh"
+#pragma once
+#include "lib/tile.cuh"
 
 // ---- the areas of shared memory -------------------------------------------------------------------
-constexpr int kQTileBytes = kBr * kPitch;
-constexpr int kKvTileBytes = kBc * kPitch;
-@ if values then
-
+//
 // Rows of V, O and their gradients.
 using ValueTile = TileForm<kHeadDimVPadded>;
+constexpr int kQTileBytes = kBr * kPitch;
+constexpr int kKTileBytes = kBc * kPitch;
 constexpr int kDoTileBytes = kBr * ValueTile::kPitch;
 constexpr int kVTileBytes = kBc * ValueTile::kPitch;
-@ end
 
 // dS^T [keys][queries]: all of it, for dQ, which needs what every warp has computed.
 using ScoreTile = TileForm<kBr>;
@@ -18,7 +17,7 @@ constexpr int kScoreBytes = kBc * ScoreTile::kPitch;
 // P^T as fragments, for the warps that have the same keys: [key warp][query warp][step][m16 tile][lane].
 constexpr int kFragmentBytes = 32 * 16;
 constexpr int kWarpFragments = kParts * kQuerySteps * kKeyTiles;
-constexpr int kSharedPBytes = kQueryWarps > 1 ? kWarps * kWarpFragments * kFragmentBytes : 0;
+constexpr int kSharedPBytes = kQueryWarps > 1 ? kWarps *kWarpFragments *kFragmentBytes : 0;
 
 // With one barrier per tile, a tile's P^T and dS^T are still read while those of the next are written.
 constexpr int kScoreStages = kBarriers == 1 ? 2 : 1;
@@ -27,22 +26,23 @@ constexpr int kScoreStages = kBarriers == 1 ? 2 : 1;
 constexpr int kRowBytes = 2 * kBr * 4;
 
 constexpr int kKArea = 0;
-constexpr int kVArea = kKArea + kKvTileBytes;
-constexpr int kQArea = kVArea + $(v_tile_bytes);
+constexpr int kVArea = kKArea + kKTileBytes;
+constexpr int kQArea = kVArea + kVTileBytes;
 constexpr int kDoArea = kQArea + kStages * kQTileBytes;
-constexpr int kScoreArea = kDoArea + kStages * $(do_tile_bytes);
+constexpr int kScoreArea = kDoArea + kStages * kDoTileBytes;
 constexpr int kSharedPArea = kScoreArea + kScoreStages * kScoreBytes;
 constexpr int kRowArea = kSharedPArea + kScoreStages * kSharedPBytes;
 constexpr int kKeyBlockBytes = kRowArea + kStages * kRowBytes;
-@ if dq == "apart" then
-// Query blocks: 16 rows of Q and dO per warp, two tiles of K and V, LSE and delta.
-@ if values then
-constexpr int kQueryBlockBytes = (16 * kWarps + 2 * kDqBc) * (kPitch + ValueTile::kPitch) + 2 * 16 * kWarps * 4;
-@ else
-constexpr int kQueryBlockBytes = (2 * 16 * kWarps + 4 * kDqBc) * kPitch + 2 * 16 * kWarps * 4;
-@ end
-constexpr int kSmemBytes = kKeyBlockBytes > kQueryBlockBytes ? kKeyBlockBytes : kQueryBlockBytes;
-@ else
-constexpr int kSmemBytes = kKeyBlockBytes;
-@ end
-static_assert(kSmemBytes == $(smem_bytes), "the generator computed another size");
+
+// The blocks of dQ: 16 rows of Q and dO per warp, two tiles of K and V, LSE and delta.
+constexpr int kDqRows = 16 * kWarps;
+constexpr int kDqKBytes = kDqBc * kPitch;
+constexpr int kDqVBytes = kDqBc * ValueTile::kPitch;
+constexpr int kDqDoArea = kDqRows * kPitch;
+constexpr int kDqKArea = kDqDoArea + kDqRows * ValueTile::kPitch;
+constexpr int kDqVArea = kDqKArea + 2 * kDqKBytes;
+constexpr int kDqStatArea = kDqVArea + 2 * kDqVBytes;
+constexpr int kQueryBlockBytes = kDqStatArea + 2 * kDqRows * 4;
+
+constexpr int kSmemBytes = kApart && kQueryBlockBytes > kKeyBlockBytes ? kQueryBlockBytes : kKeyBlockBytes;
+static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");

@@ -1,3 +1,9 @@
+#pragma once
+#include "backward/fragment.cuh"
+#include "features/softcap.cuh"
+#include "features/window.cuh"
+#include "lib/ptx.cuh"
+
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
 // Scores are transformed, made P, masked; dP less delta is multiplied by P and by what the transform's
@@ -7,10 +13,6 @@
 // tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Rows
 // are keys, columns are queries: what varies by query comes in pairs from shared memory.
 
-@ if softcap then
-@ include "features/softcap.cuh"
-
-@ end
 using Scores = float[kKeyTiles][kQueryTiles][4];
 
 // S^T becomes P^T = 2^(scale_log2 * S - lse). lse_smem: of this lane's first query.
@@ -38,53 +40,9 @@ __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
             pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
-@ if not wgmma then
-// Put P^T where warps with the same keys find it. smem: of this lane.
-__device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
-{
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            store_shared_16(smem + (step * kKeyTiles + m) * kFragmentBytes,
-                            uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
-}
-
-@ end
-@ if terms then
-@ include "backward/terms.cu.in"
-
-// key, query: of this lane's first ones.
-template <bool kBefore>
-__device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
-                                          int first_query)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const float base = float(first_query + p.seq_k - p.seq_q - key);
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    s[m][n][2 * h + e] +=
-                        terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
-        }
-}
-
-@ end
-@ if dropout then
-@ include "backward/dropout.cu.in"
-
-@ end
-@ if window then
-@ include "features/window.cuh"
-
-// P^T = 0 where the query is before the first or behind the last one that sees the key, which count from
+// P^T = 0 where the query is before the first or after the last one that sees the key, which count from
 // this lane's first one: queries are constants after unrolling.
-__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+__device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
 {
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
@@ -102,10 +60,9 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                         s[m][n][2 * h + e] = 0.0f;
         }
 }
-@ else
-// P^T = 0 where the query is before the first one that sees the key, which counts from this lane's first
-// one: queries are constants after unrolling.
-__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+
+// The same where no query is the last one that sees a key.
+__device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
 #pragma unroll
@@ -125,8 +82,14 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                 if (n * 8 + e % 2 < first[m][e / 2])
                     s[m][n][e] = 0.0f;
 }
-@ end
-@ if softcap then
+
+__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+{
+    if constexpr (kWindow != Window::kNone)
+        mask_window(s, p, first_key, first_query);
+    else
+        mask_first(s, p, first_key, first_query);
+}
 
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 {
@@ -150,7 +113,6 @@ __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
             for (int e = 0; e < 4; e++)
                 p[m][n][e] *= cap_slope(capped[m][n][e]);
 }
-@ end
 
 // dP^T becomes dS^T = P^T * (dP^T - delta), without the softmax scale. p: times a transform's derivative.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
@@ -165,22 +127,3 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
                 dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
     }
 }
-@ if not wgmma then
-
-// Put dS^T into its tile.
-__device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, int first_key,
-                                         int first_query, int lane)
-{
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                store_shared_4(score_smem +
-                                   ScoreTile::chunk_offset(first_key + m * 16 + i % 2 * 8 + lane / 4,
-                                                           first_query / 8 + 2 * step + i / 2) +
-                                   lane % 4 * 4,
-                               a[step][m][i]);
-}
-@ end

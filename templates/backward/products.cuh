@@ -1,9 +1,11 @@
+#pragma once
+#include "lib/mma.cuh"
+#include "lib/ptx.cuh"
+#include "lib/tile.cuh"
+
 // ---- products ---------------------------------------------------------------------------------------
 //
-// Tiles of c are m16n8. load_a(step, a) puts the A fragments of a k16 step into a.
-@ if values then
-// Form: of the tiles' rows.
-@ end
+// Tiles of c are m16n8. load_a(step, a) puts the A fragments of a k16 step into a. Form: of the tiles' rows.
 
 template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
 {
@@ -17,27 +19,26 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
 }
 
 // A fragments of 16 * kM rows of a tile, one k16 step.
-template <$(form_class)int kM>
+template <class Form = RowTile, int kM>
 __device__ __forceinline__ void load_rows(uint32 (&a)[kM][4], uint32 smem, uint32 lane_rows, int step)
 {
 #pragma unroll
     for (int m = 0; m < kM; m++)
-        ldmatrix_x4(a[m], smem + $(form)pair_offset(lane_rows, step) + m * 16 * $(form)kPitch);
+        ldmatrix_x4(a[m], smem + Form::pair_offset(lane_rows, step) + m * 16 * Form::kPitch);
 }
 
 // c += A B^T over the columns of two tiles of rows; B is 8 * kN rows from b_smem on.
-template <$(form_class)int kM, int kN, class LoadA>
-__device__ __forceinline__ void product_of_rows(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem,
-                                                uint32 lane_cols)
+template <class Form = RowTile, int kM, int kN, class LoadA>
+__device__ __forceinline__ void product_of_rows(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem, uint32 lane_cols)
 {
 #pragma unroll
-    for (int step = 0; step < $(form_depth); step++) {
+    for (int step = 0; step < Form::kChunks / 2; step++) {
         uint32 a[kM][4];
         load_a(step, a);
 #pragma unroll
         for (int n = 0; n < kN; n += 2) {
             uint32 b[4];  // rows n * 8 ... + 15: b[0], b[1] of the first n8 tile, b[2], b[3] of the next
-            ldmatrix_x4(b, b_smem + $(form)pair_offset(lane_cols, step) + n * 8 * $(form)kPitch);
+            ldmatrix_x4(b, b_smem + Form::pair_offset(lane_cols, step) + n * 8 * Form::kPitch);
 #pragma unroll
             for (int m = 0; m < kM; m++) {
                 mma_k16(c[m][n], a[m], b[0], b[1]);
@@ -51,13 +52,10 @@ __device__ __forceinline__ void product_of_rows(float (&c)[kM][kN][4], LoadA loa
 // pairs of n8 tiles: this one has pairs first, first + kShares, ...; b_lane is lane_offset_rows at pair
 // `first`. (Dealt out like this, the XOR of a swizzle composes: the bits of first and of kShares differ.)
 template <int kShares, int kSteps, int kM, int kN, class LoadA>
-__device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem,
-                                                   uint32 b_lane)
+__device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem, uint32 b_lane)
 {
     static_assert((kShares & (kShares - 1)) == 0, "the bits of first and of kShares differ");
-@ if values then
     using Form = TileForm<8 * kN * kShares>;
-@ end
 #pragma unroll
     for (int step = 0; step < kSteps; step++) {
         uint32 a[kM][4];
@@ -65,7 +63,7 @@ __device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA 
 #pragma unroll
         for (int pair = 0; pair < kN / 2; pair++) {
             uint32 b[4];
-            ldmatrix_x4_trans(b, b_smem + $(form)pair_offset(b_lane, pair * kShares) + step * 16 * $(form)kPitch);
+            ldmatrix_x4_trans(b, b_smem + Form::pair_offset(b_lane, pair * kShares) + step * 16 * Form::kPitch);
 #pragma unroll
             for (int m = 0; m < kM; m++) {
                 mma_k16(c[m][2 * pair], a[m], b[0], b[1]);
@@ -74,5 +72,3 @@ __device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA 
         }
     }
 }
-
-@ include "backward/fragment.cu.in"

@@ -1,14 +1,65 @@
-@ include "features/lengths.cuh"
+#pragma once
+#include "features/bias.cuh"
+#include "features/lengths.cuh"
 
-// ---- packed: sequences of different lengths, one behind the other --------------------------------------------
+// ---- packed: sequences of different lengths, one after the other ----------------------------------------------
 //
 // A block works on one sequence as if that were alone, a batch of one: with its lengths, and with tensors that
 // begin with its rows. Only the workspace is one for all. Its size follows the rows of the tensors, however many
 // sequences share them:
 //
 // - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
-// - sums of dQ of a head: a sequence begins at its first row (dq.cu.in);
+// - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
 // - turns at the tiles of dQ: all sequences' tiles by their numbers (features/lengths.cuh).
+
+// Packed sequences are one batch.
+__device__ __forceinline__ int batches(const Params &p)
+{
+    return kVarlen ? 1 : p.batch;
+}
+
+// Rows of LSE and delta in the workspace, of a head: whole tiles; of packed sequences whole warps of the preparing
+// kernel.
+constexpr int kSectorRows = 8;
+
+__device__ __forceinline__ int prepared_rows(const Params &p)
+{
+    return ((p.features.total_q / kSectorRows + p.batch) * kSectorRows + 31) / 32 * 32;
+}
+
+__device__ __forceinline__ int64 plane_rows(const Params &p)
+{
+    if constexpr (kVarlen)
+        return prepared_rows(p);
+    else
+        return int64(p.q_tiles) * kBr;
+}
+
+// The parameters of a sequence that is alone: p, those of all sequences, with its lengths and its rows.
+template <class AllParams, class OneSequence>
+__device__ __forceinline__ AllParams params_alone(AllParams p, const OneSequence &sequence, int index)
+{
+    const int64 query = sequence.first_q, key = sequence.first_k;
+    p.q += query * p.q_stride.seq * 2;
+    p.o += query * p.o_stride.seq * 2;
+    p.d_o += query * p.do_stride.seq * 2;
+    p.k += key * p.k_stride.seq * 2;
+    p.v += key * p.v_stride.seq * 2;
+    if (p.dq != nullptr)
+        p.dq += query * p.dq_stride.seq * 2;
+    if (p.dk != nullptr)
+        p.dk += key * p.dk_stride.seq * 2;
+    if (p.dv != nullptr)
+        p.dv += key * p.dv_stride.seq * 2;
+    p.lse += query;
+    p.seq_q = sequence.seq_q;
+    p.seq_k = sequence.seq_k;
+    if constexpr (kAlibi)
+        p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
+    if constexpr (kBias != BiasKind::kNone)
+        p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
+    return p;
+}
 
 // What a number of a tile of kRows keys, or queries, stands for.
 template <int kRows, bool kOfKeys> struct PackedTile {
@@ -34,31 +85,12 @@ template <int kRows, bool kOfKeys> struct PackedTile {
     // The parameters of the sequence alone.
     __device__ __forceinline__ Params alone(const Params &all) const
     {
-        const int64 query = sequence.first_q, key = sequence.first_k;
-        Params p = all;
-        p.q += query * p.q_stride.seq * 2;
-        p.o += query * p.o_stride.seq * 2;
-        p.d_o += query * p.do_stride.seq * 2;
-        p.k += key * p.k_stride.seq * 2;
-        p.v += key * p.v_stride.seq * 2;
-        if (p.dq != nullptr)
-            p.dq += query * p.dq_stride.seq * 2;
-        if (p.dk != nullptr)
-            p.dk += key * p.dk_stride.seq * 2;
-        if (p.dv != nullptr)
-            p.dv += key * p.dv_stride.seq * 2;
-        p.lse += query;
-        p.seq_q = sequence.seq_q;
-        p.seq_k = sequence.seq_k;
-@ if alibi then
-        p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
-@ end
-@ if bias then
-        p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
-@ end
-        return p;
+        return params_alone(all, sequence, index);
     }
 };
+
+// A block's parameters: those of its sequence, which it makes, or those of the kernel.
+using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
 
 // The first row of LSE and delta of a sequence.
 __device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
@@ -83,8 +115,8 @@ __device__ __forceinline__ int packed_row(const Params &p, int at)
 template <int kBlock>
 __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
 {
-    clear_unused<kBlock>(p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8,
-                         [&](int row, int chunk) {
+    auto clear = [&](int row, int chunk) {
         *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) = uint4{};
-    });
+    };
+    clear_unused<kBlock>(p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, clear);
 }

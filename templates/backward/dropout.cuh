@@ -1,8 +1,10 @@
-@ include "features/dropout.cuh"
+#pragma once
+#include "backward/scores.cuh"
+#include "features/dropout.cuh"
 
 // What is kept of this lane's elements of S^T. Keys are rows of it: where both of a pair are, the product of the pair's
 // key stands twice, and either has its byte there.
-struct Dropout {
+struct PhiloxDropout {
     const DropoutSeed seed;
     uint32 exponents[4];                     // what numbers are added to: each has 0x64 above then
     uint32 columns[kKeyTiles][2];            // words of the keys of the pairs of this lane's rows
@@ -11,7 +13,7 @@ struct Dropout {
     static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
 
     // first_key: of this warp, a multiple of 16 for each of its tiles of keys.
-    __device__ __forceinline__ Dropout(const Params &p, int first_key, int lane) : seed(p.features)
+    __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
     {
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -64,7 +66,6 @@ struct Dropout {
                     a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
     }
 
-@ if by_product then
     // P^T with a sign where it is not kept.
     __device__ __forceinline__ void mark(Scores &p) const
     {
@@ -75,7 +76,7 @@ struct Dropout {
                 if ((keep[0][n][e / 2] & 0x2000 << e % 2 * 16) == 0)
                     p[0][n][e] = -p[0][n][e];
     }
-@ else
+
     // dP^T. A product, which the subtraction behind it makes one instruction of; so what is dropped has to be finite.
     __device__ __forceinline__ void mask(Scores &dp) const
     {
@@ -90,49 +91,30 @@ struct Dropout {
                     dp[m][n][2 * h + 1] *= factors.y;
                 }
     }
-@ end
 };
-@ if dq == "apart" then
 
-// What is kept where queries are rows: of a warp's sixteen, tile by tile of keys.
-struct DroppedRows {
-    const DropoutSeed seed;
-    const uint32 exponents;
-    uint32 rows[2];                 // words of the keys of this lane's rows
-    uint32 columns[4];              // and of four times eight pairs of columns
-    int which;                      // of them; -1: of none yet
-    uint32 bounds;                  // of keep_pair
-    uint32 keep[kDqBc / 16][2][2];  // [16 keys][half of rows][half of keys]: 1 or 0 of two neighbouring keys in fp16
-
-    // first_row: of this warp.
-    __device__ __forceinline__ DroppedRows(const Params &p, int plane, int first_row, int lane)
-        : seed(p.features), exponents(opaque(0x64646464u, 0)), which(-1)
+struct NoDropout {
+    __device__ __forceinline__ NoDropout(const Params &, int, int)
     {
-        const uint32 word = keys_of_rows(rows, seed, plane, first_row / 16, lane);
-        bounds = choose_bounds(p.features, word, lane / 8, lane % 4 * 2);
     }
 
-    __device__ __forceinline__ void begin(const Params &p, int tile, int lane)
+    static __device__ __forceinline__ void begin(const Params &, int, int, int)
     {
-        static_assert(64 % kDqBc == 0, "a tile's keys are in 64 that one call of Philox has pairs of");
-        if (which != tile * kDqBc / 64) {
-            which = tile * kDqBc / 64;
-            column_keys(columns, seed, which, lane_pair(lane), lane % 4);
-        }
-#pragma unroll
-        for (int step = 0; step < kDqBc / 16; step++) {
-            uint32 numbers[4];
-            mma_bytes(numbers, rows[0], rows[1], one_of(columns, (tile * (kDqBc / 16) + step) % 4), {0, 0, 0, 0});
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                keep[step][i / 2][i % 2] = keep_pair(numbers[i], exponents, 0x4140, bounds);
-        }
     }
 
-    // Of row half h, column tile n.
-    __device__ __forceinline__ float2 factors(int h, int n) const
+    static __device__ __forceinline__ void mask(Fragments &)
     {
-        return keep_factors(keep[n / 2][h][n % 2]);
+    }
+
+    static __device__ __forceinline__ void mask(Scores &)
+    {
     }
 };
-@ end
+
+using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
+
+// What dV is multiplied by.
+__device__ __forceinline__ float value_scale(const Params &p)
+{
+    return kDropout ? keep_scale(p) : 1.0f;
+}

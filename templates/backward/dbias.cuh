@@ -1,3 +1,6 @@
+#pragma once
+#include "backward/scores.cuh"
+
 // ---- the gradient of the bias: dS of each query and key, added to where it is ----------------------------------
 //
 // What is the same for several batches, heads or queries is summed there, in any order.
@@ -16,26 +19,23 @@ __device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const int key = first_key + m * 16 + e / 2 * 8, query = first_query + n * 8 + e % 2;
-@ if dropout then
-                const float x = ds[m][n][e] * f.keep_scale;  // delta was divided by it
-@ else
-                const float x = ds[m][n][e];
-@ end
+                const float x = kDropout ? ds[m][n][e] * f.keep_scale : ds[m][n][e];  // delta was divided by it
                 if (key < p.seq_k && query < p.seq_q && x != 0.0f)
                     add_global_4(sum + query * f.dbias_query + key * f.dbias_key, x);
             }
 }
 
-// Zeros, before the main kernel: a warp for each query of a head, of those that come to one place for the first.
-extern "C" __global__ void __launch_bounds__(32 * $(clear_rows))
-    $(family)_clear(const __grid_constant__ Params p)
+// Zeros, before the main kernel: a warp for each query of a head, of those that come to one place for the first. The
+// step's kernel, of kClearRows warps.
+__device__ __forceinline__ void clear_dbias(const Params &p)
 {
     const auto &f = p.features;
-    const int64 row = int64(blockIdx.x) * $(clear_rows) + threadIdx.x / 32;
+    const int64 row = int64(blockIdx.x) * kClearRows + threadIdx.x / 32;
     const int64 plane = row / p.seq_q, batch = plane / p.heads_q;
     const int query = row % p.seq_q, head = plane % p.heads_q;
-    if (batch >= p.batch || (batch > 0 && f.dbias_batch == 0) || (head > 0 && f.dbias_head == 0) ||
-        (query > 0 && f.dbias_query == 0))
+    const bool is_done = (batch >= p.batch) | ((batch > 0) & (f.dbias_batch == 0)) |
+                         ((head > 0) & (f.dbias_head == 0)) | ((query > 0) & (f.dbias_query == 0));
+    if (is_done)
         return;
     float *sum = f.dbias + batch * f.dbias_batch + head * f.dbias_head + query * f.dbias_query;
     const int keys = f.dbias_key == 0 ? 1 : p.seq_k;

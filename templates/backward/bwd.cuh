@@ -1,0 +1,203 @@
+#pragma once
+#include "backward/loads.cuh"
+#include "backward/mainloop.cuh"
+#include "backward/products.cuh"
+#include "backward/exchange.cuh"
+#include "backward/terms.cuh"
+#include "backward/dropout.cuh"
+#include "backward/dbias.cuh"
+#include "backward/turns.cuh"
+#include "backward/dq_step.cuh"
+#include "backward/epilogue.cuh"
+
+// ---- backward -----------------------------------------------------------------------------------------
+//
+// One block computes kBc rows of dK and dV, which stay in registers, and adds to dQ, over all queries that
+// see its keys. Per tile of kBr queries:
+//
+//     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
+//     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
+//
+// With kSplit several blocks have the same keys, and each a part of these queries (split.cuh). With kAllKeys a block does
+// so for one tile of keys of a head after the other (dq_whole.cuh). With kApart dQ has blocks of its own (dq_apart.cuh).
+//
+// Keys are rows of S^T, so that P^T and dS^T are A fragments of dV and dK where they were computed. Warps
+// are kKeyWarps x kQueryWarps over S^T and over (keys, columns) of dK and dV: those with the same keys
+// exchange what they computed, P^T as fragments and dS^T through the tile that dQ needs as well.
+//
+// Barriers per tile: with two, all warps begin a tile together; with one, they may be a tile apart. What
+// each orders is said where it stands.
+//
+// What features change has its place, here and in the blocks of dQ alone (dq_apart.cuh): which tiles are
+// visited and which are masked (TileRange and the loop over it); compute_p, where scores are transformed,
+// made P^T and masked; what dV alone is of, and is dropped, when P^T is packed; dP^T likewise, before it
+// becomes dS^T; and the derivative of the transform, which dS^T alone is times. How a row begins and ends is
+// in its LSE and delta (delta.cuh).
+
+__device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsigned block)
+{
+    const WarpPlace own;
+    const int lane = own.lane, warp = own.warp, key_warp = own.key_warp, query_warp = own.query_warp,
+              row_warp = own.row_warp, col_warp = own.col_warp, warp_key = own.key, warp_query = own.query;
+    if constexpr (kTakesTurns)
+        block = block_ticket(all, smem);
+    const BlockPlace place(all, kSplit ? block / all.splits : block);
+    uint32 *counter = nullptr;  // where blocks take turns: of the tile of dQ that was added to last
+    clear_unused_keys(all, place);
+    if (place.is_empty())
+        return;
+    OwnParams p = place.params(all);
+    const TileRange tiles(p, place);
+    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
+
+    const LaneOffsets offsets(lane);
+    const uint32 lane_rows = offsets.rows, lane_cols = offsets.cols, value_rows = offsets.value_rows,
+                 value_cols = offsets.value_cols;
+
+    float dk[kKeyTiles][2 * kOutPairs][4] = {}, dv[kKeyTiles][2 * kValuePairs][4] = {};
+
+    if (range.has_some(p, tiles)) {
+        const int first_head = place.kv_head * p.group;
+        QueryFills fills;
+        load_keys(p, place, smem);
+        Cursor at = range.start(p, tiles);
+        int stage = 0, score_stage = 0;
+        // The tile that is copied while one is visited.
+        auto ahead = [&](int tiles_ahead) {
+            Cursor cursor = at;
+            for (int i = 0; i < tiles_ahead; i++)
+                cursor.advance(tiles, tiles.end(p));
+            return cursor;
+        };
+        constexpr int kAhead = kBarriers == 1 ? 2 : 1;
+        issue_queries(fills, p, place, range, first_head, smem, at, 0);
+        store_queries(fills, p, place, range, first_head, smem, at, 0);
+        if constexpr (kBarriers == 1) {
+            issue_queries(fills, p, place, range, first_head, smem, ahead(1), 1);
+            store_queries(fills, p, place, range, first_head, smem, ahead(1), 1);
+            fill_wait<1>();
+            __syncthreads();  // K, V and the first tile are complete
+        }
+
+        Dropout dropout(p, place.first_key + warp_key, lane);
+        auto visit = [&](auto masked) {
+            constexpr bool kMasked = decltype(masked)::value;
+            const TileAreas areas(smem, stage, score_stage, lane);
+            const uint32 q_smem = areas.q, do_smem = areas.d_o, row_smem = areas.rows, score_smem = areas.scores,
+                         shared_p = areas.shared_p;
+            const uint32 out_lane = pair_offset(lane_rows, query_warp);
+            const uint32 value_out = ValueTile::pair_offset(value_rows, query_warp);
+            const int other_stage = kStages > 1 ? stage ^ 1 : 0;
+
+            if constexpr (kBarriers == 2) {
+                fill_wait<0>();
+                // Q, dO and their rows are complete (K and V too). The tile before is read: its stage,
+                // P^T and dS^T are free.
+                __syncthreads();
+                if constexpr (kStages == 2)
+                    issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), other_stage);
+            }
+
+            const Terms terms(p, place.batch, first_head + at.head);
+#pragma unroll 1
+            for (int part = 0; part < kParts; part++)
+                visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
+            if constexpr (kBarriers == 1)
+                fill_wait<0>();
+            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next
+            // tile is complete, the one before and its P^T and dS^T are read.
+            __syncthreads();
+            if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+                count_up(counter);  // all warps have added to dQ of the tile before
+            if constexpr (kBarriers == 1)
+                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead),
+                              kStages == 2 ? stage
+                              : stage == 0 ? 2
+                                           : stage - 1);
+
+            add_others(own, offsets, areas, dk, dv);
+            if constexpr (kStages == 1) {
+                if constexpr (kQueryWarps > 1)
+                    __syncthreads();  // Q and dO are read before the next come into their place
+                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), 0);
+            }
+
+            if (!kApart && p.dq != nullptr)
+                add_tile_to_dq(p, place, own, offsets, areas, at, first_head, smem, counter);
+            store_queries(fills, p, place, range, first_head, smem, ahead(kAhead),
+                          kBarriers == 1 ? (kStages == 2 ? stage
+                                            : stage == 0 ? 2
+                                                         : stage - 1)
+                                         : other_stage);
+            at.advance(tiles, tiles.end(p));
+            stage = stage + 1 == kStages ? 0 : stage + 1;
+            if constexpr (kScoreStages == 2)
+                score_stage ^= 1;
+        };
+
+        if constexpr (kOneLoop) {
+            // A third loop after the two, or the second one, would take registers that spill.
+#pragma unroll 1
+            while (range.has(p, at))
+                if (at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked))
+                    visit(Bool<true>{});
+                else
+                    visit(Bool<false>{});
+        } else if constexpr (kLastTileFirst) {
+#pragma unroll 1
+            while (at.head < p.group) {
+                const int head = at.head;
+#pragma unroll 1
+                while (at.head == head && at.tile >= tiles.unmasked)
+                    visit(Bool<false>{});
+#pragma unroll 1
+                while (at.head == head)
+                    visit(Bool<true>{});
+            }
+        } else {
+#pragma unroll 1
+            while (at.head < p.group) {
+                const int head = at.head;
+#pragma unroll 1
+                while (at.head == head && at.tile < tiles.unmasked)
+                    visit(Bool<true>{});
+#pragma unroll 1
+                while (at.head == head)
+                    visit(Bool<false>{});
+            }
+        }
+    }
+    if constexpr (kAllKeys)
+        for (int head = 0; head < p.group; head++)
+            clear_unseen(p, place.batch, place.kv_head * p.group + head, tiles.first, tiles.end(p));
+    __syncthreads();  // every warp has read its last K and V before dK and dV come into their place
+    if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+        count_up(counter);
+    if constexpr (kSplit)
+        if (p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
+        }
+    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, query_warp, lane);
+    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key,
+                                     query_warp, lane);
+}
+
+// The kernel, of kThreads threads, where dQ has no blocks of its own.
+__device__ __forceinline__ void backward(const Params &p)
+{
+    extern __shared__ __align__(128) char shared[];
+    const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
+    if constexpr (kAllKeys) {
+        clear_sums(p, blockIdx.x);
+#pragma unroll 1
+        for (int tile = 0; tile < p.k_tiles; tile++) {
+            if (tile > 0)
+                __syncthreads();  // dK and dV of the tile before are written, from where K and V come
+            key_block(p, smem, blockIdx.x * p.k_tiles + tile);
+        }
+    } else {
+        key_block(p, smem, blockIdx.x);
+    }
+}

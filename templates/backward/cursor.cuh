@@ -1,0 +1,22 @@
+#pragma once
+#include "backward/tiles.cuh"
+
+// A tile of queries of a head of the group, in the order in which they are visited.
+struct Cursor {
+    int head, tile;
+
+    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
+    {
+        if constexpr (kLastTileFirst) {
+            if (--tile < tiles.first) {
+                tile = end - 1;
+                head++;
+            }
+        } else {
+            if (++tile == end) {
+                tile = tiles.first;
+                head++;
+            }
+        }
+    }
+};
