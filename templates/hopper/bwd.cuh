@@ -52,8 +52,8 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         return;
     OwnParams p = place.params(all);
     const TileRange tiles(p, place);
-    const QueryRange range(p, tiles, block % p.splits);
-    const Cursor begin = range.begin;
+    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
+    const Cursor begin = range.start(p, tiles);
     const int visits = visits_of(range, p, tiles);
 
     if (threadIdx.x == 0)

@@ -45,17 +45,16 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     pack_scores(ds_frag, dp);
 }
 
-// A warp's part of dQ is added to the sums of all blocks.
+// A warp's part of dQ is added to the sums of all blocks. tile_sum: of the tile, unless sequences are packed.
 __device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
-                                          const DqTile &dq, int row_group, int col_group, int warp, int lane)
+                                          float *tile_sum, const DqTile &dq, int row_group, int col_group, int warp,
+                                          int lane)
 {
-    if constexpr (kVarlen) {
-        const int m = row_group * 4 + warp % 4;
+    const int m = row_group * 4 + warp % 4;
+    if constexpr (kVarlen)
         add_dq(dq_sums(p, place, plane, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16, col_group);
-    } else {
-        float *sum = p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
-        add_dq(sum + ((row_group * 4 + warp % 4) * kColWarps + col_group) * kDqWarpPart, dq, lane);
-    }
+    else
+        add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
 // dK and dV of 64 keys, and what they add to dQ: of so many tiles of queries from a first one on.
@@ -114,11 +113,12 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         if (lane == 0)
             barrier_arrive(barriers.do_empty(stage.index));
         if (p.dq != nullptr) {
+            float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
             if constexpr (kTakesTurns) {
                 counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
                 await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
             }
-            add_dq_of(p, place, at, plane, dq, row_group, col_group, warp, lane);
+            add_dq_of(p, place, at, plane, tile_sum, dq, row_group, col_group, warp, lane);
         }
         wgmma_wait<0>();
         pin(dk);
