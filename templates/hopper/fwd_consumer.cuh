@@ -272,7 +272,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     ScoreUnit unit(p);
     const Terms terms(p, place, first_row, group.lane);
     if constexpr (kAlibiMma)
-        slope_columns(terms.alibi, group.lane, slopes);
+        slope_columns(terms, group.lane, slopes);
     Rows rows{p,     place, barriers, group, smem,  q_smem, o,   row, s, probabilities,
               words, keeps, dropped,  unit,  terms, slopes, tile};
     rows.begin();

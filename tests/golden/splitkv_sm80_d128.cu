@@ -188,7 +188,7 @@ constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;
 constexpr int kKArea = kQInRegisters ? 0 : kQTileBytes;
 constexpr int kVArea = kKArea + kTeams * kKStages * kKvTileBytes;
 constexpr int kVBytes = kTeams * kVStages * kVTileBytes;
-// What each warp has of S, in fp32, where warps divide columns (parts.cuh).
+// What each warp has of S, in fp32, where warps divide columns (sum_scores.cuh).
 constexpr int kSumArea = kVArea + (kQInRegisters && kQTileBytes > kVBytes ? kQTileBytes : kVBytes);
 constexpr int kTileBytes = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
 // Afterwards the teams' results: rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
