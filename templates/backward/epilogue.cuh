@@ -7,28 +7,24 @@
 
 // ---- the result of a block: dK and dV ------------------------------------------------------------------------
 
-// Rows of dK and dV that are no sequence's become 0. p: of all sequences; number: of the tile of keys. By all threads of
-// a block.
-__device__ __forceinline__ void clear_unused_keys(const Params &p, int kv_head, int number)
-{
-    constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
-    const int64 first = int64(number) * kBc;
-    auto clear = [&](int row, int part) {
-        const bool of_key = part < kKeyChunks;
-        char *out = of_key ? p.dk : p.dv;
-        const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
-        const int chunk = of_key ? part : part - kKeyChunks;
-        if (out != nullptr)
-            *reinterpret_cast<uint4 *>(out + (kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) = uint4{};
-    };
-    clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
-                           kKeyChunks + kValueChunks, clear);
-}
-
+// Rows of dK and dV that are no sequence's become 0. p: of all sequences. By all threads of a block.
 template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
 {
-    if constexpr (kVarlen)
-        clear_unused_keys(p, place.kv_head, place.number);
+    if constexpr (kVarlen) {
+        constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
+        const int64 first = int64(place.number) * kBc;
+        clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
+                               kKeyChunks + kValueChunks, [&](int row, int part) {
+                                   const bool of_key = part < kKeyChunks;
+                                   char *out = of_key ? p.dk : p.dv;
+                                   const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
+                                   const int chunk = of_key ? part : part - kKeyChunks;
+                                   if (out != nullptr)
+                                       *reinterpret_cast<uint4 *>(
+                                           out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
+                                           uint4{};
+                               });
+    }
 }
 
 // Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free. Form: of the rows

@@ -35,32 +35,6 @@ __device__ __forceinline__ int64 plane_rows(const Params &p)
         return int64(p.q_tiles) * kBr;
 }
 
-// The parameters of a sequence that is alone: p, those of all sequences, with its lengths and its rows.
-template <class AllParams, class OneSequence>
-__device__ __forceinline__ AllParams params_alone(AllParams p, const OneSequence &sequence, int index)
-{
-    const int64 query = sequence.first_q, key = sequence.first_k;
-    p.q += query * p.q_stride.seq * 2;
-    p.o += query * p.o_stride.seq * 2;
-    p.d_o += query * p.do_stride.seq * 2;
-    p.k += key * p.k_stride.seq * 2;
-    p.v += key * p.v_stride.seq * 2;
-    if (p.dq != nullptr)
-        p.dq += query * p.dq_stride.seq * 2;
-    if (p.dk != nullptr)
-        p.dk += key * p.dk_stride.seq * 2;
-    if (p.dv != nullptr)
-        p.dv += key * p.dv_stride.seq * 2;
-    p.lse += query;
-    p.seq_q = sequence.seq_q;
-    p.seq_k = sequence.seq_k;
-    if constexpr (kAlibi)
-        p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
-    if constexpr (kBias != BiasKind::kNone)
-        p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
-    return p;
-}
-
 // What a number of a tile of kRows keys, or queries, stands for.
 template <int kRows, bool kOfKeys> struct PackedTile {
     int index;  // of the sequence; -1: there is no such tile
@@ -82,10 +56,30 @@ template <int kRows, bool kOfKeys> struct PackedTile {
             index = -1;
     }
 
-    // The parameters of the sequence alone.
-    __device__ __forceinline__ Params alone(const Params &all) const
+    // The parameters of the sequence alone; all: of all sequences. (A template: most kernels have no such members.)
+    template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
     {
-        return params_alone(all, sequence, index);
+        const int64 query = sequence.first_q, key = sequence.first_k;
+        AllParams p = all;
+        p.q += query * p.q_stride.seq * 2;
+        p.o += query * p.o_stride.seq * 2;
+        p.d_o += query * p.do_stride.seq * 2;
+        p.k += key * p.k_stride.seq * 2;
+        p.v += key * p.v_stride.seq * 2;
+        if (p.dq != nullptr)
+            p.dq += query * p.dq_stride.seq * 2;
+        if (p.dk != nullptr)
+            p.dk += key * p.dk_stride.seq * 2;
+        if (p.dv != nullptr)
+            p.dv += key * p.dv_stride.seq * 2;
+        p.lse += query;
+        p.seq_q = sequence.seq_q;
+        p.seq_k = sequence.seq_k;
+        if constexpr (kAlibi)
+            p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
+        if constexpr (kBias != BiasKind::kNone)
+            p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
+        return p;
     }
 };
 
@@ -115,8 +109,9 @@ __device__ __forceinline__ int packed_row(const Params &p, int at)
 template <int kBlock>
 __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
 {
-    auto clear = [&](int row, int chunk) {
-        *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) = uint4{};
-    };
-    clear_unused<kBlock>(p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, clear);
+    clear_unused<kBlock>(
+        p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, [&](int row, int chunk) {
+            *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) =
+                uint4{};
+        });
 }
