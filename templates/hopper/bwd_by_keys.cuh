@@ -105,9 +105,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         named_barrier(1, kWorkers);  // all of dS^T is there; that of the tile before is read
         start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
         start_sums(dk, ds_frag, q_smem);
+        // All warps have added to dQ of the tile before.
         if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
-            count_up(counter);  // all warps have added to dQ of the tile before
-        wgmma_wait<1>();        // dV and dQ are there
+            count_up(counter);
+        wgmma_wait<1>();  // dV and dQ are there
         pin(dv);
         pin(dq);
         if (lane == 0)

@@ -269,10 +269,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 keeps[step][i] = 0;
-    ScoreUnit unit(p);
     const Terms terms(p, place, first_row, group.lane);
     if constexpr (kAlibiMma)
         slope_columns(terms, group.lane, slopes);
+    ScoreUnit unit(p);
     Rows rows{p,     place, barriers, group, smem,  q_smem, o,   row, s, probabilities,
               words, keeps, dropped,  unit,  terms, slopes, tile};
     rows.begin();
