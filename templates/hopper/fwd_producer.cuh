@@ -135,7 +135,7 @@ template <typename Source>
 __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &maps, const Barriers &barriers)
 {
     StageOf<kSideStages> stage;
-    for (Work work(p); work.is_left(p); work.advance(p)) {
+    for (Work work(p); work.is_left(p);) {
         const BlockPlace place(p, work);
         const TileRange tiles(p, place);
         const Source source(p, maps, place);
@@ -147,6 +147,10 @@ __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &ma
             source.load(p, side, tile * kBc);
             stage.advance();
         }
+        if constexpr (kCounted)
+            work.advance(p, piece_beside(barriers, served_group(), work));
+        else
+            work.advance(p);
     }
 }
 
