@@ -1,4 +1,4 @@
--- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cu.in).
+-- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cuh).
 --
 -- A block is two warpgroups of 64 keys each, or, with more than 128 columns, three that have products of the same 64
 -- keys, and one that loads. It walks over queries in tiles of Br, of which Q and dO have two places each (with three
@@ -27,7 +27,7 @@ local stages = 2
 local waves = 1
 
 -- How warpgroups divide the work of a block: its keys; or the products of a tile, where dK and dV have many columns
--- (templates/hopper/bwd_by_product.cu.in). groups: that compute; keys: of a block; load, group, dq: registers of a
+-- (templates/hopper/bwd_by_product.cuh). groups: that compute; keys: of a block; load, group, dq: registers of a
 -- thread that loads, of one that has scores, and of one that has dQ alone.
 local by_keys = {groups = 2, keys = 128, load = 24, group = 240}
 local by_product = {groups = 3, keys = 64, load = 24, group = 208, dq = 72}

@@ -8,7 +8,7 @@
 -- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
 -- sloped: what ALiBi adds by column comes out of Q K^T. begun: scores begin as a bias in 16 bits, and the product comes
 -- on top; else what the product gave waits for it. Where guesses() says so, P of tiles without a mask is made by the
--- maxima that rows have so far, and again where these were too small (templates/hopper/guess.cu.in).
+-- maxima that rows have so far, and again where these were too small (templates/hopper/guess.cuh).
 local axes_of = require("core.axes")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
@@ -146,7 +146,7 @@ local function words_of_masks(v)
    return keeps_early(v) and v.bc // 4 or drops_beside(v) and 16 or 0
 end
 
--- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cu.in), of
+-- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cuh), of
 -- kernels whose scores do not begin as a bias; of those that do, at any D.
 local guessed_columns = 64
 
@@ -244,6 +244,7 @@ function M.add_product_names(names, v, columns)
       end
    end
    names.element, names.product_tiles, names.most_tiles = v.dtype == "bf16" and "bf16" or "f16", tiles, most
+   return names
 end
 
 -- What templates of both families on wgmma see. axes: the family's; parts: warpgroups that share rows; scored: keys

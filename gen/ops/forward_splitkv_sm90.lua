@@ -1,5 +1,5 @@
 -- fwd_splitkv_sm90: the family on wgmma for few query rows whose keys blocks divide, V being the first columns of K
--- (templates/hopper/split.cu.in).
+-- (templates/hopper/split.cuh).
 --
 -- A block is two warpgroups that multiply, and one that copies: both have all 64 rows, and each S of half a tile's keys
 -- and half of O's columns. Tiles of 64 keys have two places. waves: forward_splitkv.lua.

@@ -12,7 +12,7 @@
 
 // Rescale O only when a row's maximum has grown by more than this, in log2 units: the row keeps a stale
 // maximum, P stays below 2^8 and far from overflow in fp16, and nearly all rescaling is skipped
-// (as in FlashAttention-4). Where P is made by the maxima so far it may be larger: hopper/guess.cu.in.
+// (as in FlashAttention-4). Where P is made by the maxima so far it may be larger: hopper/guess.cuh.
 constexpr float kLazyRescale = 8.0f;
 
 // Per row of this lane; [row tile][rows quad_row, quad_row + 8].

@@ -6,7 +6,7 @@
 //
 // On mma.sync, scores begin as the terms, and the product comes on top of them: accumulators have to begin as
 // something. After a transform (softcap), and where warps divide columns, the terms are added. So is a bias in 16
-// bits, whose words are read before the product, which hides their way. On wgmma: hopper/fwd_rows.cu.in.
+// bits, whose words are read before the product, which hides their way. On wgmma: hopper/fwd_consumer.cuh.
 constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
 constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
 constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
