@@ -5,6 +5,7 @@
 #include "hopper/side_tiles.cuh"
 #include "hopper/wgmma.cuh"
 #include "lib/mma.cuh"
+#include "lib/ptx.cuh"
 
 // ---- a bias in 16 bits, through shared memory ---------------------------------------------------------------
 //

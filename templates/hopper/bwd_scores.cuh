@@ -1,6 +1,6 @@
 #pragma once
 #include "backward/terms.cuh"
-#include "backward/tiles.cuh"
+#include "backward/cursor.cuh"
 #include "hopper/bwd_products.cuh"
 
 // ---- S^T becomes P^T -------------------------------------------------------------------------------------------------

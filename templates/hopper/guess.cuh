@@ -2,6 +2,7 @@
 #include "forward/softmax.cuh"
 #include "hopper/wgmma.cuh"
 #include "lib/mma.cuh"
+#include "lib/ptx.cuh"
 
 // ---- P by the maxima so far -----------------------------------------------------------------------------------
 //

@@ -1,6 +1,7 @@
 #pragma once
 #include "hopper/stages.cuh"
 #include "hopper/tma.cuh"
+#include "lib/ptx.cuh"
 
 // ---- tiles beside K and V -------------------------------------------------------------------------------------
 //

@@ -2,6 +2,7 @@
 #include "forward/alibi.cuh"
 #include "hopper/wgmma.cuh"
 #include "lib/mma.cuh"
+#include "lib/ptx.cuh"
 
 // ---- ALiBi by one more step of S = Q K^T ---------------------------------------------------------------------------
 //
