@@ -73,29 +73,15 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         load_keys(p, place, smem);
         Cursor at = range.start(p, tiles);
         int stage = 0, score_stage = 0;
-        constexpr int kAhead = kBarriers == 1 ? 2 : 1;
-        issue_queries(fills, p, place, range, first_head, smem, at, 0);
-        store_queries(fills, p, place, range, first_head, smem, at, 0);
-        if constexpr (kBarriers == 1) {
-            issue_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
-            store_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
-            fill_wait<1>();
-            __syncthreads();  // K, V and the first tile are complete
-        }
-
+        begin_queries(fills, p, place, tiles, range, first_head, smem, at);
         Dropout dropout(p, place.first_key + own.key, own.lane);
         auto visit = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
             const TileAreas areas(smem, stage, score_stage, own.lane);
-            const int next_stage = kBarriers == 2 ? (kStages == 2 ? stage ^ 1 : 0)
-                                   : kStages == 2 ? stage
-                                   : stage == 0   ? 2
-                                                  : stage - 1;
+            const int next_stage = stage_ahead(stage);
             if constexpr (kBarriers == 2) {
                 fill_wait<0>();
-                // Q, dO and their rows are complete (K and V too). The tile before is read: its stage,
-                // P^T and dS^T are free.
-                __syncthreads();
+                __syncthreads();  // Q, dO and rows are complete (K and V too); what the tile before had is free
                 if constexpr (kStages == 2)
                     issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
@@ -106,8 +92,8 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                 visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
-            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next
-            // tile is complete, the one before and its P^T and dS^T are read.
+            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next tile is
+            // complete, the one before and its P^T and dS^T are read.
             __syncthreads();
             if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before

@@ -235,11 +235,8 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
     const int unmasked = keys.end_of_all / kDqBc;
     const int plain = (keys.begin_of_all + kDqBc - 1) / kDqBc;  // tiles before this one need a mask, too
 
-    const uint32 lane_rows = RowTile::lane_offset_rows(lane);
-    const uint32 lane_cols = RowTile::lane_offset_cols(lane);
+    const LaneOffsets offsets(lane);
     const uint32 q_smem = smem + warp * 16 * kPitch;
-    const uint32 value_rows = ValueTile::lane_offset_rows(lane);
-    const uint32 value_cols = ValueTile::lane_offset_cols(lane);
     const uint32 do_smem = smem + kDqDoArea + warp * 16 * ValueTile::kPitch;
     float dq[1][2 * kDepth][4] = {};
 
@@ -283,18 +280,18 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
             RowScores s, dp;
             clear(s);
             product_of_rows(
-                s, [&](int step, uint32(&a)[1][4]) { load_rows(a, q_smem, lane_rows, step); }, k_smem, lane_cols);
+                s, [&](int step, uint32(&a)[1][4]) { load_rows(a, q_smem, offsets.rows, step); }, k_smem, offsets.cols);
             if constexpr (kSoftcap)
                 cap_scores(s, p.softcap_rate);
             dropped.begin(p, tile, lane);
             clear(dp);
             product_of_rows<ValueTile>(
-                dp, [&](int step, uint32(&a)[1][4]) { load_rows<ValueTile>(a, do_smem, value_rows, step); }, v_smem,
-                value_cols);
+                dp, [&](int step, uint32(&a)[1][4]) { load_rows<ValueTile>(a, do_smem, offsets.value_rows, step); },
+                v_smem, offsets.value_cols);
             make_ds<kMasked>(s, dp, p, terms, dropped, first_row, tile, smem + kDqStatArea, warp, lane);
             product_of_columns<1, kDqBc / 16>(
                 dq, [&](int step, uint32(&a)[1][4]) { pack_fragment(a[0], dp[0][2 * step], dp[0][2 * step + 1]); },
-                k_smem, lane_rows);
+                k_smem, offsets.rows);
             if (tile > first)
                 store(tile - 1);
             tile--;
