@@ -15,7 +15,7 @@ using SumOfValues = float[kKeyTiles][2 * kValuePairs][4];  // dV of a warp
 // S^T = K Q^T or dP^T = V dO^T. Form: of the tiles' rows; row_smem: those of this warp's keys; tile_smem: the queries;
 // rows, cols: where this lane points ldmatrix in them.
 template <class Form>
-__device__ __forceinline__ void compute_scores(Scores &s, uint32 row_smem, uint32 rows, uint32 tile_smem, uint32 cols)
+__device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint32 cols, uint32 row_smem, uint32 rows)
 {
     clear(s);
     product_of_rows<Form>(
@@ -77,7 +77,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
             areas.d_o + query * ValueTile::kPitch, offsets.value_cols);
     };
     Fragments frag;
-    compute_scores<RowTile>(s, smem + kKArea + own.key * kPitch, offsets.rows, areas.q + query * kPitch, offsets.cols);
+    compute_scores<RowTile>(s, areas.q + query * kPitch, offsets.cols, smem + kKArea + own.key * kPitch, offsets.rows);
     if constexpr (kLate)
         compute_dp();
     compute_p<kMasked>(s, capped, p, place, terms, own, at, query, areas);

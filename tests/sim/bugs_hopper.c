@@ -250,7 +250,7 @@ static const bug bugs[] = {
      "named_barrier(1, kWorkers);  // every warp has read its", ";  //", 1, KEYS,
      "race: it reads shared memory", "bwd_products.cu.in"},
     {"turns by the number of a block, wgmma", "h200", BY_KEYS, "block_ticket(p, smem + kScoreArea)",
-     "blockIdx.x", 1, KEYS ",deterministic=1", "timeout", "turns.cu.in"},
+     "blockIdx.x", 1, KEYS ",deterministic=1", "timeout", "turns.cuh"},
     {"a ticket where TMA writes", "h200", BY_KEYS, "smem + kScoreArea)", "smem)", 1,
      KEYS ",deterministic=1", "proxy: it writes shared memory", "tma.cu.in"},
 };
