@@ -26,7 +26,7 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint
 template <bool kMasked>
 __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
                                           const Terms &terms, const WarpPlace &own, const Cursor &at, int query,
-                                          const TileAreas &areas)
+                                          TileAreas areas)
 {
     if constexpr (kSoftcap) {
         cap_scores(s, p.softcap_rate);
@@ -61,8 +61,8 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
 template <bool kMasked>
 __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &place, const Terms &terms,
                                            Dropout &dropout, const WarpPlace &own, const LaneOffsets &offsets,
-                                           const TileAreas &areas, const Cursor &at, int first_head, uint32 smem,
-                                           int part, SumOfKeys &dk, SumOfValues &dv)
+                                           TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
+                                           SumOfKeys &dk, SumOfValues &dv)
 {
     const int query = own.query + part * 8 * kQueryTiles;  // first one in the tile
     Scores s, dp;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
 }
 
 // What the other warps with the same keys computed, of their queries: dV += P^T dO, dK += dS^T Q.
-__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, const TileAreas &areas,
+__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, TileAreas areas,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
 #pragma unroll
