@@ -22,53 +22,32 @@ struct PageSteps {
 #define FA2I_STEPS   PageSteps
 #define FA2I_MEMBER(kind, name)   FA2I_##kind name;
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
-#define FA2I_NOTHING(kind, name)
 // clang-format on
 
-// What every kernel of an operation has.
-#define FA2I_PARAM         FA2I_MEMBER
-#define FA2I_FEATURE_PARAM FA2I_NOTHING
-struct ForwardParams {
-#include "forward/params.def"
-};
-
-struct BackwardParams {
-#include "backward/params.def"
-};
-
 // The parameters of features, which all kernels with a feature have.
+#define FA2I_PARAM FA2I_MEMBER
 struct FeatureParams {
 #include "features/params.def"
 };
-#undef FA2I_PARAM
-#undef FA2I_FEATURE_PARAM
 
-// Those of softcap and window, the same for all operations, which come between the two.
-#define FA2I_PARAM         FA2I_NOTHING
+// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+#if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
-struct WithScoreParams {
-#include "forward/params.def"
-};
-#undef FA2I_FEATURE_PARAM
+#else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
-struct WithoutScoreParams {
+#endif
+struct Params {
+#if FA2_BACKWARD
+#include "backward/params.def"
+#else
 #include "forward/params.def"
-};
-#undef FA2I_PARAM
-#undef FA2I_FEATURE_PARAM
-
-struct WithFeatureParams {
+#endif
+#if FA2_FEATURES
     FeatureParams features;
-};
-
-struct WithoutFeatureParams {
+#else
     static constexpr FeatureParams features{};
-};
-
-struct Params : Either<kBackward, BackwardParams, ForwardParams>::Type,
-                Either<kScoreParams, WithScoreParams, WithoutScoreParams>::Type,
-                Either<kFeatures, WithFeatureParams, WithoutFeatureParams>::Type {
+#endif
 };
 static_assert(sizeof(Params) ==
-                  (kBackward ? 320 : 192) + (kScoreParams ? 16 : 0) + (kFeatures ? sizeof(FeatureParams) : 0),
+                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");

@@ -48,11 +48,13 @@ __device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>:
 }
 
 struct NoBias {
+    static constexpr float inverse_scale = 1.0f;
+
     __device__ __forceinline__ NoBias(const Params &, const BlockPlace &, int, int)
     {
     }
 
-    __device__ __forceinline__ bool has(int) const
+    template <bool kMasked> __device__ __forceinline__ bool reads_side(int) const
     {
         return true;
     }
@@ -69,6 +71,8 @@ struct BiasOfRows {
     int64 key_stride;
     int columns;  // before the tensor's end, from this lane's first one
     int seq_k;
+    float inverse_scale;
+    bool side;  // kTogether neighbours lie side by side, aligned
 
     __device__ __forceinline__ BiasOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
         : key_stride(p.features.bias_key), columns(place.seq_k(p) - lane % 4 * kLaneKeys), seq_k(place.seq_k(p))
@@ -84,12 +88,14 @@ struct BiasOfRows {
                 row[m][h] =
                     bias + place.query_head(p, r) * p.features.bias_head + place.query(p, r) * p.features.bias_query;
             }
+        inverse_scale = p.features.inverse_scale;
+        side = p.features.bias_side >= kTogether && place.padding() % kTogether == 0;
     }
 
-    // Whether all columns of a tile are before the tensor's end.
-    __device__ __forceinline__ bool has(int tile) const
+    // Whether neighbours are read at once in a tile: none is beyond the tensor's end.
+    template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
     {
-        return (tile + 1) * kBc <= seq_k;
+        return side && (!kMasked || (tile + 1) * kBc <= seq_k);
     }
 
     // kTogether neighbours of a row; those beyond the tensor's end are not read. kSide: they lie side by side, aligned,

@@ -138,7 +138,7 @@ __device__ __forceinline__ void write_merged(const Params &p, const BlockPlace &
         if constexpr (kDropout)
             merged.multiply(keep_scale(p));
         const int64 index = place.index(p, block_row);
-        if (place.is_whole(p)) {
+        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // no other block has keys of its rows
             write_whole(p, place, merged, block_row, index, column);
         } else {
             const int64 at = kLengths ? place.slot() * kBr + r : place.split * all_rows + index;

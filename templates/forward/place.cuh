@@ -65,12 +65,6 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
         return kCacheRows ? cache_row : batch;
     }
 
-    // Without blocks that divide keys, no other one has keys of its rows.
-    __device__ __forceinline__ bool is_whole(const Params &) const
-    {
-        return true;
-    }
-
     __device__ __forceinline__ int64 slot() const
     {
         return 0;
@@ -100,7 +94,7 @@ struct WorkOfGrid {
 struct RowsOfHead : SequencePlace {
     int first_row, rows;  // of the block; of the tensor
     int head;
-    static constexpr int split = 0;
+    static constexpr int split = 0, part = -1;
 
     // Heavy tiles first when causal: the last rows see the most keys. In a window all see as many, but for
     // the first ones.
@@ -268,15 +262,10 @@ struct RowsOfGroup : SequencePlace {
         return kLengths ? own_splits : p.splits;
     }
 
-    // Whether no other block has keys of its rows; else which slot its part goes to.
-    __device__ __forceinline__ bool is_whole(const Params &p) const
-    {
-        return kVarlen ? part < 0 : splits(p) == 1;
-    }
-
+    // The slot that its part goes to, if other blocks have keys of its rows.
     __device__ __forceinline__ int64 slot() const
     {
-        return kVarlen ? part : blockIdx.x;
+        return kVarlen ? int64(part) : int64(blockIdx.x);
     }
 
     // Queries that are no sequence's: rows of O become 0, and LSE of them -infinity. By all threads of a block.

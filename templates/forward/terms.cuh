@@ -12,16 +12,14 @@ constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
 constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
 constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile of which it sees no key
 
-struct Terms {
-    Alibi alibi;
-    Bias bias;
-    float inverse_scale;
-    bool side;  // neighbours of a bias can be read at once
+// No key of a tile stands after a row's own position.
+template <bool kMasked> constexpr bool kNoKeyAfter = kCausal && !kMasked;
 
+// Bases and not members: an empty member takes a place, and ptxas other registers.
+struct Terms : Alibi, Bias {
     // first_row: of this warp.
     __device__ __forceinline__ Terms(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : alibi(p, place, first_row, lane), bias(p, place, first_row, lane), inverse_scale(p.features.inverse_scale),
-          side(p.features.bias_side >= kTogether && place.padding() % kTogether == 0)
+        : Alibi(p, place, first_row, lane), Bias(p, place, first_row, lane)
     {
     }
 
@@ -31,8 +29,8 @@ struct Terms {
     __device__ __forceinline__ bool apply(float (&s)[kRowTiles][kColTiles][4], int tile) const
     {
         if constexpr (kBias != BiasKind::kNone)
-            return reads_side<kMasked>(tile) ? apply_bias<kMasked, kAdd, true>(s, tile)
-                                             : apply_bias<kMasked, kAdd, false>(s, tile);
+            return Bias::reads_side<kMasked>(tile) ? apply_bias<kMasked, kAdd, true>(s, tile)
+                                                   : apply_bias<kMasked, kAdd, false>(s, tile);
         else if constexpr (kAlibi)
             apply_alibi<kMasked, kAdd>(s, tile);
         return true;
@@ -47,14 +45,14 @@ struct Terms {
         for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                offset[m][h] = alibi.offset(tile, m, h);
-                if (kAlibiMma && alibi.in_product(m, h))
+                offset[m][h] = Alibi::offset(tile, m, h);
+                if (kAlibiMma && Alibi::in_product(m, h))
                     continue;
 #pragma unroll
                 for (int n = 0; n < kColTiles; n++)
 #pragma unroll
                     for (int e = 0; e < 2; e++)
-                        s[m][n][2 * h + e] = alibi.added(s[m][n][2 * h + e], m, h, n, e);
+                        s[m][n][2 * h + e] = Alibi::added(s[m][n][2 * h + e], m, h, n, e);
             }
     }
 
@@ -62,7 +60,7 @@ struct Terms {
     template <bool kMasked>
     __device__ __forceinline__ void load(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
     {
-        if (reads_side<kMasked>(tile))
+        if (Bias::reads_side<kMasked>(tile))
             load_all<kMasked, true>(words, tile);
         else
             load_all<kMasked, false>(words, tile);
@@ -83,17 +81,11 @@ struct Terms {
                         float &score = s[m][n][2 * h + e];
                         score = fmaf(bias_number(BiasElem(words[m][h][n] >> 16 * e)), inverse_scale, score);
                         if constexpr (kAlibi)
-                            score += alibi.template term < kCausal && !kMasked > (tile, m, h, n, e);
+                            score += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
                     }
     }
 
 private:
-    // Neighbours at once: where they are aligned, and none is beyond the tensor's end.
-    template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
-    {
-        return side && (!kMasked || bias.has(tile));
-    }
-
     template <bool kMasked, bool kSide>
     __device__ __forceinline__ void load_all(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
     {
@@ -104,7 +96,7 @@ private:
 #pragma unroll
                 for (int n = 0; n < kColTiles; n += kTogether / 2) {
                     BiasElem x[kTogether];
-                    bias.template load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
+                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
 #pragma unroll
                     for (int i = 0; i < kTogether; i += 2)
                         words[m][h][n + i / 2] = x[i] | uint32(x[i + 1]) << 16;
@@ -123,7 +115,7 @@ private:
 #pragma unroll
                 for (int n = 0; n < kColTiles; n += kTogether / 2) {
                     BiasElem x[kTogether];
-                    bias.template load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
+                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
 #pragma unroll
                     for (int i = 0; i < kTogether; i++) {
                         float &score = s[m][n + i / 2][2 * h + i % 2];
@@ -133,7 +125,7 @@ private:
                         if constexpr (kBias != BiasKind::kBool)
                             term *= inverse_scale;
                         if constexpr (kAlibi)
-                            term += alibi.template term < kCausal && !kMasked > (tile, m, h, n + i / 2, i % 2);
+                            term += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n + i / 2, i % 2);
                         score = kAdd ? score + term : term;
                     }
                 }
@@ -152,7 +144,7 @@ private:
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         float &score = s[m][n][2 * h + e];
-                        const float term = alibi.template term < kCausal && !kMasked > (tile, m, h, n, e);
+                        const float term = Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
                         score = kAdd ? score + term : term;
                     }
     }

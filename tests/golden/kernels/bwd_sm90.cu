@@ -9,10 +9,41 @@ constexpr int kStages = 2;             // tiles of Q and dO in shared memory
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
 constexpr bool kHeavyFirst = false;       // blocks with the most work come first among those dealt out in turn
 constexpr unsigned kTogether = 128;       // tiles of keys, of several heads, that are dealt out in turn
-constexpr bool kBf16 = true;              // elements are bf16
 constexpr bool kTurns = false;
 constexpr bool kApart = false;            // dQ is summed by the blocks that compute dK and dV
 constexpr bool kSwizzle = true;           // rows of a tile: 16-byte chunks permuted by row
+
+// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+constexpr bool kBf16 = true;        // elements are bf16; else fp16
+constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = true;       // products are those of warpgroups
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_BACKWARD     true  // those of the kernels of gradients
+#define FA2_SCORE_PARAMS false  // those of softcap and window
+#define FA2_FEATURES     false  // those of all other features
+
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // they get less the farther the key is
+constexpr bool kSinks = false;        // the softmax has a column more
+constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V lie in pages
+constexpr bool kCacheRows = false;    // sequences name their rows of K and V
+constexpr bool kAppend = false;       // new keys and values are written into K and V first
+constexpr bool kRotary = false;       // new keys, and queries, are rotated before
+constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr int kRotaryDim = 0;     // columns that are rotated
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
+constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
+constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
 
 // ---- what follows from it ----------------------------------------------------------------------
 constexpr int kGroupKeys = 64;                 // of wgmma
@@ -89,19 +120,123 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// The members of a parameter block, params.def: FA2I_PARAM(kind, name).
+// Of two types the first one if kFirst.
+template <bool kFirst, class A, class B> struct Either {
+    using Type = A;
+};
+template <class A, class B> struct Either<false, A, B> {
+    using Type = B;
+};
+
+// ---- parameters ---------------------------------------------------------------------------------------------------
+//
+// Lists of members (params.def) are expanded with FA2I_MEMBER; with FA2I_CONSTANT where a kernel has no such
+// parameters: constants of the same names, so that text which is compiled out still has types.
+struct PageSteps {
+    uint32 page, row, bytes;
+};
+
+// clang-format off
 #define FA2I_INPUT   const char *
 #define FA2I_OUTPUT  char *
 #define FA2I_FLOATS  float *
 #define FA2I_STRIDES Strides
 #define FA2I_FLOAT   float
 #define FA2I_INT     int
-#define FA2I_PARAM(kind, name) FA2I_##kind name;
+#define FA2I_INT64   int64
+#define FA2I_INT64S  const int64 *
+#define FA2I_INTS    const int *
+#define FA2I_STEPS   PageSteps
+#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
+#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
+// clang-format on
 
-// ---- parameters ----------------------------------------------------------------------------------
-#define FA2I_FEATURE_PARAM(kind, name)
-constexpr int kParamBytes = 320;
+// The parameters of features, which all kernels with a feature have.
+#define FA2I_PARAM FA2I_MEMBER
+struct FeatureParams {
+/*
+ * What kernels with features are given beside their operation's parameters, member by member: a struct at
+ * the end of both operations' parameter blocks, of the runtime and of the templates. Plain C preprocessor
+ * text, without template lines. A launch passes as many bytes as a kernel declares, so new members go to
+ * the end; what a problem does not ask for is 0.
+ *
+ * kind: as in forward/params.def; INT64; INT64S: 64-bit integers in device memory; STEPS: three 32-bit integers, from
+ *       page to page, from row to row, and the bytes that both count
+ */
+/* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
+FA2I_PARAM(FLOATS, alibi_slopes)
+FA2I_PARAM(INT64, alibi_stride)
+/* sinks: [Hq] */
+FA2I_PARAM(FLOATS, sinks)
+/* Terms that are added to scores, in the units of q k: divided by the scale. */
+FA2I_PARAM(FLOAT, inverse_scale)
+/* seqused, varlen or leftpad, in a kernel that divides keys: blocks of a key head (features/shares.cuh) */
+FA2I_PARAM(INT, slots)
+/* seqused: [B], keys of each sequence, of which seq_k at most are there */
+FA2I_PARAM(INTS, seqused_k)
+/* bias: of query i and key j of head h in batch b, at the sum of each times its stride, in elements. */
+FA2I_PARAM(INPUT, bias)
+FA2I_PARAM(INT64, bias_batch)
+FA2I_PARAM(INT64, bias_head)
+FA2I_PARAM(INT64, bias_query)
+FA2I_PARAM(INT64, bias_key)
+/* dropout: an element is kept if its byte is at least a threshold, or the next one, and multiplied by keep_scale. */
+FA2I_PARAM(INT64, seed)
+FA2I_PARAM(INT64, offset)
+FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
+FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
+FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
+FA2I_PARAM(INT, drop_part)    /* of 2^32 choices, those of the next threshold; unsigned */
+FA2I_PARAM(FLOAT, keep_scale)
+FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
+FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
+/* varlen: [B + 1], sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
+FA2I_PARAM(INTS, cu_seqlens_q)
+FA2I_PARAM(INTS, cu_seqlens_k)
+FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
+FA2I_PARAM(INT, total_k) /* rows of packed K and V */
+/* paged: page j of sequence b is block_table[b * table_stride + j], one of so many. */
+FA2I_PARAM(INTS, block_table)
+FA2I_PARAM(INT64, table_stride)
+FA2I_PARAM(INT, pages)
+FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
+/* leftpad: [B], keys of each sequence that are padding; cache_rows: [B], its row of K and V, one of so many. */
+FA2I_PARAM(INTS, leftpad)
+FA2I_PARAM(INTS, cache_rows)
+FA2I_PARAM(INT, cache_row_count)
+/* append: [B, new_count, Hkv, D], or packed as Q is (new_count is 0 then), to be written into K and V */
+FA2I_PARAM(INT, new_count)
+FA2I_PARAM(INPUT, new_k)
+FA2I_PARAM(INPUT, new_v)
+FA2I_PARAM(STRIDES, new_k_stride)
+FA2I_PARAM(STRIDES, new_v_stride)
+/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller has it */
+FA2I_PARAM(INPUT, rotary_cos)
+FA2I_PARAM(INPUT, rotary_sin)
+FA2I_PARAM(INPUT, raw_q)
+FA2I_PARAM(STRIDES, raw_q_stride)
+FA2I_PARAM(INT, rotary_rows)
+FA2I_PARAM(INT, reserved) /* whole 8 bytes */
+/* backward, a bias with a gradient: of query i and key j of head h in batch b, at the sum of each times its stride,
+ * in elements */
+FA2I_PARAM(FLOATS, dbias)
+FA2I_PARAM(INT64, dbias_batch)
+FA2I_PARAM(INT64, dbias_head)
+FA2I_PARAM(INT64, dbias_query)
+FA2I_PARAM(INT64, dbias_key)
+/* paged: row r of page j begins (j * page + r * row) * bytes behind the first one, of K and of V. */
+FA2I_PARAM(STEPS, k_steps)
+FA2I_PARAM(STEPS, v_steps)
+};
+
+// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+#if FA2_SCORE_PARAMS
+#define FA2I_FEATURE_PARAM FA2I_MEMBER
+#else
+#define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
 struct Params {
+#if FA2_BACKWARD
 /*
  * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
  * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
@@ -150,8 +285,61 @@ FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
 FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+#else
+/*
+ * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
+ * are both made from this list. Plain C preprocessor text, without template lines.
+ *
+ * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
+ *                                  older databases go on working
+ * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
+ *                                  as a kernel declares, so new ones go to the end
+ *
+ * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
+ *       FLOATS          fp32 in device memory
+ *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
+ *       FLOAT, INT      32 bits
+ */
+FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
+FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group)   /* query heads per key/value head */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
+FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, reserved)
+FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
+FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
+ * 2^30; causal is a window_right of 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+#endif
+#if FA2_FEATURES
+    FeatureParams features;
+#else
+    static constexpr FeatureParams features{};
+#endif
 };
-static_assert(sizeof(Params) == kParamBytes, "what the runtime passes");
+static_assert(sizeof(Params) ==
+                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+              "what the runtime passes");
+
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
 
 // threadIdx.x, read again at each call: what is computed from it is not kept in registers.
@@ -182,8 +370,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
 
 __device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
 {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y),
-                 "r"(x.z), "r"(x.w)
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
                  : "memory");
 }
 
@@ -195,6 +382,12 @@ __device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
 __device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
 {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
 }
 
 __device__ __forceinline__ float load_shared_4(uint32 smem)
@@ -245,6 +438,28 @@ __device__ __forceinline__ void named_barrier(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// A counter in memory goes up by one; what it was.
+__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
+{
+    uint32 ticket;
+    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
+    return ticket;
+}
+
+// The same; whoever sees it finds what this thread did before, and what barriers brought to it, done.
+__device__ __forceinline__ void count_up(uint32 *gmem)
+{
+    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
+}
+
+// What other blocks have counted; past the L1 cache.
+__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
+{
+    uint32 x;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
+    return x;
+}
+
 // One number, or four that lie side by side, added in memory; nothing comes back. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
@@ -253,61 +468,122 @@ __device__ __forceinline__ void add_global_4(float *gmem, float x)
 
 __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 {
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]),
-                 "f"(x[2]), "f"(x[3])
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
                  : "memory");
 }
-// ---- SM 8.0 and newer -----------------------------------------------------------------------------
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation.
+// ---- products of warps, and the conversions around them ----------------------------------------------------
+//
+// SM 7.5 (kTuring) has no m16n8k16, no bf16 and no packed conversion.
+
+// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
+__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it in two halves, on the
+// same fragments.
 __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    if constexpr (kTuring) {
+        mma_k8(c, a[0], a[1], b0);
+        mma_k8(c, a[2], a[3], b1);
+    } else if constexpr (kBf16) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+}
+
+// c = a b + from, of bytes: a is 16x16 row-major, of which this lane has a word of either half's row, b is 16x8
+// column-major.
+__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
+{
+    if constexpr (kTuring) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[0]), "=r"(c[1])
+            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[2]), "=r"(c[3])
+            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    }
 }
 
 // Two elements in one register, rounded to nearest even; lo in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
     uint32 x;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    if constexpr (kTuring)
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+            : "=r"(x)
+            : "f"(lo), "f"(hi));
+    else if constexpr (kBf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
     return x;
+}
+
+// Both fp16 numbers of a register.
+__device__ __forceinline__ float2 unpack_fp16(uint32 x)
+{
+    float2 y;
+    asm("{\n\t.reg .b16 l, h;\n\t"
+        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+        : "=f"(y.x), "=f"(y.y)
+        : "r"(x));
+    return y;
 }
 
 // Both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
-    return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    if constexpr (kBf16)
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    else
+        return unpack_fp16(x);
 }
+
+// ---- cp.async: copies from global to shared memory that a thread need not wait for; SM 8.0 and newer --------
 
 // 16 bytes from global to shared memory, past the L1 cache, if wanted: a predicate, where a branch would
 // part the instructions around it.
 __device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
 {
-    asm volatile(
-        "{\n"
-        "    .reg .pred wanted;\n"
-        "    setp.ne.s32 wanted, %2, 0;\n"
-        "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
-        "}" ::"r"(smem),
-        "l"(gmem), "r"(int(wanted))
-        : "memory");
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted))
+                 : "memory");
 }
 
 // The same, but 16 zero bytes unless keep; gmem is not read then.
-__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted,
-                                                    bool keep)
+__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
 {
-    asm volatile(
-        "{\n"
-        "    .reg .pred wanted;\n"
-        "    setp.ne.s32 wanted, %2, 0;\n"
-        "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
-        "}" ::"r"(smem),
-        "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
-        : "memory");
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
+                 : "memory");
 }
 
 __device__ __forceinline__ void cp_async_commit()
@@ -514,6 +790,7 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+
 // ---- tiles in shared memory -----------------------------------------------------------------------
 //
 // A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's
@@ -527,8 +804,8 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads)
 // Padding: one chunk behind each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;  // 16-byte chunks per row
-    static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;  // bytes per row
+    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
 
