@@ -34,11 +34,24 @@
 // becomes dS^T; and the derivative of the transform, which dS^T alone is times. How a row begins and ends is
 // in its LSE and delta (delta.cuh).
 
+// dK and dV, which are complete, or this block's part of them.
+__device__ __forceinline__ void write_keys(const Params &p, const BlockPlace &place, const WarpPlace &own,
+                                           const SumOfKeys &dk, const SumOfValues &dv, unsigned block, uint32 smem)
+{
+    if constexpr (kSplit)
+        if (p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
+        }
+    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, own.key, own.query_warp, own.lane);
+    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, own.key,
+                                     own.query_warp, own.lane);
+}
+
 __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsigned block)
 {
     const WarpPlace own;
-    const int lane = own.lane, warp = own.warp, key_warp = own.key_warp, query_warp = own.query_warp,
-              row_warp = own.row_warp, col_warp = own.col_warp, warp_key = own.key, warp_query = own.query;
     if constexpr (kTakesTurns)
         block = block_ticket(all, smem);
     const BlockPlace place(all, kSplit ? block / all.splits : block);
@@ -50,11 +63,9 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     const TileRange tiles(p, place);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
 
-    const LaneOffsets offsets(lane);
-    const uint32 lane_rows = offsets.rows, lane_cols = offsets.cols, value_rows = offsets.value_rows,
-                 value_cols = offsets.value_cols;
-
-    float dk[kKeyTiles][2 * kOutPairs][4] = {}, dv[kKeyTiles][2 * kValuePairs][4] = {};
+    const LaneOffsets offsets(own.lane);
+    SumOfKeys dk = {};
+    SumOfValues dv = {};
 
     if (range.has_some(p, tiles)) {
         const int first_head = place.kv_head * p.group;
@@ -62,40 +73,17 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         load_keys(p, place, smem);
         Cursor at = range.start(p, tiles);
         int stage = 0, score_stage = 0;
-        // The tile that is copied while one is visited.
-        auto ahead = [&](int tiles_ahead) {
-            Cursor cursor = at;
-            for (int i = 0; i < tiles_ahead; i++)
-                cursor.advance(tiles, tiles.end(p));
-            return cursor;
-        };
-        constexpr int kAhead = kBarriers == 1 ? 2 : 1;
-        issue_queries(fills, p, place, range, first_head, smem, at, 0);
-        store_queries(fills, p, place, range, first_head, smem, at, 0);
-        if constexpr (kBarriers == 1) {
-            issue_queries(fills, p, place, range, first_head, smem, ahead(1), 1);
-            store_queries(fills, p, place, range, first_head, smem, ahead(1), 1);
-            fill_wait<1>();
-            __syncthreads();  // K, V and the first tile are complete
-        }
-
-        Dropout dropout(p, place.first_key + warp_key, lane);
+        begin_queries(fills, p, place, tiles, range, first_head, smem, at);
+        Dropout dropout(p, place.first_key + own.key, own.lane);
         auto visit = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
-            const TileAreas areas(smem, stage, score_stage, lane);
-            const uint32 q_smem = areas.q, do_smem = areas.d_o, row_smem = areas.rows, score_smem = areas.scores,
-                         shared_p = areas.shared_p;
-            const uint32 out_lane = pair_offset(lane_rows, query_warp);
-            const uint32 value_out = ValueTile::pair_offset(value_rows, query_warp);
-            const int other_stage = kStages > 1 ? stage ^ 1 : 0;
-
+            const TileAreas areas(smem, stage, score_stage, own.lane);
+            const int next_stage = stage_ahead(stage);
             if constexpr (kBarriers == 2) {
                 fill_wait<0>();
-                // Q, dO and their rows are complete (K and V too). The tile before is read: its stage,
-                // P^T and dS^T are free.
-                __syncthreads();
+                __syncthreads();  // Q, dO and rows are complete (K and V too); what the tile before had is free
                 if constexpr (kStages == 2)
-                    issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), other_stage);
+                    issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
             const Terms terms(p, place.batch, first_head + at.head);
@@ -104,31 +92,24 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                 visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
-            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next
-            // tile is complete, the one before and its P^T and dS^T are read.
+            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next tile is
+            // complete, the one before and its P^T and dS^T are read.
             __syncthreads();
             if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before
             if constexpr (kBarriers == 1)
-                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead),
-                              kStages == 2 ? stage
-                              : stage == 0 ? 2
-                                           : stage - 1);
+                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
 
             add_others(own, offsets, areas, dk, dv);
             if constexpr (kStages == 1) {
                 if constexpr (kQueryWarps > 1)
                     __syncthreads();  // Q and dO are read before the next come into their place
-                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), 0);
+                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
             if (!kApart && p.dq != nullptr)
                 add_tile_to_dq(p, place, own, offsets, areas, at, first_head, smem, counter);
-            store_queries(fills, p, place, range, first_head, smem, ahead(kAhead),
-                          kBarriers == 1 ? (kStages == 2 ? stage
-                                            : stage == 0 ? 2
-                                                         : stage - 1)
-                                         : other_stage);
+            store_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             at.advance(tiles, tiles.end(p));
             stage = stage + 1 == kStages ? 0 : stage + 1;
             if constexpr (kScoreStages == 2)
@@ -143,27 +124,16 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                     visit(Bool<true>{});
                 else
                     visit(Bool<false>{});
-        } else if constexpr (kLastTileFirst) {
-#pragma unroll 1
-            while (at.head < p.group) {
-                const int head = at.head;
-#pragma unroll 1
-                while (at.head == head && at.tile >= tiles.unmasked)
-                    visit(Bool<false>{});
-#pragma unroll 1
-                while (at.head == head)
-                    visit(Bool<true>{});
-            }
         } else {
 #pragma unroll 1
             while (at.head < p.group) {
                 const int head = at.head;
 #pragma unroll 1
-                while (at.head == head && at.tile < tiles.unmasked)
-                    visit(Bool<true>{});
+                while (at.head == head && (kLastTileFirst ? at.tile >= tiles.unmasked : at.tile < tiles.unmasked))
+                    visit(Bool<!kLastTileFirst>{});
 #pragma unroll 1
                 while (at.head == head)
-                    visit(Bool<false>{});
+                    visit(Bool<kLastTileFirst>{});
             }
         }
     }
@@ -173,15 +143,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     __syncthreads();  // every warp has read its last K and V before dK and dV come into their place
     if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
         count_up(counter);
-    if constexpr (kSplit)
-        if (p.splits > 1) {
-            put_part(p, place, block % p.splits, 0, dk);
-            put_part(p, place, block % p.splits, 1, dv);
-            return;
-        }
-    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, query_warp, lane);
-    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key,
-                                     query_warp, lane);
+    write_keys(p, place, own, dk, dv, block, smem);
 }
 
 // The kernel, of kThreads threads, where dQ has no blocks of its own.

@@ -20,3 +20,12 @@ struct Cursor {
         }
     }
 };
+
+// The tile that is visited so many after this one.
+__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
+{
+    Cursor cursor = at;
+    for (int i = 0; i < count; i++)
+        cursor.advance(tiles, tiles.end(p));
+    return cursor;
+}

@@ -80,8 +80,13 @@ using RowPlace = Either<kVarlen, RowsOfSequence, RowsOfBatch>::Type;
 // Keys [begin, end) that some row of a block sees; [begin_of_all, end_of_all) that each of them sees.
 struct KeysInWindow : WindowKeys {
     __device__ __forceinline__ KeysInWindow(const Params &p, int first_row)
-        : WindowKeys(p, p.seq_k, first_row + p.seq_k - p.seq_q,
-                     min(first_row + kDqRows, p.seq_q) - 1 + p.seq_k - p.seq_q)
+        : KeysInWindow(p, first_row, p.seq_k - p.seq_q)
+    {
+    }
+
+private:
+    __device__ __forceinline__ KeysInWindow(const Params &p, int first_row, int offset)
+        : WindowKeys(p, p.seq_k, first_row + offset, min(first_row + kDqRows, p.seq_q) - 1 + offset)
     {
     }
 };
@@ -130,6 +135,86 @@ __device__ __forceinline__ FillPlan<kRows, kThreads, kHeadDimV> value_plan(const
         return FillPlan<kRows, kThreads, kHeadDimV>();
 }
 
+constexpr int kDqColTiles = kDqBc / 8;  // n8 tiles of keys
+using RowScores = float[1][kDqColTiles][4];
+
+// dP becomes dS = P * (dP - delta), where s has S. stats: LSE and delta of the block's rows.
+template <bool kMasked>
+__device__ __forceinline__ void make_ds(const RowScores &s, RowScores &dp, const Params &p, const Terms &terms,
+                                        const DroppedRows &dropped, int first_row, int tile, uint32 stats, int warp,
+                                        int lane)
+{
+    constexpr bool kBefore = kCausal && !kMasked;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int r = warp * 16 + h * 8 + lane / 4;
+        const uint32 stat = stats + r * 4;
+        const float lse = load_shared_4(stat), delta = load_shared_4(stat + kDqRows * 4);
+        const float base = float(first_row + r + p.seq_k - p.seq_q - tile * kDqBc - lane % 4 * 2);
+        const VisibleColumns seen(p, first_row, r, tile, lane);
+#pragma unroll
+        for (int n = 0; n < kDqColTiles; n++) {
+            const float2 kept = dropped.factors(h, n);
+#pragma unroll
+            for (int e = 2 * h; e < 2 * h + 2; e++) {
+                float score = s[0][n][e];
+                if constexpr (kTerms)
+                    score += terms.template term<kBefore>(p, base, -(n * 8 + e % 2), first_row + r,
+                                                          tile * kDqBc + lane % 4 * 2 + n * 8 + e % 2);
+                float x = exp2_approx(fmaf(score, p.scale_log2, -lse));
+                if (kMasked && n * 8 + e % 2 > seen.last)
+                    x = 0.0f;
+                if (kMasked && kWindow != Window::kNone && n * 8 + e % 2 < seen.first)
+                    x = 0.0f;
+                if constexpr (kSoftcap)
+                    x *= cap_slope(s[0][n][e]);
+                if constexpr (kDropout)
+                    dp[0][n][e] *= e % 2 ? kept.y : kept.x;
+                dp[0][n][e] = x * (dp[0][n][e] - delta);
+            }
+        }
+    }
+}
+
+// Scale a warp's rows of dQ and write them, through its rows of Q, which nobody else reads.
+__device__ __forceinline__ void write_query_rows(const Params &p, const RowPlace &place,
+                                                 const float (&dq)[1][2 * kDepth][4], uint32 q_smem, int warp, int lane)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int n = 0; n < kHeadDim / 8; n++)
+            store_shared_4(q_smem + chunk_offset(h * 8 + lane / 4, n) + lane % 4 * 4,
+                           pack2(dq[0][n][2 * h] * p.scale, dq[0][n][2 * h + 1] * p.scale));
+    __syncwarp();  // its stores before its loads
+    char *out = p.dq + (place.batch * p.dq_stride.batch + place.head * p.dq_stride.head) * 2;
+    for (int i = lane; i < 16 * kChunks; i += 32) {
+        const int row = place.first_row + warp * 16 + i / kChunks, chunk = i % kChunks;
+        if (chunk < kHeadDim / 8 && row < p.seq_q)
+            *reinterpret_cast<uint4 *>(out + row * p.dq_stride.seq * 2 + chunk * 16) =
+                load_shared_16(q_smem + chunk_offset(i / kChunks, chunk));
+    }
+}
+
+// A block's rows of Q and dO.
+__device__ __forceinline__ void load_own_rows(const Params &p, const RowPlace &place, uint32 smem)
+{
+    Fill<kDqRows, kThreads> q_fill;
+    Fill<kDqRows, kThreads, kHeadDimV> do_fill;
+    const FillPlan<kDqRows, kThreads> plan;
+    const char *q_tile =
+        p.q + (place.batch * p.q_stride.batch + place.head * p.q_stride.head + place.first_row * p.q_stride.seq) * 2;
+    const char *do_tile =
+        p.d_o +
+        (place.batch * p.do_stride.batch + place.head * p.do_stride.head + place.first_row * p.do_stride.seq) * 2;
+    q_fill.template issue<false>(plan, kWhole, smem, p.seq_q - place.first_row,
+                                 [&](int r) { return q_tile + r * p.q_stride.seq * 2; });
+    do_fill.template issue<false>(value_plan<kDqRows>(plan), kWhole, smem + kDqDoArea, p.seq_q - place.first_row,
+                                  [&](int r) { return do_tile + r * p.do_stride.seq * 2; });
+    q_fill.store(smem);
+    do_fill.store(smem + kDqDoArea);
+}
+
 __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsigned block)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -150,18 +235,12 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
     const int unmasked = keys.end_of_all / kDqBc;
     const int plain = (keys.begin_of_all + kDqBc - 1) / kDqBc;  // tiles before this one need a mask, too
 
-    const uint32 lane_rows = RowTile::lane_offset_rows(lane);
-    const uint32 lane_cols = RowTile::lane_offset_cols(lane);
+    const LaneOffsets offsets(lane);
     const uint32 q_smem = smem + warp * 16 * kPitch;
-    const uint32 value_rows = ValueTile::lane_offset_rows(lane);
-    const uint32 value_cols = ValueTile::lane_offset_cols(lane);
     const uint32 do_smem = smem + kDqDoArea + warp * 16 * ValueTile::kPitch;
-    constexpr int kColTiles = kDqBc / 8;
     float dq[1][2 * kDepth][4] = {};
 
     if (tiles > first) {
-        Fill<kDqRows, kThreads> q_fill;
-        Fill<kDqRows, kThreads, kHeadDimV> do_fill;
         Fill<kDqBc, kThreads> k_fill;
         Fill<kDqBc, kThreads, kHeadDimV> v_fill;
         const char *k_plane = p.k + (batch * p.k_stride.batch + head / p.group * p.k_stride.head) * 2;
@@ -179,19 +258,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
             k_fill.store(smem + kDqKArea + tile % 2 * kDqKBytes);
             v_fill.store(smem + kDqVArea + tile % 2 * kDqVBytes);
         };
-        {
-            const FillPlan<kDqRows, kThreads> plan;
-            const char *q_tile =
-                p.q + (batch * p.q_stride.batch + head * p.q_stride.head + first_row * p.q_stride.seq) * 2;
-            const char *do_tile =
-                p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + first_row * p.do_stride.seq) * 2;
-            q_fill.template issue<false>(plan, kWhole, smem, p.seq_q - first_row,
-                                         [&](int r) { return q_tile + r * p.q_stride.seq * 2; });
-            do_fill.template issue<false>(value_plan<kDqRows>(plan), kWhole, smem + kDqDoArea, p.seq_q - first_row,
-                                          [&](int r) { return do_tile + r * p.do_stride.seq * 2; });
-            q_fill.store(smem);
-            do_fill.store(smem + kDqDoArea);
-        }
+        load_own_rows(p, place, smem);
         const Terms terms(p, batch, head);
         DroppedRows dropped(p, place.dropped_plane(p, plane), first_row + warp * 16, lane);
         int tile = tiles - 1;
@@ -210,50 +277,21 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
                 issue(tile - 1);
             fill_commit();
 
-            float s[1][kColTiles][4], dp[1][kColTiles][4];
+            RowScores s, dp;
             clear(s);
             product_of_rows(
-                s, [&](int step, uint32(&a)[1][4]) { load_rows(a, q_smem, lane_rows, step); }, k_smem, lane_cols);
+                s, [&](int step, uint32(&a)[1][4]) { load_rows(a, q_smem, offsets.rows, step); }, k_smem, offsets.cols);
             if constexpr (kSoftcap)
                 cap_scores(s, p.softcap_rate);
             dropped.begin(p, tile, lane);
             clear(dp);
             product_of_rows<ValueTile>(
-                dp, [&](int step, uint32(&a)[1][4]) { load_rows<ValueTile>(a, do_smem, value_rows, step); }, v_smem,
-                value_cols);
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int r = warp * 16 + h * 8 + lane / 4;
-                const uint32 stat = smem + kDqStatArea + r * 4;
-                const float lse = load_shared_4(stat), delta = load_shared_4(stat + kDqRows * 4);
-                const float base = float(first_row + r + p.seq_k - p.seq_q - tile * kDqBc - lane % 4 * 2);
-                const VisibleColumns seen(p, first_row, r, tile, lane);
-#pragma unroll
-                for (int n = 0; n < kColTiles; n++) {
-                    const float2 kept = dropped.factors(h, n);
-#pragma unroll
-                    for (int e = 2 * h; e < 2 * h + 2; e++) {
-                        float score = s[0][n][e];
-                        if constexpr (kTerms)
-                            score += terms.template term < kCausal &&
-                                     !kMasked > (p, base, -(n * 8 + e % 2), first_row + r,
-                                                 tile * kDqBc + lane % 4 * 2 + n * 8 + e % 2);
-                        float x = exp2_approx(fmaf(score, p.scale_log2, -lse));
-                        if (kMasked && n * 8 + e % 2 > seen.last)
-                            x = 0.0f;
-                        if (kMasked && kWindow != Window::kNone && n * 8 + e % 2 < seen.first)
-                            x = 0.0f;
-                        if constexpr (kSoftcap)
-                            x *= cap_slope(s[0][n][e]);
-                        if constexpr (kDropout)
-                            dp[0][n][e] *= e % 2 ? kept.y : kept.x;
-                        dp[0][n][e] = x * (dp[0][n][e] - delta);
-                    }
-                }
-            }
+                dp, [&](int step, uint32(&a)[1][4]) { load_rows<ValueTile>(a, do_smem, offsets.value_rows, step); },
+                v_smem, offsets.value_cols);
+            make_ds<kMasked>(s, dp, p, terms, dropped, first_row, tile, smem + kDqStatArea, warp, lane);
             product_of_columns<1, kDqBc / 16>(
                 dq, [&](int step, uint32(&a)[1][4]) { pack_fragment(a[0], dp[0][2 * step], dp[0][2 * step + 1]); },
-                k_smem, lane_rows);
+                k_smem, offsets.rows);
             if (tile > first)
                 store(tile - 1);
             tile--;
@@ -275,21 +313,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
         }
     }
 
-    // Through this warp's rows of Q, which nobody else reads.
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int n = 0; n < kHeadDim / 8; n++)
-            store_shared_4(q_smem + chunk_offset(h * 8 + lane / 4, n) + lane % 4 * 4,
-                           pack2(dq[0][n][2 * h] * p.scale, dq[0][n][2 * h + 1] * p.scale));
-    __syncwarp();  // its stores before its loads
-    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
-    for (int i = lane; i < 16 * kChunks; i += 32) {
-        const int row = first_row + warp * 16 + i / kChunks, chunk = i % kChunks;
-        if (chunk < kHeadDim / 8 && row < p.seq_q)
-            *reinterpret_cast<uint4 *>(out + row * p.dq_stride.seq * 2 + chunk * 16) =
-                load_shared_16(q_smem + chunk_offset(i / kChunks, chunk));
-    }
+    write_query_rows(p, place, dq, q_smem, warp, lane);
 }
 
 // The kernel, of kThreads threads: the blocks of dQ come after those of dK and dV.

@@ -11,7 +11,7 @@
 // workspace (dq_sums.cuh), or, where a block has all keys of a head, written at once. counter: where blocks take turns,
 // of the tile that was added to.
 __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace &place, const WarpPlace &own,
-                                               const LaneOffsets &offsets, const TileAreas &areas, const Cursor &at,
+                                               const LaneOffsets &offsets, TileAreas areas, const Cursor &at,
                                                int first_head, uint32 smem, uint32 *&counter)
 {
     const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;

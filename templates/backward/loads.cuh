@@ -89,3 +89,31 @@ __device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p
         fills.rows.store(smem + kRowArea + stage * kRowBytes);
     }
 }
+
+constexpr int kAhead = kBarriers == 1 ? 2 : 1;  // the tile that is copied meanwhile is visited so many after this one
+
+// Its stage.
+__device__ __forceinline__ int stage_ahead(int stage)
+{
+    if constexpr (kBarriers == 2)
+        return kStages == 2 ? stage ^ 1 : 0;
+    else if constexpr (kStages == 2)
+        return stage;
+    else
+        return stage == 0 ? 2 : stage - 1;
+}
+
+// The first tiles, from `at` on.
+__device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+                                              const TileRange &tiles, const QueryRange &range, int first_head,
+                                              uint32 smem, const Cursor &at)
+{
+    issue_queries(fills, p, place, range, first_head, smem, at, 0);
+    store_queries(fills, p, place, range, first_head, smem, at, 0);
+    if constexpr (kBarriers == 1) {
+        issue_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
+        store_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
+        fill_wait<1>();
+        __syncthreads();  // K, V and the first tile are complete
+    }
+}

@@ -15,7 +15,7 @@ using SumOfValues = float[kKeyTiles][2 * kValuePairs][4];  // dV of a warp
 // S^T = K Q^T or dP^T = V dO^T. Form: of the tiles' rows; row_smem: those of this warp's keys; tile_smem: the queries;
 // rows, cols: where this lane points ldmatrix in them.
 template <class Form>
-__device__ __forceinline__ void compute_scores(Scores &s, uint32 row_smem, uint32 rows, uint32 tile_smem, uint32 cols)
+__device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint32 cols, uint32 row_smem, uint32 rows)
 {
     clear(s);
     product_of_rows<Form>(
@@ -26,7 +26,7 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 row_smem, uint3
 template <bool kMasked>
 __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
                                           const Terms &terms, const WarpPlace &own, const Cursor &at, int query,
-                                          const TileAreas &areas)
+                                          TileAreas areas)
 {
     if constexpr (kSoftcap) {
         cap_scores(s, p.softcap_rate);
@@ -61,8 +61,8 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
 template <bool kMasked>
 __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &place, const Terms &terms,
                                            Dropout &dropout, const WarpPlace &own, const LaneOffsets &offsets,
-                                           const TileAreas &areas, const Cursor &at, int first_head, uint32 smem,
-                                           int part, SumOfKeys &dk, SumOfValues &dv)
+                                           TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
+                                           SumOfKeys &dk, SumOfValues &dv)
 {
     const int query = own.query + part * 8 * kQueryTiles;  // first one in the tile
     Scores s, dp;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
             areas.d_o + query * ValueTile::kPitch, offsets.value_cols);
     };
     Fragments frag;
-    compute_scores<RowTile>(s, smem + kKArea + own.key * kPitch, offsets.rows, areas.q + query * kPitch, offsets.cols);
+    compute_scores<RowTile>(s, areas.q + query * kPitch, offsets.cols, smem + kKArea + own.key * kPitch, offsets.rows);
     if constexpr (kLate)
         compute_dp();
     compute_p<kMasked>(s, capped, p, place, terms, own, at, query, areas);
@@ -107,7 +107,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
 }
 
 // What the other warps with the same keys computed, of their queries: dV += P^T dO, dK += dS^T Q.
-__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, const TileAreas &areas,
+__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, TileAreas areas,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
 #pragma unroll

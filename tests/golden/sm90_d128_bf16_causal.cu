@@ -14,10 +14,12 @@ constexpr bool kTurns = 1 == 1;    // warpgroups issue their products one after 
 // ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
-constexpr bool kBackward = false;    // the kernel of gradients
 constexpr bool kWgmma = true;       // products are those of warpgroups
-constexpr bool kFeatures = false;    // there are parameters of features (features/params.def)
-constexpr bool kScoreParams = false; // there are those of softcap and window (params.def)
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_BACKWARD     false  // those of the kernels of gradients
+#define FA2_SCORE_PARAMS false  // those of softcap and window
+#define FA2_FEATURES     false  // those of all other features
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };

@@ -34,7 +34,7 @@ static const bug bugs[] = {
     {"a wrong swizzle on reading", "rtx3060", JOINT, "(lane_offset ^ (chunk % kPermuted * 16))",
      "(lane_offset + (chunk % kPermuted * 16))", 1, "Sq=200", "", NULL},
     {"an off-by-one fill", "rtx3060", JOINT, "plan.row(pass) < valid_rows",
-     "plan.row(pass) <= valid_rows", 1, "Sq=200", "illegal address", "fill.cuh"},
+     "plan.row(pass) <= valid_rows", 2, "Sq=200", "illegal address", "fill.cuh"},
     {"an off-by-one fill on Turing", "t4", TURING, "plan.row(pass) < valid_rows",
      "plan.row(pass) <= valid_rows", 1, "Sq=200", "illegal address", "fill.cuh"},
     {"a pass of the fill left out", "rtx3060", JOINT,

@@ -25,10 +25,12 @@ constexpr bool kSwizzle = true;           // rows of a tile: 16-byte chunks perm
 // ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
-constexpr bool kBackward = true;    // the kernel of gradients
 constexpr bool kWgmma = false;       // products are those of warpgroups
-constexpr bool kFeatures = false;    // there are parameters of features (features/params.def)
-constexpr bool kScoreParams = false; // there are those of softcap and window (params.def)
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_BACKWARD     true  // those of the kernels of gradients
+#define FA2_SCORE_PARAMS false  // those of softcap and window
+#define FA2_FEATURES     false  // those of all other features
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -128,110 +130,10 @@ struct PageSteps {
 #define FA2I_STEPS   PageSteps
 #define FA2I_MEMBER(kind, name)   FA2I_##kind name;
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
-#define FA2I_NOTHING(kind, name)
 // clang-format on
 
-// What every kernel of an operation has.
-#define FA2I_PARAM         FA2I_MEMBER
-#define FA2I_FEATURE_PARAM FA2I_NOTHING
-struct ForwardParams {
-/*
- * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines.
- *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
- *                                  older databases go on working
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
- *                                  as a kernel declares, so new ones go to the end
- *
- * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
- *       FLOATS          fp32 in device memory
- *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
- *       FLOAT, INT      32 bits
- */
-FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
-FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
-FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
-FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, reserved)
-FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
-FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
-};
-
-struct BackwardParams {
-/*
- * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
- * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
- *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
- */
-FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
-FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
-FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
-FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
-FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
-/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
- * and delta. */
-FA2I_PARAM(FLOATS, rows)
-FA2I_PARAM(FLOATS,
-           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(STRIDES, do_stride)
-FA2I_PARAM(STRIDES, dq_stride)
-FA2I_PARAM(STRIDES, dk_stride)
-FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group) /* query heads per key/value head */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
-FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
-FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
-};
-
 // The parameters of features, which all kernels with a feature have.
+#define FA2I_PARAM FA2I_MEMBER
 struct FeatureParams {
 /*
  * What kernels with features are given beside their operation's parameters, member by member: a struct at
@@ -307,60 +209,64 @@ FA2I_PARAM(INT64, dbias_key)
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
 };
-#undef FA2I_PARAM
-#undef FA2I_FEATURE_PARAM
 
-// Those of softcap and window, the same for all operations, which come between the two.
-#define FA2I_PARAM         FA2I_NOTHING
+// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+#if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
-struct WithScoreParams {
-/*
- * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines.
- *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
- *                                  older databases go on working
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
- *                                  as a kernel declares, so new ones go to the end
- *
- * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
- *       FLOATS          fp32 in device memory
- *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
- *       FLOAT, INT      32 bits
- */
-FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
-FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
-FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
-FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, reserved)
-FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
-FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
-};
-#undef FA2I_FEATURE_PARAM
+#else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
-struct WithoutScoreParams {
+#endif
+struct Params {
+#if FA2_BACKWARD
+/*
+ * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
+ * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
+ * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
+ *
+ * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
+ * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
+ */
+FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
+FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
+FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
+FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
+FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
+FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
+FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
+/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
+ * and delta. */
+FA2I_PARAM(FLOATS, rows)
+FA2I_PARAM(FLOATS,
+           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(STRIDES, do_stride)
+FA2I_PARAM(STRIDES, dq_stride)
+FA2I_PARAM(STRIDES, dk_stride)
+FA2I_PARAM(STRIDES, dv_stride)
+FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group) /* query heads per key/value head */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
+FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
+FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
+ * 2^30; causal is a window_right of 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+#else
 /*
  * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
  * are both made from this list. Plain C preprocessor text, without template lines.
@@ -404,24 +310,15 @@ FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
 FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
-};
-#undef FA2I_PARAM
-#undef FA2I_FEATURE_PARAM
-
-struct WithFeatureParams {
+#endif
+#if FA2_FEATURES
     FeatureParams features;
-};
-
-struct WithoutFeatureParams {
+#else
     static constexpr FeatureParams features{};
-};
-
-struct Params : Either<kBackward, BackwardParams, ForwardParams>::Type,
-                Either<kScoreParams, WithScoreParams, WithoutScoreParams>::Type,
-                Either<kFeatures, WithFeatureParams, WithoutFeatureParams>::Type {
+#endif
 };
 static_assert(sizeof(Params) ==
-                  (kBackward ? 320 : 192) + (kScoreParams ? 16 : 0) + (kFeatures ? sizeof(FeatureParams) : 0),
+                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------

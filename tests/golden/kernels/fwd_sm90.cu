@@ -15,10 +15,12 @@ constexpr bool kTurns = 1 == 1;    // warpgroups issue their products one after 
 // ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
-constexpr bool kBackward = false;    // the kernel of gradients
 constexpr bool kWgmma = true;       // products are those of warpgroups
-constexpr bool kFeatures = false;    // there are parameters of features (features/params.def)
-constexpr bool kScoreParams = false; // there are those of softcap and window (params.def)
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_BACKWARD     false  // those of the kernels of gradients
+#define FA2_SCORE_PARAMS false  // those of softcap and window
+#define FA2_FEATURES     false  // those of all other features
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
@@ -137,110 +139,10 @@ struct PageSteps {
 #define FA2I_STEPS   PageSteps
 #define FA2I_MEMBER(kind, name)   FA2I_##kind name;
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
-#define FA2I_NOTHING(kind, name)
 // clang-format on
 
-// What every kernel of an operation has.
-#define FA2I_PARAM         FA2I_MEMBER
-#define FA2I_FEATURE_PARAM FA2I_NOTHING
-struct ForwardParams {
-/*
- * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines.
- *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
- *                                  older databases go on working
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
- *                                  as a kernel declares, so new ones go to the end
- *
- * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
- *       FLOATS          fp32 in device memory
- *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
- *       FLOAT, INT      32 bits
- */
-FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
-FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
-FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
-FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, reserved)
-FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
-FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
-};
-
-struct BackwardParams {
-/*
- * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
- * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
- *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
- */
-FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
-FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
-FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
-FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
-FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
-/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
- * and delta. */
-FA2I_PARAM(FLOATS, rows)
-FA2I_PARAM(FLOATS,
-           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(STRIDES, do_stride)
-FA2I_PARAM(STRIDES, dq_stride)
-FA2I_PARAM(STRIDES, dk_stride)
-FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group) /* query heads per key/value head */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
-FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
-FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
-};
-
 // The parameters of features, which all kernels with a feature have.
+#define FA2I_PARAM FA2I_MEMBER
 struct FeatureParams {
 /*
  * What kernels with features are given beside their operation's parameters, member by member: a struct at
@@ -316,60 +218,64 @@ FA2I_PARAM(INT64, dbias_key)
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
 };
-#undef FA2I_PARAM
-#undef FA2I_FEATURE_PARAM
 
-// Those of softcap and window, the same for all operations, which come between the two.
-#define FA2I_PARAM         FA2I_NOTHING
+// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+#if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
-struct WithScoreParams {
-/*
- * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines.
- *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
- *                                  older databases go on working
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
- *                                  as a kernel declares, so new ones go to the end
- *
- * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
- *       FLOATS          fp32 in device memory
- *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
- *       FLOAT, INT      32 bits
- */
-FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
-FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
-FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
-FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, reserved)
-FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
-FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
-};
-#undef FA2I_FEATURE_PARAM
+#else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
-struct WithoutScoreParams {
+#endif
+struct Params {
+#if FA2_BACKWARD
+/*
+ * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
+ * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
+ * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
+ *
+ * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
+ * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
+ */
+FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
+FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
+FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
+FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
+FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
+FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
+FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
+/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
+ * and delta. */
+FA2I_PARAM(FLOATS, rows)
+FA2I_PARAM(FLOATS,
+           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(STRIDES, do_stride)
+FA2I_PARAM(STRIDES, dq_stride)
+FA2I_PARAM(STRIDES, dk_stride)
+FA2I_PARAM(STRIDES, dv_stride)
+FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group) /* query heads per key/value head */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
+FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
+FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
+ * 2^30; causal is a window_right of 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+#else
 /*
  * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
  * are both made from this list. Plain C preprocessor text, without template lines.
@@ -413,24 +319,15 @@ FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
 FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
-};
-#undef FA2I_PARAM
-#undef FA2I_FEATURE_PARAM
-
-struct WithFeatureParams {
+#endif
+#if FA2_FEATURES
     FeatureParams features;
-};
-
-struct WithoutFeatureParams {
+#else
     static constexpr FeatureParams features{};
-};
-
-struct Params : Either<kBackward, BackwardParams, ForwardParams>::Type,
-                Either<kScoreParams, WithScoreParams, WithoutScoreParams>::Type,
-                Either<kFeatures, WithFeatureParams, WithoutFeatureParams>::Type {
+#endif
 };
 static_assert(sizeof(Params) ==
-                  (kBackward ? 320 : 192) + (kScoreParams ? 16 : 0) + (kFeatures ? sizeof(FeatureParams) : 0),
+                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
@@ -1671,12 +1568,6 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
         return kCacheRows ? cache_row : batch;
     }
 
-    // Without blocks that divide keys, no other one has keys of its rows.
-    __device__ __forceinline__ bool is_whole(const Params &) const
-    {
-        return true;
-    }
-
     __device__ __forceinline__ int64 slot() const
     {
         return 0;
@@ -1706,7 +1597,7 @@ struct WorkOfGrid {
 struct RowsOfHead : SequencePlace {
     int first_row, rows;  // of the block; of the tensor
     int head;
-    static constexpr int split = 0;
+    static constexpr int split = 0, part = -1;
 
     // Heavy tiles first when causal: the last rows see the most keys. In a window all see as many, but for
     // the first ones.
@@ -1874,15 +1765,10 @@ struct RowsOfGroup : SequencePlace {
         return kLengths ? own_splits : p.splits;
     }
 
-    // Whether no other block has keys of its rows; else which slot its part goes to.
-    __device__ __forceinline__ bool is_whole(const Params &p) const
-    {
-        return kVarlen ? part < 0 : splits(p) == 1;
-    }
-
+    // The slot that its part goes to, if other blocks have keys of its rows.
     __device__ __forceinline__ int64 slot() const
     {
-        return kVarlen ? part : blockIdx.x;
+        return kVarlen ? int64(part) : int64(blockIdx.x);
     }
 
     // Queries that are no sequence's: rows of O become 0, and LSE of them -infinity. By all threads of a block.
@@ -2240,11 +2126,13 @@ __device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>:
 }
 
 struct NoBias {
+    static constexpr float inverse_scale = 1.0f;
+
     __device__ __forceinline__ NoBias(const Params &, const BlockPlace &, int, int)
     {
     }
 
-    __device__ __forceinline__ bool has(int) const
+    template <bool kMasked> __device__ __forceinline__ bool reads_side(int) const
     {
         return true;
     }
@@ -2261,6 +2149,8 @@ struct BiasOfRows {
     int64 key_stride;
     int columns;  // before the tensor's end, from this lane's first one
     int seq_k;
+    float inverse_scale;
+    bool side;  // kTogether neighbours lie side by side, aligned
 
     __device__ __forceinline__ BiasOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
         : key_stride(p.features.bias_key), columns(place.seq_k(p) - lane % 4 * kLaneKeys), seq_k(place.seq_k(p))
@@ -2276,12 +2166,14 @@ struct BiasOfRows {
                 row[m][h] =
                     bias + place.query_head(p, r) * p.features.bias_head + place.query(p, r) * p.features.bias_query;
             }
+        inverse_scale = p.features.inverse_scale;
+        side = p.features.bias_side >= kTogether && place.padding() % kTogether == 0;
     }
 
-    // Whether all columns of a tile are before the tensor's end.
-    __device__ __forceinline__ bool has(int tile) const
+    // Whether neighbours are read at once in a tile: none is beyond the tensor's end.
+    template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
     {
-        return (tile + 1) * kBc <= seq_k;
+        return side && (!kMasked || (tile + 1) * kBc <= seq_k);
     }
 
     // kTogether neighbours of a row; those beyond the tensor's end are not read. kSide: they lie side by side, aligned,
@@ -2312,16 +2204,14 @@ constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
 constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
 constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile of which it sees no key
 
-struct Terms {
-    Alibi alibi;
-    Bias bias;
-    float inverse_scale;
-    bool side;  // neighbours of a bias can be read at once
+// No key of a tile stands after a row's own position.
+template <bool kMasked> constexpr bool kNoKeyAfter = kCausal && !kMasked;
 
+// Bases and not members: an empty member takes a place, and ptxas other registers.
+struct Terms : Alibi, Bias {
     // first_row: of this warp.
     __device__ __forceinline__ Terms(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : alibi(p, place, first_row, lane), bias(p, place, first_row, lane), inverse_scale(p.features.inverse_scale),
-          side(p.features.bias_side >= kTogether && place.padding() % kTogether == 0)
+        : Alibi(p, place, first_row, lane), Bias(p, place, first_row, lane)
     {
     }
 
@@ -2331,8 +2221,8 @@ struct Terms {
     __device__ __forceinline__ bool apply(float (&s)[kRowTiles][kColTiles][4], int tile) const
     {
         if constexpr (kBias != BiasKind::kNone)
-            return reads_side<kMasked>(tile) ? apply_bias<kMasked, kAdd, true>(s, tile)
-                                             : apply_bias<kMasked, kAdd, false>(s, tile);
+            return Bias::reads_side<kMasked>(tile) ? apply_bias<kMasked, kAdd, true>(s, tile)
+                                                   : apply_bias<kMasked, kAdd, false>(s, tile);
         else if constexpr (kAlibi)
             apply_alibi<kMasked, kAdd>(s, tile);
         return true;
@@ -2347,14 +2237,14 @@ struct Terms {
         for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                offset[m][h] = alibi.offset(tile, m, h);
-                if (kAlibiMma && alibi.in_product(m, h))
+                offset[m][h] = Alibi::offset(tile, m, h);
+                if (kAlibiMma && Alibi::in_product(m, h))
                     continue;
 #pragma unroll
                 for (int n = 0; n < kColTiles; n++)
 #pragma unroll
                     for (int e = 0; e < 2; e++)
-                        s[m][n][2 * h + e] = alibi.added(s[m][n][2 * h + e], m, h, n, e);
+                        s[m][n][2 * h + e] = Alibi::added(s[m][n][2 * h + e], m, h, n, e);
             }
     }
 
@@ -2362,7 +2252,7 @@ struct Terms {
     template <bool kMasked>
     __device__ __forceinline__ void load(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
     {
-        if (reads_side<kMasked>(tile))
+        if (Bias::reads_side<kMasked>(tile))
             load_all<kMasked, true>(words, tile);
         else
             load_all<kMasked, false>(words, tile);
@@ -2383,17 +2273,11 @@ struct Terms {
                         float &score = s[m][n][2 * h + e];
                         score = fmaf(bias_number(BiasElem(words[m][h][n] >> 16 * e)), inverse_scale, score);
                         if constexpr (kAlibi)
-                            score += alibi.template term < kCausal && !kMasked > (tile, m, h, n, e);
+                            score += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
                     }
     }
 
 private:
-    // Neighbours at once: where they are aligned, and none is beyond the tensor's end.
-    template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
-    {
-        return side && (!kMasked || bias.has(tile));
-    }
-
     template <bool kMasked, bool kSide>
     __device__ __forceinline__ void load_all(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
     {
@@ -2404,7 +2288,7 @@ private:
 #pragma unroll
                 for (int n = 0; n < kColTiles; n += kTogether / 2) {
                     BiasElem x[kTogether];
-                    bias.template load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
+                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
 #pragma unroll
                     for (int i = 0; i < kTogether; i += 2)
                         words[m][h][n + i / 2] = x[i] | uint32(x[i + 1]) << 16;
@@ -2423,7 +2307,7 @@ private:
 #pragma unroll
                 for (int n = 0; n < kColTiles; n += kTogether / 2) {
                     BiasElem x[kTogether];
-                    bias.template load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
+                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
 #pragma unroll
                     for (int i = 0; i < kTogether; i++) {
                         float &score = s[m][n + i / 2][2 * h + i % 2];
@@ -2433,7 +2317,7 @@ private:
                         if constexpr (kBias != BiasKind::kBool)
                             term *= inverse_scale;
                         if constexpr (kAlibi)
-                            term += alibi.template term < kCausal && !kMasked > (tile, m, h, n + i / 2, i % 2);
+                            term += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n + i / 2, i % 2);
                         score = kAdd ? score + term : term;
                     }
                 }
@@ -2452,7 +2336,7 @@ private:
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         float &score = s[m][n][2 * h + e];
-                        const float term = alibi.template term < kCausal && !kMasked > (tile, m, h, n, e);
+                        const float term = Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
                         score = kAdd ? score + term : term;
                     }
     }
