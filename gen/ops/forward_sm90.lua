@@ -173,10 +173,10 @@ end
 
 -- Registers of a thread that hold S, P and O, and what features keep.
 local function live_registers(v)
-   local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
+   local staged = bias.is_ahead(v) and bias.registers(1, v) or 0 -- of a bias that is not in registers
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
    return v.bc // 2 + v.bc // 4 + v.d // 2 + words_of(v) + read + words_of_masks(v)
-      + features.registers(kept, 1) + v.softcap * softcap.own_registers
+      + features.registers(v, 1) - staged + v.softcap * softcap.own_registers
 end
 
 -- With so many columns a bias in shared memory leaves registers only to blocks that stay, with more only to those that

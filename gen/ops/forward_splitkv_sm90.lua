@@ -70,9 +70,9 @@ local function fits(v, _, arch)
    return true
 end
 
--- The point with what the schemes that divide keys ask of theirs.
-local function as_split(v)
-   return setmetatable({br = rows, bc = keys, teams = 1, varlen = 0, leftpad = 0}, {__index = v})
+-- What the scheme that divides keys (forward_splitkv.lua) asks of a block and of its sequences.
+local function shape_of(v)
+   return {br = rows, bc = keys, teams = 1, waves = v.waves, seqused = v.seqused}
 end
 
 local function recipe(v)
@@ -119,13 +119,13 @@ function M.family()
       end,
 
       suits = function(v, problem, arch)
-         return splitkv.suits(as_split(v), problem, arch)
+         return splitkv.suits(shape_of(v), problem, arch)
       end,
 
       cost = function(v, problem, arch)
          local us = append.us(v, problem, arch)
          for _, part in ipairs(lengths.parts(problem)) do
-            us = us + cost.us(as_split(v), smem_bytes(v), part, arch)
+            us = us + cost.us(shape_of(v), smem_bytes(v), part, arch)
          end
          return us
       end,

@@ -14,8 +14,8 @@
 
 // ---- consumer: a warpgroup that computes 64 rows of O ----------------------------------------------------------------
 //
-// compute_rows is the loop over tiles, `step` what is done for one of them. S of a tile is computed while its
-// predecessor's O += P V is, and the softmax runs beside that product:
+// compute_rows has the loop over tiles, and Rows::step does one of them. S of a tile is computed together with O += P V
+// of the tile before, and the softmax runs beside that product:
 //
 //     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
 //     kGuesses, without a mask: ... | P by the maxima so far | wait for O | rarely S again, softmax, rescale O
@@ -46,8 +46,8 @@ __device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &pla
     named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows are there
 }
 
-// The rows, and the steps of their loop. What has arrays is elsewhere: in here, they would keep the numbers from
-// registers until loops are unrolled, and ptxas gets other code.
+// The steps of the loop. The struct has references only, because arrays in it would keep its numbers in memory until
+// loops are unrolled, and ptxas would choose other registers.
 struct Rows {
     const Params &p;
     const BlockPlace &place;

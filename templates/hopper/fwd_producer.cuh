@@ -9,16 +9,16 @@
 
 // ---- producer: the warpgroup that loads ------------------------------------------------------------------------------
 //
-// One of its threads loads Q, K and V by tensor maps (Loads, produce_tiles). Where a bias comes through shared memory, a
-// warp for each warpgroup that computes loads that one's tiles of it (produce_bias).
+// One of its threads loads Q, K and V by tensor maps (Loads; fwd.cuh has its loop over pieces of work). A bias that comes
+// through shared memory is loaded by other warps, one for each warpgroup that computes (produce_bias).
 
-// Where rows of a tensor begin: packed sequences are one batch.
+// The batch in a tensor map: packed sequences are one.
 __device__ __forceinline__ int map_batch(const BlockPlace &place)
 {
     return kVarlen ? 0 : place.batch;
 }
 
-// One thread's: everything that a block reads.
+// The loads of one thread: Q, K and V of a block.
 struct Loads {
     const Params &p;
     const TensorMaps &maps;

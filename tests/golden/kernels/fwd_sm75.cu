@@ -80,6 +80,7 @@ static_assert(kJoint || kVStages == 1, "V is double-buffered only together with 
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
+using uint64 = unsigned long long;
 
 // Strides in elements: batch, sequence, head. head_dim is contiguous.
 struct Strides {
@@ -1600,7 +1601,7 @@ struct SinkEnd {
 
 // Rescale O only when a row's maximum has grown by more than this, in log2 units: the row keeps a stale
 // maximum, P stays below 2^8 and far from overflow in fp16, and nearly all rescaling is skipped
-// (as in FlashAttention-4). Where P is made by the maxima so far it may be larger: hopper/guess.cu.in.
+// (as in FlashAttention-4). Where P is made by the maxima so far it may be larger: hopper/guess.cuh.
 constexpr float kLazyRescale = 8.0f;
 
 // Per row of this lane; [row tile][rows quad_row, quad_row + 8].
@@ -2915,7 +2916,7 @@ using Bias = Either<kBias != BiasKind::kNone, BiasOfRows, NoBias>::Type;
 //
 // On mma.sync, scores begin as the terms, and the product comes on top of them: accumulators have to begin as
 // something. After a transform (softcap), and where warps divide columns, the terms are added. So is a bias in 16
-// bits, whose words are read before the product, which hides their way. On wgmma: hopper/fwd_rows.cu.in.
+// bits, whose words are read before the product, which hides their way. On wgmma: hopper/fwd_consumer.cuh.
 constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
 constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
 constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
