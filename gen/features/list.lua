@@ -93,32 +93,19 @@ end
 local window_kinds = {[0] = "kNone", "kSliding", "kPrefix", "kChunks"}
 local bias_kinds = {none = "kNone", fp16 = "kFp16", bf16 = "kBf16", fp32 = "kFp32", bool = "kBool"}
 
--- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
--- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
--- the type of a bias, whether it is numbers, what a row's maximum begins with therefore, whether behind a tile one may
--- still say that no key was seen, and whether the bias' gradient is wanted; which keys of a tile a lane has: whether
--- eight neighbours of 32, and the key of column tile n, counted from the lane's first one; what O (forward) or dV
--- (backward) is multiplied by behind dropout.
+-- What templates/features/config.cu.in is told, and whether the gradient of a bias is wanted.
 function M.names(v, op)
    local bias_type, has_gradient = bias.type_of(v)
    local has, count = asked_of(v)
    return {
       has = has, window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
       interleaved = v.rotary == "interleaved", rotary_columns = has.rotary and v.rotary_dim or 0,
-      bias = bias_type ~= "none" and bias_type,
-      numbers = bias_type ~= "none" and bias_type ~= "bool",
       dbias = has_gradient,
       -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
       wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0,
       features = count > 0, score_params = count > 0 or has.softcap or v.window ~= 0,
-      terms = has.alibi or has.bias,
-      -- What comes through shared memory beside K and V: on wgmma alone.
-      bias_staged = false, begun = false,
-      guessed = false, -- P by the maxima so far: on wgmma alone
-      kept = v.dropout == 1 and "keep_scale(p)" or "1.0f", -- backward: what dV is multiplied by
-      -- Terms that all scores of a row share go into the softmax: on wgmma alone.
+      -- Terms that all scores of a row share go into the softmax, or into the product: on wgmma alone.
       offsets = false, sloped = false,
-      keyed = false, -- keys of dropout's columns come from a step before: on wgmma alone
    }
 end
 

@@ -202,7 +202,7 @@ end
 
 -- What the templates that all forward families share see of a variant.
 function M.shared_names(v)
-   local names = {by_map = false, pack = 0, columns = columns.of(v)}
+   local names = {columns = columns.of(v)}
    for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names}) do
       add_names(names, more)
    end
