@@ -63,9 +63,8 @@ function M.parts(problem)
    return {problem}
 end
 
--- What templates/hopper reads for backward in the place of the problem's: names of parameters of
--- all sequences, and of the own one's alone; the sequence's number; the number of its first tile of queries; rows of LSE
--- and delta that are prepared, of a plane.
+-- What templates/hopper reads for backward in the place of the problem's: names of the parameters of all sequences; the
+-- sequence's number; the number of its first tile of queries; rows of LSE and delta that are prepared, of a plane.
 function M.backward_names(v)
    local packed = v.varlen == 1
    return {

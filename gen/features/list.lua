@@ -95,7 +95,7 @@ local bias_kinds = {none = "kNone", fp16 = "kFp16", bf16 = "kBf16", fp32 = "kFp3
 
 -- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
 -- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
--- the type of a bias, whether it is numbers, what a row's maximum begins with therefore, whether behind a tile one may
+-- the type of a bias, what a row's maximum begins with therefore, whether behind a tile one may
 -- still say that no key was seen, and whether the bias' gradient is wanted; which keys of a tile a lane has: whether
 -- eight neighbours of 32, and the key of column tile n, counted from the lane's first one; what O (forward) or dV
 -- (backward) is multiplied by behind dropout.
@@ -106,7 +106,6 @@ function M.names(v, op)
       has = has, window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
       interleaved = v.rotary == "interleaved", rotary_columns = has.rotary and v.rotary_dim or 0,
       bias = bias_type ~= "none" and bias_type,
-      numbers = bias_type ~= "none" and bias_type ~= "bool",
       dbias = has_gradient,
       -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
       wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0,
