@@ -33,13 +33,6 @@ M.parts = {
    end,
 }
 
--- A function that gives the first of two texts where own, the second where not.
-function M.either(own)
-   return function(of_own, of_all)
-      return own and of_own or of_all
-   end
-end
-
 -- Columns of V and O, of a variant and of a problem.
 function M.of(v)
    return v.dv > 0 and v.dv or v.d

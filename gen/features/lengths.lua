@@ -63,18 +63,4 @@ function M.parts(problem)
    return {problem}
 end
 
--- What templates/hopper reads for backward in the place of the problem's: names of parameters of
--- all sequences, and of the own one's alone; the sequence's number; the number of its first tile of queries; rows of LSE
--- and delta that are prepared, of a plane.
-function M.backward_names(v)
-   local packed = v.varlen == 1
-   return {
-      params = packed and "all" or "p",
-      sequence = packed and "place.own.index" or "place.batch",
-      batches = packed and "1" or "p.batch",
-      q_tile = packed and " + place.first_q_tile" or "",
-      tile_rows = packed and "prepared_rows(p)" or "p.q_tiles * kBr",
-   }
-end
-
 return M

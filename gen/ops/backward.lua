@@ -7,14 +7,14 @@
 -- dq: how dQ is gathered. red: by fp32 additions in memory; apart: by blocks of its own, with tiles of
 -- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits;
 -- whole: a block has all keys of a head, one tile after the other, so that nobody else adds to its dQ, and
--- nobody at all where they are one tile: short sequences of many heads (whole.cu.in).
--- Where that is asked for, red takes turns at the tiles of dQ (turns.cu.in). rows: LSE and delta of a row
+-- nobody at all where they are one tile: short sequences of many heads (dq_whole.cuh).
+-- Where that is asked for, red takes turns at the tiles of dQ (turns.cuh). rows: LSE and delta of a row
 -- come from a preparing kernel (prepared), or each block computes them (computed: one launch, no
 -- workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer registers:
 -- 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
 --
 -- split: where there are few blocks, several share the queries of a tile of keys, and a step behind them sums their
--- parts of dK and dV in one order (split.cu.in).
+-- parts of dK and dV in one order (split.cuh).
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local axes = require("ops.backward_axes")
@@ -179,24 +179,13 @@ local function recipe_of(name, v)
    }
 end
 
--- What stands in templates/hopper where queries are shared, and where not.
-local function split_names(v)
-   local either = columns.either(v.split == 1)
-   return {
-      split = v.split == 1,
-      key_block = either("block / p.splits", "block"),
-      range_begin = either(" = range.begin", "{0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first}"),
-      is_masked = "at.tile < tiles.unmasked" .. (v.window > 0 and " || at.tile >= tiles.masked" or ""),
-   }
-end
-
 -- What templates of all backward families see, and `names`, which it adds to.
 function M.shared_names(v, names)
    names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
    names.prepared = v.rows == "prepared"
    names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
-   names.columns = columns.of(v)
-   for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v), split_names(v)}) do
+   names.columns, names.split = columns.of(v), v.split == 1
+   for _, more in ipairs({features.names(v, "backward"), window.names(v)}) do
       for key, value in pairs(more) do
          names[key] = value
       end

@@ -151,7 +151,7 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(complete(v), {
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "red",
-      rows = "prepared", turns = turns, last_keys_first = turns and v.causal == 1 and v.window == 0, wgmma = true,
+      turns = turns, last_keys_first = turns and v.causal == 1 and v.window == 0, wgmma = true,
       by_product = division == by_product, writers = division == by_product and 128 or 128 * division.groups,
       dq_columns = width, load_registers = division.load, group_registers = division.group,
       dq_registers = division.dq or 0,

@@ -1,12 +1,6 @@
 #pragma once
 #include "backward/loads.cuh"
 #include "backward/mainloop.cuh"
-#include "backward/products.cuh"
-#include "backward/exchange.cuh"
-#include "backward/terms.cuh"
-#include "backward/dropout.cuh"
-#include "backward/dbias.cuh"
-#include "backward/turns.cuh"
 #include "backward/dq_step.cuh"
 #include "backward/epilogue.cuh"
 
@@ -25,13 +19,24 @@
 // are kKeyWarps x kQueryWarps over S^T and over (keys, columns) of dK and dV: those with the same keys
 // exchange what they computed, P^T as fragments and dS^T through the tile that dQ needs as well.
 //
-// Barriers per tile: with two, all warps begin a tile together; with one, they may be a tile apart. What
-// each orders is said where it stands.
+// The prologue loads K, V and the first tiles (loads.cuh). A visit to tile t has the steps of mainloop.cuh and
+// dq_step.cuh, while the next tile is copied. With two barriers all warps begin a tile together:
 //
-// What features change has its place, here and in the blocks of dQ alone (dq_apart.cuh): which tiles are
-// visited and which are masked (TileRange and the loop over it); compute_p, where scores are transformed,
-// made P^T and masked; what dV alone is of, and is dropped, when P^T is packed; dP^T likewise, before it
-// becomes dS^T; and the derivative of the transform, which dS^T alone is times. How a row begins and ends is
+//   wait, barrier | S^T P^T dV dP^T dS^T dK, part by part | barrier | others' dV, dK |           dQ | store t + 1
+//   two stages:   | copy Q, dO (t + 1) ........................................................
+//   one stage:                                                                 barrier | copy ....
+//
+// With one they may be a tile apart:
+//
+//   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
+//                                                         | copy Q, dO (t + 2) ....
+//
+// "others'": of the warps with the same keys. What each barrier orders is said where it stands. The epilogue writes dK
+// and dV (epilogue.cuh).
+//
+// What features change has its place, here and in the blocks of dQ alone: which tiles are visited and which are masked
+// (tiles.cuh, and the loop over them); how scores become P^T (compute_p); what is dropped from P^T for dV, and from dP^T
+// before it becomes dS^T (dropout.cuh); the derivative of a cap, which dS^T alone is times. How a row begins and ends is
 // in its LSE and delta (delta.cuh).
 
 // dK and dV, which are complete, or this block's part of them.

@@ -67,19 +67,11 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     const int query = own.query + part * 8 * kQueryTiles;  // first one in the tile
     Scores s, dp;
     Scores capped;
-    auto compute_dp = [&] {
-        clear(dp);
-        product_of_rows<ValueTile>(
-            dp,
-            [&](int step, uint32(&a)[kKeyTiles][4]) {
-                load_rows<ValueTile>(a, smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows, step);
-            },
-            areas.d_o + query * ValueTile::kPitch, offsets.value_cols);
-    };
     Fragments frag;
     compute_scores<RowTile>(s, areas.q + query * kPitch, offsets.cols, smem + kKArea + own.key * kPitch, offsets.rows);
     if constexpr (kLate)
-        compute_dp();
+        compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
+                                  smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
     compute_p<kMasked>(s, capped, p, place, terms, own, at, query, areas);
     pack_scores(frag, s);
     dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
@@ -91,7 +83,8 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     add_product(dv, frag, areas.d_o + query * ValueTile::kPitch,
                 ValueTile::pair_offset(offsets.value_rows, own.query_warp));
     if constexpr (!kLate)
-        compute_dp();
+        compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
+                                  smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
     dropout.mask(dp);
     dp_to_ds(dp, s, areas.rows + (kBr + query) * 4);
     if constexpr (kBiasGradient) {
