@@ -126,7 +126,7 @@ static const bug bugs[] = {
      "        }", 1, LATE "Sq=200,Sk=300,dtype=bf16", "", NULL},
     {"none, wgmma, slopes and a late maximum", "h200", SLOPED, "", "", 1,
      LATE "B=5,Sq=200,Sk=300,causal=1,alibi=1", NULL, NULL},
-    {"slopes that are not added again", "h200", SLOPED, "        add_slopes(s, slopes);", "", 1,
+    {"slopes that are not added again", "h200", SLOPED, "add_slopes(s, slopes);", ";", 1,
      LATE "B=5,Sq=200,Sk=300,causal=1,alibi=1", "x the bound", NULL},
     {"what 16 bits leave of a bias' factor is left out", "h200", BEGUN, "rest = on_diagonal(",
      "rest = 0 * on_diagonal(", 1, "Sq=200,D=96,bias=bf16", "x the bound", NULL},
