@@ -49,21 +49,23 @@ __device__ __forceinline__ void forward(const Params &p)
     if (tiles.count > tiles.first) {
         float s[kRowTiles][kColTiles][4];
         uint32 own[kOwnSteps][4], other[kOwnSteps][4], q[kQSteps][4];
-        Rows rows{p, place, tiles, smem, lane, part, warp_row, o, row, s, own, other, q, tiles.count - 1};
+        int tile = tiles.count - 1;
+        uint32 parity = 0;
+        Rows rows{p, place, tiles, smem, lane, part, warp_row, o, row, s, own, other, q, tile, parity};
         rows.load_q();
         if constexpr (kWindow != Window::kNone) {
 #pragma unroll 1
-            for (; rows.tile >= tiles.first; rows.tile--)
-                if (rows.tile >= tiles.unmasked || rows.tile < tiles.plain)
+            for (; tile >= tiles.first; tile--)
+                if (tile >= tiles.unmasked || tile < tiles.plain)
                     rows.template step<true>();
                 else
                     rows.template step<false>();
         } else {
 #pragma unroll 1
-            for (; rows.tile >= max(tiles.unmasked, tiles.first); rows.tile--)
+            for (; tile >= max(tiles.unmasked, tiles.first); tile--)
                 rows.template step<true>();
 #pragma unroll 1
-            for (; rows.tile >= tiles.first; rows.tile--)
+            for (; tile >= tiles.first; tile--)
                 rows.template step<false>();
         }
         add_sums(smem, part, row);

@@ -21,8 +21,8 @@ struct Rows {
     float (&s)[kRowTiles][kColTiles][4];
     uint32 (&own)[kOwnSteps][4], (&other)[kOwnSteps][4];  // P
     uint32 (&q)[kQSteps][4];
-    int tile;
-    uint32 parity = 0;
+    int &tile;
+    uint32 &parity;
 
     // Q is copied by both, and its first columns are read.
     __device__ __forceinline__ void load_q()
