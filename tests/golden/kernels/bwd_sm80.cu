@@ -1622,6 +1622,15 @@ struct Cursor {
     }
 };
 
+// The tile that is visited so many after this one.
+__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
+{
+    Cursor cursor = at;
+    for (int i = 0; i < count; i++)
+        cursor.advance(tiles, tiles.end(p));
+    return cursor;
+}
+
 // ---- who writes dK and dV: all threads of a block; on wgmma those that compute, or one warpgroup of them -------
 
 __device__ __forceinline__ unsigned writer()
@@ -1815,6 +1824,34 @@ __device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p
         }
         fills.d_o.store(smem + kDoArea + stage * kDoTileBytes);
         fills.rows.store(smem + kRowArea + stage * kRowBytes);
+    }
+}
+
+constexpr int kAhead = kBarriers == 1 ? 2 : 1;  // the tile that is copied meanwhile is visited so many after this one
+
+// Its stage.
+__device__ __forceinline__ int stage_ahead(int stage)
+{
+    if constexpr (kBarriers == 2)
+        return kStages == 2 ? stage ^ 1 : 0;
+    else if constexpr (kStages == 2)
+        return stage;
+    else
+        return stage == 0 ? 2 : stage - 1;
+}
+
+// The first tiles, from `at` on.
+__device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+                                              const TileRange &tiles, const QueryRange &range, int first_head,
+                                              uint32 smem, const Cursor &at)
+{
+    issue_queries(fills, p, place, range, first_head, smem, at, 0);
+    store_queries(fills, p, place, range, first_head, smem, at, 0);
+    if constexpr (kBarriers == 1) {
+        issue_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
+        store_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
+        fill_wait<1>();
+        __syncthreads();  // K, V and the first tile are complete
     }
 }
 
@@ -2542,7 +2579,7 @@ using SumOfValues = float[kKeyTiles][2 * kValuePairs][4];  // dV of a warp
 // S^T = K Q^T or dP^T = V dO^T. Form: of the tiles' rows; row_smem: those of this warp's keys; tile_smem: the queries;
 // rows, cols: where this lane points ldmatrix in them.
 template <class Form>
-__device__ __forceinline__ void compute_scores(Scores &s, uint32 row_smem, uint32 rows, uint32 tile_smem, uint32 cols)
+__device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint32 cols, uint32 row_smem, uint32 rows)
 {
     clear(s);
     product_of_rows<Form>(
@@ -2553,7 +2590,7 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 row_smem, uint3
 template <bool kMasked>
 __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
                                           const Terms &terms, const WarpPlace &own, const Cursor &at, int query,
-                                          const TileAreas &areas)
+                                          TileAreas areas)
 {
     if constexpr (kSoftcap) {
         cap_scores(s, p.softcap_rate);
@@ -2588,25 +2625,17 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
 template <bool kMasked>
 __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &place, const Terms &terms,
                                            Dropout &dropout, const WarpPlace &own, const LaneOffsets &offsets,
-                                           const TileAreas &areas, const Cursor &at, int first_head, uint32 smem,
-                                           int part, SumOfKeys &dk, SumOfValues &dv)
+                                           TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
+                                           SumOfKeys &dk, SumOfValues &dv)
 {
     const int query = own.query + part * 8 * kQueryTiles;  // first one in the tile
     Scores s, dp;
     Scores capped;
-    auto compute_dp = [&] {
-        clear(dp);
-        product_of_rows<ValueTile>(
-            dp,
-            [&](int step, uint32(&a)[kKeyTiles][4]) {
-                load_rows<ValueTile>(a, smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows, step);
-            },
-            areas.d_o + query * ValueTile::kPitch, offsets.value_cols);
-    };
     Fragments frag;
-    compute_scores<RowTile>(s, smem + kKArea + own.key * kPitch, offsets.rows, areas.q + query * kPitch, offsets.cols);
+    compute_scores<RowTile>(s, areas.q + query * kPitch, offsets.cols, smem + kKArea + own.key * kPitch, offsets.rows);
     if constexpr (kLate)
-        compute_dp();
+        compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
+                                  smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
     compute_p<kMasked>(s, capped, p, place, terms, own, at, query, areas);
     pack_scores(frag, s);
     dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
@@ -2618,7 +2647,8 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     add_product(dv, frag, areas.d_o + query * ValueTile::kPitch,
                 ValueTile::pair_offset(offsets.value_rows, own.query_warp));
     if constexpr (!kLate)
-        compute_dp();
+        compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
+                                  smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
     dropout.mask(dp);
     dp_to_ds(dp, s, areas.rows + (kBr + query) * 4);
     if constexpr (kBiasGradient) {
@@ -2634,7 +2664,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
 }
 
 // What the other warps with the same keys computed, of their queries: dV += P^T dO, dK += dS^T Q.
-__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, const TileAreas &areas,
+__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, TileAreas areas,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
 #pragma unroll
@@ -2750,69 +2780,6 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
     }
 }
 
-// ---- turns: dQ is summed in one order -----------------------------------------------------------------------
-//
-// Each tile of dQ has a counter of the blocks that have added to it, and a block adds when it has counted
-// those with keys before its own. A block's keys come with a ticket, in the order in which blocks begin, and
-// keys of one head have tickets in their order: whoever waits, waits for a block that runs already or is
-// done. The one of them with the lowest ticket waits for nobody, so that there is always one that goes on.
-//
-// Tiles are visited from the last to the first, each block a little after the one before it: where a mask
-// or a window hides tiles, blocks that begin together do so in tiles that lie apart already.
-//
-// With kLastKeysFirst it is the other way round: the last keys come first, and tiles are visited from the first that
-// sees the block's keys on, where a mask lets no other block add before it. Blocks that begin together need not wait for
-// each other.
-
-// After the sums: a counter per tile, and the one of tickets.
-__device__ __forceinline__ uint32 *turn_counters(const Params &p)
-{
-    const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
-    if constexpr (kVarlen)
-        return reinterpret_cast<uint32 *>(p.dq_sum + int64(p.heads_q) * p.features.total_q * kDqWidth);
-    else
-        return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
-}
-
-// A block's number, in all threads. smem: 4 bytes that nobody uses yet, and into which no bulk load comes: none of the
-// threads fences what it wrote here.
-__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
-{
-    if (p.dq == nullptr)
-        return blockIdx.x;
-    if (threadIdx.x == 0)
-        store_shared_4(smem, take_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles));
-    __syncthreads();  // the ticket is there
-    const uint32 ticket = __float_as_uint(load_shared_4(smem));
-    __syncthreads();  // and read, before anything else comes into its place
-    return ticket;
-}
-
-// How many blocks add to a tile of queries before the one with this tile of keys.
-__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
-{
-    if constexpr (kWindow != Window::kNone) {
-        const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
-        return key_tile - max(first_key, 0) / kBc;
-    } else if constexpr (kLastKeysFirst) {
-        // Those with keys after its own that some query of the tile sees.
-        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
-        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
-    } else {
-        return key_tile;
-    }
-}
-
-// Wait for the others' turns. seen: what lane 0 has read of the counter a while ago. Only additions follow,
-// and none is issued before the loop has ended: there is nothing that a fence could keep from being early.
-__device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
-{
-    if (lane == 0)
-        while (seen < before)
-            seen = load_counter(counter);
-    __syncwarp();  // no lane adds before it is the block's turn
-}
-
 // ---- dQ of a block that has all keys of a head --------------------------------------------------------------
 //
 // Where these are one tile, a tile of dQ is complete where it was computed, and goes from registers to its
@@ -2876,13 +2843,76 @@ __device__ __forceinline__ void clear_unseen(const Params &p, int batch, int hea
     }
 }
 
+// ---- turns: dQ is summed in one order -----------------------------------------------------------------------
+//
+// Each tile of dQ has a counter of the blocks that have added to it, and a block adds when it has counted
+// those with keys before its own. A block's keys come with a ticket, in the order in which blocks begin, and
+// keys of one head have tickets in their order: whoever waits, waits for a block that runs already or is
+// done. The one of them with the lowest ticket waits for nobody, so that there is always one that goes on.
+//
+// Tiles are visited from the last to the first, each block a little after the one before it: where a mask
+// or a window hides tiles, blocks that begin together do so in tiles that lie apart already.
+//
+// With kLastKeysFirst it is the other way round: the last keys come first, and tiles are visited from the first that
+// sees the block's keys on, where a mask lets no other block add before it. Blocks that begin together need not wait for
+// each other.
+
+// After the sums: a counter per tile, and the one of tickets.
+__device__ __forceinline__ uint32 *turn_counters(const Params &p)
+{
+    const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
+    if constexpr (kVarlen)
+        return reinterpret_cast<uint32 *>(p.dq_sum + int64(p.heads_q) * p.features.total_q * kDqWidth);
+    else
+        return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
+}
+
+// A block's number, in all threads. smem: 4 bytes that nobody uses yet, and into which no bulk load comes: none of the
+// threads fences what it wrote here.
+__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
+{
+    if (p.dq == nullptr)
+        return blockIdx.x;
+    if (threadIdx.x == 0)
+        store_shared_4(smem, take_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles));
+    __syncthreads();  // the ticket is there
+    const uint32 ticket = __float_as_uint(load_shared_4(smem));
+    __syncthreads();  // and read, before anything else comes into its place
+    return ticket;
+}
+
+// How many blocks add to a tile of queries before the one with this tile of keys.
+__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+{
+    if constexpr (kWindow != Window::kNone) {
+        const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
+        return key_tile - max(first_key, 0) / kBc;
+    } else if constexpr (kLastKeysFirst) {
+        // Those with keys after its own that some query of the tile sees.
+        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
+        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
+    } else {
+        return key_tile;
+    }
+}
+
+// Wait for the others' turns. seen: what lane 0 has read of the counter a while ago. Only additions follow,
+// and none is issued before the loop has ended: there is nothing that a fence could keep from being early.
+__device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
+{
+    if (lane == 0)
+        while (seen < before)
+            seen = load_counter(counter);
+    __syncwarp();  // no lane adds before it is the block's turn
+}
+
 // ---- where dQ is accumulated: dQ += dS K of a tile of queries -----------------------------------------------
 //
 // A warp has some rows and columns of the tile, and all keys of the block. What it computed is added to the sums in the
 // workspace (dq_sums.cuh), or, where a block has all keys of a head, written at once. counter: where blocks take turns,
 // of the tile that was added to.
 __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace &place, const WarpPlace &own,
-                                               const LaneOffsets &offsets, const TileAreas &areas, const Cursor &at,
+                                               const LaneOffsets &offsets, TileAreas areas, const Cursor &at,
                                                int first_head, uint32 smem, uint32 *&counter)
 {
     const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
@@ -2989,20 +3019,44 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 // are kKeyWarps x kQueryWarps over S^T and over (keys, columns) of dK and dV: those with the same keys
 // exchange what they computed, P^T as fragments and dS^T through the tile that dQ needs as well.
 //
-// Barriers per tile: with two, all warps begin a tile together; with one, they may be a tile apart. What
-// each orders is said where it stands.
+// The prologue loads K, V and the first tiles (loads.cuh). A visit to tile t has the steps of mainloop.cuh and
+// dq_step.cuh, while the next tile is copied. With two barriers all warps begin a tile together:
 //
-// What features change has its place, here and in the blocks of dQ alone (dq_apart.cuh): which tiles are
-// visited and which are masked (TileRange and the loop over it); compute_p, where scores are transformed,
-// made P^T and masked; what dV alone is of, and is dropped, when P^T is packed; dP^T likewise, before it
-// becomes dS^T; and the derivative of the transform, which dS^T alone is times. How a row begins and ends is
+//   wait, barrier | S^T P^T dV dP^T dS^T dK, part by part | barrier | others' dV, dK |           dQ | store t + 1
+//   two stages:   | copy Q, dO (t + 1) ........................................................
+//   one stage:                                                                 barrier | copy ....
+//
+// With one they may be a tile apart:
+//
+//   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
+//                                                         | copy Q, dO (t + 2) ....
+//
+// "others'": of the warps with the same keys. What each barrier orders is said where it stands. The epilogue writes dK
+// and dV (epilogue.cuh).
+//
+// What features change has its place, here and in the blocks of dQ alone: which tiles are visited and which are masked
+// (tiles.cuh, and the loop over them); how scores become P^T (compute_p); what is dropped from P^T for dV, and from dP^T
+// before it becomes dS^T (dropout.cuh); the derivative of a cap, which dS^T alone is times. How a row begins and ends is
 // in its LSE and delta (delta.cuh).
+
+// dK and dV, which are complete, or this block's part of them.
+__device__ __forceinline__ void write_keys(const Params &p, const BlockPlace &place, const WarpPlace &own,
+                                           const SumOfKeys &dk, const SumOfValues &dv, unsigned block, uint32 smem)
+{
+    if constexpr (kSplit)
+        if (p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
+        }
+    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, own.key, own.query_warp, own.lane);
+    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, own.key,
+                                     own.query_warp, own.lane);
+}
 
 __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsigned block)
 {
     const WarpPlace own;
-    const int lane = own.lane, warp = own.warp, key_warp = own.key_warp, query_warp = own.query_warp,
-              row_warp = own.row_warp, col_warp = own.col_warp, warp_key = own.key, warp_query = own.query;
     if constexpr (kTakesTurns)
         block = block_ticket(all, smem);
     const BlockPlace place(all, kSplit ? block / all.splits : block);
@@ -3014,11 +3068,9 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     const TileRange tiles(p, place);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
 
-    const LaneOffsets offsets(lane);
-    const uint32 lane_rows = offsets.rows, lane_cols = offsets.cols, value_rows = offsets.value_rows,
-                 value_cols = offsets.value_cols;
-
-    float dk[kKeyTiles][2 * kOutPairs][4] = {}, dv[kKeyTiles][2 * kValuePairs][4] = {};
+    const LaneOffsets offsets(own.lane);
+    SumOfKeys dk = {};
+    SumOfValues dv = {};
 
     if (range.has_some(p, tiles)) {
         const int first_head = place.kv_head * p.group;
@@ -3026,40 +3078,17 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         load_keys(p, place, smem);
         Cursor at = range.start(p, tiles);
         int stage = 0, score_stage = 0;
-        // The tile that is copied while one is visited.
-        auto ahead = [&](int tiles_ahead) {
-            Cursor cursor = at;
-            for (int i = 0; i < tiles_ahead; i++)
-                cursor.advance(tiles, tiles.end(p));
-            return cursor;
-        };
-        constexpr int kAhead = kBarriers == 1 ? 2 : 1;
-        issue_queries(fills, p, place, range, first_head, smem, at, 0);
-        store_queries(fills, p, place, range, first_head, smem, at, 0);
-        if constexpr (kBarriers == 1) {
-            issue_queries(fills, p, place, range, first_head, smem, ahead(1), 1);
-            store_queries(fills, p, place, range, first_head, smem, ahead(1), 1);
-            fill_wait<1>();
-            __syncthreads();  // K, V and the first tile are complete
-        }
-
-        Dropout dropout(p, place.first_key + warp_key, lane);
+        begin_queries(fills, p, place, tiles, range, first_head, smem, at);
+        Dropout dropout(p, place.first_key + own.key, own.lane);
         auto visit = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
-            const TileAreas areas(smem, stage, score_stage, lane);
-            const uint32 q_smem = areas.q, do_smem = areas.d_o, row_smem = areas.rows, score_smem = areas.scores,
-                         shared_p = areas.shared_p;
-            const uint32 out_lane = pair_offset(lane_rows, query_warp);
-            const uint32 value_out = ValueTile::pair_offset(value_rows, query_warp);
-            const int other_stage = kStages > 1 ? stage ^ 1 : 0;
-
+            const TileAreas areas(smem, stage, score_stage, own.lane);
+            const int next_stage = stage_ahead(stage);
             if constexpr (kBarriers == 2) {
                 fill_wait<0>();
-                // Q, dO and their rows are complete (K and V too). The tile before is read: its stage,
-                // P^T and dS^T are free.
-                __syncthreads();
+                __syncthreads();  // Q, dO and rows are complete (K and V too); what the tile before had is free
                 if constexpr (kStages == 2)
-                    issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), other_stage);
+                    issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
             const Terms terms(p, place.batch, first_head + at.head);
@@ -3068,31 +3097,24 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                 visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
-            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next
-            // tile is complete, the one before and its P^T and dS^T are read.
+            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next tile is
+            // complete, the one before and its P^T and dS^T are read.
             __syncthreads();
             if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before
             if constexpr (kBarriers == 1)
-                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead),
-                              kStages == 2 ? stage
-                              : stage == 0 ? 2
-                                           : stage - 1);
+                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
 
             add_others(own, offsets, areas, dk, dv);
             if constexpr (kStages == 1) {
                 if constexpr (kQueryWarps > 1)
                     __syncthreads();  // Q and dO are read before the next come into their place
-                issue_queries(fills, p, place, range, first_head, smem, ahead(kAhead), 0);
+                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
             if (!kApart && p.dq != nullptr)
                 add_tile_to_dq(p, place, own, offsets, areas, at, first_head, smem, counter);
-            store_queries(fills, p, place, range, first_head, smem, ahead(kAhead),
-                          kBarriers == 1 ? (kStages == 2 ? stage
-                                            : stage == 0 ? 2
-                                                         : stage - 1)
-                                         : other_stage);
+            store_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             at.advance(tiles, tiles.end(p));
             stage = stage + 1 == kStages ? 0 : stage + 1;
             if constexpr (kScoreStages == 2)
@@ -3107,27 +3129,16 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                     visit(Bool<true>{});
                 else
                     visit(Bool<false>{});
-        } else if constexpr (kLastTileFirst) {
-#pragma unroll 1
-            while (at.head < p.group) {
-                const int head = at.head;
-#pragma unroll 1
-                while (at.head == head && at.tile >= tiles.unmasked)
-                    visit(Bool<false>{});
-#pragma unroll 1
-                while (at.head == head)
-                    visit(Bool<true>{});
-            }
         } else {
 #pragma unroll 1
             while (at.head < p.group) {
                 const int head = at.head;
 #pragma unroll 1
-                while (at.head == head && at.tile < tiles.unmasked)
-                    visit(Bool<true>{});
+                while (at.head == head && (kLastTileFirst ? at.tile >= tiles.unmasked : at.tile < tiles.unmasked))
+                    visit(Bool<!kLastTileFirst>{});
 #pragma unroll 1
                 while (at.head == head)
-                    visit(Bool<false>{});
+                    visit(Bool<kLastTileFirst>{});
             }
         }
     }
@@ -3137,15 +3148,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     __syncthreads();  // every warp has read its last K and V before dK and dV come into their place
     if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
         count_up(counter);
-    if constexpr (kSplit)
-        if (p.splits > 1) {
-            put_part(p, place, block % p.splits, 0, dk);
-            put_part(p, place, block % p.splits, 1, dv);
-            return;
-        }
-    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, query_warp, lane);
-    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key,
-                                     query_warp, lane);
+    write_keys(p, place, own, dk, dv, block, smem);
 }
 
 // The kernel, of kThreads threads, where dQ has no blocks of its own.

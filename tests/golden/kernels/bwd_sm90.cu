@@ -156,13 +156,12 @@ constexpr int kSmemBytes = kExchangeArea + (kByProduct ? (2 + 2 * kScoreStages) 
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 // ---- what C++ cannot say of wgmma: it names each register of its accumulator -----------------------------------------
 //
-// Wgmma<kColumns>: products of so many columns, 64 rows and a depth of 16. d: n8 column tiles of an accumulator, from
-// kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh); one of 0 lies with its depth contiguous, of
-// 1 with its rows (of a) or columns (of b): kLiesA, kLiesB.
+// Wgmma<kColumns> has products of 64 rows, so many columns and a depth of 16. They are added to n8 column tiles of the
+// accumulator d, from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 where
+// its depth is contiguous, 1 where its rows (a) or columns (b) are.
 //
-// The products clobber no memory for the compiler: what they read of shared memory came by loads of which it knows
-// nothing, and the barriers that order these, like fence, commit and wait around the products, do. With a clobber each of
-// the products in a row would end what the compiler keeps in registers.
+// The products clobber no memory for the compiler. Barriers order their reads of shared memory, as do fence, commit and
+// wait. With a clobber, each product in a row would end what the compiler keeps in registers.
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
@@ -199,7 +198,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_TILES_16 FA2I_TILES_15, FA2I_TILE(15)
 #define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
 
-// a0 ... a6: numbers of the operands behind the accumulator.
+// a0 ... a6: numbers of the operands after the accumulator.
 #define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
     template <> struct Wgmma<columns> {                                                                                \
         /* d = a b, or d += a b */                                                                                     \
@@ -1995,6 +1994,15 @@ struct Cursor {
         }
     }
 };
+
+// The tile that is visited so many after this one.
+__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
+{
+    Cursor cursor = at;
+    for (int i = 0; i < count; i++)
+        cursor.advance(tiles, tiles.end(p));
+    return cursor;
+}
 
 // ---- few blocks: several share the queries of their keys -----------------------------------------------------
 //

@@ -2,24 +2,25 @@
 // op=forward abi=2 rows=192 keys=64 suffix=a maps=q/64,k/64,v/64,o/16; fwd_sm90 role=main threads=512 smem=163952 blocks=resident_row_tiles
 // fwd_sm90: attention forward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
 // ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 128;            // D: columns of Q, K, V and O
-constexpr int kGroups = 3;             // warpgroups that compute, 64 query rows each
-constexpr int kBc = 64;                // key and value rows per tile
-constexpr int kStages = 2;             // tiles of K, and as many of V, in shared memory
+constexpr int kHeadDim = 128;  // D: columns of Q, K, V and O
+constexpr int kGroups = 3;  // warpgroups that compute, 64 query rows each
+constexpr int kBc = 64;  // key and value rows per tile
+constexpr int kStages = 2;  // tiles of K, and as many of V, in shared memory
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kTurns = 1 == 1;    // warpgroups issue their products one after the other
+constexpr bool kTurns = 1 == 1;  // warpgroups issue their products one after the other
 constexpr bool kPackedHeads = 0 == 1;  // rows are those of all query heads of a group
-constexpr int kPersistent = 1;  // a block computes one row tile (0), or its share (1), or what a counter says (2)
+constexpr int kPersistent = 1;  // 0: a block computes one row tile; 1: its share of all; 2: what a counter says
 constexpr bool kByWeight = true;  // row tiles that see the most keys come first
-constexpr bool kOwnOPlace = true;  // O has a place beside that of Q
-constexpr bool kOByMap = true;        // O is stored by TMA
-constexpr bool kGuesses = false;      // P of tiles without a mask is made by the maxima so far (guess.cuh)
-constexpr bool kBegun = false;          // scores begin as a bias in 16 bits
-constexpr int kSideStages = 2;  // tiles of such a bias in shared memory, of each warpgroup
+constexpr bool kOwnOPlace = true;  // O has a place in shared memory beside that of Q
+constexpr bool kOByMap = true;  // O is stored by TMA
+constexpr bool kGuesses = false;  // P of tiles without a mask is made by the maxima so far (guess.cuh)
+constexpr bool kBegun = false;  // scores begin as a bias in 16 bits
+constexpr int kSideStages = 2;  // tiles of such a bias in shared memory, for each warpgroup
 constexpr bool kDropsBeside = false;  // dropout's work on P is done beside the next S
 constexpr bool kKeepsEarly = false;  // what P is multiplied by is made beside S
 constexpr int kKeysOfBlock = 256;  // columns whose keys a block of the step before makes
-constexpr int kBlocksPerSm = 1, kLoadRegisters = 32, kGroupRegisters = 160;
+constexpr int kBlocksPerSm = 1;
+constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 constexpr int kGeneratorSmemBytes = 163952;
 
 // ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
@@ -146,13 +147,12 @@ constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 byte
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 // ---- what C++ cannot say of wgmma: it names each register of its accumulator -----------------------------------------
 //
-// Wgmma<kColumns>: products of so many columns, 64 rows and a depth of 16. d: n8 column tiles of an accumulator, from
-// kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh); one of 0 lies with its depth contiguous, of
-// 1 with its rows (of a) or columns (of b): kLiesA, kLiesB.
+// Wgmma<kColumns> has products of 64 rows, so many columns and a depth of 16. They are added to n8 column tiles of the
+// accumulator d, from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 where
+// its depth is contiguous, 1 where its rows (a) or columns (b) are.
 //
-// The products clobber no memory for the compiler: what they read of shared memory came by loads of which it knows
-// nothing, and the barriers that order these, like fence, commit and wait around the products, do. With a clobber each of
-// the products in a row would end what the compiler keeps in registers.
+// The products clobber no memory for the compiler. Barriers order their reads of shared memory, as do fence, commit and
+// wait. With a clobber, each product in a row would end what the compiler keeps in registers.
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
@@ -189,7 +189,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_TILES_16 FA2I_TILES_15, FA2I_TILE(15)
 #define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
 
-// a0 ... a6: numbers of the operands behind the accumulator.
+// a0 ... a6: numbers of the operands after the accumulator.
 #define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
     template <> struct Wgmma<columns> {                                                                                \
         /* d = a b, or d += a b */                                                                                     \
@@ -3411,8 +3411,8 @@ __device__ __forceinline__ void add_products(float (&s)[kRowTiles][kColTiles][4]
 
 // ---- consumer: a warpgroup that computes 64 rows of O ----------------------------------------------------------------
 //
-// compute_rows is the loop over tiles, `step` what is done for one of them. S of a tile is computed while its
-// predecessor's O += P V is, and the softmax runs beside that product:
+// compute_rows has the loop over tiles, and Rows::step does one of them. S of a tile is computed together with O += P V
+// of the tile before, and the softmax runs beside that product:
 //
 //     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
 //     kGuesses, without a mask: ... | P by the maxima so far | wait for O | rarely S again, softmax, rescale O
@@ -3443,8 +3443,8 @@ __device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &pla
     named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows are there
 }
 
-// The rows, and the steps of their loop. What has arrays is elsewhere: in here, they would keep the numbers from
-// registers until loops are unrolled, and ptxas gets other code.
+// The steps of the loop. The struct has references only, because arrays in it would keep its numbers in memory until
+// loops are unrolled, and ptxas would choose other registers.
 struct Rows {
     const Params &p;
     const BlockPlace &place;
@@ -4004,16 +4004,16 @@ private:
 
 // ---- producer: the warpgroup that loads ------------------------------------------------------------------------------
 //
-// One of its threads loads Q, K and V by tensor maps (Loads, produce_tiles). Where a bias comes through shared memory, a
-// warp for each warpgroup that computes loads that one's tiles of it (produce_bias).
+// One of its threads loads Q, K and V by tensor maps (Loads; fwd.cuh has its loop over pieces of work). A bias that comes
+// through shared memory is loaded by other warps, one for each warpgroup that computes (produce_bias).
 
-// Where rows of a tensor begin: packed sequences are one batch.
+// The batch in a tensor map: packed sequences are one.
 __device__ __forceinline__ int map_batch(const BlockPlace &place)
 {
     return kVarlen ? 0 : place.batch;
 }
 
-// One thread's: everything that a block reads.
+// The loads of one thread: Q, K and V of a block.
 struct Loads {
     const Params &p;
     const TensorMaps &maps;
