@@ -81,6 +81,7 @@ static_assert(kJoint || kVStages == 1, "V is double-buffered only together with 
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
+using uint64 = unsigned long long;
 
 // Strides in elements: batch, sequence, head. head_dim is contiguous.
 struct Strides {
