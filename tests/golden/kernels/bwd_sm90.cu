@@ -9,9 +9,24 @@ constexpr int kStages = 2;             // tiles of Q and dO in shared memory
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
 constexpr bool kHeavyFirst = false;       // blocks with the most work come first among those dealt out in turn
 constexpr unsigned kTogether = 128;       // tiles of keys, of several heads, that are dealt out in turn
-constexpr bool kTurns = false;
-constexpr bool kApart = false;            // dQ is summed by the blocks that compute dK and dV
 constexpr bool kSwizzle = true;           // rows of a tile: 16-byte chunks permuted by row
+// ---- what all backward families are told ---------------------------------------------------------------------
+constexpr int kHeadDimV = 128;             // columns of V, O and their gradients
+constexpr bool kApart = false;    // dQ has blocks of its own, which compute S and dP again
+constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
+constexpr bool kTakesTurns = false;      // blocks take turns at a tile of dQ: one order of sums
+constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
+constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // of queries, in the order of visits
+constexpr bool kPrepared = true;        // LSE and delta come from a step before; else each block computes them
+constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
+constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
+constexpr bool kByProduct = false;       // on wgmma: warpgroups divide the products of a tile, not its keys
+constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
+// Of steps before and after the main one: threads of a block, or rows.
+constexpr int kPrepareThreads = 256;
+constexpr int kConvertRows = 32;
+constexpr int kSinkThreads = 256;
+constexpr int kClearRows = 8;
 
 // ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
@@ -860,14 +875,340 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 {
     return RowTile::pair_offset(lane_offset, pair);
 }
-// ---- what the softmax of a row left behind ----------------------------------------------------------
 
-// LSE in log2 units, +infinity for rows that saw no key and for those behind the tensor: their P is 0.
-__device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+// ---- bias: a number for each query and key, or a mask ------------------------------------------------------
+
+// Whether it is numbers, of 16 bits.
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
+
+// An element, and two neighbours that are loaded together.
+template <BiasKind kKind> struct BiasTypes {
+    using Elem = unsigned short;
+    using Pair = uint32;
+};
+template <> struct BiasTypes<BiasKind::kFp32> {
+    using Elem = float;
+    using Pair = float2;
+};
+template <> struct BiasTypes<BiasKind::kBool> {
+    using Elem = unsigned char;
+    using Pair = unsigned short;
+};
+using BiasElem = BiasTypes<kBias>::Elem;
+using BiasPair = BiasTypes<kBias>::Pair;
+
+// What is added to a score, before it is divided by the scale.
+template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
 {
-    const float lse = row < p.seq_q ? __ldg(p.lse + plane * p.seq_q + row) : minus_infinity();
-    const bool none = lse == minus_infinity();
+    if constexpr (kBias == BiasKind::kFp16) {
+        float y;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+        return y;
+    } else if constexpr (kBias == BiasKind::kBf16) {
+        return __uint_as_float(uint32(x) << 16);
+    } else if constexpr (kBias == BiasKind::kFp32) {
+        return x;
+    } else {
+        return x != 0 ? 0.0f : minus_infinity();
+    }
+}
+
+// x, kept between two bounds.
+__device__ __forceinline__ int between(int least, int x, int most)
+{
+    return max(least, min(x, most));
+}
+
+// ---- append: new keys and values, which are written into the cache before attention -----------------------
+
+// The keys that a sequence with room for so many has before its new ones come; padding counts among them.
+__device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
+{
+    if constexpr (kSeqused)
+        return between(0, __ldg(p.features.seqused_k + batch), room);
+    else
+        return max(0, room - new_count);
+}
+
+// ---- lengths: what device memory says of a sequence ------------------------------------------------------
+//
+// Whatever stands there, a sequence is kept within the tensors.
+
+// Keys of a sequence, with those that come in this call.
+__device__ __forceinline__ int keys_used(const Params &p, int batch)
+{
+    if constexpr (kAppend)
+        return min(keys_before(p, batch, p.seq_k, p.features.new_count) + p.features.new_count, p.seq_k);
+    else
+        return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
+}
+
+// Rows of a packed sequence that begins with row `first`: none where it ends before. The end is kept within the tensor
+// before anything is taken off it, as it may be any number.
+__device__ __forceinline__ int rows_between(int first, int end, int total, int most)
+{
+    return between(0, between(0, end, total) - first, most);
+}
+
+// The keys of a sequence. first_k: its keys begin with this row of its row of K and V.
+struct UsedSequence {
+    int seq_k;
+    static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
+
+    UsedSequence() = default;
+    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch))
+    {
+    }
+};
+
+struct PaddedSequence {
+    int seq_k, first_k;
+    static constexpr int seq_q = 0, first_q = 0, before = 0;
+
+    PaddedSequence() = default;
+    __device__ __forceinline__ PaddedSequence(const Params &p, int batch)
+        : seq_k(p.seq_k), first_k(between(0, __ldg(p.features.leftpad + batch), p.seq_k))
+    {
+        if constexpr (kSeqused)
+            seq_k = keys_used(p, batch);
+        seq_k = max(0, seq_k - first_k);
+    }
+};
+
+// Of a packed sequence also its queries, and its rows of the packed tensors, which begin with first_q and first_k.
+struct PackedSequence {
+    int seq_k, seq_q, first_q, first_k;
+    static constexpr int before = 0;
+
+    PackedSequence() = default;
+    __device__ __forceinline__ PackedSequence(const Params &p, int batch)
+    {
+        first_q = between(0, __ldg(p.features.cu_seqlens_q + batch), p.features.total_q);
+        first_k = between(0, __ldg(p.features.cu_seqlens_k + batch), p.features.total_k);
+        seq_q = rows_between(first_q, __ldg(p.features.cu_seqlens_q + batch + 1), p.features.total_q, p.seq_q);
+        seq_k = rows_between(first_k, __ldg(p.features.cu_seqlens_k + batch + 1), p.features.total_k, p.seq_k);
+        if constexpr (kSeqused && !kAppend)
+            seq_k = between(0, __ldg(p.features.seqused_k + batch), seq_k);
+    }
+};
+
+// before: keys that it has before the new ones come, which are as many as its queries.
+struct GrowingSequence : PackedSequence {
+    int before;
+
+    GrowingSequence() = default;
+    __device__ __forceinline__ GrowingSequence(const Params &p, int batch) : PackedSequence(p, batch)
+    {
+        before = keys_before(p, batch, seq_k, seq_q);
+        seq_k = min(before + seq_q, seq_k);
+    }
+};
+
+using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
+                        Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
+
+// The last sequence whose first(sequence) is at most `at`, if they do not fall; some sequence if they do. By the
+// lanes of a warp together, which look at 32 sequences at a time.
+template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
+{
+    int low = 0, count = p.batch;  // it is one of so many
+    while (count > 1) {
+        const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
+        const int from = first(low + min(own, count - 1));
+        const uint32 passed_by = __ballot_sync(0xffffffffu, (own < count) & (from <= at));
+        const int passed = __popc(passed_by);
+        const int skipped = max(0, passed - 1) * step;
+        low += skipped;
+        count = min(step, count - skipped);
+    }
+    return low;
+}
+
+// Tiles of `rows` rows of all sequences are numbered: those of sequence b begin here. So each has room for its
+// rows, wherever they begin, and at most one tile too many: blocks come in proportion to rows, without a table.
+__device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
+{
+    return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
+}
+
+__device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
+{
+    return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
+}
+
+// Calls clear(row, part) for each of the parts of rows that no sequence has: rows before the first bound and from the
+// last one on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. Tile n of a head looks at
+// rows n * kRows ... : there are numbers enough, one more than whole tiles at least (first_tile).
+template <int kBlock, class Clear>
+__device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
+                                             int parts, Clear clear)
+{
+    const int used_from = __ldg(cu_seqlens), used_to = __ldg(cu_seqlens + batch);
+    end = min(end, int64(total));
+    if (first >= end || (first >= used_from && end <= used_to))
+        return;                                  // nearly always
+    const int count = int(end - first) * parts;  // a block's few rows: no 64-bit division, which would branch
+    for (int i = threadIdx.x; i < count; i += kBlock) {
+        const int row = int(first) + i / parts;
+        if (row < used_from || row >= used_to)
+            clear(row, i % parts);
+    }
+}
+
+// ---- packed: sequences of different lengths, one after the other ----------------------------------------------
+//
+// A block works on one sequence as if that were alone, a batch of one: with its lengths, and with tensors that
+// begin with its rows. Only the workspace is one for all. Its size follows the rows of the tensors, however many
+// sequences share them:
+//
+// - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
+// - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
+// - turns at the tiles of dQ: all sequences' tiles by their numbers (features/lengths.cuh).
+
+// Packed sequences are one batch.
+__device__ __forceinline__ int batches(const Params &p)
+{
+    return kVarlen ? 1 : p.batch;
+}
+
+// Rows of LSE and delta in the workspace, of a head: whole tiles; of packed sequences whole warps of the preparing
+// kernel.
+constexpr int kSectorRows = 8;
+
+__device__ __forceinline__ int prepared_rows(const Params &p)
+{
+    return ((p.features.total_q / kSectorRows + p.batch) * kSectorRows + 31) / 32 * 32;
+}
+
+__device__ __forceinline__ int64 plane_rows(const Params &p)
+{
+    if constexpr (kVarlen)
+        return prepared_rows(p);
+    else
+        return int64(p.q_tiles) * kBr;
+}
+
+// What a number of a tile of kRows keys, or queries, stands for.
+template <int kRows, bool kOfKeys> struct PackedTile {
+    int index;  // of the sequence; -1: there is no such tile
+    int tile;   // in the sequence
+    Sequence sequence;
+
+    PackedTile() = default;
+
+    __device__ __forceinline__ PackedTile(const Params &p, int number)
+    {
+        const int *cu_seqlens = kOfKeys ? p.features.cu_seqlens_k : p.features.cu_seqlens_q;
+        const int total = kOfKeys ? p.features.total_k : p.features.total_q;
+        auto first = [&](int b) { return first_tile(cu_seqlens, total, kRows, b); };
+        index = last_sequence(p, number, first);
+        sequence = Sequence(p, index);
+        tile = number - first(index);
+        const int rows = kOfKeys ? sequence.seq_k : sequence.seq_q;
+        if (tile < 0 || tile >= (rows + kRows - 1) / kRows)
+            index = -1;
+    }
+
+    // The parameters of the sequence alone; all: of all sequences. (A template: most kernels have no such members.)
+    template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
+    {
+        const int64 query = sequence.first_q, key = sequence.first_k;
+        AllParams p = all;
+        p.q += query * p.q_stride.seq * 2;
+        p.o += query * p.o_stride.seq * 2;
+        p.d_o += query * p.do_stride.seq * 2;
+        p.k += key * p.k_stride.seq * 2;
+        p.v += key * p.v_stride.seq * 2;
+        if (p.dq != nullptr)
+            p.dq += query * p.dq_stride.seq * 2;
+        if (p.dk != nullptr)
+            p.dk += key * p.dk_stride.seq * 2;
+        if (p.dv != nullptr)
+            p.dv += key * p.dv_stride.seq * 2;
+        p.lse += query;
+        p.seq_q = sequence.seq_q;
+        p.seq_k = sequence.seq_k;
+        if constexpr (kAlibi)
+            p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
+        if constexpr (kBias != BiasKind::kNone)
+            p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
+        return p;
+    }
+};
+
+// A block's parameters: those of its sequence, which it makes, or those of the kernel.
+using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
+
+// The first row of LSE and delta of a sequence.
+__device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
+{
+    return first_tile(p.features.cu_seqlens_q, p.features.total_q, kSectorRows, sequence) * kSectorRows;
+}
+
+// The packed row whose LSE and delta are row `at` of a head; total_q where that is no sequence's. Lanes of a warp ask
+// for neighbours, the first lane for the first of them.
+__device__ __forceinline__ int packed_row(const Params &p, int at)
+{
+    auto first = [&](int b) { return prepared_begin(p, b); };
+    int b = last_sequence(p, __shfl_sync(0xffffffffu, at, 0), first);
+    while (b + 1 < p.batch && first(b + 1) <= at)
+        b++;
+    const Sequence sequence(p, b);
+    const int row = at - first(b);
+    return row >= 0 && row < sequence.seq_q ? sequence.first_q + row : p.features.total_q;
+}
+
+// Rows first ... end - 1 of dQ that are no sequence's become 0. p: of all sequences. By all kBlock threads.
+template <int kBlock>
+__device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
+{
+    clear_unused<kBlock>(
+        p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, [&](int row, int chunk) {
+            *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) =
+                uint4{};
+        });
+}
+
+// Numbers that are added to scores may hide keys: -infinity, -1e9 and their like. A row's maximum begins with the least
+// score that counts, and does not fall below: P of hidden keys is 0 then, also where a row has no others (fa2.h).
+// Scores so far from 0 still tell keys apart, to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // scaled, with all that is added
+
+// The maximum of a row that has seen no key, in the units of q k.
+__device__ __forceinline__ float least_maximum(const Params &p)
+{
+    if constexpr (kBiasNumbers)
+        return kLeastScore * p.features.inverse_scale;
+    else
+        return minus_infinity();
+}
+
+// ---- what the softmax of a row left: LSE and delta ---------------------------------------------------------
+
+// Rows of a head: p's, or, where sequences are packed and p is of them all, theirs.
+template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
+{
+    return kOfAll && kVarlen ? p.features.total_q : p.seq_q;
+}
+
+// LSE in log2 units, +infinity for rows that saw no key and for those after the tensor: their P is 0.
+template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+{
+    const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
+    bool none;
+    if constexpr (kBiasNumbers)
+        none = lse < kLeastScore - 128.0f;  // no key that counts gives so little: a sink that is as low may
+    else
+        none = lse == minus_infinity();
     return none ? -minus_infinity() : lse * 1.4426950408889634f;
+}
+
+// LSE or delta of four rows that are not there.
+__device__ __forceinline__ uint4 no_rows(bool lse)
+{
+    const uint32 x = lse ? __float_as_uint(-minus_infinity()) : 0;
+    return {x, x, x, x};
 }
 
 __device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
@@ -883,49 +1224,68 @@ __device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
 }
 
 // kRowLanes neighbouring lanes share a row, 8 elements each.
-constexpr int kRowChunks = kHeadDim / 8;
-constexpr int kRowLanes =
-    kRowChunks > 16 ? 32 : kRowChunks > 8 ? 16 : kRowChunks > 4 ? 8 : kRowChunks > 2 ? 4 : kRowChunks;
+constexpr int kRowChunks = kHeadDimV / 8;
+constexpr int kRowLanes = kRowChunks > 16  ? 32
+                          : kRowChunks > 8 ? 16
+                          : kRowChunks > 4 ? 8
+                          : kRowChunks > 2 ? 4
+                                           : kRowChunks;
 
-// delta = rowsum(dO * O), in all lanes of the row; 0 behind the tensor. All lanes of the warp take part.
+// delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor. All lanes of the warp take part.
+template <bool kOfAll = false>
 __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int head, int row, int lane)
 {
     float delta = 0.0f;
-    if (row < p.seq_q && lane < kRowChunks) {
-        const char *o =
-            p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
-        const char *d_o =
-            p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
-        delta = dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane),
-                      __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
+    if (row < head_rows<kOfAll>(p) && lane < kRowChunks) {
+        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
+        const char *d_o = p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
+        delta =
+            dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
     }
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
         delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
-    return delta;
+    // dP is not multiplied by the scale of kept elements; dQ and dK are, at the end.
+    return kDropout ? delta / p.features.keep_scale : delta;
 }
 
-// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one behind the other.
+// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one after the other: one pass of all
+// threads of a block.
+constexpr int kRowsAtOnce = kThreads / kRowLanes;
+
+template <int kRows>
+__device__ __forceinline__ void put_some_rows(const Params &p, int batch, int head, int first_row, uint32 smem,
+                                              int pass, int64 plane, int thread)
+{
+    const int r = pass * kRowsAtOnce + thread / kRowLanes;
+    const int row = r < kRows ? first_row + r : p.seq_q;
+    const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
+    if (r < kRows && thread % kRowLanes == 0) {
+        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
+        store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
+    }
+}
+
+// All passes.
 template <int kRows>
 __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
 {
-    constexpr int kTogether = kThreads / kRowLanes;
+    constexpr int kPasses = (kRows + kRowsAtOnce - 1) / kRowsAtOnce;
     const int64 plane = int64(batch) * p.heads_q + head;
     const int thread = thread_index();
+    if constexpr (kAllKeys) {
+#pragma unroll 2  // sums of dK and dV take registers meanwhile
+        for (int pass = 0; pass < kPasses; pass++)
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+    } else {
 #pragma unroll
-    for (int pass = 0; pass < (kRows + kTogether - 1) / kTogether; pass++) {
-        const int r = pass * kTogether + thread / kRowLanes;
-        const int row = r < kRows ? first_row + r : p.seq_q;
-        const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
-        if (r < kRows && thread % kRowLanes == 0) {
-            store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
-            store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
-        }
+        for (int pass = 0; pass < kPasses; pass++)
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
     }
 }
+
 // Two neighbouring accumulator tiles are laid out like one 16x16 A fragment.
-__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4],
-                                              const float (&right)[4])
+__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
 {
     a[0] = pack2(left[0], left[1]);
     a[1] = pack2(left[2], left[3]);
@@ -1018,6 +1378,103 @@ __device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32
         wgmma_dq(dq, a + step * 16 * kPageRowBytes / 16, b + step * 16 * kPageRowBytes / 16, step > 0);
     wgmma_commit();
 }
+
+// ---- softcap: scores stay between -softcap and softcap ------------------------------------------------
+//
+// s = softcap * tanh(softmax_scale / softcap * (q k)). The factor before the tanh is p.softcap_rate; the one
+// after it is that of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+
+// One instruction; its error is at most 2^-11 of the result (PTX ISA).
+__device__ __forceinline__ float tanh_approx(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Tiles of products become the tanh.
+template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+}
+
+// How fast the score grows with the product, over softmax_scale; t: the tanh.
+__device__ __forceinline__ float cap_slope(float t)
+{
+    return fmaf(-t, t, 1.0f);
+}
+
+// ---- windows: which keys a query sees -----------------------------------------------------------------------
+//
+// Query i stands at p = i + seq_k - seq_q.
+// Sliding: it sees the keys p - window_left ... p + window_right. What is unbounded is larger than any length, and a
+//   causal mask is a window_right of 0: the host sees to both.
+// Prefix: it sees the keys up to p, as with a causal mask, and those before window_left.
+// Chunks: it sees the keys of the same window_left, p / window_left.
+constexpr int kUnbounded = 1 << 30;
+
+// Keys [run_begin, run_end) that a query sees at a position, and the positions first_at ... last_at from which a
+// key is seen. None of them falls where its argument grows.
+__device__ __forceinline__ int run_begin(const Params &p, int at)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return 0;
+    else if constexpr (kWindow == Window::kChunks)
+        return at < 0 ? 0 : at / p.window_left * p.window_left;
+    else
+        return at - p.window_left;
+}
+
+__device__ __forceinline__ int run_end(const Params &p, int at)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return max(at + 1, p.window_left);
+    else if constexpr (kWindow == Window::kChunks)
+        return at < 0 ? 0 : kCausal ? at + 1 : run_begin(p, at) + p.window_left;
+    else
+        return at + p.window_right + 1;
+}
+
+__device__ __forceinline__ int first_at(const Params &p, int key)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return key < p.window_left ? -kUnbounded : key;
+    else if constexpr (kWindow == Window::kChunks)
+        return kCausal ? key : run_begin(p, key);
+    else
+        return key - p.window_right;
+}
+
+__device__ __forceinline__ int last_at(const Params &p, int key)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return kUnbounded;
+    else if constexpr (kWindow == Window::kChunks)
+        return run_begin(p, key) + p.window_left - 1;
+    else
+        return key + p.window_left;
+}
+
+// Keys [begin, end) that some query sees of those that stand at first ... last; [begin_of_all, end_of_all) that
+// each of them sees, if any.
+struct WindowKeys {
+    int begin, end, begin_of_all, end_of_all;
+
+    __device__ __forceinline__ WindowKeys(const Params &p, int seq_k, int first, int last)
+    {
+        end = max(0, min(seq_k, run_end(p, last)));
+        begin = max(0, min(end, run_begin(p, first)));  // before end, unless there are no keys
+        end_of_all = max(0, min(end, run_end(p, first)));
+        begin_of_all = max(0, run_begin(p, last));
+    }
+};
+
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
 // Scores are transformed, made P, masked; dP less delta is multiplied by P and by what the transform's
@@ -1054,9 +1511,29 @@ __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
             pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
-// P^T = 0 where the query is before the first one that sees the key, which counts from this lane's first
-// one: queries are constants after unrolling.
-__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+// P^T = 0 where the query is before the first or after the last one that sees the key, which count from
+// this lane's first one: queries are constants after unrolling.
+__device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const int at = p.seq_k - p.seq_q + first_query;
+            const int first = key < p.seq_k ? first_at(p, key) - at : kBr;
+            const int last = last_at(p, key) - at;
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    if (n * 8 + e < first || n * 8 + e > last)
+                        s[m][n][2 * h + e] = 0.0f;
+        }
+}
+
+// The same where no query is the last one that sees a key.
+__device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
 #pragma unroll
@@ -1077,6 +1554,37 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                     s[m][n][e] = 0.0f;
 }
 
+__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+{
+    if constexpr (kWindow != Window::kNone)
+        mask_window(s, p, first_key, first_query);
+    else
+        mask_first(s, p, first_key, first_query);
+}
+
+__device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                to[m][n][e] = from[m][n][e];
+}
+
+// P^T becomes P^T times the derivative of the cap.
+__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                p[m][n][e] *= cap_slope(capped[m][n][e]);
+}
+
 // dP^T becomes dS^T = P^T * (dP^T - delta), without the softmax scale. p: times a transform's derivative.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
@@ -1090,9 +1598,432 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
                 dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
     }
 }
+
+// ---- alibi: a key costs the more the farther it is from the query -------------------------------------
+//
+// Scores get -slope |p - j|, p = query + seq_k - seq_q. Here it is in the units of q k, divided by the scale.
+
+__device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
+{
+    return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
+}
+
+// The term at p - j = base + step; step is a constant after unrolling. kBefore: that is not negative.
+template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
+{
+    if constexpr (kBefore)
+        return fmaf(-slope, step, -slope * base);
+    else
+        return -slope * fabsf(base + step);
+}
+
+// ---- terms: what is added to scores, after a cap ------------------------------------------------------------
+//
+// They are in the units of q k, divided by the scale. -infinity hides a key.
+constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
+
+// Of one head.
+struct Terms {
+    float slope;           // of ALiBi
+    const BiasElem *bias;  // of the first query and key
+
+    __device__ __forceinline__ Terms(const Params &p, int batch, int head)
+    {
+        if constexpr (kAlibi)
+            slope = alibi_slope(p, batch, head);
+        if constexpr (kBias != BiasKind::kNone)
+            bias = reinterpret_cast<const BiasElem *>(p.features.bias) + batch * p.features.bias_batch +
+                   head * p.features.bias_head;
+    }
+
+    // Of a query and a key; base: of the first of several queries or keys, query + seq_k - seq_q - key; step: from
+    // there to this one. kBefore: no key stands after a query's position. Those after the tensors' ends, whose P
+    // is 0, read what the last ones read.
+    template <bool kBefore>
+    __device__ __forceinline__ float term(const Params &p, float base, int step, int query, int key) const
+    {
+        float term = 0.0f;
+        if constexpr (kAlibi)
+            term += alibi_term<kBefore>(slope, base, float(step));
+        if constexpr (kBias != BiasKind::kNone) {
+            const int64 at =
+                min(query, p.seq_q - 1) * p.features.bias_query + min(key, p.seq_k - 1) * p.features.bias_key;
+            if constexpr (kBias == BiasKind::kBool)
+                term += bias_number(__ldg(bias + at));
+            else
+                term += bias_number(__ldg(bias + at)) * p.features.inverse_scale;
+        }
+        return term;
+    }
+};
+
+// key, query: of this lane's first ones.
+template <bool kBefore>
+__device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
+                                          int first_query)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const float base = float(first_query + p.seq_k - p.seq_q - key);
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    s[m][n][2 * h + e] +=
+                        terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
+        }
+}
+
+// ---- dropout: some of P is 0, the rest is larger ---------------------------------------------------------------
+//
+// Whether an element is kept is a function of seed, offset, batch, head, row and column alone
+// (runtime/ops/dropout.h): a row has a key of sixteen bytes, two neighbouring columns have one, made by Philox, and the
+// product of both keys, as the tensor cores compute it, has a byte for either column. An element is kept if its byte is
+// not below a threshold. So a lane calls Philox once for 32 rows or 64 columns, and not for each sixteen elements.
+// A byte has 256 values only, so a part of the elements has the next threshold. No loop over keys asks which ones.
+
+// Both halves of a product in one instruction: to the upper half of one in C++ ptxas adds 0.
+__device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
+{
+    asm("{\n"
+        "    .reg .b64 product;\n"
+        "    mul.wide.u32 product, %2, %3;\n"
+        "    mov.b64 {%0, %1}, product;\n"
+        "}"
+        : "=r"(low), "=r"(high)
+        : "r"(x), "r"(y));
+}
+
+constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
+
+// A constant in a register of its own for each i: of constants that it knows ptxas makes copies, for each use of them.
+__device__ __forceinline__ uint32 opaque(uint32 x, int i)
+{
+    return x + (thread_index() >> (10 + i));
+}
+
+// For two neighbours, whose bytes the selector takes from x and y, 0x64 behind each: 1 or 0 in fp16. A byte behind 0x64
+// is 1024 more in fp16; bound, twice 1 - 1024 - threshold, makes that at least 1 or at most 0. On the units of fp16,
+// which have little to do here, while all that is done to bits shares another one.
+__device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
+{
+    uint32 keep;
+    asm("{\n"
+        "    .reg .b32 numbers;\n"
+        "    prmt.b32 numbers, %1, %2, %3;\n"
+        "    add.sat.f16x2 %0, numbers, %4;\n"
+        "}"
+        : "=r"(keep)
+        : "r"(x), "r"(y), "r"(selector), "r"(bound));
+    return keep;
+}
+
+// The bound of keep_pair. word: the last of the key of the first of 32 rows; rows: which of four pairs of each eight;
+// column: of eight. The next threshold's bound is 1 less: from 1024 on numbers of fp16 are 1 apart.
+__device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
+{
+    const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
+    return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
+}
+
+// Two bounds: of two neighbouring columns, the first of which is even.
+__device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
+{
+    return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
+}
+
+// Two elements of P times what keep_pair says.
+__device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
+{
+    uint32 kept;
+    if constexpr (kBf16)  // 1 in fp16 is 2^-7 in bf16
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(kept) : "r"(p), "r"(keep), "r"(0x80008000u));
+    else
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(kept) : "r"(p), "r"(keep));
+    return kept;
+}
+
+// What is kept of P is multiplied by this at the end: in bf16 its elements are 2^-7 of what they would be.
+__device__ __forceinline__ float keep_scale(const Params &p)
+{
+    return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
+}
+
+// 1 or 0 of two neighbours in fp32.
+__device__ __forceinline__ float2 keep_factors(uint32 keep)
+{
+    return unpack_fp16(keep);
+}
+
+struct DropoutSeed {
+    uint32 keys[2], offset[2];
+
+    __device__ __forceinline__ explicit DropoutSeed(const FeatureParams &f)
+    {
+        const int64 seed = f.seed_at != nullptr ? *f.seed_at : f.seed;
+        const int64 at = f.offset + (f.offset_at != nullptr ? *f.offset_at : 0);
+        keys[0] = uint32(seed);
+        keys[1] = uint32(seed >> 32);
+        offset[0] = uint32(at);
+        offset[1] = uint32(at >> 32);
+    }
+
+    __device__ __forceinline__ uint32 key(int i, int round) const
+    {
+        return keys[i] + round * kPhiloxKey[i];
+    }
+};
+
+// x: the counter's four words, and what Philox makes of them in seven rounds.
+__device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
+{
+    x[0] = seed.offset[0];
+    x[1] = seed.offset[1];
+    x[2] = index;
+    x[3] = of;
+#pragma unroll
+    for (int round = 0; round < 7; round++) {
+        uint32 a[2], b[2];  // lower and upper half of the round's two products
+        multiply(x[0], kPhilox[0], a[0], a[1]);
+        multiply(x[2], kPhilox[1], b[0], b[1]);
+        x[0] = b[1] ^ x[1] ^ seed.key(0, round);
+        x[1] = b[0];
+        x[2] = a[1] ^ x[3] ^ seed.key(1, round);
+        x[3] = a[0];
+    }
+}
+
+// Of rows 32 * rows32 + 8 * n + g, g = lane / 4, the word t = lane % 4 of their keys. plane: batch * heads + head. The
+// first byte of a key is odd.
+__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
+{
+    philox(x, seed, rows32 * 32 + lane, plane);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        x[n] |= lane % 4 == 0;
+}
+
+// The same of pairs of columns 32 * pairs32 + 8 * n + pair. Their second byte is odd.
+__device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
+{
+    philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        x[n] |= (t == 0) << 8;
+}
+
+__device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
+{
+    const uint32 lower = n % 2 == 1 ? x[1] : x[0], upper = n % 2 == 1 ? x[3] : x[2];
+    return n >= 2 ? upper : lower;
+}
+
+// The last word of the first row's key, of 32 rows that a warp has made keys of.
+__device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
+{
+    return __shfl_sync(0xffffffffu, x[0], 3);
+}
+
+// Of sixteen rows' keys what products take: of rows g and g + 8. sixteen: which ones. Returns word_of_rows.
+__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
+                                               int lane)
+{
+    uint32 x[4];
+    row_keys(x, seed, plane, sixteen / 2, lane);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];
+    return word_of_rows(x);
+}
+
+// Of eight pairs of columns the one whose key this lane has where rows are queries: the products of pairs 2 t and
+// 2 t + 1 come to lanes that have columns 2 t, 2 t + 1 of either half of sixteen.
+__device__ __forceinline__ int lane_pair(int lane)
+{
+    const int g = lane / 4;
+    return g % 2 * 4 + g / 2;
+}
+
+// What is kept of this lane's elements of S^T. Keys are rows of it: where both of a pair are, the product of the pair's
+// key stands twice, and either has its byte there.
+struct PhiloxDropout {
+    const DropoutSeed seed;
+    uint32 exponents[4];                     // what numbers are added to: each has 0x64 above then
+    uint32 columns[kKeyTiles][2];            // words of the keys of the pairs of this lane's rows
+    uint32 keep[kKeyTiles][kQueryTiles][2];  // of two neighbouring queries, in either half of the rows: 1 or 0 in fp16
+
+    static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
+
+    // first_key: of this warp, a multiple of 16 for each of its tiles of keys.
+    __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            exponents[i] = opaque(0x64000000u, i);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32 x[4];
+            column_keys(x, seed, first_key / 64, h * 4 + lane / 8, lane % 4);
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+                columns[m][h] = one_of(x, first_key / 16 % 4 + m);
+        }
+    }
+
+    // first_query: of this warp, a multiple of 16 for each of its steps.
+    __device__ __forceinline__ void begin(const Params &p, int plane, int first_query, int lane)
+    {
+        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // that a call of Philox has keys of
+        const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
+#pragma unroll
+        for (int step = 0; step < kQuerySteps; step += kSteps) {
+            const int sixteen = first_query / 16 + step;
+            uint32 x[4];
+            row_keys(x, seed, plane, sixteen / 2, lane);
+            const uint32 bound = choose_bound(p.features, word_of_rows(x), lane % 4, lane / 4);
+#pragma unroll
+            for (int n = 0; n < 2 * kSteps; n++) {
+                const uint32 row = kSteps == 1 && sixteen % 2 == 1 ? x[2 + n % 2] : x[n];
+#pragma unroll
+                for (int m = 0; m < kKeyTiles; m++) {
+                    uint32 numbers[4];
+                    mma_bytes(numbers, columns[m][0], columns[m][1], row, exponents);
+#pragma unroll
+                    for (int h = 0; h < 2; h++)
+                        keep[m][2 * step + n][h] = keep_pair(numbers[2 * h], numbers[2 * h + 1], selector, bound);
+                }
+            }
+        }
+    }
+
+    // P^T of dV.
+    __device__ __forceinline__ void mask(Fragments &a) const
+    {
+#pragma unroll
+        for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
+    }
+
+    // P^T with a sign where it is not kept.
+    __device__ __forceinline__ void mark(Scores &p) const
+    {
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if ((keep[0][n][e / 2] & 0x2000 << e % 2 * 16) == 0)
+                    p[0][n][e] = -p[0][n][e];
+    }
+
+    // dP^T. A product, which the subtraction behind it makes one instruction of; so what is dropped has to be finite.
+    __device__ __forceinline__ void mask(Scores &dp) const
+    {
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const float2 factors = keep_factors(keep[m][n][h]);
+                    dp[m][n][2 * h] *= factors.x;
+                    dp[m][n][2 * h + 1] *= factors.y;
+                }
+    }
+};
+
+struct NoDropout {
+    __device__ __forceinline__ NoDropout(const Params &, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void begin(const Params &, int, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Fragments &)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Scores &)
+    {
+    }
+};
+
+using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
+
+// What dV is multiplied by.
+__device__ __forceinline__ float value_scale(const Params &p)
+{
+    return kDropout ? keep_scale(p) : 1.0f;
+}
+
 // ---- where a block works: kBc key rows of one key head --------------------------------------------------
 
-struct BlockPlace {
+// Where sequences are packed: which one it is.
+struct PlaceInSequence {
+    PackedTile<kBc, true> own;
+    int number;            // of the tile
+    int sequence_q_tiles;  // of the sequence
+    int first_q_tile;      // the number of its first one
+    int first_prepared;    // its first row of LSE and delta
+
+    __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
+    {
+        number = tile;
+        own = PackedTile<kBc, true>(p, tile);
+        first_key = own.tile * kBc;
+        sequence_q_tiles = (own.sequence.seq_q + kBr - 1) / kBr;
+        first_q_tile = first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, max(own.index, 0));
+        first_prepared = prepared_begin(p, max(own.index, 0));
+    }
+
+    __device__ __forceinline__ bool is_empty() const
+    {
+        return own.index < 0;
+    }
+
+    __device__ __forceinline__ int q_tiles(const Params &) const
+    {
+        return sequence_q_tiles;
+    }
+
+    __device__ __forceinline__ Params params(const Params &all) const
+    {
+        return own.alone(all);
+    }
+};
+
+struct PlaceInBatch {
+    static constexpr int first_q_tile = 0, first_prepared = 0;
+
+    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
+    {
+    }
+
+    static __device__ __forceinline__ bool is_empty()
+    {
+        return false;
+    }
+
+    static __device__ __forceinline__ int q_tiles(const Params &p)
+    {
+        return p.q_tiles;
+    }
+
+    static __device__ __forceinline__ const Params &params(const Params &all)
+    {
+        return all;
+    }
+};
+
+struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
     int first_key;
     int kv_head, batch;
 
@@ -1101,31 +2032,119 @@ struct BlockPlace {
     __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
     {
         const unsigned kv_heads = p.heads_q / p.group;
-        const unsigned planes = kv_heads * p.batch;
-        // Blocks that begin together have keys of several heads, as those of one head add to the same dQ; not
-        // of all heads, so that what they read stays in the L2 cache.
-        const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
-        const unsigned first_plane = block / (most * p.k_tiles) * most;
-        const unsigned together = min(most, planes - first_plane);
-        const unsigned tile = block % (most * p.k_tiles) / together;
-        const unsigned plane = first_plane + block % (most * p.k_tiles) % together;
+        unsigned tile, plane;
+        if constexpr (kAllKeys) {  // one block has all tiles, one after the other
+            tile = block % p.k_tiles;
+            plane = block / p.k_tiles;
+        } else {
+            const unsigned planes = kv_heads * batches(p);
+            // Blocks that begin together have keys of several heads, because those of one head add to the same dQ; not
+            // of all heads, so that what they read stays in the L2 cache.
+            const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
+            const unsigned first_plane = block / (most * p.k_tiles) * most;
+            const unsigned together = min(most, planes - first_plane);
+            tile = block % (most * p.k_tiles) / together;
+            if constexpr (kLastKeysFirst)
+                tile = p.k_tiles - 1 - tile;
+            plane = first_plane + block % (most * p.k_tiles) % together;
+        }
         first_key = tile * kBc;
         kv_head = plane % kv_heads;
         batch = plane / kv_heads;
+        find(p, tile, first_key);
+    }
+
+    // What dropout counts batches by.
+    __device__ __forceinline__ int sequence() const
+    {
+        return sequence_of(*this);
+    }
+
+private:
+    template <class Place> static __device__ __forceinline__ int sequence_of(const Place &place)
+    {
+        if constexpr (kVarlen)
+            return place.own.index;
+        else
+            return place.batch;
     }
 };
 
-// The tiles of queries that a block visits, for each head of its group: from first to end(p); those before
-// unmasked need a mask.
-struct TileRange {
+// ---- the tiles of queries that a block visits, for each head of its group -----------------------------------
+
+// Queries [begin, end) that see some of the keys first_key ... last_key; [begin_of_all, end_of_all) that
+// see each of them, if any.
+struct WindowQueries {
+    int begin, end, begin_of_all, end_of_all;
+
+    __device__ __forceinline__ WindowQueries(const Params &p, int first_key, int last_key)
+    {
+        const int offset = p.seq_k - p.seq_q;
+        end = max(0, min(p.seq_q, last_at(p, last_key) - offset + 1));
+        begin = max(0, min(end, first_at(p, first_key) - offset));
+        end_of_all = max(0, min(end, last_at(p, first_key) - offset + 1));
+        begin_of_all = max(0, first_at(p, last_key) - offset);
+    }
+};
+
+struct WindowTiles {
     int first, unmasked;
+    int masked;  // tiles from this one on need a mask, too
+    int stop;
+};
+
+struct SequenceTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+    int stop;
+};
+
+struct AllTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+};
+
+// From first to end(p); those before unmasked need a mask.
+struct TileRange : Either<kWindow != Window::kNone, WindowTiles, Either<kVarlen, SequenceTiles, AllTiles>::Type>::Type {
+    // p: of the block's sequence.
+    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    {
+        if constexpr (kWindow != Window::kNone)
+            find_window(*this, p, place);
+        else
+            find_all(*this, p, place);
+    }
 
     __device__ __forceinline__ int end(const Params &p) const
     {
-        return p.q_tiles;
+        return end_of(*this, p);
     }
 
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+private:
+    template <class Range> static __device__ __forceinline__ int end_of(const Range &range, const Params &p)
+    {
+        if constexpr (kWindow != Window::kNone || kVarlen)
+            return range.stop;
+        else
+            return p.q_tiles;
+    }
+
+    template <class Range>
+    static __device__ __forceinline__ void find_window(Range &range, const Params &p, const BlockPlace &place)
+    {
+        const int last_key = min(place.first_key + kBc, p.seq_k) - 1;
+        const WindowQueries queries(p, place.first_key, last_key);
+        range.first = queries.begin / kBr;
+        range.stop = (queries.end + kBr - 1) / kBr;
+        range.unmasked = (queries.begin_of_all + kBr - 1) / kBr;
+        // Queries after the tensor's end see nothing: they have an LSE for that.
+        range.masked = queries.end_of_all == p.seq_q ? place.q_tiles(p) : queries.end_of_all / kBr;
+        if (last_key != place.first_key + kBc - 1)  // keys after the end are seen by nobody
+            range.unmasked = range.stop;
+    }
+
+    template <class Range>
+    static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
     {
         // The first query that sees some key of the block, and that sees all of them.
         int query = 0, query_of_all = 0;
@@ -1134,17 +2153,53 @@ struct TileRange {
             query = max(0, place.first_key - offset);
             query_of_all = max(0, place.first_key + kBc - 1 - offset);
         }
-        first = min(query / kBr, p.q_tiles);
-        unmasked = (query_of_all + kBr - 1) / kBr;
-        if (place.first_key + kBc > p.seq_k)  // keys behind the tensor's end are seen by nobody
-            unmasked = p.q_tiles;
+        range.first = min(query / kBr, place.q_tiles(p));
+        range.unmasked = (query_of_all + kBr - 1) / kBr;
+        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end are seen by nobody
+            range.unmasked = place.q_tiles(p);
+        if constexpr (kVarlen)
+            range.stop = place.q_tiles(p);
     }
 };
+
+// A tile of queries of a head of the group, in the order in which they are visited.
+struct Cursor {
+    int head, tile;
+
+    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
+    {
+        if constexpr (kLastTileFirst) {
+            if (--tile < tiles.first) {
+                tile = end - 1;
+                head++;
+            }
+        } else {
+            if (++tile == end) {
+                tile = tiles.first;
+                head++;
+            }
+        }
+    }
+};
+
+// The tile that is visited so many after this one.
+__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
+{
+    Cursor cursor = at;
+    for (int i = 0; i < count; i++)
+        cursor.advance(tiles, tiles.end(p));
+    return cursor;
+}
+
 // ---- dQ: sums over blocks in fp32 ------------------------------------------------------------------------
 //
 // A tile of dQ in the workspace is in the order of the fragments of the warps that add to it, so that every
 // addition of a warp fills whole sectors: [warp][m16 tile][n8 tile] of 128 numbers, these [lane][4] where
 // four can be added at once, else [4][lane].
+//
+// Packed sequences share the workspace as they share dQ: each has its own rows and no more. Of a sequence the m16 tiles
+// lie one after the other, [m16 tile][column warp][n8 tile] of 128 numbers; one that the sequence's end cuts is
+// [row][column], the columns in the same order.
 #if __CUDA_ARCH__ >= 900
 constexpr bool kAddFour = true;
 #else
@@ -1152,18 +2207,64 @@ constexpr bool kAddFour = false;
 #endif
 constexpr int kDqFragment = 128;
 constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqTile = kWarps * kDqWarpPart;
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers of a row
+constexpr int kDqTile = kBr * kDqWidth;
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
 using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 
-// sum: of the first fragment.
-__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane)
+// Rows of the sums of all heads.
+__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
+{
+    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
+}
+
+// Of packed sequences: a warp's first fragment in m16 tile `first` of a tile of queries.
+template <class Place>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
+                                          int col_warp)
+{
+    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
+    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
+}
+
+__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
+{
+    if constexpr (kAddFour) {
+        add_global_16(fragment + lane * 4, dq);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            add_global_4(fragment + e * 32 + lane, dq[e]);
+    }
+}
+
+// Adds to an m16 tile of which there are fewer than 16 rows; sum: of this warp's columns.
+__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
+{
+#pragma unroll
+    for (int n = 0; n < 2 * kDqPairs; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int row = lane / 4 + e / 2 * 8;
+            if (row < rows)
+                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+        }
+}
+
+// Adds m16 tiles of a warp. sum: of the first fragment; of packed sequences also rows: from there to the sequence's end.
+__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
 {
 #pragma unroll
     for (int m = 0; m < kDqPartTiles; m++) {
+        if (kVarlen && rows - m * 16 < 16) {
+            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
+            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
+            continue;
+        }
 #pragma unroll
         for (int n = 0; n < 2 * kDqPairs; n++) {
-            float *fragment = sum + (m * 2 * kDqPairs + n) * kDqFragment;
+            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
             if constexpr (kAddFour) {
                 add_global_16(fragment + lane * 4, dq[m][n]);
             } else {
@@ -1174,13 +2275,116 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane)
         }
     }
 }
-// ---- the result of a block -----------------------------------------------------------------------------
 
-// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free.
-__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p,
-                                           const BlockPlace &place,
-                                           const float (&x)[kKeyTiles][2 * kOutPairs][4], float scale,
-                                           uint32 smem, int warp_key, int query_warp, int lane)
+// ---- turns: dQ is summed in one order -----------------------------------------------------------------------
+//
+// Each tile of dQ has a counter of the blocks that have added to it, and a block adds when it has counted
+// those with keys before its own. A block's keys come with a ticket, in the order in which blocks begin, and
+// keys of one head have tickets in their order: whoever waits, waits for a block that runs already or is
+// done. The one of them with the lowest ticket waits for nobody, so that there is always one that goes on.
+//
+// Tiles are visited from the last to the first, each block a little after the one before it: where a mask
+// or a window hides tiles, blocks that begin together do so in tiles that lie apart already.
+//
+// With kLastKeysFirst it is the other way round: the last keys come first, and tiles are visited from the first that
+// sees the block's keys on, where a mask lets no other block add before it. Blocks that begin together need not wait for
+// each other.
+
+// After the sums: a counter per tile, and the one of tickets.
+__device__ __forceinline__ uint32 *turn_counters(const Params &p)
+{
+    const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
+    if constexpr (kVarlen)
+        return reinterpret_cast<uint32 *>(p.dq_sum + int64(p.heads_q) * p.features.total_q * kDqWidth);
+    else
+        return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
+}
+
+// A block's number, in all threads. smem: 4 bytes that nobody uses yet, and into which no bulk load comes: none of the
+// threads fences what it wrote here.
+__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
+{
+    if (p.dq == nullptr)
+        return blockIdx.x;
+    if (threadIdx.x == 0)
+        store_shared_4(smem, take_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles));
+    __syncthreads();  // the ticket is there
+    const uint32 ticket = __float_as_uint(load_shared_4(smem));
+    __syncthreads();  // and read, before anything else comes into its place
+    return ticket;
+}
+
+// How many blocks add to a tile of queries before the one with this tile of keys.
+__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+{
+    if constexpr (kWindow != Window::kNone) {
+        const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
+        return key_tile - max(first_key, 0) / kBc;
+    } else if constexpr (kLastKeysFirst) {
+        // Those with keys after its own that some query of the tile sees.
+        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
+        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
+    } else {
+        return key_tile;
+    }
+}
+
+// Wait for the others' turns. seen: what lane 0 has read of the counter a while ago. Only additions follow,
+// and none is issued before the loop has ended: there is nothing that a fence could keep from being early.
+__device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
+{
+    if (lane == 0)
+        while (seen < before)
+            seen = load_counter(counter);
+    __syncwarp();  // no lane adds before it is the block's turn
+}
+
+// ---- who writes dK and dV: all threads of a block; on wgmma those that compute, or one warpgroup of them -------
+
+__device__ __forceinline__ unsigned writer()
+{
+    return kByProduct ? threadIdx.x % kWriters : threadIdx.x;
+}
+
+// Orders what they do.
+__device__ __forceinline__ void writers_meet()
+{
+    if constexpr (kByProduct)
+        named_barrier(2 + threadIdx.x / kWriters, kWriters);
+    else if constexpr (kWgmma)
+        named_barrier(1, kWriters);
+    else
+        __syncthreads();
+}
+
+// ---- the result of a block: dK and dV ------------------------------------------------------------------------
+
+// Rows of dK and dV that are no sequence's become 0. p: of all sequences. By all threads of a block.
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
+{
+    if constexpr (kVarlen) {
+        constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
+        const int64 first = int64(place.number) * kBc;
+        clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
+                               kKeyChunks + kValueChunks, [&](int row, int part) {
+                                   const bool of_key = part < kKeyChunks;
+                                   char *out = of_key ? p.dk : p.dv;
+                                   const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
+                                   const int chunk = of_key ? part : part - kKeyChunks;
+                                   if (out != nullptr)
+                                       *reinterpret_cast<uint4 *>(
+                                           out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
+                                           uint4{};
+                               });
+    }
+}
+
+// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free. Form: of the rows
+// there; kColumns: of the tensor.
+template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
+__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
+                                           const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
+                                           int warp_key, int query_warp, int lane)
 {
     if (out == nullptr)
         return;
@@ -1189,23 +2393,112 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
-            for (int n = 0; n < 2 * kOutPairs; n++) {
+            for (int n = 0; n < kTiles; n++) {
                 const int chunk = (n / 2 * kQueryWarps + query_warp) * 2 + n % 2;
-                store_shared_4(smem + chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) +
-                                   lane % 4 * 4,
+                store_shared_4(smem + Form::chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) + lane % 4 * 4,
                                pack2(x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale));
             }
-    named_barrier(1, kWorkers);  // the rows are complete: warps wrote parts of each
+    writers_meet();  // the rows are complete: warps wrote parts of each
 
-    out += (place.batch * stride.batch + place.kv_head * stride.head +
-            place.first_key * stride.seq) * 2;
+    out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
 #pragma unroll
-    for (int i = threadIdx.x; i < kBc * kChunks; i += kWorkers) {
-        const int r = i / kChunks, chunk = i % kChunks;  // padding too: eight lanes read without a gap
-        if (chunk < kHeadDim / 8 && place.first_key + r < p.seq_k)
+    for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
-                load_shared_16(smem + chunk_offset(r, chunk));
+                load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
+}
+
+// ---- few blocks: several share the queries of their keys -----------------------------------------------------
+//
+// Block n of a tile of keys visits the n-th part of the tiles of queries that it would visit alone, those of all
+// heads of the group one after the other, and leaves its parts of dK and dV in the workspace, in the order of its
+// fragments. A step after it sums them in the order of the blocks.
+
+struct SplitRange {
+    Cursor begin, end;
+    int visits;  // tiles from `begin` to `end`
+
+    __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
+    {
+        const int count = max(tiles.end(p) - tiles.first, 0);
+        const int64 all = int64(count) * p.group;
+        begin = cursor(p, tiles, count, int(all * split / p.splits));
+        end = cursor(p, tiles, count, int(all * (split + 1) / p.splits));
+        visits = int(all * (split + 1) / p.splits) - int(all * split / p.splits);
+    }
+
+    static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)
+    {
+        const int head = number / max(count, 1), tile = number - head * count;
+        return {head, kLastTileFirst ? tiles.end(p) - 1 - tile : tiles.first + tile};
+    }
+
+    __device__ __forceinline__ Cursor start(const Params &, const TileRange &) const
+    {
+        return begin;
+    }
+
+    __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
+    {
+        return at.head < end.head ||
+               (at.head == end.head && (kLastTileFirst ? at.tile > end.tile : at.tile < end.tile));
+    }
+
+    __device__ __forceinline__ bool has_some(const Params &p, const TileRange &) const
+    {
+        return has(p, begin);
+    }
+};
+
+// A block that has its keys alone visits them all.
+struct WholeRange {
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
+    {
+    }
+
+    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
+    {
+        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+    }
+
+    static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
+    {
+        return at.head < p.group;
+    }
+
+    static __device__ __forceinline__ bool has_some(const Params &p, const TileRange &tiles)
+    {
+        return tiles.first < tiles.end(p);
+    }
+};
+
+using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
+
+constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // of dK or of dV
+
+// This thread's numbers of a part; they are before the rows.
+__device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
+{
+    const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
+    const int64 key_block =
+        (int64(place.batch) * (p.heads_q / p.group) + place.kv_head) * p.k_tiles + place.first_key / kBc;
+    const int64 behind = ((p.splits - split) * key_blocks - key_block) * 2 - which;
+    return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - behind * kPartFloats) + writer();
+}
+
+template <int kTiles>
+__device__ __forceinline__ void put_part(const Params &p, const BlockPlace &place, int split, int which,
+                                         const float (&x)[kKeyTiles][kTiles][4])
+{
+    static_assert(kTiles == 2 * kOutPairs, "dK and dV have as many columns");
+    float4 *part = part_of(p, place, split, which);
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kTiles; n++)
+            part[(m * kTiles + n) * kWriters] = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
 }
 // ---- backward -----------------------------------------------------------------------------------------
 //
@@ -1271,22 +2564,6 @@ struct Barriers {
             barrier_init(do_empty(stage), kReaders);
         }
         barrier_init_fence();
-    }
-};
-
-// A tile of queries of a head of the group, in the order in which they are visited.
-struct Cursor {
-    int head, tile;
-
-    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
-    {
-        if (kTurns && --tile < tiles.first) {
-            tile = end - 1;
-            head++;
-        } else if (!kTurns && ++tile == end) {
-            tile = tiles.first;
-            head++;
-        }
     }
 };
 
@@ -1435,7 +2712,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     const unsigned block = blockIdx.x;
     const BlockPlace place(p, block);
     const TileRange tiles(p, place);
-    const Cursor begin{0, kTurns ? tiles.end(p) - 1 : tiles.first};
+    const Cursor begin{0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
     const int visits = max(tiles.end(p) - tiles.first, 0) * p.group;
 
     if (threadIdx.x == 0)
@@ -1457,48 +2734,105 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, 0, lane);
     write_rows(p.dv, p.dv_stride, p, place, dv, 1.0f, smem + kVArea, warp_key, 0, lane);
 }
+
 // ---- before: LSE in log2 units and delta of all rows, a dQ of zeros for those that add to it ---------
 
-constexpr int kPrepareThreads = 256;
 constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // per block
 
-extern "C" __global__ void __launch_bounds__(kPrepareThreads)
-    bwd_sm90_prepare(const __grid_constant__ Params p)
+// The step's kernel, of kPrepareThreads threads.
+__device__ __forceinline__ void prepare(const Params &p)
 {
-    const int64 plane_rows = int64(p.q_tiles) * kBr;
-    const int64 all_rows = int64(p.batch) * p.heads_q * plane_rows;
+    const int64 rows = plane_rows(p);
+    const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
     const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
-    const int64 plane = index / plane_rows;
-    const int row = index < all_rows ? int(index % plane_rows) : p.seq_q;
-    const float delta =
-        row_delta(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
+    const int64 plane = index / rows;
+    int row;
+    if constexpr (kVarlen) {
+        const int at = packed_row(p, index % rows);
+        row = index < all_rows ? at : p.features.total_q;
+    } else {
+        row = index < all_rows ? int(index % rows) : p.seq_q;
+    }
+    const float delta = row_delta<true>(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
     if (index < all_rows && threadIdx.x % kRowLanes == 0) {
-        p.rows[index] = row_lse(p, plane, row);
+        p.rows[index] = row_lse<true>(p, plane, row);
         p.rows[all_rows + index] = delta;
     }
     if (kApart || p.dq == nullptr)
         return;
+    if constexpr (kTakesTurns) {
+        const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
+        if (index <= counters && threadIdx.x % kRowLanes == 0)
+            turn_counters(p)[index] = 0;
+    }
     // As many numbers of dQ as this block has rows.
-    constexpr int kRowQuarters = kDqTile / kBr / 4;
-    constexpr int kQuarters = kRowQuarters * kPrepareRows;
+    constexpr int kRowSums = kDqWidth / 4;
+    constexpr int kQuarters = kRowSums * kPrepareRows;
     float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;
-    const int64 left = all_rows * kRowQuarters - int64(blockIdx.x) * kQuarters;
+    const int64 left = dq_rows(p, all_rows) * kRowSums - int64(blockIdx.x) * kQuarters;
 #pragma unroll
     for (int i = threadIdx.x; i < kQuarters; i += kPrepareThreads)
         if (i < left)
             sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
+
+extern "C" __global__ void __launch_bounds__(kPrepareThreads) bwd_sm90_prepare(const __grid_constant__ Params p)
+{
+    prepare(p);
+}
+
 // ---- after: dQ in its type --------------------------------------------------------------------------------
 //
-// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns.
+// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns. Eight lanes take the
+// rows of a fragment; the next eight, the next fragment.
 
-constexpr int kConvertRows = 32;  // per block
-constexpr int kConvertParts = kConvertRows * 128 / 16;  // of 16 numbers
+constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // of 16 numbers
 constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;
 static_assert(kBr % kConvertRows == 0, "tiles are whole blocks");
 
-extern "C" __global__ void __launch_bounds__(kConvertThreads)
-    bwd_sm90_convert(const __grid_constant__ Params p)
+// The 16-byte chunk of a row of dQ that n8 tile n of a warp is.
+__device__ __forceinline__ int dq_chunk(int warp, int n)
+{
+    if constexpr (kWgmma)
+        return warp % kColWarps * 2 * kDqPairs + n;
+    else
+        return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
+}
+
+// Both rows of a part of a fragment, converted.
+struct ConvertedRows {
+    uint4 upper, lower;
+
+    __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
+    {
+        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
+        if constexpr (kAddFour) {
+            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
+                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
+            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
+                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
+        } else {
+            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
+                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
+            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
+                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
+        }
+    }
+
+    // p: of the sequence alone; to: where the upper row goes, whose number is `row`.
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    {
+        if (row < p.seq_q)
+            *reinterpret_cast<uint4 *>(to) = upper;
+        if (row + 8 < p.seq_q)
+            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+    }
+};
+
+__device__ __forceinline__ void convert_batches(const Params &p)
 {
     constexpr int kSlices = kBr / kConvertRows;  // of a tile's parts, whatever their rows are
     const int64 tile = blockIdx.x / kSlices;
@@ -1512,37 +2846,75 @@ extern "C" __global__ void __launch_bounds__(kConvertThreads)
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
         const int part = blockIdx.x % kSlices * kConvertParts + i;
-        // Eight lanes take the rows of a fragment; the next eight, the next fragment.
         const int quad_row = part % 8, fragment = part / 8;
         const float *from = from_tile + fragment * kDqFragment;
         const int warp = fragment / (kDqRowTiles * 2 * kDqPairs);
         const int m = fragment / (2 * kDqPairs) % kDqRowTiles, n = fragment % (2 * kDqPairs);
-        const int64 row =
-            tile % p.q_tiles * kBr + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
-        const int chunk = warp % kColWarps * 2 * kDqPairs + n;
+        const int64 row = tile % p.q_tiles * kBr + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
+        const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            x[e] = __ldg(reinterpret_cast<const float4 *>(from) +
-                         (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
-        uint4 upper, lower;
-        if constexpr (kAddFour) {
-            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
-                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
-            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
-                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
-        } else {
-            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
-                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
-            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
-                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
-        }
-        char *to = out + row * p.dq_stride.seq * 2 + chunk * 16;
-        if (row < p.seq_q)
-            *reinterpret_cast<uint4 *>(to) = upper;
-        if (row + 8 < p.seq_q)
-            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+        const ConvertedRows rows(from, quad_row, scale);
+        rows.write(p, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
     }
+}
+
+// Eight columns of a row whose m16 tile a sequence's end cuts.
+__device__ __forceinline__ uint4 cut_row(const float *from, float scale)
+{
+    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
+    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
+    return {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
+            pack2(y.z * scale, y.w * scale)};
+}
+
+__device__ __forceinline__ void convert_packed(const Params &p)
+{
+    const int blocks = p.features.total_q / kConvertRows + p.batch;  // of a head
+    const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
+    constexpr int64 batch = 0;
+    clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
+    const PackedTile<kConvertRows, false> packed(p, number);
+    if (packed.index < 0)
+        return;
+    const Params own = packed.alone(p);
+    const int64 first_row = int64(head) * p.features.total_q + packed.sequence.first_q + packed.tile * kConvertRows;
+    const float *from_tile = p.dq_sum + first_row * kDqWidth;
+    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    const float scale = p.scale;
+
+#pragma unroll
+    for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
+        constexpr int kFragments = kDqWidth / 8;  // of an m16 tile
+        const int quad_row = i % 8, fragment = i / 8;
+        const float *from = from_tile + fragment * kDqFragment;
+        const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
+        const int n = fragment % (2 * kDqPairs);
+        const int64 row = packed.tile * kConvertRows + m * 16 + quad_row;
+        const int chunk = dq_chunk(warp, n);
+        if (chunk >= kHeadDim / 8)
+            continue;
+        if (row - quad_row + 16 > own.seq_q) {  // the end cuts this m16 tile
+            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
+                *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
+                    cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
+            continue;
+        }
+        const ConvertedRows rows(from, quad_row, scale);
+        rows.write(own, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+    }
+}
+
+// The step's kernel, of kConvertThreads threads.
+__device__ __forceinline__ void convert(const Params &p)
+{
+    if constexpr (kVarlen)
+        convert_packed(p);
+    else
+        convert_batches(p);
+}
+
+extern "C" __global__ void __launch_bounds__(kConvertThreads) bwd_sm90_convert(const __grid_constant__ Params p)
+{
+    convert(p);
 }
