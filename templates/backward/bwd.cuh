@@ -82,7 +82,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         Dropout dropout(p, place.first_key + own.key, own.lane);
         auto visit = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
-            const TileAreas areas(smem, stage, score_stage, own.lane);
+            const TileAreas areas(smem, stage, score_stage, own, offsets);
             const int next_stage = stage_ahead(stage);
             if constexpr (kBarriers == 2) {
                 fill_wait<0>();

@@ -80,8 +80,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
         multiply_slopes(s, capped);
     if constexpr (kQueryWarps > 1)
         store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
-    add_product(dv, frag, areas.d_o + query * ValueTile::kPitch,
-                ValueTile::pair_offset(offsets.value_rows, own.query_warp));
+    add_product(dv, frag, areas.d_o + query * ValueTile::kPitch, areas.value_out);
     if constexpr (!kLate)
         compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
                                   smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
@@ -96,7 +95,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     pack_scores(frag, dp);
     if constexpr (!kApart || kQueryWarps > 1)
         store_ds(frag, areas.scores, own.key, query, own.lane);
-    add_product(dk, frag, areas.q + query * kPitch, pair_offset(offsets.rows, own.query_warp));
+    add_product(dk, frag, areas.q + query * kPitch, areas.out);
 }
 
 // What the other warps with the same keys computed, of their queries: dV += P^T dO, dK += dS^T Q.
@@ -117,7 +116,7 @@ __device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffse
                     a[m][0] = x.x, a[m][1] = x.y, a[m][2] = x.z, a[m][3] = x.w;
                 }
             },
-            areas.d_o + from_query * ValueTile::kPitch, ValueTile::pair_offset(offsets.value_rows, own.query_warp));
+            areas.d_o + from_query * ValueTile::kPitch, areas.value_out);
         product_of_columns<kQueryWarps, kParts * kQuerySteps>(
             dk,
             [&](int step, uint32(&a)[kKeyTiles][4]) {
@@ -127,6 +126,6 @@ __device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffse
                                 areas.scores + ScoreTile::chunk_offset(own.key + m * 16 + own.lane % 16,
                                                                        from_query / 8 + 2 * step + own.lane / 16));
             },
-            areas.q + from_query * kPitch, pair_offset(offsets.rows, own.query_warp));
+            areas.q + from_query * kPitch, areas.out);
     }
 }

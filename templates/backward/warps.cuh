@@ -33,15 +33,19 @@ struct LaneOffsets {
 // What is in shared memory for a tile of queries.
 struct TileAreas {
     uint32 q, d_o;
-    uint32 rows;      // LSE and delta, at this lane's first query
-    uint32 scores;    // dS^T
-    uint32 shared_p;  // P^T as fragments, of this lane
+    uint32 rows;            // LSE and delta, at this lane's first query
+    uint32 scores;          // dS^T
+    uint32 shared_p;        // P^T as fragments, of this lane
+    uint32 out, value_out;  // where a lane points ldmatrix for its columns of dK and dV
 
-    __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, int lane)
+    __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, const WarpPlace &own,
+                                         const LaneOffsets &offsets)
         : q(smem + kQArea + stage * kQTileBytes), d_o(smem + kDoArea + stage * kDoTileBytes),
-          rows(smem + kRowArea + stage * kRowBytes + lane % 4 * 2 * 4),
+          rows(smem + kRowArea + stage * kRowBytes + own.lane % 4 * 2 * 4),
           scores(smem + kScoreArea + score_stage * kScoreBytes),
-          shared_p(smem + kSharedPArea + score_stage * kSharedPBytes + lane * 16)
+          shared_p(smem + kSharedPArea + score_stage * kSharedPBytes + own.lane * 16),
+          out(pair_offset(offsets.rows, own.query_warp)),
+          value_out(ValueTile::pair_offset(offsets.value_rows, own.query_warp))
     {
     }
 };

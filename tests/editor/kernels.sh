@@ -66,12 +66,14 @@ headers() {
 dense=Hq=16,Sq=2048,D=128
 decode=Hq=32,Hkv=8,Sq=1,Sk=8192,D=128
 grown=$decode,append=1,rotary=halves
+shared=op=backward,Hq=1,Sq=512,D=128,sinks=1 # few blocks, which share queries
+short=op=backward,Hq=2,Sq=128,D=64,dropout=1 # dQ has blocks of its own
 latent=Hq=128,Hkv=1,Sq=1,Sk=8192,D=576,Dv=512,v_in_k=1,dtype=bf16
 rm -rf "$folder/before"
 : >"$folder/commands"
 for family in "fwd_sm80 $dense" "fwd_splitkv_sm80 $grown" "fwd_sm90 $dense" "fwd_splitkv_sm90 $latent" \
-    "bwd_sm80 op=backward,$dense" "bwd_sm90 op=backward,$dense" "fwd_sm75 $dense" "fwd_splitkv_sm75 $decode" \
-    "bwd_sm75 op=backward,$dense"; do
+    "bwd_sm80 $shared" "bwd_sm90 op=backward,$dense" "fwd_sm75 $dense" "fwd_splitkv_sm75 $decode" \
+    "bwd_sm75 $short"; do
     shape=${family#* }
     name=${family%% *}
     sm=${name##*_sm}

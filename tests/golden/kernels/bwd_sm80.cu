@@ -103,7 +103,6 @@ static_assert(kDepth % kColWarps == 0, "a warp owns whole pairs of n8 tiles of d
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
-using uint64 = unsigned long long;
 
 // Strides in elements: batch, sequence, head. head_dim is contiguous.
 struct Strides {
@@ -2558,15 +2557,19 @@ struct LaneOffsets {
 // What is in shared memory for a tile of queries.
 struct TileAreas {
     uint32 q, d_o;
-    uint32 rows;      // LSE and delta, at this lane's first query
-    uint32 scores;    // dS^T
-    uint32 shared_p;  // P^T as fragments, of this lane
+    uint32 rows;            // LSE and delta, at this lane's first query
+    uint32 scores;          // dS^T
+    uint32 shared_p;        // P^T as fragments, of this lane
+    uint32 out, value_out;  // where a lane points ldmatrix for its columns of dK and dV
 
-    __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, int lane)
+    __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, const WarpPlace &own,
+                                         const LaneOffsets &offsets)
         : q(smem + kQArea + stage * kQTileBytes), d_o(smem + kDoArea + stage * kDoTileBytes),
-          rows(smem + kRowArea + stage * kRowBytes + lane % 4 * 2 * 4),
+          rows(smem + kRowArea + stage * kRowBytes + own.lane % 4 * 2 * 4),
           scores(smem + kScoreArea + score_stage * kScoreBytes),
-          shared_p(smem + kSharedPArea + score_stage * kSharedPBytes + lane * 16)
+          shared_p(smem + kSharedPArea + score_stage * kSharedPBytes + own.lane * 16),
+          out(pair_offset(offsets.rows, own.query_warp)),
+          value_out(ValueTile::pair_offset(offsets.value_rows, own.query_warp))
     {
     }
 };
@@ -2644,8 +2647,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
         multiply_slopes(s, capped);
     if constexpr (kQueryWarps > 1)
         store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
-    add_product(dv, frag, areas.d_o + query * ValueTile::kPitch,
-                ValueTile::pair_offset(offsets.value_rows, own.query_warp));
+    add_product(dv, frag, areas.d_o + query * ValueTile::kPitch, areas.value_out);
     if constexpr (!kLate)
         compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
                                   smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
@@ -2660,7 +2662,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     pack_scores(frag, dp);
     if constexpr (!kApart || kQueryWarps > 1)
         store_ds(frag, areas.scores, own.key, query, own.lane);
-    add_product(dk, frag, areas.q + query * kPitch, pair_offset(offsets.rows, own.query_warp));
+    add_product(dk, frag, areas.q + query * kPitch, areas.out);
 }
 
 // What the other warps with the same keys computed, of their queries: dV += P^T dO, dK += dS^T Q.
@@ -2681,7 +2683,7 @@ __device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffse
                     a[m][0] = x.x, a[m][1] = x.y, a[m][2] = x.z, a[m][3] = x.w;
                 }
             },
-            areas.d_o + from_query * ValueTile::kPitch, ValueTile::pair_offset(offsets.value_rows, own.query_warp));
+            areas.d_o + from_query * ValueTile::kPitch, areas.value_out);
         product_of_columns<kQueryWarps, kParts * kQuerySteps>(
             dk,
             [&](int step, uint32(&a)[kKeyTiles][4]) {
@@ -2691,7 +2693,7 @@ __device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffse
                                 areas.scores + ScoreTile::chunk_offset(own.key + m * 16 + own.lane % 16,
                                                                        from_query / 8 + 2 * step + own.lane / 16));
             },
-            areas.q + from_query * kPitch, pair_offset(offsets.rows, own.query_warp));
+            areas.q + from_query * kPitch, areas.out);
     }
 }
 
@@ -3082,7 +3084,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         Dropout dropout(p, place.first_key + own.key, own.lane);
         auto visit = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
-            const TileAreas areas(smem, stage, score_stage, own.lane);
+            const TileAreas areas(smem, stage, score_stage, own, offsets);
             const int next_stage = stage_ahead(stage);
             if constexpr (kBarriers == 2) {
                 fill_wait<0>();
