@@ -103,6 +103,7 @@ static_assert(kDepth % kColWarps == 0, "a warp owns whole pairs of n8 tiles of d
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
+using uint64 = unsigned long long;
 
 // Strides in elements: batch, sequence, head. head_dim is contiguous.
 struct Strides {
