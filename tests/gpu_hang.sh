@@ -25,9 +25,9 @@ plant() {
     export FA2_GEN_PATH
     mkdir -p "$1/templates/hopper"
     cp -r "$source/tests/hang/gen" "$1"
-    sed "s/$2/$3/" "$source/templates/hopper/fwd.cu.in" >"$1/templates/hopper/fwd.cu.in"
+    sed "s/$2/$3/" "$source/templates/hopper/fwd_producer.cuh" >"$1/templates/hopper/fwd_producer.cuh"
     checks=$((checks + 1))
-    if cmp -s "$source/templates/hopper/fwd.cu.in" "$1/templates/hopper/fwd.cu.in"; then
+    if cmp -s "$source/templates/hopper/fwd_producer.cuh" "$1/templates/hopper/fwd_producer.cuh"; then
         fail "$1: there is no '$2' in the template"
     fi
     expect_status 0 "tune, $1" "$tune" tune --device 0 --json --shape B=2,Hq=4,Sq=512,D=64 --db "$1.db"

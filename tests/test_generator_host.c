@@ -14,7 +14,7 @@ enum { ARCHS = sizeof archs / sizeof archs[0], LATE_FAILURES = 150 };
 static void check_golden(const char *name, const char *text)
 {
     const char *source = getenv("FA2_SOURCE_DIR");
-    char path[1024], golden[16384];
+    char path[1024], golden[32768];
     snprintf(path, sizeof path, "%s/tests/golden/%s", source == NULL ? "." : source, name);
     const bool update = getenv("FA2_UPDATE_GOLDEN") != NULL;
     FILE *file = fopen(path, update ? "wb" : "rb");

@@ -56,7 +56,7 @@ static void fails(const char *text, const char *place, const char *message)
 
 static void test_values(void)
 {
-    gives("a $(d) $(threads) b\n", LINE(1) "a 40 128 b\n");
+    gives("a $(d) $(br) b\n", LINE(1) "a 40 64 b\n");
     gives("$(dtype)$(layout)", LINE(1) "fp16pad\n");
     gives("$(br // warps) $((br + bc) * 2)\n", LINE(1) "16 192\n");
     gives("$(br / 128) $(br / 64)\n", LINE(1) "0.5 1\n");
@@ -94,6 +94,21 @@ static void test_include(void)
     fails("x\n@ include \"gone.cu.in\"\n", "forward/fwd_sm80.cu.in:2",
           "there is no template 'gone.cu.in'");
     fails("@ include part\n", "forward/fwd_sm80.cu.in:1", "'include' is not 'include \"FILE\"'");
+}
+
+/* Plain C++: no template language, and a header comes once. */
+static void test_header(void)
+{
+    write_template("low.cuh", "#pragma once\nint low;\n");
+    write_template("high.cuh", "#pragma once\n#include \"low.cuh\"\n\n// $(d)\n@ int high;\n#define LIST\n"
+                               "#include \"list.def\"\n#include \"list.def\"\n");
+    gives("@ include \"high.cuh\"\n@ include \"low.cuh\"\n@ include \"high.cuh\"\nend $(d)\n",
+          "#line 2 \"templates/low.cuh\"\nint low;\n"
+          "#line 3 \"templates/high.cuh\"\n\n// $(d)\n@ int high;\n#define LIST\n"
+          "#line 1 \"templates/list.def\"\nITEM(a)\n"
+          "#line 1 \"templates/list.def\"\nITEM(a)\n" LINE(4) "end 40\n");
+    write_template("lost.cuh", "\n#include \"gone.cuh\"\n");
+    fails("@ include \"lost.cuh\"\n", "lost.cuh:2", "there is no template 'gone.cuh'");
 }
 
 static void test_bad_values(void)
@@ -149,6 +164,9 @@ static void clean(void)
                                         "templates/list.def",
                                         "templates/bad.cu.in",
                                         "templates/self.cu.in",
+                                        "templates/low.cuh",
+                                        "templates/high.cuh",
+                                        "templates/lost.cuh",
                                         "templates/forward",
                                         "templates",
                                         ""};
@@ -171,6 +189,7 @@ int main(void)
     test_values();
     test_blocks();
     test_include();
+    test_header();
     test_bad_values();
     test_bad_blocks();
     clean();

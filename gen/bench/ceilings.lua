@@ -50,12 +50,7 @@ end
 -- Products of a warpgroup as fwd_sm90 makes those of Q and K: 64 rows, 256 columns, 64 deep, of operands that threads
 -- write.
 local function products(v)
-   return {
-      d = 64, bc = 256, scored = 256, score_tiles = "kColTiles", row_operands = "A", tile_operands = "B", out = 8,
-      element = v.dtype == "bf16" and "bf16" or "f16", fenced = true, split = false, sloped = false,
-      adds = "step > 0", dropout = false,
-      operands = forward_sm90.operands, accumulators = forward_sm90.accumulators,
-   }
+   return forward_sm90.add_product_names({d = 64, bc = 256}, v, {256})
 end
 
 return {

@@ -33,8 +33,6 @@ return families.new({
    end,
 
    names = function()
-      return {
-         rows = rows, softmax_rows = softmax_rows, softcap = false, window = false, dropout = false, features = false,
-      }
+      return {rows = rows, softmax_rows = softmax_rows}
    end,
 })

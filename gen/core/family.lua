@@ -155,6 +155,7 @@ function methods.environment(self, v)
       names[name] = value
    end
    names.family, names.op = self.name, self.op
+   names.bf16, names.turing = v.dtype == "bf16", self.path.k8 == true
    return names
 end
 

@@ -5,6 +5,10 @@
 --   @ include "FILE"                                          another template, same names
 --   $(EXPR)                                                   a value, anywhere in other lines
 --
+-- A .cuh file is plain C++: '@' and '$(' mean nothing in it. Its lines `#include "FILE"` name other files relative to
+-- templates/, and are replaced by their text. A .cuh file comes once, however many files include it (`#pragma once`,
+-- which is taken out); a .def file comes each time.
+--
 -- A line whose first non-blank character is @ is one of the above; all else is text. Expressions
 -- are Lua and see only the parameters and the loop variables. Each file is parsed into nodes first,
 -- so that blocks are known to balance, and then walked; expressions are compiled one by one, which
@@ -119,26 +123,46 @@ local function words_of(line)
    end
 end
 
+-- Plain C++.
+local function is_header(file)
+   return file:sub(-4) == ".cuh"
+end
+
+-- The node of a line of a template.
+local function parse_line(parser, node, line)
+   local keyword, rest = words_of(line)
+   if not keyword then
+      node.type, node.pieces = "text", split_values(node.where, line)
+      append(parser, node)
+   elseif directives[keyword] then
+      node.type = keyword
+      directives[keyword](parser, node, rest)
+   else
+      fail(node.where, "'@' is followed by none of if, elseif, else, end, for, include")
+   end
+end
+
+-- The node of a line of plain C++.
+local function parse_plain(parser, node, line)
+   if line == "#pragma once" then
+      return
+   end
+   node.file = line:match('^#include "([^"]+)"$')
+   node.type, node.pieces = node.file and "include" or "text", {line}
+   append(parser, node)
+end
+
 -- The nodes of a file, or an error naming its line.
 local function parse(file, text)
    local root = {body = {}}
    local parser = {stack = {root}}
+   local parse_one = is_header(file) and parse_plain or parse_line
    local number, position = 0, 1
    repeat
       local stop = text:find("\n", position, true) or #text + 1
       local line = text:sub(position, stop - 1)
       number, position = number + 1, stop + 1
-      local node = {line = number, where = where_of(file, number)}
-      local keyword, rest = words_of(line)
-      if not keyword then
-         node.type, node.pieces = "text", split_values(node.where, line)
-         append(parser, node)
-      elseif directives[keyword] then
-         node.type = keyword
-         directives[keyword](parser, node, rest)
-      else
-         fail(node.where, "'@' is followed by none of if, elseif, else, end, for, include")
-      end
+      parse_one(parser, {line = number, where = where_of(file, number)}, line)
    until position > #text
    local open = top(parser).node
    if open then
@@ -249,6 +273,10 @@ local function nodes_of(file, text)
 end
 
 local function enter(state, file, where)
+   if state.once[file] then
+      return
+   end
+   state.once[file] = is_header(file)
    local text = state.read(file)
    if not text then
       fail(where, "there is no template '" .. file .. "'")
@@ -289,7 +317,7 @@ end
 -- "templates/FILE:LINE: what is wrong". style: for what is no kernel: what a value's text becomes, so that
 -- no value is taken for markup; a value {markup = text} stands as it is.
 function M.expand(file, parameters, read, style)
-   local state = {read = read, style = style, open = {}, output = {}, values = {}}
+   local state = {read = read, style = style, open = {}, once = {}, output = {}, values = {}}
    for name, value in pairs(parameters) do
       state.values[name] = value
    end

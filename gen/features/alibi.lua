@@ -1,4 +1,4 @@
--- alibi: scores get -slope |p - j|, p the query's position and j the key (templates/features/alibi.cu.in).
+-- alibi: scores get -slope |p - j|, p the query's position and j the key (templates/features/alibi.cuh).
 local M = {}
 
 M.axis = {name = "alibi", field = "alibi", values = {0, 1}, feature = true}

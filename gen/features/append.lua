@@ -1,5 +1,5 @@
 -- append: new keys and values are written into the cache by a step of their own, before attention
--- (templates/forward/append.cu.in); rotary: they and Q are rotated there, Q into the workspace.
+-- (templates/forward/append.cuh); rotary: they and Q are rotated there, Q into the workspace.
 local cost = require("ops.forward_plain_cost")
 local lengths = require("features.lengths")
 
@@ -48,8 +48,6 @@ function M.recipe(recipe, v)
    end
 end
 
-function M.names(v)
-   return {append_threads = threads, growing = v.v_in_k == 1 and 1 or 2}
-end
+M.names = {append_threads = threads}
 
 return M

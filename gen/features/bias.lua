@@ -1,5 +1,5 @@
--- bias: scores get a number for each query and key, or a mask hides keys (templates/features/bias.cu.in); in backward
--- the numbers' gradient may be wanted, too (templates/backward/dbias.cu.in).
+-- bias: scores get a number for each query and key, or a mask hides keys (templates/features/bias.cuh); in backward
+-- the numbers' gradient may be wanted, too (templates/backward/dbias.cuh).
 local M = {}
 
 M.axis = {

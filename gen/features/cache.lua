@@ -1,4 +1,4 @@
--- cache: what device memory says of a cache of K and V that is padded (templates/features/cache.cu.in).
+-- cache: what device memory says of a cache of K and V that is padded (templates/features/cache.cuh).
 -- leftpad: how many of a sequence's first keys are padding; cache_rows: which row of K and V it has.
 local M = {}
 
@@ -7,16 +7,5 @@ M.axis = {name = "leftpad", field = "leftpad", values = {0, 1}, feature = true}
 
 -- Of a cache whose rows do not stand in the order of the sequences.
 M.rows = {forward_only = true, axis = {name = "cache_rows", field = "cache_rows", values = {0, 1}, feature = true}}
-
--- Which batch of K and V a block reads; where a row of a bias begins, which has numbers for the padding, too, so that
--- neighbours may not be aligned.
-function M.names(v)
-   local padded = v.leftpad == 1
-   return {
-      key_batch = v.cache_rows == 1 and "place.cache_row" or "place.batch",
-      bias_from = padded and "place.sequence.first_k * key_stride + " or "",
-      side_from = padded and " && place.sequence.first_k % kTogether == 0" or "",
-   }
-end
 
 return M

@@ -1,6 +1,6 @@
 -- columns: V and O have fewer columns than Q and K, or all of them have so many that warps divide them.
 --
--- Where a row has more than 256 columns, `parts` warps share rows (templates/forward/parts.cu.in): each multiplies
+-- Where a row has more than 256 columns, `parts` warps share rows (templates/forward/parts.cuh): each multiplies
 -- every parts-th 16 columns of Q and K, all add up what they have of S, and each computes every parts-th 16 columns
 -- of O.
 local M = {}
@@ -33,52 +33,6 @@ M.parts = {
    end,
 }
 
--- A function that gives the first of two texts where own, the second where not.
-function M.either(own)
-   return function(of_own, of_all)
-      return own and of_own or of_all
-   end
-end
-
--- What the backward templates see: whether V, O and their gradients have a form of their own, and how that is
--- written.
-function M.backward_names(v)
-   local own = v.dv > 0
-   local either = M.either(own)
-   return {
-      values = own,
-      columns = M.of(v),
-      o_columns = either("kHeadDimV", "kHeadDim"),
-      of_v = either(", kHeadDimV", ""),
-      v_form = either("ValueTile::", ""),
-      v_tile_bytes = either("kVTileBytes", "kKvTileBytes"),
-      do_tile_bytes = either("kDoTileBytes", "kQTileBytes"),
-      v_pairs = either("kValuePairs", "kOutPairs"),
-      v_rows = either("value_rows", "lane_rows"),
-      v_cols = either("value_cols", "lane_cols"),
-      v_out = either("value_out", "out_lane"),
-      of_value_form = either("<ValueTile>", ""),
-      -- functions for rows of either form
-      form = either("Form::", ""),
-      form_class = either("class Form = RowTile, ", ""),
-      form_depth = either("Form::kChunks / 2", "kDepth"),
-      own_columns = either("kColumns", "kHeadDim"),
-      out_tiles = either("kTiles", "2 * kOutPairs"),
-      of_key_rows = either("<RowTile, kHeadDim>", ""),
-      of_value_rows = either("<ValueTile, kHeadDimV>", ""),
-      sum_takes = either(", uint32 sum_lane, int pitch", ""),
-      sum_pitch = either("pitch", "kPitch"),
-      sum_lane = either("sum_lane", "out_lane"),
-      dv_takes = either(", value_out, ValueTile::kPitch", ""),
-      dk_takes = either(", out_lane, kPitch", ""),
-      -- blocks of dQ alone
-      dq_v_bytes = either("kDqVBytes", "kDqKvBytes"),
-      dq_v_plan = either("FillPlan<kDqBc, kThreads, kHeadDimV>()", "plan"),
-      dq_do_plan = either("FillPlan<kDqRows, kThreads, kHeadDimV>()", "plan"),
-      dq_do_smem = either("do_smem", "q_smem + kDqDoArea"),
-   }
-end
-
 -- Columns of V and O, of a variant and of a problem.
 function M.of(v)
    return v.dv > 0 and v.dv or v.d
@@ -105,28 +59,6 @@ function M.goes_with_pipeline(v)
       return nil, "V in K has as many stages"
    end
    return true
-end
-
--- What the forward templates see: whether V and O have a form of their own, and V tiles; whether warps divide columns;
--- and how that is written.
-function M.names(v)
-   local own, divided = v.dv > 0 or v.v_in_k == 1 or v.parts > 1, v.parts > 1
-   return {
-      values = own,
-      divided = divided,
-      columns = M.of(v),
-      o_columns = own and "kHeadDimV" or "kHeadDim",
-      o_chunks = divided and "kHeadDimV / 8" or "kOutTiles",
-      v_form = own and "ValueTile::" or "",
-      v_tile_bytes = v.v_in_k == 1 and "0" or own and "kVTileBytes" or "kKvTileBytes",
-      v_plan = own and "FillPlan<kBc, kTeamThreads, kHeadDimV>()" or "plan",
-      v_lane = own and "lane_values" or "lane_rows",
-      k_pair = divided and "step * kParts" or "step",
-      o_pair = divided and "n / 2 * kParts" or "n / 2",
-      o_chunk = divided and "own_chunk(n)" or "n",
-      tiles_end = divided and "kSumArea" or "kTileBytes",
-      one_part = divided and " && own_part() == 0" or "",
-   }
 end
 
 return M

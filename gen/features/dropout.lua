@@ -1,4 +1,4 @@
--- dropout: some of P is 0, the rest is larger (templates/features/dropout.cu.in).
+-- dropout: some of P is 0, the rest is larger (templates/features/dropout.cuh).
 local M = {}
 
 M.axis = {name = "dropout", field = "dropout", values = {0, 1}, feature = true}

@@ -78,48 +78,34 @@ function M.bytes_per_score(v)
    end)
 end
 
--- What templates see: whether kernels have parameters of features (templates/features/params.def); whether
--- terms are added to scores, whether scores begin as these, whether warps skip tiles by what these say;
--- the type of a bias, whether it is numbers, what a row's maximum begins with therefore, whether behind a tile one may
--- still say that no key was seen, and whether the bias' gradient is wanted; which keys of a tile a lane has: whether
--- eight neighbours of 32, and the key of column tile n, counted from the lane's first one; what O (forward) or dV
--- (backward) is multiplied by behind dropout.
-function M.names(v, op)
-   local kept = op == "backward" and "1.0f" or ""
-   if v.dropout == 1 then
-      kept = (op == "backward" and "" or " * ") .. "keep_scale(p)"
+-- Which features a variant has, by the names of their axes, and how many of those that this list has.
+local function asked_of(v)
+   local has, count = {softcap = v.softcap == 1}, 0
+   for _, each in ipairs(asked) do
+      local value = v[each.name]
+      has[each.name] = value ~= nil and value ~= each.silent
+      count = count + (has[each.name] and 1 or 0)
    end
-   local terms = axes_of.has(alibi.axis, v) or axes_of.has(bias.axis, v)
-   -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
-   local divided = op == "forward" and v.parts > 1 -- each of the warps that share rows would add them
+   return has, count
+end
+
+-- Words of templates/features/config.cu.in.
+local window_kinds = {[0] = "kNone", "kSliding", "kPrefix", "kChunks"}
+local bias_kinds = {none = "kNone", fp16 = "kFp16", bf16 = "kBf16", fp32 = "kFp32", bool = "kBool"}
+
+-- What templates/features/config.cu.in is told, and whether the gradient of a bias is wanted.
+function M.names(v, op)
    local bias_type, has_gradient = bias.type_of(v)
-   local numbers = bias_type ~= "none" and bias_type ~= "bool"
-   local wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0
+   local has, count = asked_of(v)
    return {
-      bias = bias_type ~= "none" and bias_type,
-      numbers = numbers,
-      least = numbers and "least" or "minus_infinity()", takes_least = numbers and ", float least" or "",
-      gives_least = numbers and ", kLeastScore * p.features.inverse_scale" or "",
-      unseen = numbers and "false" or bias_type == "bool" and "true" or "kMasked",
+      has = has, window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
+      interleaved = v.rotary == "interleaved", rotary_columns = has.rotary and v.rotary_dim or 0,
       dbias = has_gradient,
-      wide = wide,
-      lane_keys = wide and 8 or 2,
-      column = wide and "(n / 4 * 32 + n % 4 * 2)" or "n * 8",
-      features = sum(v, function()
-         return 1
-      end) > 0,
-      terms = terms,
-      bias_ahead = op == "forward" and bias.is_ahead(v),
-      -- What comes through shared memory beside K and V: on wgmma alone.
-      bias_staged = false, begun = false,
-      guessed = false, -- P by the maxima so far: on wgmma alone
-      terms_first = terms and v.softcap == 0 and not divided and not bias.is_ahead(v),
-      kept = kept,
-      -- Terms that all scores of a row share go into the softmax: on wgmma alone.
+      -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
+      wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0,
+      features = count > 0, score_params = count > 0 or has.softcap or v.window ~= 0,
+      -- Terms that all scores of a row share go into the softmax, or into the product: on wgmma alone.
       offsets = false, sloped = false,
-      takes_offset = "", gives_offset = "", offset = "", row_max = "row.max[m][h]",
-      keyed = false, -- keys of dropout's columns come from a step before: on wgmma alone
-      skips = v.bias == "bool" and v.softcap == 0 and not divided,
    }
 end
 

@@ -1,4 +1,4 @@
--- sinks: a column more in the softmax, without a value (templates/features/sinks.cu.in). Once per row, so
+-- sinks: a column more in the softmax, without a value (templates/features/sinks.cuh). Once per row, so
 -- it adds nothing to the work on scores.
 local M = {}
 

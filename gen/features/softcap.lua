@@ -1,4 +1,4 @@
--- softcap: scores are s = c tanh(scale q k / c), before any mask (templates/features/softcap.cu.in).
+-- softcap: scores are s = c tanh(scale q k / c), before any mask (templates/features/softcap.cuh).
 local M = {}
 
 M.axis = {name = "softcap", field = "softcap", values = {0, 1}, feature = true}

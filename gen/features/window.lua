@@ -1,5 +1,5 @@
 -- window: query i, which stands at p = i + seq_k - seq_q, sees the keys p - window_left ...
--- p + window_right (templates/features/window.cu.in). A causal mask is the window whose right end is 0.
+-- p + window_right (templates/features/window.cuh). A causal mask is the window whose right end is 0.
 -- The functions take any problem: one that asks for no window has none that ends. Two more kinds have one length:
 -- a prefix of window_left keys that all queries see, where else the mask is causal; and chunks of window_left,
 -- of which a query sees its own.

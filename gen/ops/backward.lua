@@ -7,14 +7,14 @@
 -- dq: how dQ is gathered. red: by fp32 additions in memory; apart: by blocks of its own, with tiles of
 -- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits;
 -- whole: a block has all keys of a head, one tile after the other, so that nobody else adds to its dQ, and
--- nobody at all where they are one tile: short sequences of many heads (whole.cu.in).
--- Where that is asked for, red takes turns at the tiles of dQ (turns.cu.in). rows: LSE and delta of a row
+-- nobody at all where they are one tile: short sequences of many heads (dq_whole.cuh).
+-- Where that is asked for, red takes turns at the tiles of dQ (turns.cuh). rows: LSE and delta of a row
 -- come from a preparing kernel (prepared), or each block computes them (computed: one launch, no
 -- workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer registers:
 -- 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
 --
 -- split: where there are few blocks, several share the queries of a tile of keys, and a step behind them sums their
--- parts of dK and dV in one order (split.cu.in).
+-- parts of dK and dV in one order (split.cuh).
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local axes = require("ops.backward_axes")
@@ -179,28 +179,13 @@ local function recipe_of(name, v)
    }
 end
 
--- What stands in the templates where queries are shared, and where not.
-local function split_names(v)
-   local own = v.split == 1
-   local either = columns.either(own)
-   return {
-      split = own,
-      key_block = either("block / p.splits", "block"),
-      range_is_some = either("range.has(range.begin)", "tiles.first < tiles.end(p)"),
-      range_begin = either(" = range.begin", "{0, kTurns ? tiles.end(p) - 1 : tiles.first}"),
-      has_ahead = either("range.has(ahead)", "ahead.head < p.group"),
-      has_at = either("range.has(at)", "at.head < p.group"),
-      is_masked = "at.tile < tiles.unmasked" .. (v.window > 0 and " || at.tile >= tiles.masked" or ""),
-      times_splits = either(" * p.splits", ""),
-   }
-end
-
 -- What templates of all backward families see, and `names`, which it adds to.
 function M.shared_names(v, names)
    names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
+   names.prepared = v.rows == "prepared"
    names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
-   for _, more in ipairs({features.names(v, "backward"), lengths.backward_names(v), window.names(v),
-                          columns.backward_names(v), split_names(v)}) do
+   names.columns, names.split = columns.of(v), v.split == 1
+   for _, more in ipairs({features.names(v, "backward"), window.names(v)}) do
       for key, value in pairs(more) do
          names[key] = value
       end
@@ -230,11 +215,9 @@ function M.family(name, path)
       names = function(v)
          local _, later, dq_parts = block.live_registers(v, path)
          return M.shared_names(v, {
-            smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later,
+            smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
             turns = M.takes_turns(v), last_keys_first = false, one_loop = has_one_loop(v), dq_parts = dq_parts,
-            wgmma = false, by_product = false, meet = "__syncthreads()", writer = "threadIdx.x", writers = "kThreads",
-            dq_width = "kHeadDimPadded", dq_shares = "kWarps",
-            dq_chunk = "(n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2",
+            wgmma = false, by_product = false, writers = 32 * v.warps,
          })
       end,
    })

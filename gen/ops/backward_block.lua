@@ -1,5 +1,5 @@
 -- What the blocks of a backward variant have: shares of warps, shared memory, registers; as the templates have it
--- (templates/backward/config.cu.in, tile.cu.in). v: a variant's axes (backward_axes.lua).
+-- (templates/backward/shape.cuh, tile.cuh). v: a variant's axes (backward_axes.lua).
 local bias = require("features.bias")
 local columns = require("features.columns")
 local features = require("features.list")
@@ -32,7 +32,7 @@ function M.row_warps(v)
    return best
 end
 
--- What each warp has, in m16n8k16 tiles; as in templates/backward/config.cu.in.
+-- What each warp has, in m16n8k16 tiles; as in templates/backward/shape.cuh.
 local function shares(v)
    local key_warps, rwarps = v.warps // v.qwarps, M.row_warps(v)
    local d_pad, dv_pad = M.padded(v)

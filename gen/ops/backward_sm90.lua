@@ -1,4 +1,4 @@
--- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cu.in).
+-- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cuh).
 --
 -- A block is two warpgroups of 64 keys each, or, with more than 128 columns, three that have products of the same 64
 -- keys, and one that loads. It walks over queries in tiles of Br, of which Q and dO have two places each (with three
@@ -27,7 +27,7 @@ local stages = 2
 local waves = 1
 
 -- How warpgroups divide the work of a block: its keys; or the products of a tile, where dK and dV have many columns
--- (templates/hopper/bwd_by_product.cu.in). groups: that compute; keys: of a block; load, group, dq: registers of a
+-- (templates/hopper/bwd_by_product.cuh). groups: that compute; keys: of a block; load, group, dq: registers of a
 -- thread that loads, of one that has scores, and of one that has dQ alone.
 local by_keys = {groups = 2, keys = 128, load = 24, group = 240}
 local by_product = {groups = 3, keys = 64, load = 24, group = 208, dq = 72}
@@ -137,46 +137,26 @@ local function us_of(v, problem, arch)
    return us
 end
 
--- What one product adds to sums of dK or dV: columns, the first of them, and how a descriptor comes to them.
-local function sum_parts(v)
-   local list = {}
+-- Columns of all products: of scores, dQ, and sums of dK or dV.
+local function product_columns(v, dq_columns)
+   local list = {v.br, dq_columns}
    for first = 0, d_pad(v) - 1, most_summed do
-      local behind = first > 0 and string.format(" + %d * kQPageBytes / 16", first // 64) or ""
-      list[#list + 1] = {first = first, columns = math.min(d_pad(v) - first, most_summed), behind = behind}
+      list[#list + 1] = math.min(d_pad(v) - first, most_summed)
    end
    return list
 end
 
 local function names(v)
-   local all, division, turns = complete(v), division_of(v), v.deterministic == 1
-   local sharing, width = dq_shares(v)
-   local all_params = lengths.backward_names(all).params
-   local own = bwd.shared_names(all, {
+   local division, turns = division_of(v), v.deterministic == 1
+   local _, width = dq_shares(v)
+   local own = bwd.shared_names(complete(v), {
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "red",
-      turns = turns,
-      last_keys_first = turns and v.causal == 1 and v.window == 0,
-      wgmma = true, fenced = true, by_map = false,
-      own_block = turns and string.format("block_ticket(%s, smem + kScoreArea)", all_params) or "blockIdx.x",
-      capped = v.softcap == 1 and ", capped" or "", takes_capped = v.softcap == 1 and ", Scores &capped" or "",
-      by_product = division == by_product, sum_parts = sum_parts(v),
-      own_split = v.split == 1 and ", block % p.splits" or "",
-      takes_split = v.split == 1 and ", int split" or "",
-      visits = v.split == 1 and "range.visits" or "max(tiles.end(p) - tiles.first, 0) * p.group",
-      meet = "named_barrier(1, kWorkers)", writer = "threadIdx.x", writers = "kWorkers", dq_shares = "kWarps",
-      dq_columns = width, dq_width = sharing * width, dq_chunk = "warp % kColWarps * 2 * kDqPairs + n",
-      d_pad = d_pad(v), element = v.dtype == "bf16" and "bf16" or "f16",
-      operands = fwd_sm90.operands, accumulators = fwd_sm90.accumulators,
-      scored = v.br, score_tiles = "kQueryTiles", row_operands = "K or V", tile_operands = "Q or dO",
-      first_q_row = v.varlen == 1 and "place.own.sequence.first_q + " or "",
-      first_k_row = v.varlen == 1 and "place.own.sequence.first_k + " or "",
-      map_batch = v.varlen == 1 and "0" or "place.batch", -- packed sequences are one batch
-      mapped = "Q, K, V and dO", more_maps = ", d_o",
-      load_registers = division.load, group_registers = division.group, dq_registers = division.dq,
+      turns = turns, last_keys_first = turns and v.causal == 1 and v.window == 0, wgmma = true,
+      by_product = division == by_product, writers = division == by_product and 128 or 128 * division.groups,
+      dq_columns = width, load_registers = division.load, group_registers = division.group,
+      dq_registers = division.dq or 0,
    })
-   if division == by_product then
-      own.meet, own.writer, own.writers = "named_barrier(2 + threadIdx.x / 128, 128)", "threadIdx.x % 128", "128"
-      own.dq_shares = "4 * kColWarps"
-   end
+   fwd_sm90.add_product_names(own, v, product_columns(v, width))
    for _, feature in ipairs(features.all) do
       if not M.known[feature.axis.name] then
          own[feature.axis.name] = false

@@ -15,7 +15,6 @@
 --   recipe(recipe, v)                           adds what is its own to a recipe
 --   names                                       what its templates see
 local append = require("features.append")
-local cache = require("features.cache")
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
@@ -203,15 +202,10 @@ end
 
 -- What the templates that all forward families share see of a variant.
 function M.shared_names(v)
-   local names = {
-      by_map = false, takes_map = "", own_split = "split, ", pack = 0,
-      work = "", work_tile = "blockIdx.x % p.q_tiles", work_plane = "blockIdx.x / p.q_tiles",
-   }
-   for _, more in ipairs({features.names(v, "forward"), lengths.names(v), paged.names(v), window.names(v),
-                          cache.names(v), append.names(v), columns.names(v)}) do
+   local names = {columns = columns.of(v)}
+   for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names}) do
       add_names(names, more)
    end
-   names.o_at = names.v_form .. "chunk_offset(r, " .. names.o_chunk .. ")"
    return names
 end
 
@@ -251,12 +245,13 @@ function M.family(name, scheme, path)
 
       names = function(v)
          local names = {
-            split = scheme.splits, wgmma = false, smem_bytes = smem_bytes(v),
-            threads = 32 * v.warps, fill = v.fill or "whole",
+            split = scheme.splits, wgmma = false, smem_bytes = smem_bytes(v), fill = v.fill or "whole",
+            teams = team_count(v),
+            combine_rows = 1, max_splits = 1, -- of schemes without splits
          }
          add_names(names, M.shared_names(v))
          add_names(names, scheme.names)
-         names.pages_told = paged.is_told(v, names, path)
+         names.pages_told = paged.is_told(v, names.wide, path)
          return names
       end,
    })

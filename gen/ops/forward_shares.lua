@@ -1,4 +1,4 @@
--- How evenly row tiles are divided among blocks that stay (fwd_sm90, persistent=1; templates/hopper/work.cu.in):
+-- How evenly row tiles are divided among blocks that stay (fwd_sm90, persistent=1; templates/hopper/work.cuh):
 -- each takes its own of every round, and every other round goes backwards through the blocks. What a block has to do is
 -- known before the launch, and the launch takes as long as the busiest SM.
 local M = {}

@@ -8,7 +8,7 @@
 -- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
 -- sloped: what ALiBi adds by column comes out of Q K^T. begun: scores begin as a bias in 16 bits, and the product comes
 -- on top; else what the product gave waits for it. Where guesses() says so, P of tiles without a mask is made by the
--- maxima that rows have so far, and again where these were too small (templates/hopper/guess.cu.in).
+-- maxima that rows have so far, and again where these were too small (templates/hopper/guess.cuh).
 local axes_of = require("core.axes")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
@@ -146,7 +146,7 @@ local function words_of_masks(v)
    return keeps_early(v) and v.bc // 4 or drops_beside(v) and 16 or 0
 end
 
--- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cu.in), of
+-- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cuh), of
 -- kernels whose scores do not begin as a bias; of those that do, at any D.
 local guessed_columns = 64
 
@@ -173,10 +173,10 @@ end
 
 -- Registers of a thread that hold S, P and O, and what features keep.
 local function live_registers(v)
-   local kept = setmetatable({bias = bias.is_ahead(v) and "none" or v.bias}, {__index = v})
+   local staged = bias.is_ahead(v) and bias.registers(1, v) or 0 -- of a bias that is not in registers
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
    return v.bc // 2 + v.bc // 4 + v.d // 2 + words_of(v) + read + words_of_masks(v)
-      + features.registers(kept, 1) + v.softcap * softcap.own_registers
+      + features.registers(v, 1) - staged + v.softcap * softcap.own_registers
 end
 
 -- With so many columns a bias in shared memory leaves registers only to blocks that stay, with more only to those that
@@ -235,26 +235,21 @@ function M.complete(v, parts)
    return all
 end
 
--- Operands of an instruction, in its text and in the list behind it.
-function M.operands(first, count)
-   local words = {}
-   for i = 1, count do
-      words[i] = "%" .. first + i - 1
+-- For templates/hopper/wgmma_lists.cu.in: the element, and the n8 column tiles of products of so many columns.
+function M.add_product_names(names, v, columns)
+   local seen, tiles, most = {}, {}, 0
+   for _, count in ipairs(columns) do
+      if not seen[count] then
+         seen[count], tiles[#tiles + 1], most = true, count // 8, math.max(most, count // 8)
+      end
    end
-   return table.concat(words, ", ")
+   names.element, names.product_tiles, names.most_tiles = v.dtype == "bf16" and "bf16" or "f16", tiles, most
+   return names
 end
 
-function M.accumulators(name, tiles, first)
-   local words, begin = {}, 4 * (first or 0)
-   for i = begin, begin + 4 * tiles - 1 do
-      words[#words + 1] = string.format('"+f"(%s[0][%d][%d])', name, i // 4, i % 4)
-   end
-   return table.concat(words, ", ")
-end
-
--- What templates of both families on wgmma see. axes: the family's; parts: warpgroups that share rows; out: columns of
--- O of a warpgroup.
-function M.shared_names(v, axes, parts, out)
+-- What templates of both families on wgmma see. axes: the family's; parts: warpgroups that share rows; scored: keys
+-- of a tile that a warpgroup multiplies by Q; out: columns of its O.
+function M.shared_names(v, axes, parts, scored, out)
    local names, known = fwd.shared_names(M.complete(v, parts)), {}
    for _, axis in ipairs(axes) do
       known[axis.name] = true
@@ -264,76 +259,21 @@ function M.shared_names(v, axes, parts, out)
          names[feature.axis.name] = false
       end
    end
-   names.terms_first = false -- accumulators begin as nothing
-   names.wgmma, names.out, names.scored = true, out, v.bc -- scored: keys of a tile that a warpgroup multiplies by Q
-   names.wide, names.lane_keys, names.column = false, 2, "n * 8" -- rows of a tile are as TMA loads them
-   names.bias_ahead = false
-   names.element = v.dtype == "bf16" and "bf16" or "f16"
-   names.operands, names.accumulators = M.operands, M.accumulators
-   names.score_tiles, names.row_operands, names.tile_operands = "kColTiles", "Q", "K"
-   names.mapped, names.more_maps = "Q, K and V", ""
+   names.wgmma = true
+   names.wide = false -- rows of a tile are as TMA loads them
+   M.add_product_names(names, v, {scored, out})
    return names
 end
 
-local function add_bias_names(names, v)
-   names.bias_staged, names.bias_early = bias.is_ahead(v), reads_early(v)
-   if names.bias_staged then
-      names.mapped, names.more_maps = names.mapped .. " and of a bias", names.more_maps .. ", bias"
-      names.column_bytes = " + kSideBytes"
-   end
-   names.group_smem = names.bias_staged and ", smem" or ""
-   names.begun, names.adds = v.begun == 1, v.begun == 1 and "1" or "step > 0"
-   names.bias_element = v.bias == "bf16" and "bf16" or "f16"
-   names.side_stages = side_stages(v)
-   names.q_readers = names.bias_staged and v.persistent == 2 and 5 or 4 -- warps: with the one that loads beside
-   names.unseen = v.bias == "none" and "decltype(masked)::value" or names.unseen
-end
-
-local function add_dropout_names(names, v)
-   names.keyed = v.dropout == 1
-   names.drops_beside, names.early_keeps = drops_beside(v), keeps_early(v)
-   names.drops_behind = names.keyed and not names.drops_beside and not names.early_keeps
-   names.keys_with, names.keys_of_block = names.early_keeps and "K" or "V", keys_of_block
-end
-
 function M.names(v)
-   local names = M.shared_names(v, space.all, 1, v.d)
-   names.split, names.guessed = false, guesses(v)
-   names.fenced = v.varlen == 1 or v.pack == 1 or v.sloped == 1 -- threads write what products read
-   names.own_place = has_own_place(v)
-   names.work, names.work_tile, names.work_plane = ", const Work &work", "work.tile", "work.plane"
-   if v.alibi == 1 and v.bias == "none" then
-      names.offsets, names.takes_offset = true, ", const float (&offset)[kRowTiles][2]"
-      names.offset, names.gives_offset = ", offset", ", float (&offset)[kRowTiles][2]"
-      names.row_max = "(row.max[m][h] - offset[m][h])"
-   end
-   names.first_query = v.varlen == 1 and "place.sequence.first_q + " or ""
-   names.first_key = v.varlen == 1 and "place.sequence.first_k + " or ""
-   names.map_batch = v.varlen == 1 and "0" or "place.batch" -- packed sequences are one batch
+   local names = M.shared_names(v, space.all, 1, v.bc, v.d)
+   names.guessed, names.begun, names.sloped, names.pack = guesses(v), v.begun == 1, v.sloped == 1, v.pack
+   names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)
+   names.offsets = v.alibi == 1 and v.bias == "none"
+   names.drops_beside, names.early_keeps, names.keys_of_block = drops_beside(v), keeps_early(v), keys_of_block
    names.smem_bytes = smem_bytes(v)
-   names.piece, names.pass_piece, names.next_piece = "", "", ""
-   if v.persistent == 2 then
-      names.piece, names.pass_piece, names.next_piece = ", unsigned piece", ", piece", ", unsigned next"
-   end
-   names.own_split, names.pack = "", v.pack
-   if v.pack == 1 then
-      names.mapped = "K and V"
-   end
-   if stores_by_map(v) then
-      names.mapped, names.more_maps = "Q, K, V and O", ", o"
-      names.by_map, names.takes_map = true, ", const TensorMap &map"
-      names.o_at = "n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16"
-   end
-   names.sloped = v.sloped == 1
-   names.column_bytes = names.sloped and " + kBc * 32" or ""
-   names.s_takes, names.s_masked, names.s_first = "", "", ""
-   if names.sloped or v.begun == 1 then
-      names.s_takes, names.s_masked, names.s_first = "(auto masked)", "masked", "Bool<true>{}"
-   end
-   add_bias_names(names, v)
-   add_dropout_names(names, v)
    local share = register_shares[v.groups]
-   local counted = (v.persistent == 2 or names.bias_staged) and share.counted or 0
+   local counted = (v.persistent == 2 or bias.is_ahead(v)) and share.counted or 0
    names.load_registers, names.group_registers = share.load + counted, share.group - counted // v.groups
    names.resident = share.resident
    return names

@@ -49,7 +49,7 @@ local fit = {
 
 M.fit = fit -- for tests/bench/fit.lua
 
--- Heads of a section whose row tiles are ordered by weight, as work.cu.in has it.
+-- Heads of a section whose row tiles are ordered by weight, as work.cuh has it.
 local function section_of(v, problem)
    local rows = (32 << 20) // (4 * v.d)
    local group = problem.heads_q // problem.heads_kv

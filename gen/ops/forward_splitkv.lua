@@ -7,7 +7,7 @@ local cost = require("ops.forward_splitkv_cost")
 local lengths = require("features.lengths")
 
 -- Of the combining kernel: rows of a block, one warp each, which has room for so many weights.
-local M = {splits = true, names = {combine_rows = 4, max_splits = cost.max_splits, meet = "__syncthreads()"}}
+local M = {splits = true, names = {combine_rows = 4, max_splits = cost.max_splits}}
 
 -- m16 row tiles of a warp, by br.
 local warp_tiles = {[16] = {1}, [32] = {1, 2}, [64] = {1, 2}}

@@ -1,5 +1,5 @@
 -- fwd_splitkv_sm90: the family on wgmma for few query rows whose keys blocks divide, V being the first columns of K
--- (templates/hopper/split.cu.in).
+-- (templates/hopper/split.cuh).
 --
 -- A block is two warpgroups that multiply, and one that copies: both have all 64 rows, and each S of half a tile's keys
 -- and half of O's columns. Tiles of 64 keys have two places. waves: forward_splitkv.lua.
@@ -70,9 +70,9 @@ local function fits(v, _, arch)
    return true
 end
 
--- The point with what the schemes that divide keys ask of theirs.
-local function as_split(v)
-   return setmetatable({br = rows, bc = keys, teams = 1, varlen = 0, leftpad = 0}, {__index = v})
+-- What the scheme that divides keys (forward_splitkv.lua) asks of a block and of its sequences.
+local function shape_of(v)
+   return {br = rows, bc = keys, teams = 1, waves = v.waves, seqused = v.seqused}
 end
 
 local function recipe(v)
@@ -88,20 +88,17 @@ local function recipe(v)
 end
 
 local function names(v)
-   local all = wgmma.shared_names(v, M.axes, parts, columns.of(v) // parts)
+   local all = wgmma.shared_names(v, M.axes, parts, keys // parts, columns.of(v) // parts)
    for name, value in pairs(splitkv.names) do
       all[name] = value
    end
-   all.split, all.fenced, all.smem_bytes = true, true, smem_bytes(v)
-   all.meet = "named_barrier(0, kThreads)" -- without those that copy, which have ended
-   all.bc, all.stages, all.scored = keys, stages, keys // parts
+   all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
    -- Registers of a thread that copies, and of one that multiplies: a thread of each of the three warpgroups has 504.
    -- Look-ups of pages and of lengths take more of the former, which leaves fewer steps of Q with the latter.
    local looks_up = v.paged == 1 or v.seqused == 1
    all.feed_registers = looks_up and 40 or 24
    all.product_registers = (504 - all.feed_registers) // 16 * 8
    all.q_steps = looks_up and 8 or 10
-   all.column = "own_part() * kOwnKeys + n * 8"
    return all
 end
 
@@ -122,13 +119,13 @@ function M.family()
       end,
 
       suits = function(v, problem, arch)
-         return splitkv.suits(as_split(v), problem, arch)
+         return splitkv.suits(shape_of(v), problem, arch)
       end,
 
       cost = function(v, problem, arch)
          local us = append.us(v, problem, arch)
          for _, part in ipairs(lengths.parts(problem)) do
-            us = us + cost.us(as_split(v), smem_bytes(v), part, arch)
+            us = us + cost.us(shape_of(v), smem_bytes(v), part, arch)
          end
          return us
       end,

@@ -22,9 +22,9 @@
  * .def is a list that both C and templates include. */
 static const struct {
     const char *folder, *suffix;
-} kinds[] = {{"gen", ".lua"},           {"templates", ".cu.in"},  {"templates", ".def"},
-             {"templates", ".html.in"}, {"templates", ".svg.in"}, {"templates", ".md.in"},
-             {"templates", ".css"},     {"templates", ".js"}};
+} kinds[] = {{"gen", ".lua"},           {"templates", ".cu.in"},  {"templates", ".cuh"},
+             {"templates", ".def"},    {"templates", ".html.in"}, {"templates", ".svg.in"},
+             {"templates", ".md.in"},  {"templates", ".css"},     {"templates", ".js"}};
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],
     DEPTH_MAX = 8,      /* of folders in them: a link may lead in a circle */

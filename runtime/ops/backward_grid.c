@@ -3,9 +3,9 @@
  * behind it work on padded rows: whole tiles of each head.
  *
  * Tiles of packed sequences are numbered so that a sequence begins at its first row / rows + its number
- * (templates/features/lengths.cu.in): there are total / rows + batch numbers at most, of a head. Their workspace
+ * (templates/features/lengths.cuh): there are total / rows + batch numbers at most, of a head. Their workspace
  * follows the rows of the tensors, not the tiles, which short sequences leave nearly empty. Sums of dQ have the rows of
- * dQ; LSE and delta have tiles of eight rows (templates/backward/packed.cu.in).
+ * dQ; LSE and delta have tiles of eight rows (templates/backward/packed.cuh).
  */
 #include "runtime/base/status.h"
 #include "runtime/ops/backward.h"

@@ -1,5 +1,5 @@
 /*
- * What kernels compute as well (templates/features/dropout.cu.in), here a number at a time. A mask is made tile by
+ * What kernels compute as well (templates/features/dropout.cuh), here a number at a time. A mask is made tile by
  * tile: few keys of columns are alive, and those of rows are made once for as many columns.
  */
 #include "runtime/ops/dropout.h"

@@ -56,7 +56,7 @@ void fa2i_bias_gradient_fill(const fa2_problem *problem, const fa2_bias_gradient
 
 /* The softmax scale that kernels of both passes compute with. Where numbers of bf16 are added to scores, the nearest
  * whose inverse is the sum of two such numbers, at most 2^-17 of it away: so products with these two are a bias exactly
- * (templates/hopper/bias.cu.in), and it is products of Q and K that are off by so little. Else the scale itself. */
+ * (templates/hopper/bias_tiles.cuh), and it is products of Q and K that are off by so little. Else the scale itself. */
 double fa2i_features_scale(const fa2_problem *problem, double scale);
 
 /* Of arguments that were checked. */

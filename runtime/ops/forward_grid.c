@@ -5,12 +5,12 @@
  * runs when there is more than one.
  *
  * Where sequences have lengths of their own, which the host does not know, that many shares are made
- * of the keys of all sequences together (templates/features/shares.cu.in): so many blocks at most, and
+ * of the keys of all sequences together (templates/features/shares.cuh): so many blocks at most, and
  * one more for each row tile, because its last share may be a short one. In packed sequences only row tiles with
  * several shares have results to combine, and these have fewer blocks than twice the number of shares.
  *
  * Row tiles of packed sequences are numbered so that a sequence begins at its first row / rows + its number
- * (templates/forward/place.cu.in): there are total / rows + batch numbers at most.
+ * (templates/forward/place.cuh): there are total / rows + batch numbers at most.
  */
 #include <stdio.h>
 #include "runtime/base/status.h"

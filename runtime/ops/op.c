@@ -29,7 +29,7 @@ static fa2i_view view_of(const fa2_problem *problem, fa2i_mapped operand, uintpt
     };
 }
 
-/* Kernels copy one whose keys are apart, or that has one row for all queries (templates/hopper/bias.cu.in). */
+/* Kernels copy one whose keys are apart, or that has one row for all queries (templates/hopper/bias_tiles.cuh). */
 static fa2i_view view_of_bias(const fa2_problem *problem, const fa2i_feature_params *f)
 {
     const bool is_mapped = f->bias_side >= 8 && f->bias_query > 0;

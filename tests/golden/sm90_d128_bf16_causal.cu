@@ -1,39 +1,118 @@
-#line 1 "templates/hopper/config.cu.in"
+#line 1 "templates/hopper/fwd_config.cu.in"
 // ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 128;            // D: columns of Q, K, V and O
-constexpr int kGroups = 2;             // warpgroups that compute, 64 query rows each
-constexpr int kBc = 128;                // key and value rows per tile
-constexpr int kStages = 2;             // tiles of K, and as many of V, in shared memory
+constexpr int kHeadDim = 128;  // D: columns of Q, K, V and O
+constexpr int kGroups = 2;  // warpgroups that compute, 64 query rows each
+constexpr int kBc = 128;  // key and value rows per tile
+constexpr int kStages = 2;  // tiles of K, and as many of V, in shared memory
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-#line 8 "templates/hopper/config.cu.in"
-constexpr bool kBf16 = true;              // elements are bf16
-#line 12 "templates/hopper/config.cu.in"
-constexpr bool kTurns = 1 == 1;    // warpgroups issue their products one after the other
-
-// ---- what follows from it ----------------------------------------------------------------------
-constexpr int kGroupRows = 64;            // of wgmma
-constexpr int kBr = kGroupRows * kGroups;      // query rows per block
-constexpr int kThreads = (kGroups + 1) * 128;  // the last warpgroup loads
-constexpr int kRowTiles = 1;                   // m16 row tiles per warp
-constexpr int kColTiles = kBc / 8;             // n8 column tiles of S
-constexpr int kOutTiles = kHeadDim / 8;        // n8 column tiles of O
-constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;  // columns that S = Q K^T sums over
-constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of it
-constexpr int kPages = (kHeadDim + 63) / 64;   // 64 columns of a tile lie together
-constexpr bool kSwizzle = true;                // rows of O on their way out: 16-byte chunks permuted by row
-constexpr bool kQInRegisters = false;          // they come into the place of Q
-
-// Registers: the block is launched with even shares; then the loading warpgroup gives some of its own to
-// the others.
+constexpr bool kTurns = 1 == 1;  // warpgroups issue their products one after the other
+constexpr bool kPackedHeads = 0 == 1;  // rows are those of all query heads of a group
+constexpr int kPersistent = 0;  // 0: a block computes one row tile; 1: its share of all; 2: what a counter says
+constexpr bool kByWeight = false;  // row tiles that see the most keys come first
+constexpr bool kOwnOPlace = false;  // O has a place in shared memory beside that of Q
+constexpr bool kOByMap = false;  // O is stored by TMA
+constexpr bool kGuesses = false;  // P of tiles without a mask is made by the maxima so far (guess.cuh)
+constexpr bool kBegun = false;  // scores begin as a bias in 16 bits
+constexpr int kSideStages = 2;  // tiles of such a bias in shared memory, for each warpgroup
+constexpr bool kDropsBeside = false;  // dropout's work on P is done beside the next S
+constexpr bool kKeepsEarly = false;  // what P is multiplied by is made beside S
+constexpr int kKeysOfBlock = 256;  // columns whose keys a block of the step before makes
 constexpr int kBlocksPerSm = 1;
-constexpr int kLoadRegisters = 24;
-constexpr int kGroupRegisters = 240;
+constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
+constexpr int kGeneratorSmemBytes = 163936;
+#line 1 "templates/features/config.cu.in"
 
-#line 38 "templates/hopper/config.cu.in"
+// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+constexpr bool kBf16 = true;        // elements are bf16; else fp16
+constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = true;       // products are those of warpgroups
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_BACKWARD     false  // those of the kernels of gradients
+#define FA2_SCORE_PARAMS false  // those of softcap and window
+#define FA2_FEATURES     false  // those of all other features
+
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // they get less the farther the key is
+constexpr bool kSinks = false;        // the softmax has a column more
+constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V lie in pages
+constexpr bool kCacheRows = false;    // sequences name their rows of K and V
+constexpr bool kAppend = false;       // new keys and values are written into K and V first
+constexpr bool kRotary = false;       // new keys, and queries, are rotated before
+constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr int kRotaryDim = 0;     // columns that are rotated
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
+constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
+constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
+#line 2 "templates/lib/types.cuh"
+// ---- types that every template uses --------------------------------------------------------------------
+using int64 = long long;
+using uint32 = unsigned int;
+using uint64 = unsigned long long;
+
+// Strides in elements: batch, sequence, head. head_dim is contiguous.
+struct Strides {
+    int64 batch, seq, head;
+};
+
+// A constant that a generic lambda takes as an argument.
+template <bool kValue> struct Bool {
+    static constexpr bool value = kValue;
+};
+
+__device__ __forceinline__ float minus_infinity()
+{
+    return __int_as_float(0xff800000);
+}
+
+// Of two types the first one if kFirst.
+template <bool kFirst, class A, class B> struct Either {
+    using Type = A;
+};
+template <class A, class B> struct Either<false, A, B> {
+    using Type = B;
+};
+#line 3 "templates/hopper/fwd_shape.cuh"
+
+// ---- what follows from the variant -----------------------------------------------------------------------------
+constexpr int kHeadDimV = kHeadDim;
+constexpr bool kSplit = false, kVInK = false;
+constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
+constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
+constexpr int kGroupRows = 64;                                     // of wgmma
+constexpr int kBr = kGroupRows * kGroups;                          // query rows per block
+constexpr int kThreads = (kGroups + 1) * 128;                      // the last warpgroup loads
+constexpr int kPrepareThreads = kDropout ? kKeysOfBlock / 2 : 32;  // of the step before
+constexpr int kRowTiles = 1;                                       // m16 row tiles per warp
+constexpr int kColTiles = kBc / 8;                                 // n8 column tiles of S
+constexpr int kOutTiles = kHeadDim / 8;                            // n8 column tiles of O
+constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;          // columns that S = Q K^T sums over
+constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of it
+constexpr int kPages = (kHeadDim + 63) / 64;                       // 64 columns of a tile lie together
+constexpr bool kSwizzle = true;        // rows of O on their way out: 16-byte chunks permuted by row
+constexpr bool kQInRegisters = false;  // they come into the place of Q
+
+// A bias in 16 bits comes through shared memory (bias_tiles.cuh); words of it are read beside the product that it is
+// added to, where nothing else is done there.
+constexpr bool kBiasStaged = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
+constexpr bool kBiasEarly = kBiasStaged && !kBegun && !kDropout;
+
+// Rows of K and V, of all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
+constexpr int kSectionRows = (32 << 20) / (2 * 2 * kHeadDim);
+
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
-static_assert(kLoadRegisters + kGroups * kGroupRegisters <=
-                  (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
+// The block is launched with even shares; then the loading warpgroup gives some of its own to the others.
+static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
               "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------
@@ -49,14 +128,130 @@ constexpr int kTileBytes = kPages * kTilePageBytes;
 constexpr int kQArea = 0;
 constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
-#line 69 "templates/hopper/config.cu.in"
-constexpr int kOArea = kQArea;
-constexpr int kBarrierArea = kVArea + kStages * kTileBytes;
-#line 80 "templates/hopper/config.cu.in"
-constexpr int kAreasEnd = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
-#line 89 "templates/hopper/config.cu.in"
-constexpr int kPieceArea = kAreasEnd;
-#line 94 "templates/hopper/config.cu.in"
-constexpr int kSmemBytes = kPieceArea;
-#line 96 "templates/hopper/config.cu.in"
-static_assert(kSmemBytes == 163936, "the generator computed another size");
+constexpr int kTilesEnd = kVArea + kStages * kTileBytes;
+constexpr int kOArea = kOwnOPlace ? kTilesEnd : kQArea;
+// For the rows of each warpgroup, tiles of a bias beside those of K, with pages like these.
+constexpr int kSideArea = kTilesEnd + (kOwnOPlace ? kGroups * kGroupBytes : 0);
+constexpr int kSidePages = kBc / kPageColumns;
+constexpr int kSideTileBytes = kSidePages * kQPageBytes;
+constexpr int kSideBytes = kBiasStaged ? kSideStages * kGroups * kSideTileBytes : 0;
+static_assert(!kBiasStaged || kBc % kPageColumns == 0, "pages of a tile beside those of K are full");
+constexpr int kColumnArea = kSideArea + kSideBytes;  // sixteen columns more of K (slopes.cuh)
+constexpr int kBarrierArea = kColumnArea + (kAlibiMma ? kBc * 32 : 0);
+constexpr int kSideBarrierArea = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
+constexpr int kKeysArea = kSideBarrierArea + (kBiasStaged ? kSideStages * kGroups * 16 : 0);
+constexpr int kKeyTileBytes = kBc * 8;  // keys of the columns of a tile (column_keys.cuh)
+static_assert(!kDropout || (kKeysArea % 16 == 0 && kBc % 32 == 0),
+              "words of 32 columns are read at once, and copied whole");
+constexpr int kPieceArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
+constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes for each warpgroup
+static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
+#line 1 "templates/hopper/wgmma_lists.cu.in"
+// ---- what C++ cannot say of wgmma: it names each register of its accumulator -----------------------------------------
+//
+// Wgmma<kColumns> has products of 64 rows, so many columns and a depth of 16. They are added to n8 column tiles of the
+// accumulator d, from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 where
+// its depth is contiguous, 1 where its rows (a) or columns (b) are.
+//
+// The products clobber no memory for the compiler. Barriers order their reads of shared memory, as do fence, commit and
+// wait. With a clobber, each product in a row would end what the compiler keeps in registers.
+#define FA2I_ELEMENT "bf16"
+#define FA2I_TILE(n)                                                                                                   \
+    "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
+#define FA2I_TILES_1 FA2I_TILE(0)
+#define FA2I_NAMES_1 "%0, %1, %2, %3"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_2 FA2I_TILES_1, FA2I_TILE(1)
+#define FA2I_NAMES_2 FA2I_NAMES_1 ", %4, %5, %6, %7"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_3 FA2I_TILES_2, FA2I_TILE(2)
+#define FA2I_NAMES_3 FA2I_NAMES_2 ", %8, %9, %10, %11"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_4 FA2I_TILES_3, FA2I_TILE(3)
+#define FA2I_NAMES_4 FA2I_NAMES_3 ", %12, %13, %14, %15"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_5 FA2I_TILES_4, FA2I_TILE(4)
+#define FA2I_NAMES_5 FA2I_NAMES_4 ", %16, %17, %18, %19"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_6 FA2I_TILES_5, FA2I_TILE(5)
+#define FA2I_NAMES_6 FA2I_NAMES_5 ", %20, %21, %22, %23"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_7 FA2I_TILES_6, FA2I_TILE(6)
+#define FA2I_NAMES_7 FA2I_NAMES_6 ", %24, %25, %26, %27"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_8 FA2I_TILES_7, FA2I_TILE(7)
+#define FA2I_NAMES_8 FA2I_NAMES_7 ", %28, %29, %30, %31"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_9 FA2I_TILES_8, FA2I_TILE(8)
+#define FA2I_NAMES_9 FA2I_NAMES_8 ", %32, %33, %34, %35"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_10 FA2I_TILES_9, FA2I_TILE(9)
+#define FA2I_NAMES_10 FA2I_NAMES_9 ", %36, %37, %38, %39"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_11 FA2I_TILES_10, FA2I_TILE(10)
+#define FA2I_NAMES_11 FA2I_NAMES_10 ", %40, %41, %42, %43"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_12 FA2I_TILES_11, FA2I_TILE(11)
+#define FA2I_NAMES_12 FA2I_NAMES_11 ", %44, %45, %46, %47"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_13 FA2I_TILES_12, FA2I_TILE(12)
+#define FA2I_NAMES_13 FA2I_NAMES_12 ", %48, %49, %50, %51"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_14 FA2I_TILES_13, FA2I_TILE(13)
+#define FA2I_NAMES_14 FA2I_NAMES_13 ", %52, %53, %54, %55"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_15 FA2I_TILES_14, FA2I_TILE(14)
+#define FA2I_NAMES_15 FA2I_NAMES_14 ", %56, %57, %58, %59"
+#line 15 "templates/hopper/wgmma_lists.cu.in"
+#define FA2I_TILES_16 FA2I_TILES_15, FA2I_TILE(15)
+#define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
+#line 18 "templates/hopper/wgmma_lists.cu.in"
+
+// a0 ... a6: numbers of the operands after the accumulator.
+#define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
+    template <> struct Wgmma<columns> {                                                                                \
+        /* d = a b, or d += a b */                                                                                     \
+        template <int kLiesA, int kLiesB, int kFirst = 0, int kTiles>                                                  \
+        static __device__ __forceinline__ void multiply(float (&d)[1][kTiles][4], uint64 a, uint64 b, int add)         \
+        {                                                                                                              \
+            asm volatile("{\n"                                                                                         \
+                         "    .reg .pred add;\n"                                                                       \
+                         "    setp.ne.s32 add, %" #a2 ", 0;\n"                                                         \
+                         "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
+                         " {" FA2I_NAMES_##tiles "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"             \
+                         "}"                                                                                           \
+                         : FA2I_TILES_##tiles                                                                          \
+                         : "l"(a), "l"(b), "r"(add), "n"(kLiesA), "n"(kLiesB));                                        \
+        }                                                                                                              \
+                                                                                                                       \
+        /* the same, a in registers */                                                                                 \
+        template <int kLiesB, int kFirst = 0, int kTiles>                                                              \
+        static __device__ __forceinline__ void multiply(float (&d)[1][kTiles][4], const uint32 (&a)[4], uint64 b,      \
+                                                        int add)                                                       \
+        {                                                                                                              \
+            asm volatile("{\n"                                                                                         \
+                         "    .reg .pred add;\n"                                                                       \
+                         "    setp.ne.s32 add, %" #a5 ", 0;\n"                                                         \
+                         "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
+                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         ", add, 1, 1, %" #a6 ";\n"                                                                    \
+                         "}"                                                                                           \
+                         : FA2I_TILES_##tiles                                                                          \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kLiesB));                 \
+        }                                                                                                              \
+                                                                                                                       \
+        /* d += a b, a in registers */                                                                                 \
+        template <int kLiesB, int kFirst = 0, int kTiles>                                                              \
+        static __device__ __forceinline__ void add(float (&d)[1][kTiles][4], const uint32 (&a)[4], uint64 b)           \
+        {                                                                                                              \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT         \
+                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         ", 1, 1, 1, %" #a5 ";"                                                                        \
+                         : FA2I_TILES_##tiles                                                                          \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kLiesB));                           \
+        }                                                                                                              \
+    }
+
+template <int kColumns> struct Wgmma;
+#line 67 "templates/hopper/wgmma_lists.cu.in"
+FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);

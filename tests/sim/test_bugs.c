@@ -201,7 +201,7 @@ static void check_report(const bug *b, const char *place, bool passed, const cha
         CHECK(passed);
         return;
     }
-    CHECK_CONTAINS(place, ".cu.in:");
+    CHECK_CONTAINS(place, ".cu");
     CHECK(!passed);
     CHECK_CONTAINS(why, b->said);
     if (b->where != NULL) {

@@ -8,7 +8,7 @@
 #include "runtime/ops/dropout.h"
 #include "tuner/judge/number.h"
 
-/* Keys of less, with a bias of numbers, are hidden. Kernels begin maxima of rows there (templates/features/hidden.cu.in):
+/* Keys of less, with a bias of numbers, are hidden. Kernels begin maxima of rows there (templates/features/hidden.cuh):
  * the same where no number lies near the bound. */
 #define LEAST_SCORE (-0x1p19)
 

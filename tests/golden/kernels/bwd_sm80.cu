@@ -2,7 +2,7 @@
 // op=backward abi=1 rows=64 keys=128 columns=64 workspace=rows_and_dq; bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; bwd_sm80 role=main threads=128 smem=66048 blocks=key_tiles; bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32
 // bwd_sm80: attention backward on SM 8.0 and newer. fp16 or bf16, mma m16n8k16, tiles filled by cp.async.
 // ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 64;            // D: columns of Q, K, V, O and their gradients
+constexpr int kHeadDim = 64;            // D: columns of Q, K and their gradients
 constexpr int kBr = 64;                // query rows per tile
 constexpr int kBc = 128;                // key rows per block
 constexpr int kWarps = 4;
@@ -12,32 +12,85 @@ constexpr int kParts = 2;          // of a warp's queries in a tile: one at a ti
 constexpr int kDqParts = 1;      // of a warp's rows of dQ in a tile: one at a time is in registers
 constexpr int kStages = 1;        // tiles of Q and dO in shared memory
 constexpr int kBarriers = 2;    // per tile: 1 lets warps run apart by a tile, and needs more room
-constexpr bool kFillLater = false;        // they do while dQ is computed
-constexpr bool kLate = false;             // dV is added to between them
+constexpr bool kFillLater = false;     // tiles pass through registers one by one, when dQ is done; else while it is computed
+constexpr bool kLate = false;     // S^T and dP^T are computed before P^T is; else dV is added to between them
+constexpr bool kOneLoop = false;     // tiles that need a mask and those that need none are visited by one loop
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kHeavyFirst = kCausal;     // blocks with the most work come first, of all heads
-constexpr bool kBf16 = true;              // elements are bf16
-constexpr bool kApart = false;            // dQ is summed by the blocks that compute dK and dV
-constexpr unsigned kTogether = 512;       // tiles of keys, of several heads, that are dealt out in turn
-constexpr bool kTurns = false;
-constexpr bool kSwizzle = true;           // rows of a tile: 16-byte chunks permuted by row
+constexpr int kDqBc = 0;            // key rows per tile of the blocks of dQ
+constexpr bool kSwizzle = true;  // rows of a tile: 16-byte chunks permuted by row; else a chunk of padding after each
+constexpr int kGeneratorSmemBytes = 66048;
+// ---- what all backward families are told ---------------------------------------------------------------------
+constexpr int kHeadDimV = 64;             // columns of V, O and their gradients
+constexpr bool kApart = false;    // dQ has blocks of its own, which compute S and dP again
+constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
+constexpr bool kTakesTurns = false;      // blocks take turns at a tile of dQ: one order of sums
+constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
+constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // of queries, in the order of visits
+constexpr bool kPrepared = true;        // LSE and delta come from a step before; else each block computes them
+constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
+constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
+constexpr bool kByProduct = false;       // on wgmma: warpgroups divide the products of a tile, not its keys
+constexpr int kWriters = 128;            // threads that write a tile of dK, or of dV
+// Of steps before and after the main one: threads of a block, or rows.
+constexpr int kPrepareThreads = 256;
+constexpr int kConvertRows = 32;
+constexpr int kSinkThreads = 256;
+constexpr int kClearRows = 8;
 
-// ---- what follows from it ----------------------------------------------------------------------
+// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+constexpr bool kBf16 = true;        // elements are bf16; else fp16
+constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = false;       // products are those of warpgroups
+
+// Which members the parameters have (features/params.cuh).
+#define FA2_BACKWARD     true  // those of the kernels of gradients
+#define FA2_SCORE_PARAMS false  // those of softcap and window
+#define FA2_FEATURES     false  // those of all other features
+
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // they get less the farther the key is
+constexpr bool kSinks = false;        // the softmax has a column more
+constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V lie in pages
+constexpr bool kCacheRows = false;    // sequences name their rows of K and V
+constexpr bool kAppend = false;       // new keys and values are written into K and V first
+constexpr bool kRotary = false;       // new keys, and queries, are rotated before
+constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr int kRotaryDim = 0;     // columns that are rotated
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
+constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
+constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
+
+// ---- what follows from the variant -----------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
 constexpr int kKeyWarps = kWarps / kQueryWarps;
 constexpr int kColWarps = kWarps / kRowWarps;
 constexpr int kHeadDimPadded = (kHeadDim + 16 * kQueryWarps - 1) / (16 * kQueryWarps) * (16 * kQueryWarps);
-constexpr int kDepth = kHeadDimPadded / 16;            // k16 steps of S and dP; column pairs of dK, dV, dQ
-constexpr int kKeyTiles = kBc / (16 * kKeyWarps);      // m16 tiles of keys per warp
-constexpr int kWarpQueries = kBr / kQueryWarps;        // per tile and warp
-constexpr int kQueryTiles = kWarpQueries / (8 * kParts);  // n8 tiles of queries per part
-constexpr int kQuerySteps = kQueryTiles / 2;           // k16 steps of dK and dV per part
-constexpr int kOutPairs = kDepth / kQueryWarps;        // 16-column pairs of n8 tiles of dK and dV per warp
-constexpr int kDqRowTiles = kBr / (16 * kRowWarps);    // m16 tiles of dQ per warp
-constexpr int kDqPartTiles = kDqRowTiles / kDqParts;   // of them at a time
-constexpr int kDqPairs = kDepth / kColWarps;           // 16-column pairs of dQ per warp
+constexpr int kHeadDimVPadded = (kHeadDimV + 16 * kQueryWarps - 1) / (16 * kQueryWarps) * (16 * kQueryWarps);
+constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S; column pairs of dK and dQ
+constexpr int kKeyTiles = kBc / (16 * kKeyWarps);                  // m16 tiles of keys per warp
+constexpr int kWarpQueries = kBr / kQueryWarps;                    // per tile and warp
+constexpr int kQueryTiles = kWarpQueries / (8 * kParts);           // n8 tiles of queries per part
+constexpr int kQuerySteps = kQueryTiles / 2;                       // k16 steps of dK and dV per part
+constexpr int kOutPairs = kDepth / kQueryWarps;                    // 16-column pairs of n8 tiles of dK per warp
+constexpr int kValuePairs = kHeadDimVPadded / (16 * kQueryWarps);  // and of dV
+constexpr int kDqRowTiles = kBr / (16 * kRowWarps);                // m16 tiles of dQ per warp
+constexpr int kDqPartTiles = kDqRowTiles / kDqParts;               // of them at a time
+constexpr int kDqPairs = kDepth / kColWarps;                       // 16-column pairs of dQ per warp
+constexpr unsigned kTogether = 512;  // tiles of keys, of several heads, that are dealt out in turn
+// Blocks with the most work come first, of all heads; else they are in the order of their keys.
+constexpr bool kHeavyFirst = kCausal && kWindow == Window::kNone;
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
+static_assert(kHeadDimV % 8 == 0 && kHeadDimV >= 8 && kHeadDimV <= 256, "so are the columns of V");
 static_assert(kWarps % kQueryWarps == 0 && kWarps % kRowWarps == 0, "warps divide both ways evenly");
 static_assert(kBc % (16 * kKeyWarps) == 0, "a warp owns whole m16 tiles of keys");
 static_assert(kWarpQueries % (16 * kParts) == 0, "a part of the queries is whole k16 steps of dK and dV");
@@ -50,6 +103,7 @@ static_assert(kDepth % kColWarps == 0, "a warp owns whole pairs of n8 tiles of d
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
+using uint64 = unsigned long long;
 
 // Strides in elements: batch, sequence, head. head_dim is contiguous.
 struct Strides {
@@ -66,237 +120,14 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// The members of a parameter block, params.def: FA2I_PARAM(kind, name).
-#define FA2I_INPUT   const char *
-#define FA2I_OUTPUT  char *
-#define FA2I_FLOATS  float *
-#define FA2I_STRIDES Strides
-#define FA2I_FLOAT   float
-#define FA2I_INT     int
-#define FA2I_PARAM(kind, name) FA2I_##kind name;
-
-// ---- parameters ----------------------------------------------------------------------------------
-#define FA2I_FEATURE_PARAM(kind, name)
-constexpr int kParamBytes = 320;
-struct Params {
-/*
- * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
- * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
- *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
- */
-FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
-FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
-FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
-FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
-FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
-/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
- * and delta. */
-FA2I_PARAM(FLOATS, rows)
-FA2I_PARAM(FLOATS,
-           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(STRIDES, do_stride)
-FA2I_PARAM(STRIDES, dq_stride)
-FA2I_PARAM(STRIDES, dk_stride)
-FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group) /* query heads per key/value head */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
-FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
-FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+// Of two types the first one if kFirst.
+template <bool kFirst, class A, class B> struct Either {
+    using Type = A;
 };
-static_assert(sizeof(Params) == kParamBytes, "what the runtime passes");
-// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
+template <class A, class B> struct Either<false, A, B> {
+    using Type = B;
+};
 
-// threadIdx.x, read again at each call: what is computed from it is not kept in registers.
-__device__ __forceinline__ int thread_index()
-{
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-// The same, each matrix transposed on the way.
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y),
-                 "r"(x.z), "r"(x.w)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
-{
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
-{
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
-}
-
-__device__ __forceinline__ float load_shared_4(uint32 smem)
-{
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float2 load_shared_8(uint32 smem)
-{
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
-{
-    float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
-{
-    uint4 x;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-// 2^x; 0 for -infinity.
-__device__ __forceinline__ float exp2_approx(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Barrier `id` (0 is __syncthreads) for `threads` threads, whole warps.
-__device__ __forceinline__ void named_barrier(int id, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// One number, or four that lie side by side, added in memory; nothing comes back. Four need SM 9.0.
-__device__ __forceinline__ void add_global_4(float *gmem, float x)
-{
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
-{
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]),
-                 "f"(x[2]), "f"(x[3])
-                 : "memory");
-}
-// ---- SM 8.0 and newer -----------------------------------------------------------------------------
-
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation.
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Two elements in one register, rounded to nearest even; lo in the lower half.
-__device__ __forceinline__ uint32 pack2(float lo, float hi)
-{
-    uint32 x;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    return x;
-}
-
-// Both elements of a register.
-__device__ __forceinline__ float2 unpack2(uint32 x)
-{
-    return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-}
-
-// 16 bytes from global to shared memory, past the L1 cache, if wanted: a predicate, where a branch would
-// part the instructions around it.
-__device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
-{
-    asm volatile(
-        "{\n"
-        "    .reg .pred wanted;\n"
-        "    setp.ne.s32 wanted, %2, 0;\n"
-        "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
-        "}" ::"r"(smem),
-        "l"(gmem), "r"(int(wanted))
-        : "memory");
-}
-
-// The same, but 16 zero bytes unless keep; gmem is not read then.
-__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted,
-                                                    bool keep)
-{
-    asm volatile(
-        "{\n"
-        "    .reg .pred wanted;\n"
-        "    setp.ne.s32 wanted, %2, 0;\n"
-        "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
-        "}" ::"r"(smem),
-        "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
-        : "memory");
-}
-
-__device__ __forceinline__ void cp_async_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Wait until at most kPending of this thread's committed groups are unfinished.
-template <int kPending> __device__ __forceinline__ void cp_async_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
 // ---- tiles in shared memory -----------------------------------------------------------------------
 //
 // A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's
@@ -310,8 +141,8 @@ template <int kPending> __device__ __forceinline__ void cp_async_wait()
 // Padding: one chunk behind each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;  // 16-byte chunks per row
-    static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;  // bytes per row
+    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
 
@@ -368,8 +199,13 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 }
 
 // ---- the areas of shared memory -------------------------------------------------------------------
+//
+// Rows of V, O and their gradients.
+using ValueTile = TileForm<kHeadDimVPadded>;
 constexpr int kQTileBytes = kBr * kPitch;
-constexpr int kKvTileBytes = kBc * kPitch;
+constexpr int kKTileBytes = kBc * kPitch;
+constexpr int kDoTileBytes = kBr * ValueTile::kPitch;
+constexpr int kVTileBytes = kBc * ValueTile::kPitch;
 
 // dS^T [keys][queries]: all of it, for dQ, which needs what every warp has computed.
 using ScoreTile = TileForm<kBr>;
@@ -378,7 +214,7 @@ constexpr int kScoreBytes = kBc * ScoreTile::kPitch;
 // P^T as fragments, for the warps that have the same keys: [key warp][query warp][step][m16 tile][lane].
 constexpr int kFragmentBytes = 32 * 16;
 constexpr int kWarpFragments = kParts * kQuerySteps * kKeyTiles;
-constexpr int kSharedPBytes = kQueryWarps > 1 ? kWarps * kWarpFragments * kFragmentBytes : 0;
+constexpr int kSharedPBytes = kQueryWarps > 1 ? kWarps *kWarpFragments *kFragmentBytes : 0;
 
 // With one barrier per tile, a tile's P^T and dS^T are still read while those of the next are written.
 constexpr int kScoreStages = kBarriers == 1 ? 2 : 1;
@@ -387,19 +223,201 @@ constexpr int kScoreStages = kBarriers == 1 ? 2 : 1;
 constexpr int kRowBytes = 2 * kBr * 4;
 
 constexpr int kKArea = 0;
-constexpr int kVArea = kKArea + kKvTileBytes;
-constexpr int kQArea = kVArea + kKvTileBytes;
+constexpr int kVArea = kKArea + kKTileBytes;
+constexpr int kQArea = kVArea + kVTileBytes;
 constexpr int kDoArea = kQArea + kStages * kQTileBytes;
-constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
+constexpr int kScoreArea = kDoArea + kStages * kDoTileBytes;
 constexpr int kSharedPArea = kScoreArea + kScoreStages * kScoreBytes;
 constexpr int kRowArea = kSharedPArea + kScoreStages * kSharedPBytes;
 constexpr int kKeyBlockBytes = kRowArea + kStages * kRowBytes;
-constexpr int kSmemBytes = kKeyBlockBytes;
-static_assert(kSmemBytes == 66048, "the generator computed another size");
-// ---- filling a tile from global memory: cp.async ----------------------------------------------------
+
+// The blocks of dQ: 16 rows of Q and dO per warp, two tiles of K and V, LSE and delta.
+constexpr int kDqRows = 16 * kWarps;
+constexpr int kDqKBytes = kDqBc * kPitch;
+constexpr int kDqVBytes = kDqBc * ValueTile::kPitch;
+constexpr int kDqDoArea = kDqRows * kPitch;
+constexpr int kDqKArea = kDqDoArea + kDqRows * ValueTile::kPitch;
+constexpr int kDqVArea = kDqKArea + 2 * kDqKBytes;
+constexpr int kDqStatArea = kDqVArea + 2 * kDqVBytes;
+constexpr int kQueryBlockBytes = kDqStatArea + 2 * kDqRows * 4;
+
+constexpr int kSmemBytes = kApart && kQueryBlockBytes > kKeyBlockBytes ? kQueryBlockBytes : kKeyBlockBytes;
+static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
+
+// ---- cp.async: copies from global to shared memory that a thread need not wait for; SM 8.0 and newer --------
+
+// 16 bytes from global to shared memory, past the L1 cache, if wanted: a predicate, where a branch would
+// part the instructions around it.
+__device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted))
+                 : "memory");
+}
+
+// The same, but 16 zero bytes unless keep; gmem is not read then.
+__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Wait until at most kPending of this thread's committed groups are unfinished.
+template <int kPending> __device__ __forceinline__ void cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
+
+// threadIdx.x, read again at each call: what is computed from it is not kept in registers.
+__device__ __forceinline__ int thread_index()
+{
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+// The same, each matrix transposed on the way.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ float load_shared_4(uint32 smem)
+{
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float2 load_shared_8(uint32 smem)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
+{
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+// 2^x; 0 for -infinity.
+__device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Barrier `id` (0 is __syncthreads) for `threads` threads, whole warps.
+__device__ __forceinline__ void named_barrier(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// A counter in memory goes up by one; what it was.
+__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
+{
+    uint32 ticket;
+    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
+    return ticket;
+}
+
+// The same; whoever sees it finds what this thread did before, and what barriers brought to it, done.
+__device__ __forceinline__ void count_up(uint32 *gmem)
+{
+    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
+}
+
+// What other blocks have counted; past the L1 cache.
+__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
+{
+    uint32 x;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
+    return x;
+}
+
+// One number, or four that lie side by side, added in memory; nothing comes back. Four need SM 9.0.
+__device__ __forceinline__ void add_global_4(float *gmem, float x)
+{
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
+{
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+// ---- filling a tile of shared memory from global memory ------------------------------------------------------
 //
-// A thread always copies the same chunk column, of rows kRowStep apart: neighbouring lanes take
-// neighbouring chunks. Chunks behind kHeadDim and rows behind the tensor become zeros.
+// A thread always copies the same chunk column, of rows kRowStep apart: neighbouring lanes take neighbouring chunks.
+// Chunks beyond the tensor's columns and rows beyond its end become zeros.
 
 // The passes of a fill that are issued at once: part `part` of `parts`, if wanted.
 struct Share {
@@ -408,26 +426,28 @@ struct Share {
 };
 constexpr Share kWhole = {0, 1, true};
 
-// Which chunks of a [kRows][kHeadDimPadded] tile a thread copies, of kCount that share the work. Nothing
-// of it is kept between tiles: thread_index() cannot be moved out of the loop, so these addresses are
-// computed again for each tile, which costs a few instructions and saves the registers that the
-// accumulators need.
-template <int kRows, int kCount> struct FillPlan {
+// V has a form of its own if it has fewer columns.
+template <int kColumns> using FormOf = TileForm<kColumns == kHeadDimV ? kHeadDimVPadded : kHeadDimPadded>;
+
+// Which chunks of a [kRows][kColumns] tile a thread copies, of kCount that share the work. Nothing of it is kept
+// between tiles: thread_index() cannot be moved out of the loop, so these addresses are computed again for each tile,
+// which costs a few instructions and saves the registers that the accumulators need.
+template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
+    using Form = FormOf<kColumns>;
+    static constexpr int kChunks = Form::kChunks, kPitch = Form::kPitch;
     static constexpr int kRowStep = kCount / kChunks;  // rows per pass
     static constexpr int kPasses = (kRows + kRowStep - 1) / kRowStep;
     static constexpr bool kAllThreads = kRowStep * kChunks == kCount;
     static constexpr bool kAllRows = kRows % kRowStep == 0;
-    static constexpr bool kAllColumns = kHeadDim == kHeadDimPadded;
+    static constexpr bool kAllColumns = kColumns == kChunks * 8;
 
     const int first_row, chunk;
 
-    __device__ __forceinline__ FillPlan()
-        : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index())
+    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index())
     {
     }
 
-    __device__ __forceinline__ explicit FillPlan(int thread)
-        : first_row(thread / kChunks), chunk(thread % kChunks)
+    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks)
     {
     }
 
@@ -453,27 +473,57 @@ template <int kRows, int kCount> struct FillPlan {
 
     __device__ __forceinline__ bool in_columns() const
     {
-        return kAllColumns || chunk < kHeadDim / 8;
+        return kAllColumns || chunk < kColumns / 8;
     }
 
     // In shared memory, from the tile's start.
     __device__ __forceinline__ uint32 offset(int pass) const
     {
         if constexpr (kRowStep % 8 == 0)  // the swizzle is the same in every pass
-            return chunk_offset(first_row, chunk) + pass * kRowStep * kPitch;
+            return Form::chunk_offset(first_row, chunk) + pass * kRowStep * kPitch;
         else
-            return chunk_offset(row(pass), chunk);
+            return Form::chunk_offset(row(pass), chunk);
     }
 };
 
-template <int kRows, int kCount> struct Fill {
-    using Plan = FillPlan<kRows, kCount>;
+// kStaged: through registers, as SM 7.5 does it. The loads are issued early and land in registers; store() puts them
+// into shared memory when the tile that was there is no longer read.
+template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring> struct Fill {
+    using Plan = FillPlan<kRows, kCount, kColumns>;
+    uint4 staged[Plan::kPasses];
+
+    // Start loading a tile, always all of it: spread over a product, the loads would keep its registers
+    // waiting. address(row): where its row begins in global memory; rows from valid_rows on are zeros.
+    // kFull: all rows are valid.
+    template <bool kFull, class Address>
+    __device__ __forceinline__ void issue(const Plan &plan, Share, uint32, int valid_rows, Address address)
+    {
+#pragma unroll
+        for (int pass = 0; pass < Plan::kPasses; pass++) {
+            staged[pass] = uint4{0, 0, 0, 0};
+            if (plan.has_row(pass) && plan.in_columns() && (kFull || plan.row(pass) < valid_rows))
+                staged[pass] = __ldg(reinterpret_cast<const uint4 *>(address(plan.row(pass)) + plan.chunk * 16));
+        }
+    }
+
+    __device__ __forceinline__ void store(uint32 smem)
+    {
+        const Plan plan;
+#pragma unroll
+        for (int pass = 0; pass < Plan::kPasses; pass++)
+            if (plan.has_row(pass))
+                store_shared_16(smem + plan.offset(pass), staged[pass]);
+    }
+};
+
+// By cp.async.
+template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColumns, false> {
+    using Plan = FillPlan<kRows, kCount, kColumns>;
 
     // Start copying a share of a tile to smem. address(row): where its row begins in global memory; rows
     // from valid_rows on are zeros. kFull: all rows are valid.
     template <bool kFull, class Address>
-    __device__ __forceinline__ void issue(const Plan &plan, Share share, uint32 smem,
-                                          int valid_rows, Address address)
+    __device__ __forceinline__ void issue(const Plan &plan, Share share, uint32 smem, int valid_rows, Address address)
     {
 #pragma unroll
         for (int pass = plan.begin(share); pass < plan.end(share); pass++) {
@@ -494,25 +544,653 @@ template <int kRows, int kCount> struct Fill {
     }
 };
 
+// Loads into registers are ordered by their use: there is nothing to commit or to wait for.
 __device__ __forceinline__ void fill_commit()
 {
-    cp_async_commit();
+    if constexpr (!kTuring)
+        cp_async_commit();
 }
 
 // Wait until at most kPending committed fills of this thread are in flight. A barrier must follow before
 // other threads' chunks are read.
 template <int kPending> __device__ __forceinline__ void fill_wait()
 {
-    cp_async_wait<kPending>();
+    if constexpr (!kTuring)
+        cp_async_wait<kPending>();
 }
-// ---- what the softmax of a row left behind ----------------------------------------------------------
 
-// LSE in log2 units, +infinity for rows that saw no key and for those behind the tensor: their P is 0.
-__device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+// ---- parameters ---------------------------------------------------------------------------------------------------
+//
+// Lists of members (params.def) are expanded with FA2I_MEMBER; with FA2I_CONSTANT where a kernel has no such
+// parameters: constants of the same names, so that text which is compiled out still has types.
+struct PageSteps {
+    uint32 page, row, bytes;
+};
+
+// clang-format off
+#define FA2I_INPUT   const char *
+#define FA2I_OUTPUT  char *
+#define FA2I_FLOATS  float *
+#define FA2I_STRIDES Strides
+#define FA2I_FLOAT   float
+#define FA2I_INT     int
+#define FA2I_INT64   int64
+#define FA2I_INT64S  const int64 *
+#define FA2I_INTS    const int *
+#define FA2I_STEPS   PageSteps
+#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
+#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
+// clang-format on
+
+// The parameters of features, which all kernels with a feature have.
+#define FA2I_PARAM FA2I_MEMBER
+struct FeatureParams {
+/*
+ * What kernels with features are given beside their operation's parameters, member by member: a struct at
+ * the end of both operations' parameter blocks, of the runtime and of the templates. Plain C preprocessor
+ * text, without template lines. A launch passes as many bytes as a kernel declares, so new members go to
+ * the end; what a problem does not ask for is 0.
+ *
+ * kind: as in forward/params.def; INT64; INT64S: 64-bit integers in device memory; STEPS: three 32-bit integers, from
+ *       page to page, from row to row, and the bytes that both count
+ */
+/* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
+FA2I_PARAM(FLOATS, alibi_slopes)
+FA2I_PARAM(INT64, alibi_stride)
+/* sinks: [Hq] */
+FA2I_PARAM(FLOATS, sinks)
+/* Terms that are added to scores, in the units of q k: divided by the scale. */
+FA2I_PARAM(FLOAT, inverse_scale)
+/* seqused, varlen or leftpad, in a kernel that divides keys: blocks of a key head (features/shares.cuh) */
+FA2I_PARAM(INT, slots)
+/* seqused: [B], keys of each sequence, of which seq_k at most are there */
+FA2I_PARAM(INTS, seqused_k)
+/* bias: of query i and key j of head h in batch b, at the sum of each times its stride, in elements. */
+FA2I_PARAM(INPUT, bias)
+FA2I_PARAM(INT64, bias_batch)
+FA2I_PARAM(INT64, bias_head)
+FA2I_PARAM(INT64, bias_query)
+FA2I_PARAM(INT64, bias_key)
+/* dropout: an element is kept if its byte is at least a threshold, or the next one, and multiplied by keep_scale. */
+FA2I_PARAM(INT64, seed)
+FA2I_PARAM(INT64, offset)
+FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
+FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
+FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
+FA2I_PARAM(INT, drop_part)    /* of 2^32 choices, those of the next threshold; unsigned */
+FA2I_PARAM(FLOAT, keep_scale)
+FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
+FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
+/* varlen: [B + 1], sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
+FA2I_PARAM(INTS, cu_seqlens_q)
+FA2I_PARAM(INTS, cu_seqlens_k)
+FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
+FA2I_PARAM(INT, total_k) /* rows of packed K and V */
+/* paged: page j of sequence b is block_table[b * table_stride + j], one of so many. */
+FA2I_PARAM(INTS, block_table)
+FA2I_PARAM(INT64, table_stride)
+FA2I_PARAM(INT, pages)
+FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
+/* leftpad: [B], keys of each sequence that are padding; cache_rows: [B], its row of K and V, one of so many. */
+FA2I_PARAM(INTS, leftpad)
+FA2I_PARAM(INTS, cache_rows)
+FA2I_PARAM(INT, cache_row_count)
+/* append: [B, new_count, Hkv, D], or packed as Q is (new_count is 0 then), to be written into K and V */
+FA2I_PARAM(INT, new_count)
+FA2I_PARAM(INPUT, new_k)
+FA2I_PARAM(INPUT, new_v)
+FA2I_PARAM(STRIDES, new_k_stride)
+FA2I_PARAM(STRIDES, new_v_stride)
+/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller has it */
+FA2I_PARAM(INPUT, rotary_cos)
+FA2I_PARAM(INPUT, rotary_sin)
+FA2I_PARAM(INPUT, raw_q)
+FA2I_PARAM(STRIDES, raw_q_stride)
+FA2I_PARAM(INT, rotary_rows)
+FA2I_PARAM(INT, reserved) /* whole 8 bytes */
+/* backward, a bias with a gradient: of query i and key j of head h in batch b, at the sum of each times its stride,
+ * in elements */
+FA2I_PARAM(FLOATS, dbias)
+FA2I_PARAM(INT64, dbias_batch)
+FA2I_PARAM(INT64, dbias_head)
+FA2I_PARAM(INT64, dbias_query)
+FA2I_PARAM(INT64, dbias_key)
+/* paged: row r of page j begins (j * page + r * row) * bytes behind the first one, of K and of V. */
+FA2I_PARAM(STEPS, k_steps)
+FA2I_PARAM(STEPS, v_steps)
+};
+
+// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+#if FA2_SCORE_PARAMS
+#define FA2I_FEATURE_PARAM FA2I_MEMBER
+#else
+#define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+struct Params {
+#if FA2_BACKWARD
+/*
+ * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
+ * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
+ * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
+ *
+ * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
+ * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
+ */
+FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
+FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
+FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
+FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
+FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
+FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
+FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
+/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
+ * and delta. */
+FA2I_PARAM(FLOATS, rows)
+FA2I_PARAM(FLOATS,
+           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(STRIDES, do_stride)
+FA2I_PARAM(STRIDES, dq_stride)
+FA2I_PARAM(STRIDES, dk_stride)
+FA2I_PARAM(STRIDES, dv_stride)
+FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group) /* query heads per key/value head */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
+FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
+FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
+ * 2^30; causal is a window_right of 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+#else
+/*
+ * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
+ * are both made from this list. Plain C preprocessor text, without template lines.
+ *
+ * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
+ *                                  older databases go on working
+ * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
+ *                                  as a kernel declares, so new ones go to the end
+ *
+ * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
+ *       FLOATS          fp32 in device memory
+ *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
+ *       FLOAT, INT      32 bits
+ */
+FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
+FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group)   /* query heads per key/value head */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
+FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, reserved)
+FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
+FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
+ * 2^30; causal is a window_right of 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+#endif
+#if FA2_FEATURES
+    FeatureParams features;
+#else
+    static constexpr FeatureParams features{};
+#endif
+};
+static_assert(sizeof(Params) ==
+                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+              "what the runtime passes");
+
+// ---- bias: a number for each query and key, or a mask ------------------------------------------------------
+
+// Whether it is numbers, of 16 bits.
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
+
+// An element, and two neighbours that are loaded together.
+template <BiasKind kKind> struct BiasTypes {
+    using Elem = unsigned short;
+    using Pair = uint32;
+};
+template <> struct BiasTypes<BiasKind::kFp32> {
+    using Elem = float;
+    using Pair = float2;
+};
+template <> struct BiasTypes<BiasKind::kBool> {
+    using Elem = unsigned char;
+    using Pair = unsigned short;
+};
+using BiasElem = BiasTypes<kBias>::Elem;
+using BiasPair = BiasTypes<kBias>::Pair;
+
+// What is added to a score, before it is divided by the scale.
+template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
 {
-    const float lse = row < p.seq_q ? __ldg(p.lse + plane * p.seq_q + row) : minus_infinity();
-    const bool none = lse == minus_infinity();
+    if constexpr (kBias == BiasKind::kFp16) {
+        float y;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+        return y;
+    } else if constexpr (kBias == BiasKind::kBf16) {
+        return __uint_as_float(uint32(x) << 16);
+    } else if constexpr (kBias == BiasKind::kFp32) {
+        return x;
+    } else {
+        return x != 0 ? 0.0f : minus_infinity();
+    }
+}
+
+// x, kept between two bounds.
+__device__ __forceinline__ int between(int least, int x, int most)
+{
+    return max(least, min(x, most));
+}
+
+// ---- append: new keys and values, which are written into the cache before attention -----------------------
+
+// The keys that a sequence with room for so many has before its new ones come; padding counts among them.
+__device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
+{
+    if constexpr (kSeqused)
+        return between(0, __ldg(p.features.seqused_k + batch), room);
+    else
+        return max(0, room - new_count);
+}
+
+// ---- lengths: what device memory says of a sequence ------------------------------------------------------
+//
+// Whatever stands there, a sequence is kept within the tensors.
+
+// Keys of a sequence, with those that come in this call.
+__device__ __forceinline__ int keys_used(const Params &p, int batch)
+{
+    if constexpr (kAppend)
+        return min(keys_before(p, batch, p.seq_k, p.features.new_count) + p.features.new_count, p.seq_k);
+    else
+        return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
+}
+
+// Rows of a packed sequence that begins with row `first`: none where it ends before. The end is kept within the tensor
+// before anything is taken off it, as it may be any number.
+__device__ __forceinline__ int rows_between(int first, int end, int total, int most)
+{
+    return between(0, between(0, end, total) - first, most);
+}
+
+// The keys of a sequence. first_k: its keys begin with this row of its row of K and V.
+struct UsedSequence {
+    int seq_k;
+    static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
+
+    UsedSequence() = default;
+    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch))
+    {
+    }
+};
+
+struct PaddedSequence {
+    int seq_k, first_k;
+    static constexpr int seq_q = 0, first_q = 0, before = 0;
+
+    PaddedSequence() = default;
+    __device__ __forceinline__ PaddedSequence(const Params &p, int batch)
+        : seq_k(p.seq_k), first_k(between(0, __ldg(p.features.leftpad + batch), p.seq_k))
+    {
+        if constexpr (kSeqused)
+            seq_k = keys_used(p, batch);
+        seq_k = max(0, seq_k - first_k);
+    }
+};
+
+// Of a packed sequence also its queries, and its rows of the packed tensors, which begin with first_q and first_k.
+struct PackedSequence {
+    int seq_k, seq_q, first_q, first_k;
+    static constexpr int before = 0;
+
+    PackedSequence() = default;
+    __device__ __forceinline__ PackedSequence(const Params &p, int batch)
+    {
+        first_q = between(0, __ldg(p.features.cu_seqlens_q + batch), p.features.total_q);
+        first_k = between(0, __ldg(p.features.cu_seqlens_k + batch), p.features.total_k);
+        seq_q = rows_between(first_q, __ldg(p.features.cu_seqlens_q + batch + 1), p.features.total_q, p.seq_q);
+        seq_k = rows_between(first_k, __ldg(p.features.cu_seqlens_k + batch + 1), p.features.total_k, p.seq_k);
+        if constexpr (kSeqused && !kAppend)
+            seq_k = between(0, __ldg(p.features.seqused_k + batch), seq_k);
+    }
+};
+
+// before: keys that it has before the new ones come, which are as many as its queries.
+struct GrowingSequence : PackedSequence {
+    int before;
+
+    GrowingSequence() = default;
+    __device__ __forceinline__ GrowingSequence(const Params &p, int batch) : PackedSequence(p, batch)
+    {
+        before = keys_before(p, batch, seq_k, seq_q);
+        seq_k = min(before + seq_q, seq_k);
+    }
+};
+
+using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
+                        Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
+
+// The last sequence whose first(sequence) is at most `at`, if they do not fall; some sequence if they do. By the
+// lanes of a warp together, which look at 32 sequences at a time.
+template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
+{
+    int low = 0, count = p.batch;  // it is one of so many
+    while (count > 1) {
+        const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
+        const int from = first(low + min(own, count - 1));
+        const uint32 passed_by = __ballot_sync(0xffffffffu, (own < count) & (from <= at));
+        const int passed = __popc(passed_by);
+        const int skipped = max(0, passed - 1) * step;
+        low += skipped;
+        count = min(step, count - skipped);
+    }
+    return low;
+}
+
+// Tiles of `rows` rows of all sequences are numbered: those of sequence b begin here. So each has room for its
+// rows, wherever they begin, and at most one tile too many: blocks come in proportion to rows, without a table.
+__device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
+{
+    return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
+}
+
+__device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
+{
+    return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
+}
+
+// Calls clear(row, part) for each of the parts of rows that no sequence has: rows before the first bound and from the
+// last one on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. Tile n of a head looks at
+// rows n * kRows ... : there are numbers enough, one more than whole tiles at least (first_tile).
+template <int kBlock, class Clear>
+__device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
+                                             int parts, Clear clear)
+{
+    const int used_from = __ldg(cu_seqlens), used_to = __ldg(cu_seqlens + batch);
+    end = min(end, int64(total));
+    if (first >= end || (first >= used_from && end <= used_to))
+        return;                                  // nearly always
+    const int count = int(end - first) * parts;  // a block's few rows: no 64-bit division, which would branch
+    for (int i = threadIdx.x; i < count; i += kBlock) {
+        const int row = int(first) + i / parts;
+        if (row < used_from || row >= used_to)
+            clear(row, i % parts);
+    }
+}
+
+// ---- packed: sequences of different lengths, one after the other ----------------------------------------------
+//
+// A block works on one sequence as if that were alone, a batch of one: with its lengths, and with tensors that
+// begin with its rows. Only the workspace is one for all. Its size follows the rows of the tensors, however many
+// sequences share them:
+//
+// - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
+// - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
+// - turns at the tiles of dQ: all sequences' tiles by their numbers (features/lengths.cuh).
+
+// Packed sequences are one batch.
+__device__ __forceinline__ int batches(const Params &p)
+{
+    return kVarlen ? 1 : p.batch;
+}
+
+// Rows of LSE and delta in the workspace, of a head: whole tiles; of packed sequences whole warps of the preparing
+// kernel.
+constexpr int kSectorRows = 8;
+
+__device__ __forceinline__ int prepared_rows(const Params &p)
+{
+    return ((p.features.total_q / kSectorRows + p.batch) * kSectorRows + 31) / 32 * 32;
+}
+
+__device__ __forceinline__ int64 plane_rows(const Params &p)
+{
+    if constexpr (kVarlen)
+        return prepared_rows(p);
+    else
+        return int64(p.q_tiles) * kBr;
+}
+
+// What a number of a tile of kRows keys, or queries, stands for.
+template <int kRows, bool kOfKeys> struct PackedTile {
+    int index;  // of the sequence; -1: there is no such tile
+    int tile;   // in the sequence
+    Sequence sequence;
+
+    PackedTile() = default;
+
+    __device__ __forceinline__ PackedTile(const Params &p, int number)
+    {
+        const int *cu_seqlens = kOfKeys ? p.features.cu_seqlens_k : p.features.cu_seqlens_q;
+        const int total = kOfKeys ? p.features.total_k : p.features.total_q;
+        auto first = [&](int b) { return first_tile(cu_seqlens, total, kRows, b); };
+        index = last_sequence(p, number, first);
+        sequence = Sequence(p, index);
+        tile = number - first(index);
+        const int rows = kOfKeys ? sequence.seq_k : sequence.seq_q;
+        if (tile < 0 || tile >= (rows + kRows - 1) / kRows)
+            index = -1;
+    }
+
+    // The parameters of the sequence alone; all: of all sequences. (A template: most kernels have no such members.)
+    template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
+    {
+        const int64 query = sequence.first_q, key = sequence.first_k;
+        AllParams p = all;
+        p.q += query * p.q_stride.seq * 2;
+        p.o += query * p.o_stride.seq * 2;
+        p.d_o += query * p.do_stride.seq * 2;
+        p.k += key * p.k_stride.seq * 2;
+        p.v += key * p.v_stride.seq * 2;
+        if (p.dq != nullptr)
+            p.dq += query * p.dq_stride.seq * 2;
+        if (p.dk != nullptr)
+            p.dk += key * p.dk_stride.seq * 2;
+        if (p.dv != nullptr)
+            p.dv += key * p.dv_stride.seq * 2;
+        p.lse += query;
+        p.seq_q = sequence.seq_q;
+        p.seq_k = sequence.seq_k;
+        if constexpr (kAlibi)
+            p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
+        if constexpr (kBias != BiasKind::kNone)
+            p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
+        return p;
+    }
+};
+
+// A block's parameters: those of its sequence, which it makes, or those of the kernel.
+using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
+
+// The first row of LSE and delta of a sequence.
+__device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
+{
+    return first_tile(p.features.cu_seqlens_q, p.features.total_q, kSectorRows, sequence) * kSectorRows;
+}
+
+// The packed row whose LSE and delta are row `at` of a head; total_q where that is no sequence's. Lanes of a warp ask
+// for neighbours, the first lane for the first of them.
+__device__ __forceinline__ int packed_row(const Params &p, int at)
+{
+    auto first = [&](int b) { return prepared_begin(p, b); };
+    int b = last_sequence(p, __shfl_sync(0xffffffffu, at, 0), first);
+    while (b + 1 < p.batch && first(b + 1) <= at)
+        b++;
+    const Sequence sequence(p, b);
+    const int row = at - first(b);
+    return row >= 0 && row < sequence.seq_q ? sequence.first_q + row : p.features.total_q;
+}
+
+// Rows first ... end - 1 of dQ that are no sequence's become 0. p: of all sequences. By all kBlock threads.
+template <int kBlock>
+__device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
+{
+    clear_unused<kBlock>(
+        p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, [&](int row, int chunk) {
+            *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) =
+                uint4{};
+        });
+}
+
+// Numbers that are added to scores may hide keys: -infinity, -1e9 and their like. A row's maximum begins with the least
+// score that counts, and does not fall below: P of hidden keys is 0 then, also where a row has no others (fa2.h).
+// Scores so far from 0 still tell keys apart, to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // scaled, with all that is added
+
+// The maximum of a row that has seen no key, in the units of q k.
+__device__ __forceinline__ float least_maximum(const Params &p)
+{
+    if constexpr (kBiasNumbers)
+        return kLeastScore * p.features.inverse_scale;
+    else
+        return minus_infinity();
+}
+
+// ---- products of warps, and the conversions around them ----------------------------------------------------
+//
+// SM 7.5 (kTuring) has no m16n8k16, no bf16 and no packed conversion.
+
+// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
+__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it in two halves, on the
+// same fragments.
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    if constexpr (kTuring) {
+        mma_k8(c, a[0], a[1], b0);
+        mma_k8(c, a[2], a[3], b1);
+    } else if constexpr (kBf16) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+}
+
+// c = a b + from, of bytes: a is 16x16 row-major, of which this lane has a word of either half's row, b is 16x8
+// column-major.
+__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
+{
+    if constexpr (kTuring) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[0]), "=r"(c[1])
+            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[2]), "=r"(c[3])
+            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    }
+}
+
+// Two elements in one register, rounded to nearest even; lo in the lower half.
+__device__ __forceinline__ uint32 pack2(float lo, float hi)
+{
+    uint32 x;
+    if constexpr (kTuring)
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+            : "=r"(x)
+            : "f"(lo), "f"(hi));
+    else if constexpr (kBf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    return x;
+}
+
+// Both fp16 numbers of a register.
+__device__ __forceinline__ float2 unpack_fp16(uint32 x)
+{
+    float2 y;
+    asm("{\n\t.reg .b16 l, h;\n\t"
+        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+        : "=f"(y.x), "=f"(y.y)
+        : "r"(x));
+    return y;
+}
+
+// Both elements of a register.
+__device__ __forceinline__ float2 unpack2(uint32 x)
+{
+    if constexpr (kBf16)
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    else
+        return unpack_fp16(x);
+}
+
+// ---- what the softmax of a row left: LSE and delta ---------------------------------------------------------
+
+// Rows of a head: p's, or, where sequences are packed and p is of them all, theirs.
+template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
+{
+    return kOfAll && kVarlen ? p.features.total_q : p.seq_q;
+}
+
+// LSE in log2 units, +infinity for rows that saw no key and for those after the tensor: their P is 0.
+template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+{
+    const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
+    bool none;
+    if constexpr (kBiasNumbers)
+        none = lse < kLeastScore - 128.0f;  // no key that counts gives so little: a sink that is as low may
+    else
+        none = lse == minus_infinity();
     return none ? -minus_infinity() : lse * 1.4426950408889634f;
+}
+
+// LSE or delta of four rows that are not there.
+__device__ __forceinline__ uint4 no_rows(bool lse)
+{
+    const uint32 x = lse ? __float_as_uint(-minus_infinity()) : 0;
+    return {x, x, x, x};
 }
 
 __device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
@@ -528,70 +1206,679 @@ __device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
 }
 
 // kRowLanes neighbouring lanes share a row, 8 elements each.
-constexpr int kRowChunks = kHeadDim / 8;
-constexpr int kRowLanes =
-    kRowChunks > 16 ? 32 : kRowChunks > 8 ? 16 : kRowChunks > 4 ? 8 : kRowChunks > 2 ? 4 : kRowChunks;
+constexpr int kRowChunks = kHeadDimV / 8;
+constexpr int kRowLanes = kRowChunks > 16  ? 32
+                          : kRowChunks > 8 ? 16
+                          : kRowChunks > 4 ? 8
+                          : kRowChunks > 2 ? 4
+                                           : kRowChunks;
 
-// delta = rowsum(dO * O), in all lanes of the row; 0 behind the tensor. All lanes of the warp take part.
+// delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor. All lanes of the warp take part.
+template <bool kOfAll = false>
 __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int head, int row, int lane)
 {
     float delta = 0.0f;
-    if (row < p.seq_q && lane < kRowChunks) {
-        const char *o =
-            p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
-        const char *d_o =
-            p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
-        delta = dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane),
-                      __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
+    if (row < head_rows<kOfAll>(p) && lane < kRowChunks) {
+        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
+        const char *d_o = p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
+        delta =
+            dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
     }
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
         delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
-    return delta;
+    // dP is not multiplied by the scale of kept elements; dQ and dK are, at the end.
+    return kDropout ? delta / p.features.keep_scale : delta;
 }
 
-// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one behind the other.
+// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one after the other: one pass of all
+// threads of a block.
+constexpr int kRowsAtOnce = kThreads / kRowLanes;
+
+template <int kRows>
+__device__ __forceinline__ void put_some_rows(const Params &p, int batch, int head, int first_row, uint32 smem,
+                                              int pass, int64 plane, int thread)
+{
+    const int r = pass * kRowsAtOnce + thread / kRowLanes;
+    const int row = r < kRows ? first_row + r : p.seq_q;
+    const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
+    if (r < kRows && thread % kRowLanes == 0) {
+        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
+        store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
+    }
+}
+
+// All passes.
 template <int kRows>
 __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
 {
-    constexpr int kTogether = kThreads / kRowLanes;
+    constexpr int kPasses = (kRows + kRowsAtOnce - 1) / kRowsAtOnce;
     const int64 plane = int64(batch) * p.heads_q + head;
     const int thread = thread_index();
+    if constexpr (kAllKeys) {
+#pragma unroll 2  // sums of dK and dV take registers meanwhile
+        for (int pass = 0; pass < kPasses; pass++)
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+    } else {
 #pragma unroll
-    for (int pass = 0; pass < (kRows + kTogether - 1) / kTogether; pass++) {
-        const int r = pass * kTogether + thread / kRowLanes;
-        const int row = r < kRows ? first_row + r : p.seq_q;
-        const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
-        if (r < kRows && thread % kRowLanes == 0) {
-            store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
-            store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
-        }
+        for (int pass = 0; pass < kPasses; pass++)
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
     }
 }
-// LSE and delta of a tile's rows, 16 bytes per thread. The workspace has whole tiles.
-struct RowFill {
-    __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, uint32 smem)
+
+// ---- LSE and delta of a tile's rows, on their way to shared memory -------------------------------------------
+
+// Computed by each block that needs them.
+struct ComputedRows {
+    __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int, uint32 smem)
     {
-        constexpr int kQuarters = kBr / 4;
-        static_assert(2 * kQuarters <= kThreads, "a thread copies 16 bytes at most");
-        const int64 plane = int64(batch) * p.heads_q + head;
-        const int i = thread_index();
-        const int64 plane_rows = int64(p.q_tiles) * kBr;
-        const int64 planes = int64(p.batch) * p.heads_q;
-        const int64 from = (i < kQuarters ? plane : planes + plane) * plane_rows + tile * kBr;
-        cp_async_16(smem + i * 16, reinterpret_cast<const char *>(p.rows + from + i % kQuarters * 4),
-                    i < 2 * kQuarters);
+        put_rows<kBr>(p, batch, head, tile * kBr, smem);
     }
 
     __device__ __forceinline__ void store(uint32)
     {
     }
 };
-// ---- products ---------------------------------------------------------------------------------------
-//
-// Tiles of c are m16n8. load_a(step, a) puts the A fragments of a k16 step into a.
 
-template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+// Those of the workspace, 16 bytes per thread. It has whole tiles; of packed sequences, rows of others follow after a
+// sequence's last ones.
+constexpr int kRowQuarters = kBr / 4;  // of a thread's 16 bytes: LSE; as many more are delta
+static_assert(2 * kRowQuarters <= kThreads, "a thread copies 16 bytes at most");
+
+// The first row of a tile, of LSE or delta as thread i has it. first: the first row of the sequence.
+__device__ __forceinline__ int64 prepared_row(const Params &p, int64 plane, int tile, int first, int i)
+{
+    const int64 rows = plane_rows(p);
+    const int64 planes = int64(batches(p)) * p.heads_q;
+    return (i < kRowQuarters ? plane : planes + plane) * rows + first + tile * kBr;
+}
+
+// Through registers.
+struct StagedRows {
+    uint4 staged;
+
+    __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32)
+    {
+        const int64 plane = int64(batch) * p.heads_q + head;
+        const int i = thread_index();
+        const int64 from = prepared_row(p, plane, tile, first, i);
+        if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q)
+            staged = no_rows(i < kRowQuarters);
+        else if (i < 2 * kRowQuarters)
+            staged = __ldg(reinterpret_cast<const uint4 *>(p.rows + from + i % kRowQuarters * 4));
+    }
+
+    __device__ __forceinline__ void store(uint32 smem)
+    {
+        const int i = thread_index();
+        if (i < 2 * kRowQuarters)
+            store_shared_16(smem + i * 16, staged);
+    }
+};
+
+// By cp.async.
+struct CopiedRows {
+    __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32 smem)
+    {
+        const int64 plane = int64(batch) * p.heads_q + head;
+        const int i = thread_index();
+        const int64 from = prepared_row(p, plane, tile, first, i);
+        if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q) {
+            if (i < 2 * kRowQuarters)
+                store_shared_16(smem + i * 16, no_rows(i < kRowQuarters));
+            return;
+        }
+        cp_async_16(smem + i * 16, reinterpret_cast<const char *>(p.rows + from + i % kRowQuarters * 4),
+                    i < 2 * kRowQuarters);
+    }
+
+    __device__ __forceinline__ void store(uint32)
+    {
+    }
+};
+
+using RowFill = Either<kPrepared, Either<kTuring, StagedRows, CopiedRows>::Type, ComputedRows>::Type;
+
+// ---- where a block works: kBc key rows of one key head --------------------------------------------------
+
+// Where sequences are packed: which one it is.
+struct PlaceInSequence {
+    PackedTile<kBc, true> own;
+    int number;            // of the tile
+    int sequence_q_tiles;  // of the sequence
+    int first_q_tile;      // the number of its first one
+    int first_prepared;    // its first row of LSE and delta
+
+    __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
+    {
+        number = tile;
+        own = PackedTile<kBc, true>(p, tile);
+        first_key = own.tile * kBc;
+        sequence_q_tiles = (own.sequence.seq_q + kBr - 1) / kBr;
+        first_q_tile = first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, max(own.index, 0));
+        first_prepared = prepared_begin(p, max(own.index, 0));
+    }
+
+    __device__ __forceinline__ bool is_empty() const
+    {
+        return own.index < 0;
+    }
+
+    __device__ __forceinline__ int q_tiles(const Params &) const
+    {
+        return sequence_q_tiles;
+    }
+
+    __device__ __forceinline__ Params params(const Params &all) const
+    {
+        return own.alone(all);
+    }
+};
+
+struct PlaceInBatch {
+    static constexpr int first_q_tile = 0, first_prepared = 0;
+
+    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
+    {
+    }
+
+    static __device__ __forceinline__ bool is_empty()
+    {
+        return false;
+    }
+
+    static __device__ __forceinline__ int q_tiles(const Params &p)
+    {
+        return p.q_tiles;
+    }
+
+    static __device__ __forceinline__ const Params &params(const Params &all)
+    {
+        return all;
+    }
+};
+
+struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
+    int first_key;
+    int kv_head, batch;
+
+    // Heavy tiles first when causal, of all heads: the first keys are seen by the most queries. In a window
+    // all are seen by as many, but for the last ones.
+    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
+    {
+        const unsigned kv_heads = p.heads_q / p.group;
+        unsigned tile, plane;
+        if constexpr (kAllKeys) {  // one block has all tiles, one after the other
+            tile = block % p.k_tiles;
+            plane = block / p.k_tiles;
+        } else {
+            const unsigned planes = kv_heads * batches(p);
+            // Blocks that begin together have keys of several heads, because those of one head add to the same dQ; not
+            // of all heads, so that what they read stays in the L2 cache.
+            const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
+            const unsigned first_plane = block / (most * p.k_tiles) * most;
+            const unsigned together = min(most, planes - first_plane);
+            tile = block % (most * p.k_tiles) / together;
+            if constexpr (kLastKeysFirst)
+                tile = p.k_tiles - 1 - tile;
+            plane = first_plane + block % (most * p.k_tiles) % together;
+        }
+        first_key = tile * kBc;
+        kv_head = plane % kv_heads;
+        batch = plane / kv_heads;
+        find(p, tile, first_key);
+    }
+
+    // What dropout counts batches by.
+    __device__ __forceinline__ int sequence() const
+    {
+        return sequence_of(*this);
+    }
+
+private:
+    template <class Place> static __device__ __forceinline__ int sequence_of(const Place &place)
+    {
+        if constexpr (kVarlen)
+            return place.own.index;
+        else
+            return place.batch;
+    }
+};
+
+// ---- windows: which keys a query sees -----------------------------------------------------------------------
+//
+// Query i stands at p = i + seq_k - seq_q.
+// Sliding: it sees the keys p - window_left ... p + window_right. What is unbounded is larger than any length, and a
+//   causal mask is a window_right of 0: the host sees to both.
+// Prefix: it sees the keys up to p, as with a causal mask, and those before window_left.
+// Chunks: it sees the keys of the same window_left, p / window_left.
+constexpr int kUnbounded = 1 << 30;
+
+// Keys [run_begin, run_end) that a query sees at a position, and the positions first_at ... last_at from which a
+// key is seen. None of them falls where its argument grows.
+__device__ __forceinline__ int run_begin(const Params &p, int at)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return 0;
+    else if constexpr (kWindow == Window::kChunks)
+        return at < 0 ? 0 : at / p.window_left * p.window_left;
+    else
+        return at - p.window_left;
+}
+
+__device__ __forceinline__ int run_end(const Params &p, int at)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return max(at + 1, p.window_left);
+    else if constexpr (kWindow == Window::kChunks)
+        return at < 0 ? 0 : kCausal ? at + 1 : run_begin(p, at) + p.window_left;
+    else
+        return at + p.window_right + 1;
+}
+
+__device__ __forceinline__ int first_at(const Params &p, int key)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return key < p.window_left ? -kUnbounded : key;
+    else if constexpr (kWindow == Window::kChunks)
+        return kCausal ? key : run_begin(p, key);
+    else
+        return key - p.window_right;
+}
+
+__device__ __forceinline__ int last_at(const Params &p, int key)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return kUnbounded;
+    else if constexpr (kWindow == Window::kChunks)
+        return run_begin(p, key) + p.window_left - 1;
+    else
+        return key + p.window_left;
+}
+
+// Keys [begin, end) that some query sees of those that stand at first ... last; [begin_of_all, end_of_all) that
+// each of them sees, if any.
+struct WindowKeys {
+    int begin, end, begin_of_all, end_of_all;
+
+    __device__ __forceinline__ WindowKeys(const Params &p, int seq_k, int first, int last)
+    {
+        end = max(0, min(seq_k, run_end(p, last)));
+        begin = max(0, min(end, run_begin(p, first)));  // before end, unless there are no keys
+        end_of_all = max(0, min(end, run_end(p, first)));
+        begin_of_all = max(0, run_begin(p, last));
+    }
+};
+
+// ---- the tiles of queries that a block visits, for each head of its group -----------------------------------
+
+// Queries [begin, end) that see some of the keys first_key ... last_key; [begin_of_all, end_of_all) that
+// see each of them, if any.
+struct WindowQueries {
+    int begin, end, begin_of_all, end_of_all;
+
+    __device__ __forceinline__ WindowQueries(const Params &p, int first_key, int last_key)
+    {
+        const int offset = p.seq_k - p.seq_q;
+        end = max(0, min(p.seq_q, last_at(p, last_key) - offset + 1));
+        begin = max(0, min(end, first_at(p, first_key) - offset));
+        end_of_all = max(0, min(end, last_at(p, first_key) - offset + 1));
+        begin_of_all = max(0, first_at(p, last_key) - offset);
+    }
+};
+
+struct WindowTiles {
+    int first, unmasked;
+    int masked;  // tiles from this one on need a mask, too
+    int stop;
+};
+
+struct SequenceTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+    int stop;
+};
+
+struct AllTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+};
+
+// From first to end(p); those before unmasked need a mask.
+struct TileRange : Either<kWindow != Window::kNone, WindowTiles, Either<kVarlen, SequenceTiles, AllTiles>::Type>::Type {
+    // p: of the block's sequence.
+    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    {
+        if constexpr (kWindow != Window::kNone)
+            find_window(*this, p, place);
+        else
+            find_all(*this, p, place);
+    }
+
+    __device__ __forceinline__ int end(const Params &p) const
+    {
+        return end_of(*this, p);
+    }
+
+private:
+    template <class Range> static __device__ __forceinline__ int end_of(const Range &range, const Params &p)
+    {
+        if constexpr (kWindow != Window::kNone || kVarlen)
+            return range.stop;
+        else
+            return p.q_tiles;
+    }
+
+    template <class Range>
+    static __device__ __forceinline__ void find_window(Range &range, const Params &p, const BlockPlace &place)
+    {
+        const int last_key = min(place.first_key + kBc, p.seq_k) - 1;
+        const WindowQueries queries(p, place.first_key, last_key);
+        range.first = queries.begin / kBr;
+        range.stop = (queries.end + kBr - 1) / kBr;
+        range.unmasked = (queries.begin_of_all + kBr - 1) / kBr;
+        // Queries after the tensor's end see nothing: they have an LSE for that.
+        range.masked = queries.end_of_all == p.seq_q ? place.q_tiles(p) : queries.end_of_all / kBr;
+        if (last_key != place.first_key + kBc - 1)  // keys after the end are seen by nobody
+            range.unmasked = range.stop;
+    }
+
+    template <class Range>
+    static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
+    {
+        // The first query that sees some key of the block, and that sees all of them.
+        int query = 0, query_of_all = 0;
+        if (kCausal) {
+            const int offset = p.seq_k - p.seq_q;
+            query = max(0, place.first_key - offset);
+            query_of_all = max(0, place.first_key + kBc - 1 - offset);
+        }
+        range.first = min(query / kBr, place.q_tiles(p));
+        range.unmasked = (query_of_all + kBr - 1) / kBr;
+        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end are seen by nobody
+            range.unmasked = place.q_tiles(p);
+        if constexpr (kVarlen)
+            range.stop = place.q_tiles(p);
+    }
+};
+
+// A tile of queries of a head of the group, in the order in which they are visited.
+struct Cursor {
+    int head, tile;
+
+    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
+    {
+        if constexpr (kLastTileFirst) {
+            if (--tile < tiles.first) {
+                tile = end - 1;
+                head++;
+            }
+        } else {
+            if (++tile == end) {
+                tile = tiles.first;
+                head++;
+            }
+        }
+    }
+};
+
+// The tile that is visited so many after this one.
+__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
+{
+    Cursor cursor = at;
+    for (int i = 0; i < count; i++)
+        cursor.advance(tiles, tiles.end(p));
+    return cursor;
+}
+
+// ---- who writes dK and dV: all threads of a block; on wgmma those that compute, or one warpgroup of them -------
+
+__device__ __forceinline__ unsigned writer()
+{
+    return kByProduct ? threadIdx.x % kWriters : threadIdx.x;
+}
+
+// Orders what they do.
+__device__ __forceinline__ void writers_meet()
+{
+    if constexpr (kByProduct)
+        named_barrier(2 + threadIdx.x / kWriters, kWriters);
+    else if constexpr (kWgmma)
+        named_barrier(1, kWriters);
+    else
+        __syncthreads();
+}
+
+// ---- few blocks: several share the queries of their keys -----------------------------------------------------
+//
+// Block n of a tile of keys visits the n-th part of the tiles of queries that it would visit alone, those of all
+// heads of the group one after the other, and leaves its parts of dK and dV in the workspace, in the order of its
+// fragments. A step after it sums them in the order of the blocks.
+
+struct SplitRange {
+    Cursor begin, end;
+    int visits;  // tiles from `begin` to `end`
+
+    __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
+    {
+        const int count = max(tiles.end(p) - tiles.first, 0);
+        const int64 all = int64(count) * p.group;
+        begin = cursor(p, tiles, count, int(all * split / p.splits));
+        end = cursor(p, tiles, count, int(all * (split + 1) / p.splits));
+        visits = int(all * (split + 1) / p.splits) - int(all * split / p.splits);
+    }
+
+    static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)
+    {
+        const int head = number / max(count, 1), tile = number - head * count;
+        return {head, kLastTileFirst ? tiles.end(p) - 1 - tile : tiles.first + tile};
+    }
+
+    __device__ __forceinline__ Cursor start(const Params &, const TileRange &) const
+    {
+        return begin;
+    }
+
+    __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
+    {
+        return at.head < end.head ||
+               (at.head == end.head && (kLastTileFirst ? at.tile > end.tile : at.tile < end.tile));
+    }
+
+    __device__ __forceinline__ bool has_some(const Params &p, const TileRange &) const
+    {
+        return has(p, begin);
+    }
+};
+
+// A block that has its keys alone visits them all.
+struct WholeRange {
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
+    {
+    }
+
+    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
+    {
+        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+    }
+
+    static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
+    {
+        return at.head < p.group;
+    }
+
+    static __device__ __forceinline__ bool has_some(const Params &p, const TileRange &tiles)
+    {
+        return tiles.first < tiles.end(p);
+    }
+};
+
+using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
+
+constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // of dK or of dV
+
+// This thread's numbers of a part; they are before the rows.
+__device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
+{
+    const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
+    const int64 key_block =
+        (int64(place.batch) * (p.heads_q / p.group) + place.kv_head) * p.k_tiles + place.first_key / kBc;
+    const int64 behind = ((p.splits - split) * key_blocks - key_block) * 2 - which;
+    return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - behind * kPartFloats) + writer();
+}
+
+template <int kTiles>
+__device__ __forceinline__ void put_part(const Params &p, const BlockPlace &place, int split, int which,
+                                         const float (&x)[kKeyTiles][kTiles][4])
+{
+    static_assert(kTiles == 2 * kOutPairs, "dK and dV have as many columns");
+    float4 *part = part_of(p, place, split, which);
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kTiles; n++)
+            part[(m * kTiles + n) * kWriters] = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
+}
+
+// ---- what a block copies to shared memory: K and V once, tiles of Q and dO with LSE and delta of their rows ------
+
+// kBc rows of K and V. Where tiles pass through registers later (kFillLater), there is room for one of them there.
+__device__ __forceinline__ void load_keys(const Params &p, const BlockPlace &place, uint32 smem)
+{
+    Fill<kBc, kThreads> k_fill;
+    Fill<kBc, kThreads, kHeadDimV> v_fill;
+    const char *k_tile =
+        p.k + (place.batch * p.k_stride.batch + place.kv_head * p.k_stride.head + place.first_key * p.k_stride.seq) * 2;
+    const char *v_tile =
+        p.v + (place.batch * p.v_stride.batch + place.kv_head * p.v_stride.head + place.first_key * p.v_stride.seq) * 2;
+    k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea, p.seq_k - place.first_key,
+                                 [&](int r) { return k_tile + r * p.k_stride.seq * 2; });
+    if constexpr (kFillLater)
+        k_fill.store(smem + kKArea);
+    v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea, p.seq_k - place.first_key,
+                                 [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
+    if constexpr (!kFillLater)
+        k_fill.store(smem + kKArea);
+    v_fill.store(smem + kVArea);
+}
+
+// Tiles of queries, of which one is copied while another is visited.
+struct QueryFills {
+    Fill<kBr, kThreads> q;
+    Fill<kBr, kThreads, kHeadDimV> d_o;
+    RowFill rows;
+};
+
+__device__ __forceinline__ void issue_q(QueryFills &fills, const Params &p, const BlockPlace &place, int first_head,
+                                        uint32 smem, const Cursor &to, int stage)
+{
+    const char *tile = p.q + (place.batch * p.q_stride.batch + (first_head + to.head) * p.q_stride.head +
+                              int64(to.tile) * kBr * p.q_stride.seq) *
+                                 2;
+    fills.q.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, smem + kQArea + stage * kQTileBytes,
+                                  p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.q_stride.seq * 2; });
+}
+
+__device__ __forceinline__ void issue_do(QueryFills &fills, const Params &p, const BlockPlace &place, int first_head,
+                                         uint32 smem, const Cursor &to, int stage)
+{
+    const char *tile = p.d_o + (place.batch * p.do_stride.batch + (first_head + to.head) * p.do_stride.head +
+                                int64(to.tile) * kBr * p.do_stride.seq) *
+                                   2;
+    fills.d_o.template issue<false>(FillPlan<kBr, kThreads, kHeadDimV>(), kWhole, smem + kDoArea + stage * kDoTileBytes,
+                                    p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.do_stride.seq * 2; });
+}
+
+__device__ __forceinline__ void issue_rows(QueryFills &fills, const Params &p, const BlockPlace &place, int first_head,
+                                           uint32 smem, const Cursor &to, int stage)
+{
+    fills.rows.issue(p, place.batch, first_head + to.head, to.tile, place.first_prepared,
+                     smem + kRowArea + stage * kRowBytes);
+}
+
+// Begin to copy a tile of queries.
+__device__ __forceinline__ void issue_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+                                              const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
+                                              int stage)
+{
+    if (!kFillLater && range.has(p, to)) {
+        issue_q(fills, p, place, first_head, smem, to, stage);
+        issue_do(fills, p, place, first_head, smem, to, stage);
+        issue_rows(fills, p, place, first_head, smem, to, stage);
+    }
+    fill_commit();
+}
+
+// End it, when nobody reads any more what was in the stage.
+__device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+                                              const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
+                                              int stage)
+{
+    if (range.has(p, to)) {
+        if constexpr (kFillLater)
+            issue_q(fills, p, place, first_head, smem, to, stage);
+        fills.q.store(smem + kQArea + stage * kQTileBytes);
+        if constexpr (kFillLater) {
+            issue_do(fills, p, place, first_head, smem, to, stage);
+            issue_rows(fills, p, place, first_head, smem, to, stage);
+        }
+        fills.d_o.store(smem + kDoArea + stage * kDoTileBytes);
+        fills.rows.store(smem + kRowArea + stage * kRowBytes);
+    }
+}
+
+constexpr int kAhead = kBarriers == 1 ? 2 : 1;  // the tile that is copied meanwhile is visited so many after this one
+
+// Its stage.
+__device__ __forceinline__ int stage_ahead(int stage)
+{
+    if constexpr (kBarriers == 2)
+        return kStages == 2 ? stage ^ 1 : 0;
+    else if constexpr (kStages == 2)
+        return stage;
+    else
+        return stage == 0 ? 2 : stage - 1;
+}
+
+// The first tiles, from `at` on.
+__device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+                                              const TileRange &tiles, const QueryRange &range, int first_head,
+                                              uint32 smem, const Cursor &at)
+{
+    issue_queries(fills, p, place, range, first_head, smem, at, 0);
+    store_queries(fills, p, place, range, first_head, smem, at, 0);
+    if constexpr (kBarriers == 1) {
+        issue_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
+        store_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
+        fill_wait<1>();
+        __syncthreads();  // K, V and the first tile are complete
+    }
+}
+
+// Two neighbouring accumulator tiles are laid out like one 16x16 A fragment.
+__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = pack2(left[0], left[1]);
+    a[1] = pack2(left[2], left[3]);
+    a[2] = pack2(right[0], right[1]);
+    a[3] = pack2(right[2], right[3]);
+}
+
+// ---- softcap: scores stay between -softcap and softcap ------------------------------------------------
+//
+// s = softcap * tanh(softmax_scale / softcap * (q k)). The factor before the tanh is p.softcap_rate; the one
+// after it is that of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+
+// One instruction; its error is at most 2^-11 of the result (PTX ISA).
+__device__ __forceinline__ float tanh_approx(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Tiles of products become the tanh.
+template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
 #pragma unroll
     for (int m = 0; m < kM; m++)
@@ -599,74 +1886,15 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
         for (int n = 0; n < kN; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                c[m][n][e] = 0.0f;
+                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
 }
 
-// A fragments of 16 * kM rows of a tile, one k16 step.
-template <int kM>
-__device__ __forceinline__ void load_rows(uint32 (&a)[kM][4], uint32 smem, uint32 lane_rows, int step)
+// How fast the score grows with the product, over softmax_scale; t: the tanh.
+__device__ __forceinline__ float cap_slope(float t)
 {
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-        ldmatrix_x4(a[m], smem + pair_offset(lane_rows, step) + m * 16 * kPitch);
+    return fmaf(-t, t, 1.0f);
 }
 
-// c += A B^T over the columns of two tiles of rows; B is 8 * kN rows from b_smem on.
-template <int kM, int kN, class LoadA>
-__device__ __forceinline__ void product_of_rows(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem,
-                                                uint32 lane_cols)
-{
-#pragma unroll
-    for (int step = 0; step < kDepth; step++) {
-        uint32 a[kM][4];
-        load_a(step, a);
-#pragma unroll
-        for (int n = 0; n < kN; n += 2) {
-            uint32 b[4];  // rows n * 8 ... + 15: b[0], b[1] of the first n8 tile, b[2], b[3] of the next
-            ldmatrix_x4(b, b_smem + pair_offset(lane_cols, step) + n * 8 * kPitch);
-#pragma unroll
-            for (int m = 0; m < kM; m++) {
-                mma_k16(c[m][n], a[m], b[0], b[1]);
-                mma_k16(c[m][n + 1], a[m], b[2], b[3]);
-            }
-        }
-    }
-}
-
-// c += A B, B being kSteps * 16 rows of a tile from b_smem on. Columns are dealt out to kShares warps in
-// pairs of n8 tiles: this one has pairs first, first + kShares, ...; b_lane is lane_offset_rows at pair
-// `first`. (Dealt out like this, the XOR of a swizzle composes: the bits of first and of kShares differ.)
-template <int kShares, int kSteps, int kM, int kN, class LoadA>
-__device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem,
-                                                   uint32 b_lane)
-{
-    static_assert((kShares & (kShares - 1)) == 0, "the bits of first and of kShares differ");
-#pragma unroll
-    for (int step = 0; step < kSteps; step++) {
-        uint32 a[kM][4];
-        load_a(step, a);
-#pragma unroll
-        for (int pair = 0; pair < kN / 2; pair++) {
-            uint32 b[4];
-            ldmatrix_x4_trans(b, b_smem + pair_offset(b_lane, pair * kShares) + step * 16 * kPitch);
-#pragma unroll
-            for (int m = 0; m < kM; m++) {
-                mma_k16(c[m][2 * pair], a[m], b[0], b[1]);
-                mma_k16(c[m][2 * pair + 1], a[m], b[2], b[3]);
-            }
-        }
-    }
-}
-
-// Two neighbouring accumulator tiles are laid out like one 16x16 A fragment.
-__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4],
-                                              const float (&right)[4])
-{
-    a[0] = pack2(left[0], left[1]);
-    a[1] = pack2(left[2], left[3]);
-    a[2] = pack2(right[0], right[1]);
-    a[3] = pack2(right[2], right[3]);
-}
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
 // Scores are transformed, made P, masked; dP less delta is multiplied by P and by what the transform's
@@ -703,20 +1931,29 @@ __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
             pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
-// Put P^T where warps with the same keys find it. smem: of this lane.
-__device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
+// P^T = 0 where the query is before the first or after the last one that sees the key, which count from
+// this lane's first one: queries are constants after unrolling.
+__device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
 {
 #pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
+    for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            store_shared_16(smem + (step * kKeyTiles + m) * kFragmentBytes,
-                            uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const int at = p.seq_k - p.seq_q + first_query;
+            const int first = key < p.seq_k ? first_at(p, key) - at : kBr;
+            const int last = last_at(p, key) - at;
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    if (n * 8 + e < first || n * 8 + e > last)
+                        s[m][n][2 * h + e] = 0.0f;
+        }
 }
 
-// P^T = 0 where the query is before the first one that sees the key, which counts from this lane's first
-// one: queries are constants after unrolling.
-__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+// The same where no query is the last one that sees a key.
+__device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
 #pragma unroll
@@ -737,6 +1974,37 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                     s[m][n][e] = 0.0f;
 }
 
+__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+{
+    if constexpr (kWindow != Window::kNone)
+        mask_window(s, p, first_key, first_query);
+    else
+        mask_first(s, p, first_key, first_query);
+}
+
+__device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                to[m][n][e] = from[m][n][e];
+}
+
+// P^T becomes P^T times the derivative of the cap.
+__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                p[m][n][e] *= cap_slope(capped[m][n][e]);
+}
+
 // dP^T becomes dS^T = P^T * (dP^T - delta), without the softmax scale. p: times a transform's derivative.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
@@ -751,9 +2019,351 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
     }
 }
 
+// ---- the gradient of the bias: dS of each query and key, added to where it is ----------------------------------
+//
+// What is the same for several batches, heads or queries is summed there, in any order.
+
+// Of a head, all of whose numbers are dS in the order of S^T; first_key, first_query: of this lane's first ones. What
+// is hidden adds nothing.
+__device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int64 batch, int head, int first_key,
+                                          int first_query)
+{
+    const auto &f = p.features;
+    float *sum = f.dbias + batch * f.dbias_batch + head * f.dbias_head;
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const int key = first_key + m * 16 + e / 2 * 8, query = first_query + n * 8 + e % 2;
+                const float x = kDropout ? ds[m][n][e] * f.keep_scale : ds[m][n][e];  // delta was divided by it
+                if (key < p.seq_k && query < p.seq_q && x != 0.0f)
+                    add_global_4(sum + query * f.dbias_query + key * f.dbias_key, x);
+            }
+}
+
+// Zeros, before the main kernel: a warp for each query of a head, of those that come to one place for the first. The
+// step's kernel, of kClearRows warps.
+__device__ __forceinline__ void clear_dbias(const Params &p)
+{
+    const auto &f = p.features;
+    const int64 row = int64(blockIdx.x) * kClearRows + threadIdx.x / 32;
+    const int64 plane = row / p.seq_q, batch = plane / p.heads_q;
+    const int query = row % p.seq_q, head = plane % p.heads_q;
+    const bool is_done = (batch >= p.batch) | ((batch > 0) & (f.dbias_batch == 0)) |
+                         ((head > 0) & (f.dbias_head == 0)) | ((query > 0) & (f.dbias_query == 0));
+    if (is_done)
+        return;
+    float *sum = f.dbias + batch * f.dbias_batch + head * f.dbias_head + query * f.dbias_query;
+    const int keys = f.dbias_key == 0 ? 1 : p.seq_k;
+    for (int key = threadIdx.x % 32; key < keys; key += 32)
+        sum[key * f.dbias_key] = 0.0f;
+}
+
+// ---- dropout: some of P is 0, the rest is larger ---------------------------------------------------------------
+//
+// Whether an element is kept is a function of seed, offset, batch, head, row and column alone
+// (runtime/ops/dropout.h): a row has a key of sixteen bytes, two neighbouring columns have one, made by Philox, and the
+// product of both keys, as the tensor cores compute it, has a byte for either column. An element is kept if its byte is
+// not below a threshold. So a lane calls Philox once for 32 rows or 64 columns, and not for each sixteen elements.
+// A byte has 256 values only, so a part of the elements has the next threshold. No loop over keys asks which ones.
+
+// Both halves of a product in one instruction: to the upper half of one in C++ ptxas adds 0.
+__device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
+{
+    asm("{\n"
+        "    .reg .b64 product;\n"
+        "    mul.wide.u32 product, %2, %3;\n"
+        "    mov.b64 {%0, %1}, product;\n"
+        "}"
+        : "=r"(low), "=r"(high)
+        : "r"(x), "r"(y));
+}
+
+constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
+
+// A constant in a register of its own for each i: of constants that it knows ptxas makes copies, for each use of them.
+__device__ __forceinline__ uint32 opaque(uint32 x, int i)
+{
+    return x + (thread_index() >> (10 + i));
+}
+
+// For two neighbours, whose bytes the selector takes from x and y, 0x64 behind each: 1 or 0 in fp16. A byte behind 0x64
+// is 1024 more in fp16; bound, twice 1 - 1024 - threshold, makes that at least 1 or at most 0. On the units of fp16,
+// which have little to do here, while all that is done to bits shares another one.
+__device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
+{
+    uint32 keep;
+    asm("{\n"
+        "    .reg .b32 numbers;\n"
+        "    prmt.b32 numbers, %1, %2, %3;\n"
+        "    add.sat.f16x2 %0, numbers, %4;\n"
+        "}"
+        : "=r"(keep)
+        : "r"(x), "r"(y), "r"(selector), "r"(bound));
+    return keep;
+}
+
+// The bound of keep_pair. word: the last of the key of the first of 32 rows; rows: which of four pairs of each eight;
+// column: of eight. The next threshold's bound is 1 less: from 1024 on numbers of fp16 are 1 apart.
+__device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
+{
+    const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
+    return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
+}
+
+// Two bounds: of two neighbouring columns, the first of which is even.
+__device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
+{
+    return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
+}
+
+// Two elements of P times what keep_pair says.
+__device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
+{
+    uint32 kept;
+    if constexpr (kBf16)  // 1 in fp16 is 2^-7 in bf16
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(kept) : "r"(p), "r"(keep), "r"(0x80008000u));
+    else
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(kept) : "r"(p), "r"(keep));
+    return kept;
+}
+
+// What is kept of P is multiplied by this at the end: in bf16 its elements are 2^-7 of what they would be.
+__device__ __forceinline__ float keep_scale(const Params &p)
+{
+    return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
+}
+
+// 1 or 0 of two neighbours in fp32.
+__device__ __forceinline__ float2 keep_factors(uint32 keep)
+{
+    return unpack_fp16(keep);
+}
+
+struct DropoutSeed {
+    uint32 keys[2], offset[2];
+
+    __device__ __forceinline__ explicit DropoutSeed(const FeatureParams &f)
+    {
+        const int64 seed = f.seed_at != nullptr ? *f.seed_at : f.seed;
+        const int64 at = f.offset + (f.offset_at != nullptr ? *f.offset_at : 0);
+        keys[0] = uint32(seed);
+        keys[1] = uint32(seed >> 32);
+        offset[0] = uint32(at);
+        offset[1] = uint32(at >> 32);
+    }
+
+    __device__ __forceinline__ uint32 key(int i, int round) const
+    {
+        return keys[i] + round * kPhiloxKey[i];
+    }
+};
+
+// x: the counter's four words, and what Philox makes of them in seven rounds.
+__device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
+{
+    x[0] = seed.offset[0];
+    x[1] = seed.offset[1];
+    x[2] = index;
+    x[3] = of;
+#pragma unroll
+    for (int round = 0; round < 7; round++) {
+        uint32 a[2], b[2];  // lower and upper half of the round's two products
+        multiply(x[0], kPhilox[0], a[0], a[1]);
+        multiply(x[2], kPhilox[1], b[0], b[1]);
+        x[0] = b[1] ^ x[1] ^ seed.key(0, round);
+        x[1] = b[0];
+        x[2] = a[1] ^ x[3] ^ seed.key(1, round);
+        x[3] = a[0];
+    }
+}
+
+// Of rows 32 * rows32 + 8 * n + g, g = lane / 4, the word t = lane % 4 of their keys. plane: batch * heads + head. The
+// first byte of a key is odd.
+__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
+{
+    philox(x, seed, rows32 * 32 + lane, plane);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        x[n] |= lane % 4 == 0;
+}
+
+// The same of pairs of columns 32 * pairs32 + 8 * n + pair. Their second byte is odd.
+__device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
+{
+    philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        x[n] |= (t == 0) << 8;
+}
+
+__device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
+{
+    const uint32 lower = n % 2 == 1 ? x[1] : x[0], upper = n % 2 == 1 ? x[3] : x[2];
+    return n >= 2 ? upper : lower;
+}
+
+// The last word of the first row's key, of 32 rows that a warp has made keys of.
+__device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
+{
+    return __shfl_sync(0xffffffffu, x[0], 3);
+}
+
+// Of sixteen rows' keys what products take: of rows g and g + 8. sixteen: which ones. Returns word_of_rows.
+__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
+                                               int lane)
+{
+    uint32 x[4];
+    row_keys(x, seed, plane, sixteen / 2, lane);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];
+    return word_of_rows(x);
+}
+
+// Of eight pairs of columns the one whose key this lane has where rows are queries: the products of pairs 2 t and
+// 2 t + 1 come to lanes that have columns 2 t, 2 t + 1 of either half of sixteen.
+__device__ __forceinline__ int lane_pair(int lane)
+{
+    const int g = lane / 4;
+    return g % 2 * 4 + g / 2;
+}
+
+// What is kept of this lane's elements of S^T. Keys are rows of it: where both of a pair are, the product of the pair's
+// key stands twice, and either has its byte there.
+struct PhiloxDropout {
+    const DropoutSeed seed;
+    uint32 exponents[4];                     // what numbers are added to: each has 0x64 above then
+    uint32 columns[kKeyTiles][2];            // words of the keys of the pairs of this lane's rows
+    uint32 keep[kKeyTiles][kQueryTiles][2];  // of two neighbouring queries, in either half of the rows: 1 or 0 in fp16
+
+    static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
+
+    // first_key: of this warp, a multiple of 16 for each of its tiles of keys.
+    __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            exponents[i] = opaque(0x64000000u, i);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32 x[4];
+            column_keys(x, seed, first_key / 64, h * 4 + lane / 8, lane % 4);
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+                columns[m][h] = one_of(x, first_key / 16 % 4 + m);
+        }
+    }
+
+    // first_query: of this warp, a multiple of 16 for each of its steps.
+    __device__ __forceinline__ void begin(const Params &p, int plane, int first_query, int lane)
+    {
+        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // that a call of Philox has keys of
+        const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
+#pragma unroll
+        for (int step = 0; step < kQuerySteps; step += kSteps) {
+            const int sixteen = first_query / 16 + step;
+            uint32 x[4];
+            row_keys(x, seed, plane, sixteen / 2, lane);
+            const uint32 bound = choose_bound(p.features, word_of_rows(x), lane % 4, lane / 4);
+#pragma unroll
+            for (int n = 0; n < 2 * kSteps; n++) {
+                const uint32 row = kSteps == 1 && sixteen % 2 == 1 ? x[2 + n % 2] : x[n];
+#pragma unroll
+                for (int m = 0; m < kKeyTiles; m++) {
+                    uint32 numbers[4];
+                    mma_bytes(numbers, columns[m][0], columns[m][1], row, exponents);
+#pragma unroll
+                    for (int h = 0; h < 2; h++)
+                        keep[m][2 * step + n][h] = keep_pair(numbers[2 * h], numbers[2 * h + 1], selector, bound);
+                }
+            }
+        }
+    }
+
+    // P^T of dV.
+    __device__ __forceinline__ void mask(Fragments &a) const
+    {
+#pragma unroll
+        for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
+    }
+
+    // P^T with a sign where it is not kept.
+    __device__ __forceinline__ void mark(Scores &p) const
+    {
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if ((keep[0][n][e / 2] & 0x2000 << e % 2 * 16) == 0)
+                    p[0][n][e] = -p[0][n][e];
+    }
+
+    // dP^T. A product, which the subtraction behind it makes one instruction of; so what is dropped has to be finite.
+    __device__ __forceinline__ void mask(Scores &dp) const
+    {
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const float2 factors = keep_factors(keep[m][n][h]);
+                    dp[m][n][2 * h] *= factors.x;
+                    dp[m][n][2 * h + 1] *= factors.y;
+                }
+    }
+};
+
+struct NoDropout {
+    __device__ __forceinline__ NoDropout(const Params &, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void begin(const Params &, int, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Fragments &)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Scores &)
+    {
+    }
+};
+
+using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
+
+// What dV is multiplied by.
+__device__ __forceinline__ float value_scale(const Params &p)
+{
+    return kDropout ? keep_scale(p) : 1.0f;
+}
+
+// ---- P^T and dS^T in shared memory, for other warps -----------------------------------------------------------
+
+// Put P^T where warps with the same keys find it. smem: of this lane.
+__device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+            store_shared_16(smem + (step * kKeyTiles + m) * kFragmentBytes,
+                            uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
+}
+
 // Put dS^T into its tile.
-__device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, int first_key,
-                                         int first_query, int lane)
+__device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, int first_key, int first_query,
+                                         int lane)
 {
 #pragma unroll
     for (int step = 0; step < kQuerySteps; step++)
@@ -767,61 +2377,336 @@ __device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, 
                                    lane % 4 * 4,
                                a[step][m][i]);
 }
-// ---- where a block works: kBc key rows of one key head --------------------------------------------------
 
-struct BlockPlace {
-    int first_key;
-    int kv_head, batch;
+// ---- products ---------------------------------------------------------------------------------------
+//
+// Tiles of c are m16n8. load_a(step, a) puts the A fragments of a k16 step into a. Form: of the tiles' rows.
 
-    // Heavy tiles first when causal, of all heads: the first keys are seen by the most queries. In a window
-    // all are seen by as many, but for the last ones.
-    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
-    {
-        const unsigned kv_heads = p.heads_q / p.group;
-        const unsigned planes = kv_heads * p.batch;
-        // Blocks that begin together have keys of several heads, as those of one head add to the same dQ; not
-        // of all heads, so that what they read stays in the L2 cache.
-        const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
-        const unsigned first_plane = block / (most * p.k_tiles) * most;
-        const unsigned together = min(most, planes - first_plane);
-        const unsigned tile = block % (most * p.k_tiles) / together;
-        const unsigned plane = first_plane + block % (most * p.k_tiles) % together;
-        first_key = tile * kBc;
-        kv_head = plane % kv_heads;
-        batch = plane / kv_heads;
-    }
-};
+template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                c[m][n][e] = 0.0f;
+}
 
-// The tiles of queries that a block visits, for each head of its group: from first to end(p); those before
-// unmasked need a mask.
-struct TileRange {
-    int first, unmasked;
+// A fragments of 16 * kM rows of a tile, one k16 step.
+template <class Form = RowTile, int kM>
+__device__ __forceinline__ void load_rows(uint32 (&a)[kM][4], uint32 smem, uint32 lane_rows, int step)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+        ldmatrix_x4(a[m], smem + Form::pair_offset(lane_rows, step) + m * 16 * Form::kPitch);
+}
 
-    __device__ __forceinline__ int end(const Params &p) const
-    {
-        return p.q_tiles;
-    }
-
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
-    {
-        // The first query that sees some key of the block, and that sees all of them.
-        int query = 0, query_of_all = 0;
-        if (kCausal) {
-            const int offset = p.seq_k - p.seq_q;
-            query = max(0, place.first_key - offset);
-            query_of_all = max(0, place.first_key + kBc - 1 - offset);
+// c += A B^T over the columns of two tiles of rows; B is 8 * kN rows from b_smem on.
+template <class Form = RowTile, int kM, int kN, class LoadA>
+__device__ __forceinline__ void product_of_rows(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem, uint32 lane_cols)
+{
+#pragma unroll
+    for (int step = 0; step < Form::kChunks / 2; step++) {
+        uint32 a[kM][4];
+        load_a(step, a);
+#pragma unroll
+        for (int n = 0; n < kN; n += 2) {
+            uint32 b[4];  // rows n * 8 ... + 15: b[0], b[1] of the first n8 tile, b[2], b[3] of the next
+            ldmatrix_x4(b, b_smem + Form::pair_offset(lane_cols, step) + n * 8 * Form::kPitch);
+#pragma unroll
+            for (int m = 0; m < kM; m++) {
+                mma_k16(c[m][n], a[m], b[0], b[1]);
+                mma_k16(c[m][n + 1], a[m], b[2], b[3]);
+            }
         }
-        first = min(query / kBr, p.q_tiles);
-        unmasked = (query_of_all + kBr - 1) / kBr;
-        if (place.first_key + kBc > p.seq_k)  // keys behind the tensor's end are seen by nobody
-            unmasked = p.q_tiles;
+    }
+}
+
+// c += A B, B being kSteps * 16 rows of a tile from b_smem on. Columns are dealt out to kShares warps in
+// pairs of n8 tiles: this one has pairs first, first + kShares, ...; b_lane is lane_offset_rows at pair
+// `first`. (Dealt out like this, the XOR of a swizzle composes: the bits of first and of kShares differ.)
+template <int kShares, int kSteps, int kM, int kN, class LoadA>
+__device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem, uint32 b_lane)
+{
+    static_assert((kShares & (kShares - 1)) == 0, "the bits of first and of kShares differ");
+    using Form = TileForm<8 * kN * kShares>;
+#pragma unroll
+    for (int step = 0; step < kSteps; step++) {
+        uint32 a[kM][4];
+        load_a(step, a);
+#pragma unroll
+        for (int pair = 0; pair < kN / 2; pair++) {
+            uint32 b[4];
+            ldmatrix_x4_trans(b, b_smem + Form::pair_offset(b_lane, pair * kShares) + step * 16 * Form::kPitch);
+#pragma unroll
+            for (int m = 0; m < kM; m++) {
+                mma_k16(c[m][2 * pair], a[m], b[0], b[1]);
+                mma_k16(c[m][2 * pair + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// ---- alibi: a key costs the more the farther it is from the query -------------------------------------
+//
+// Scores get -slope |p - j|, p = query + seq_k - seq_q. Here it is in the units of q k, divided by the scale.
+
+__device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
+{
+    return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
+}
+
+// The term at p - j = base + step; step is a constant after unrolling. kBefore: that is not negative.
+template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
+{
+    if constexpr (kBefore)
+        return fmaf(-slope, step, -slope * base);
+    else
+        return -slope * fabsf(base + step);
+}
+
+// ---- terms: what is added to scores, after a cap ------------------------------------------------------------
+//
+// They are in the units of q k, divided by the scale. -infinity hides a key.
+constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
+
+// Of one head.
+struct Terms {
+    float slope;           // of ALiBi
+    const BiasElem *bias;  // of the first query and key
+
+    __device__ __forceinline__ Terms(const Params &p, int batch, int head)
+    {
+        if constexpr (kAlibi)
+            slope = alibi_slope(p, batch, head);
+        if constexpr (kBias != BiasKind::kNone)
+            bias = reinterpret_cast<const BiasElem *>(p.features.bias) + batch * p.features.bias_batch +
+                   head * p.features.bias_head;
+    }
+
+    // Of a query and a key; base: of the first of several queries or keys, query + seq_k - seq_q - key; step: from
+    // there to this one. kBefore: no key stands after a query's position. Those after the tensors' ends, whose P
+    // is 0, read what the last ones read.
+    template <bool kBefore>
+    __device__ __forceinline__ float term(const Params &p, float base, int step, int query, int key) const
+    {
+        float term = 0.0f;
+        if constexpr (kAlibi)
+            term += alibi_term<kBefore>(slope, base, float(step));
+        if constexpr (kBias != BiasKind::kNone) {
+            const int64 at =
+                min(query, p.seq_q - 1) * p.features.bias_query + min(key, p.seq_k - 1) * p.features.bias_key;
+            if constexpr (kBias == BiasKind::kBool)
+                term += bias_number(__ldg(bias + at));
+            else
+                term += bias_number(__ldg(bias + at)) * p.features.inverse_scale;
+        }
+        return term;
     }
 };
+
+// key, query: of this lane's first ones.
+template <bool kBefore>
+__device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
+                                          int first_query)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const float base = float(first_query + p.seq_k - p.seq_q - key);
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    s[m][n][2 * h + e] +=
+                        terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
+        }
+}
+
+// ---- what a thread is among those of a block, and where its tiles lie ---------------------------------------
+
+// Where a thread's warp is among those that share S^T and dP^T, and dQ.
+struct WarpPlace {
+    int lane, warp;
+    int key_warp, query_warp;
+    int row_warp, col_warp;
+    int key;    // its first key in the block
+    int query;  // and first query in a tile
+
+    __device__ __forceinline__ WarpPlace()
+        : lane(threadIdx.x % 32), warp(threadIdx.x / 32), key_warp(warp / kQueryWarps), query_warp(warp % kQueryWarps),
+          row_warp(warp / kColWarps), col_warp(warp % kColWarps), key(key_warp * 16 * kKeyTiles),
+          query(query_warp * kWarpQueries)
+    {
+    }
+};
+
+// Where a lane points ldmatrix in tiles of Q and K, and of dO and V.
+struct LaneOffsets {
+    uint32 rows, cols, value_rows, value_cols;
+
+    __device__ __forceinline__ explicit LaneOffsets(int lane)
+        : rows(RowTile::lane_offset_rows(lane)), cols(RowTile::lane_offset_cols(lane)),
+          value_rows(ValueTile::lane_offset_rows(lane)), value_cols(ValueTile::lane_offset_cols(lane))
+    {
+    }
+};
+
+// What is in shared memory for a tile of queries.
+struct TileAreas {
+    uint32 q, d_o;
+    uint32 rows;            // LSE and delta, at this lane's first query
+    uint32 scores;          // dS^T
+    uint32 shared_p;        // P^T as fragments, of this lane
+    uint32 out, value_out;  // where a lane points ldmatrix for its columns of dK and dV
+
+    __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, const WarpPlace &own,
+                                         const LaneOffsets &offsets)
+        : q(smem + kQArea + stage * kQTileBytes), d_o(smem + kDoArea + stage * kDoTileBytes),
+          rows(smem + kRowArea + stage * kRowBytes + own.lane % 4 * 2 * 4),
+          scores(smem + kScoreArea + score_stage * kScoreBytes),
+          shared_p(smem + kSharedPArea + score_stage * kSharedPBytes + own.lane * 16),
+          out(pair_offset(offsets.rows, own.query_warp)),
+          value_out(ValueTile::pair_offset(offsets.value_rows, own.query_warp))
+    {
+    }
+};
+
+// ---- the steps of the mainloop: what a warp does with a tile of queries ----------------------------------------
+
+using SumOfKeys = float[kKeyTiles][2 * kOutPairs][4];      // dK of a warp
+using SumOfValues = float[kKeyTiles][2 * kValuePairs][4];  // dV of a warp
+
+// S^T = K Q^T or dP^T = V dO^T. Form: of the tiles' rows; row_smem: those of this warp's keys; tile_smem: the queries;
+// rows, cols: where this lane points ldmatrix in them.
+template <class Form>
+__device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint32 cols, uint32 row_smem, uint32 rows)
+{
+    clear(s);
+    product_of_rows<Form>(
+        s, [&](int step, uint32(&a)[kKeyTiles][4]) { load_rows<Form>(a, row_smem, rows, step); }, tile_smem, cols);
+}
+
+// S^T becomes P^T. capped: S^T as a cap left it; query: this warp's first one in the tile `at`.
+template <bool kMasked>
+__device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
+                                          const Terms &terms, const WarpPlace &own, const Cursor &at, int query,
+                                          TileAreas areas)
+{
+    if constexpr (kSoftcap) {
+        cap_scores(s, p.softcap_rate);
+        copy_scores(capped, s);
+    }
+    if constexpr (kTerms)
+        add_terms<kCausal && !kMasked>(s, p, terms, place.first_key + own.key + own.lane / 4,
+                                       at.tile * kBr + query + own.lane % 4 * 2);
+    scores_to_p(s, areas.rows + query * 4, p.scale_log2);
+    if constexpr (kMasked)
+        mask_p(s, p, place.first_key + own.key + own.lane / 4, at.tile * kBr + query + own.lane % 4 * 2);
+}
+
+// sum += P^T dO, or dS^T Q. tile_smem: of the queries whose fragments these are.
+template <int kTiles>
+__device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], const Fragments &frag, uint32 tile_smem,
+                                            uint32 lane_offset)
+{
+    product_of_columns<kQueryWarps, kQuerySteps>(
+        sum,
+        [&](int step, uint32(&a)[kKeyTiles][4]) {
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    a[m][i] = frag[step][m][i];
+        },
+        tile_smem, lane_offset);
+}
+
+// A part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
+template <bool kMasked>
+__device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &place, const Terms &terms,
+                                           Dropout &dropout, const WarpPlace &own, const LaneOffsets &offsets,
+                                           TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
+                                           SumOfKeys &dk, SumOfValues &dv)
+{
+    const int query = own.query + part * 8 * kQueryTiles;  // first one in the tile
+    Scores s, dp;
+    Scores capped;
+    Fragments frag;
+    compute_scores<RowTile>(s, areas.q + query * kPitch, offsets.cols, smem + kKArea + own.key * kPitch, offsets.rows);
+    if constexpr (kLate)
+        compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
+                                  smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
+    compute_p<kMasked>(s, capped, p, place, terms, own, at, query, areas);
+    pack_scores(frag, s);
+    dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
+    dropout.mask(frag);
+    if constexpr (kSoftcap && !kBiasGradient)
+        multiply_slopes(s, capped);
+    if constexpr (kQueryWarps > 1)
+        store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
+    add_product(dv, frag, areas.d_o + query * ValueTile::kPitch, areas.value_out);
+    if constexpr (!kLate)
+        compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
+                                  smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
+    dropout.mask(dp);
+    dp_to_ds(dp, s, areas.rows + (kBr + query) * 4);
+    if constexpr (kBiasGradient) {
+        add_dbias(dp, p, place.sequence(), first_head + at.head, place.first_key + own.key + own.lane / 4,
+                  at.tile * kBr + query + own.lane % 4 * 2);
+        if constexpr (kSoftcap)
+            multiply_slopes(dp, capped);  // of what comes after the cap there was the gradient
+    }
+    pack_scores(frag, dp);
+    if constexpr (!kApart || kQueryWarps > 1)
+        store_ds(frag, areas.scores, own.key, query, own.lane);
+    add_product(dk, frag, areas.q + query * kPitch, areas.out);
+}
+
+// What the other warps with the same keys computed, of their queries: dV += P^T dO, dK += dS^T Q.
+__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, TileAreas areas,
+                                           SumOfKeys &dk, SumOfValues &dv)
+{
+#pragma unroll
+    for (int other = 1; other < kQueryWarps; other++) {
+        const int from = own.query_warp ^ other;
+        const int from_query = from * kWarpQueries;
+        const uint32 theirs = areas.shared_p + (own.key_warp * kQueryWarps + from) * kWarpFragments * kFragmentBytes;
+        product_of_columns<kQueryWarps, kParts * kQuerySteps>(
+            dv,
+            [&](int step, uint32(&a)[kKeyTiles][4]) {
+#pragma unroll
+                for (int m = 0; m < kKeyTiles; m++) {
+                    const uint4 x = load_shared_16(theirs + (step * kKeyTiles + m) * kFragmentBytes);
+                    a[m][0] = x.x, a[m][1] = x.y, a[m][2] = x.z, a[m][3] = x.w;
+                }
+            },
+            areas.d_o + from_query * ValueTile::kPitch, areas.value_out);
+        product_of_columns<kQueryWarps, kParts * kQuerySteps>(
+            dk,
+            [&](int step, uint32(&a)[kKeyTiles][4]) {
+#pragma unroll
+                for (int m = 0; m < kKeyTiles; m++)
+                    ldmatrix_x4(a[m],
+                                areas.scores + ScoreTile::chunk_offset(own.key + m * 16 + own.lane % 16,
+                                                                       from_query / 8 + 2 * step + own.lane / 16));
+            },
+            areas.q + from_query * kPitch, areas.out);
+    }
+}
+
 // ---- dQ: sums over blocks in fp32 ------------------------------------------------------------------------
 //
 // A tile of dQ in the workspace is in the order of the fragments of the warps that add to it, so that every
 // addition of a warp fills whole sectors: [warp][m16 tile][n8 tile] of 128 numbers, these [lane][4] where
 // four can be added at once, else [4][lane].
+//
+// Packed sequences share the workspace as they share dQ: each has its own rows and no more. Of a sequence the m16 tiles
+// lie one after the other, [m16 tile][column warp][n8 tile] of 128 numbers; one that the sequence's end cuts is
+// [row][column], the columns in the same order.
 #if __CUDA_ARCH__ >= 900
 constexpr bool kAddFour = true;
 #else
@@ -829,18 +2714,64 @@ constexpr bool kAddFour = false;
 #endif
 constexpr int kDqFragment = 128;
 constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqTile = kWarps * kDqWarpPart;
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers of a row
+constexpr int kDqTile = kBr * kDqWidth;
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
 using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 
-// sum: of the first fragment.
-__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane)
+// Rows of the sums of all heads.
+__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
+{
+    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
+}
+
+// Of packed sequences: a warp's first fragment in m16 tile `first` of a tile of queries.
+template <class Place>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
+                                          int col_warp)
+{
+    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
+    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
+}
+
+__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
+{
+    if constexpr (kAddFour) {
+        add_global_16(fragment + lane * 4, dq);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            add_global_4(fragment + e * 32 + lane, dq[e]);
+    }
+}
+
+// Adds to an m16 tile of which there are fewer than 16 rows; sum: of this warp's columns.
+__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
+{
+#pragma unroll
+    for (int n = 0; n < 2 * kDqPairs; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int row = lane / 4 + e / 2 * 8;
+            if (row < rows)
+                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+        }
+}
+
+// Adds m16 tiles of a warp. sum: of the first fragment; of packed sequences also rows: from there to the sequence's end.
+__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
 {
 #pragma unroll
     for (int m = 0; m < kDqPartTiles; m++) {
+        if (kVarlen && rows - m * 16 < 16) {
+            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
+            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
+            continue;
+        }
 #pragma unroll
         for (int n = 0; n < 2 * kDqPairs; n++) {
-            float *fragment = sum + (m * 2 * kDqPairs + n) * kDqFragment;
+            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
             if constexpr (kAddFour) {
                 add_global_16(fragment + lane * 4, dq[m][n]);
             } else {
@@ -851,13 +2782,206 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane)
         }
     }
 }
-// ---- the result of a block -----------------------------------------------------------------------------
 
-// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free.
-__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p,
-                                           const BlockPlace &place,
-                                           const float (&x)[kKeyTiles][2 * kOutPairs][4], float scale,
-                                           uint32 smem, int warp_key, int query_warp, int lane)
+// ---- dQ of a block that has all keys of a head --------------------------------------------------------------
+//
+// Where these are one tile, a tile of dQ is complete where it was computed, and goes from registers to its
+// tensor. Else the block sums in the workspace, where nobody else adds: a number has one thread, so that the
+// order is always the same.
+
+// Numbers that the block will add to.
+__device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
+{
+    if (p.k_tiles == 1 || p.dq == nullptr)
+        return;
+    const int64 quarters = int64(p.group) * p.q_tiles * (kDqTile / 4);
+    float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + plane * quarters;
+    for (int64 i = threadIdx.x; i < quarters; i += kThreads)
+        sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+}
+
+// Scale m16 tiles of dQ, from `first` of a tile of queries on, and write them. Of two neighbouring n8 tiles, two
+// lanes of a quad have four columns of one row each after an exchange.
+__device__ __forceinline__ void write_dq(const Params &p, int batch, int head, int tile, int first, int col_warp,
+                                         const DqTile &dq, int lane)
+{
+    const bool right = lane % 2 != 0;  // this lane's columns are of the right one of the two
+    int row = tile * kBr + first * 16 + lane / 4;
+    char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
+                       (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
+                          2;
+#pragma unroll
+    for (int m = 0; m < kDqPartTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+#pragma unroll
+            for (int pair = 0; pair < kDqPairs; pair++) {
+                const float(&x)[4] = dq[m][2 * pair], (&y)[4] = dq[m][2 * pair + 1];
+                const uint32 of_left = pack2(x[2 * h] * p.scale, x[2 * h + 1] * p.scale);
+                const uint32 of_right = pack2(y[2 * h] * p.scale, y[2 * h + 1] * p.scale);
+                const uint32 got = __shfl_xor_sync(0xffffffffu, right ? of_left : of_right, 1);
+                const int chunk = (pair * kColWarps + col_warp) * 2 + right;
+                if (chunk < kHeadDim / 8 && row < p.seq_q)
+                    *reinterpret_cast<uint2 *>(to + pair * kColWarps * 32) =
+                        right ? uint2{got, of_right} : uint2{of_left, got};
+            }
+            row += 8;
+            to += p.dq_stride.seq * 16;
+        }
+}
+
+// Rows of dQ before tile `first` and from tile `end` on, which no key of the head is seen by: 0.
+__device__ __forceinline__ void clear_unseen(const Params &p, int batch, int head, int first, int end)
+{
+    if (p.k_tiles > 1 || p.dq == nullptr)
+        return;
+    const int before = min(first * kBr, p.seq_q), behind = max(p.seq_q - end * kBr, 0);
+    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    constexpr int kRow = kHeadDim / 8;  // chunks of 16 bytes
+    constexpr int kRows = kThreads / kRow;
+    const int chunk = threadIdx.x % kRow;
+    for (int i = threadIdx.x / kRow; i < before + behind && threadIdx.x < kRows * kRow; i += kRows) {
+        const int row = i < before ? i : i - before + end * kBr;
+        *reinterpret_cast<uint4 *>(out + row * p.dq_stride.seq * 2 + chunk * 16) = uint4{};
+    }
+}
+
+// ---- turns: dQ is summed in one order -----------------------------------------------------------------------
+//
+// Each tile of dQ has a counter of the blocks that have added to it, and a block adds when it has counted
+// those with keys before its own. A block's keys come with a ticket, in the order in which blocks begin, and
+// keys of one head have tickets in their order: whoever waits, waits for a block that runs already or is
+// done. The one of them with the lowest ticket waits for nobody, so that there is always one that goes on.
+//
+// Tiles are visited from the last to the first, each block a little after the one before it: where a mask
+// or a window hides tiles, blocks that begin together do so in tiles that lie apart already.
+//
+// With kLastKeysFirst it is the other way round: the last keys come first, and tiles are visited from the first that
+// sees the block's keys on, where a mask lets no other block add before it. Blocks that begin together need not wait for
+// each other.
+
+// After the sums: a counter per tile, and the one of tickets.
+__device__ __forceinline__ uint32 *turn_counters(const Params &p)
+{
+    const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
+    if constexpr (kVarlen)
+        return reinterpret_cast<uint32 *>(p.dq_sum + int64(p.heads_q) * p.features.total_q * kDqWidth);
+    else
+        return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
+}
+
+// A block's number, in all threads. smem: 4 bytes that nobody uses yet, and into which no bulk load comes: none of the
+// threads fences what it wrote here.
+__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
+{
+    if (p.dq == nullptr)
+        return blockIdx.x;
+    if (threadIdx.x == 0)
+        store_shared_4(smem, take_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles));
+    __syncthreads();  // the ticket is there
+    const uint32 ticket = __float_as_uint(load_shared_4(smem));
+    __syncthreads();  // and read, before anything else comes into its place
+    return ticket;
+}
+
+// How many blocks add to a tile of queries before the one with this tile of keys.
+__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+{
+    if constexpr (kWindow != Window::kNone) {
+        const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
+        return key_tile - max(first_key, 0) / kBc;
+    } else if constexpr (kLastKeysFirst) {
+        // Those with keys after its own that some query of the tile sees.
+        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
+        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
+    } else {
+        return key_tile;
+    }
+}
+
+// Wait for the others' turns. seen: what lane 0 has read of the counter a while ago. Only additions follow,
+// and none is issued before the loop has ended: there is nothing that a fence could keep from being early.
+__device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
+{
+    if (lane == 0)
+        while (seen < before)
+            seen = load_counter(counter);
+    __syncwarp();  // no lane adds before it is the block's turn
+}
+
+// ---- where dQ is accumulated: dQ += dS K of a tile of queries -----------------------------------------------
+//
+// A warp has some rows and columns of the tile, and all keys of the block. What it computed is added to the sums in the
+// workspace (dq_sums.cuh), or, where a block has all keys of a head, written at once. counter: where blocks take turns,
+// of the tile that was added to.
+__device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace &place, const WarpPlace &own,
+                                               const LaneOffsets &offsets, TileAreas areas, const Cursor &at,
+                                               int first_head, uint32 smem, uint32 *&counter)
+{
+    const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
+    float *sum = p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile + own.warp * kDqWarpPart;
+    uint32 before = 0, seen = 0;
+    if constexpr (kTakesTurns) {
+        counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
+        before = blocks_before(p, place.first_key / kBc, at.tile);
+        seen = own.lane == 0 ? load_counter(counter) : 0;
+    }
+#pragma unroll 1
+    for (int part = 0; part < kDqParts; part++) {
+        const int first = own.row_warp * kDqRowTiles + part * kDqPartTiles;  // m16 tile
+        constexpr int kPartSize = kDqWarpPart / kDqParts;
+        DqTile dq;
+        clear(dq);
+        product_of_columns<kColWarps, kBc / 16>(
+            dq,
+            [&](int step, uint32(&a)[kDqPartTiles][4]) {
+#pragma unroll
+                for (int m = 0; m < kDqPartTiles; m++)
+                    ldmatrix_x4_trans(a[m], areas.scores +
+                                                ScoreTile::chunk_offset(step * 16 + own.lane % 8 + own.lane / 16 * 8,
+                                                                        (first + m) * 2 + own.lane / 8 % 2));
+            },
+            smem + kKArea, pair_offset(offsets.rows, own.col_warp));
+        if (kTakesTurns && part == 0)
+            await_turn(counter, seen, before, own.lane);
+        if (kAllKeys && p.k_tiles == 1)
+            write_dq(p, place.batch, first_head + at.head, at.tile, first, own.col_warp, dq, own.lane);
+        else if constexpr (kVarlen)
+            add_dq(dq_sums(p, place, plane, at.tile, first, own.col_warp), dq, own.lane,
+                   p.seq_q - at.tile * kBr - first * 16, own.col_warp);
+        else
+            add_dq(sum + part * kPartSize, dq, own.lane);
+    }
+}
+
+// ---- the result of a block: dK and dV ------------------------------------------------------------------------
+
+// Rows of dK and dV that are no sequence's become 0. p: of all sequences. By all threads of a block.
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
+{
+    if constexpr (kVarlen) {
+        constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
+        const int64 first = int64(place.number) * kBc;
+        clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
+                               kKeyChunks + kValueChunks, [&](int row, int part) {
+                                   const bool of_key = part < kKeyChunks;
+                                   char *out = of_key ? p.dk : p.dv;
+                                   const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
+                                   const int chunk = of_key ? part : part - kKeyChunks;
+                                   if (out != nullptr)
+                                       *reinterpret_cast<uint4 *>(
+                                           out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
+                                           uint4{};
+                               });
+    }
+}
+
+// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free. Form: of the rows
+// there; kColumns: of the tensor.
+template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
+__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
+                                           const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
+                                           int warp_key, int query_warp, int lane)
 {
     if (out == nullptr)
         return;
@@ -866,24 +2990,23 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
-            for (int n = 0; n < 2 * kOutPairs; n++) {
+            for (int n = 0; n < kTiles; n++) {
                 const int chunk = (n / 2 * kQueryWarps + query_warp) * 2 + n % 2;
-                store_shared_4(smem + chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) +
-                                   lane % 4 * 4,
+                store_shared_4(smem + Form::chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) + lane % 4 * 4,
                                pack2(x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale));
             }
-    __syncthreads();  // the rows are complete: warps wrote parts of each
+    writers_meet();  // the rows are complete: warps wrote parts of each
 
-    out += (place.batch * stride.batch + place.kv_head * stride.head +
-            place.first_key * stride.seq) * 2;
+    out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
 #pragma unroll
-    for (int i = threadIdx.x; i < kBc * kChunks; i += kThreads) {
-        const int r = i / kChunks, chunk = i % kChunks;  // padding too: eight lanes read without a gap
-        if (chunk < kHeadDim / 8 && place.first_key + r < p.seq_k)
+    for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
-                load_shared_16(smem + chunk_offset(r, chunk));
+                load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
 }
+
 // ---- backward -----------------------------------------------------------------------------------------
 //
 // One block computes kBc rows of dK and dV, which stay in registers, and adds to dQ, over all queries that
@@ -892,340 +3015,266 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 //     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
 //     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
 //
+// With kSplit several blocks have the same keys, and each a part of these queries (split.cuh). With kAllKeys a block does
+// so for one tile of keys of a head after the other (dq_whole.cuh). With kApart dQ has blocks of its own (dq_apart.cuh).
+//
 // Keys are rows of S^T, so that P^T and dS^T are A fragments of dV and dK where they were computed. Warps
 // are kKeyWarps x kQueryWarps over S^T and over (keys, columns) of dK and dV: those with the same keys
 // exchange what they computed, P^T as fragments and dS^T through the tile that dQ needs as well.
 //
-// Barriers per tile: with two, all warps begin a tile together; with one, they may be a tile apart. What
-// each orders is said where it stands.
+// The prologue loads K, V and the first tiles (loads.cuh). A visit to tile t has the steps of mainloop.cuh and
+// dq_step.cuh, while the next tile is copied. With two barriers all warps begin a tile together:
 //
-// What features change has its place, here and in the blocks of dQ alone (bwd_query.cu.in): which tiles are
-// visited and which are masked (TileRange and the loop over it); compute_p, where scores are transformed,
-// made P^T and masked; what dV alone is of, and is dropped, when P^T is packed; dP^T likewise, before it
-// becomes dS^T; and the derivative of the transform, which dS^T alone is times. How a row begins and ends is
-// in its LSE and delta (delta.cu.in).
+//   wait, barrier | S^T P^T dV dP^T dS^T dK, part by part | barrier | others' dV, dK |           dQ | store t + 1
+//   two stages:   | copy Q, dO (t + 1) ........................................................
+//   one stage:                                                                 barrier | copy ....
+//
+// With one they may be a tile apart:
+//
+//   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
+//                                                         | copy Q, dO (t + 2) ....
+//
+// "others'": of the warps with the same keys. What each barrier orders is said where it stands. The epilogue writes dK
+// and dV (epilogue.cuh).
+//
+// What features change has its place, here and in the blocks of dQ alone: which tiles are visited and which are masked
+// (tiles.cuh, and the loop over them); how scores become P^T (compute_p); what is dropped from P^T for dV, and from dP^T
+// before it becomes dS^T (dropout.cuh); the derivative of a cap, which dS^T alone is times. How a row begins and ends is
+// in its LSE and delta (delta.cuh).
 
-// A tile of queries of a head of the group, in the order in which they are visited.
-struct Cursor {
-    int head, tile;
-
-    __device__ __forceinline__ void advance(int first, int end)
-    {
-        if (++tile == end) {
-            tile = first;
-            head++;
-        }
-    }
-};
-
-__device__ __forceinline__ void key_block(const Params &p, uint32 smem, unsigned block)
+// dK and dV, which are complete, or this block's part of them.
+__device__ __forceinline__ void write_keys(const Params &p, const BlockPlace &place, const WarpPlace &own,
+                                           const SumOfKeys &dk, const SumOfValues &dv, unsigned block, uint32 smem)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int key_warp = warp / kQueryWarps, query_warp = warp % kQueryWarps;
-    const int row_warp = warp / kColWarps, col_warp = warp % kColWarps;
-    const int warp_key = key_warp * 16 * kKeyTiles;      // this warp's first key in the block
-    const int warp_query = query_warp * kWarpQueries;     // and first query in a tile
-    const BlockPlace place(p, block);
-    const TileRange tiles(p, place);
-
-    const uint32 lane_rows = RowTile::lane_offset_rows(lane);
-    const uint32 lane_cols = RowTile::lane_offset_cols(lane);
-
-    float dk[kKeyTiles][2 * kOutPairs][4] = {}, dv[kKeyTiles][2 * kOutPairs][4] = {};
-
-    if (tiles.first < tiles.end(p)) {
-        const int first_head = place.kv_head * p.group;
-        Fill<kBr, kThreads> q_fill, do_fill;
-        RowFill row_fill;
-        auto issue_q = [&](const Cursor &to, int stage) {
-            const char *tile = p.q + (place.batch * p.q_stride.batch +
-                                      (first_head + to.head) * p.q_stride.head +
-                                      int64(to.tile) * kBr * p.q_stride.seq) * 2;
-            q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole,
-                                         smem + kQArea + stage * kQTileBytes,
-                                         p.seq_q - to.tile * kBr,
-                                         [&](int r) { return tile + r * p.q_stride.seq * 2; });
-        };
-        auto issue_do = [&](const Cursor &to, int stage) {
-            const char *tile = p.d_o + (place.batch * p.do_stride.batch +
-                                        (first_head + to.head) * p.do_stride.head +
-                                        int64(to.tile) * kBr * p.do_stride.seq) * 2;
-            do_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole,
-                                          smem + kDoArea + stage * kQTileBytes,
-                                          p.seq_q - to.tile * kBr,
-                                          [&](int r) { return tile + r * p.do_stride.seq * 2; });
-        };
-        auto issue_rows = [&](const Cursor &to, int stage) {
-            row_fill.issue(p, place.batch, first_head + to.head, to.tile,
-                           smem + kRowArea + stage * kRowBytes);
-        };
-
-        Fill<kBc, kThreads> k_fill, v_fill;
-        const char *k_tile = p.k + (place.batch * p.k_stride.batch +
-                                    place.kv_head * p.k_stride.head +
-                                    place.first_key * p.k_stride.seq) * 2;
-        const char *v_tile = p.v + (place.batch * p.v_stride.batch +
-                                    place.kv_head * p.v_stride.head +
-                                    place.first_key * p.v_stride.seq) * 2;
-        k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea,
-                                     p.seq_k - place.first_key,
-                                     [&](int r) { return k_tile + r * p.k_stride.seq * 2; });
-        if constexpr (kFillLater)
-            k_fill.store(smem + kKArea);
-        v_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kVArea,
-                                     p.seq_k - place.first_key,
-                                     [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
-        if constexpr (!kFillLater)
-            k_fill.store(smem + kKArea);
-        v_fill.store(smem + kVArea);
-        Cursor at{0, kTurns ? tiles.end(p) - 1 : tiles.first};
-        int stage = 0, score_stage = 0;
-        auto issue_ahead = [&](const Cursor &ahead, int to_stage) {
-            if (!kFillLater && ahead.head < p.group) {
-                issue_q(ahead, to_stage);
-                issue_do(ahead, to_stage);
-                issue_rows(ahead, to_stage);
-            }
-            fill_commit();
-        };
-        auto store_ahead = [&](const Cursor &ahead, int to_stage) {
-            if (ahead.head < p.group) {
-                if constexpr (kFillLater)
-                    issue_q(ahead, to_stage);
-                q_fill.store(smem + kQArea + to_stage * kQTileBytes);
-                if constexpr (kFillLater) {
-                    issue_do(ahead, to_stage);
-                    issue_rows(ahead, to_stage);
-                }
-                do_fill.store(smem + kDoArea + to_stage * kQTileBytes);
-                row_fill.store(smem + kRowArea + to_stage * kRowBytes);
-            }
-        };
-        // The tile that is copied while one is visited.
-        auto ahead = [&](int tiles_ahead) {
-            Cursor cursor = at;
-            for (int i = 0; i < tiles_ahead; i++)
-                cursor.advance(tiles.first, tiles.end(p));
-            return cursor;
-        };
-        constexpr int kAhead = kBarriers == 1 ? 2 : 1;
-        issue_ahead(at, 0);
-        store_ahead(at, 0);
-        if constexpr (kBarriers == 1) {
-            issue_ahead(ahead(1), 1);
-            store_ahead(ahead(1), 1);
-            fill_wait<1>();
-            __syncthreads();  // K, V and the first tile are complete
+    if constexpr (kSplit)
+        if (p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
         }
+    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, own.key, own.query_warp, own.lane);
+    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, own.key,
+                                     own.query_warp, own.lane);
+}
 
+__device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsigned block)
+{
+    const WarpPlace own;
+    if constexpr (kTakesTurns)
+        block = block_ticket(all, smem);
+    const BlockPlace place(all, kSplit ? block / all.splits : block);
+    uint32 *counter = nullptr;  // where blocks take turns: of the tile of dQ that was added to last
+    clear_unused_keys(all, place);
+    if (place.is_empty())
+        return;
+    OwnParams p = place.params(all);
+    const TileRange tiles(p, place);
+    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
+
+    const LaneOffsets offsets(own.lane);
+    SumOfKeys dk = {};
+    SumOfValues dv = {};
+
+    if (range.has_some(p, tiles)) {
+        const int first_head = place.kv_head * p.group;
+        QueryFills fills;
+        load_keys(p, place, smem);
+        Cursor at = range.start(p, tiles);
+        int stage = 0, score_stage = 0;
+        begin_queries(fills, p, place, tiles, range, first_head, smem, at);
+        Dropout dropout(p, place.first_key + own.key, own.lane);
         auto visit = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
-            const uint32 q_smem = smem + kQArea + stage * kQTileBytes;
-            const uint32 do_smem = smem + kDoArea + stage * kQTileBytes;
-            const uint32 row_smem = smem + kRowArea + stage * kRowBytes + lane % 4 * 2 * 4;
-            const uint32 score_smem = smem + kScoreArea + score_stage * kScoreBytes;
-            const uint32 shared_p = smem + kSharedPArea + score_stage * kSharedPBytes + lane * 16;
-            const uint32 out_lane = pair_offset(lane_rows, query_warp);
-            const int other_stage = kStages > 1 ? stage ^ 1 : 0;
-
+            const TileAreas areas(smem, stage, score_stage, own, offsets);
+            const int next_stage = stage_ahead(stage);
             if constexpr (kBarriers == 2) {
                 fill_wait<0>();
-                // Q, dO and their rows are complete (K and V too). The tile before is read: its stage,
-                // P^T and dS^T are free.
-                __syncthreads();
+                __syncthreads();  // Q, dO and rows are complete (K and V too); what the tile before had is free
                 if constexpr (kStages == 2)
-                    issue_ahead(ahead(kAhead), other_stage);
+                    issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
+            const Terms terms(p, place.batch, first_head + at.head);
 #pragma unroll 1
-            for (int part = 0; part < kParts; part++) {
-                const int query = warp_query + part * 8 * kQueryTiles;  // first one in the tile
-                Scores s, dp;
-                auto compute_s = [&] {
-                    clear(s);
-                    product_of_rows(s, [&](int step, uint32(&a)[kKeyTiles][4]) {
-                        load_rows(a, smem + kKArea + warp_key * kPitch, lane_rows, step);
-                    }, q_smem + query * kPitch, lane_cols);
-                };
-                auto compute_p = [&] {
-                    scores_to_p(s, row_smem + query * 4, p.scale_log2);
-                    if constexpr (kMasked)
-                        mask_p(s, p, place.first_key + warp_key + lane / 4,
-                               at.tile * kBr + query + lane % 4 * 2);
-                };
-                auto compute_dp = [&] {
-                    clear(dp);
-                    product_of_rows(dp, [&](int step, uint32(&a)[kKeyTiles][4]) {
-                        load_rows(a, smem + kVArea + warp_key * kPitch, lane_rows, step);
-                    }, do_smem + query * kPitch, lane_cols);
-                };
-                Fragments frag;
-                auto add_to = [&](auto &sum, uint32 tile_smem) {
-                    product_of_columns<kQueryWarps, kQuerySteps>(
-                        sum,
-                        [&](int step, uint32(&a)[kKeyTiles][4]) {
-#pragma unroll
-                            for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-                                for (int i = 0; i < 4; i++)
-                                    a[m][i] = frag[step][m][i];
-                        },
-                        tile_smem + query * kPitch, out_lane);
-                };
-                compute_s();
-                if constexpr (kLate)
-                    compute_dp();
-                compute_p();
-                pack_scores(frag, s);
-                if constexpr (kQueryWarps > 1)
-                    store_p(frag, shared_p + (warp * kParts + part) * kQuerySteps * kKeyTiles *
-                                                 kFragmentBytes);
-                add_to(dv, do_smem);
-                if constexpr (!kLate)
-                    compute_dp();
-                dp_to_ds(dp, s, row_smem + (kBr + query) * 4);
-                pack_scores(frag, dp);
-                if constexpr (!kApart || kQueryWarps > 1)
-                    store_ds(frag, score_smem, warp_key, query, lane);
-                add_to(dk, q_smem);
-            }
+            for (int part = 0; part < kParts; part++)
+                visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
-            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next
-            // tile is complete, the one before and its P^T and dS^T are read.
+            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next tile is
+            // complete, the one before and its P^T and dS^T are read.
             __syncthreads();
+            if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+                count_up(counter);  // all warps have added to dQ of the tile before
             if constexpr (kBarriers == 1)
-                issue_ahead(ahead(kAhead), kStages == 2 ? stage : stage == 0 ? 2 : stage - 1);
+                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
 
-#pragma unroll
-            for (int other = 1; other < kQueryWarps; other++) {
-                const int from = query_warp ^ other;
-                const int from_query = from * kWarpQueries;
-                const uint32 theirs =
-                    shared_p + (key_warp * kQueryWarps + from) * kWarpFragments * kFragmentBytes;
-                product_of_columns<kQueryWarps, kParts * kQuerySteps>(
-                    dv,
-                    [&](int step, uint32(&a)[kKeyTiles][4]) {
-#pragma unroll
-                        for (int m = 0; m < kKeyTiles; m++) {
-                            const uint4 x =
-                                load_shared_16(theirs + (step * kKeyTiles + m) * kFragmentBytes);
-                            a[m][0] = x.x, a[m][1] = x.y, a[m][2] = x.z, a[m][3] = x.w;
-                        }
-                    },
-                    do_smem + from_query * kPitch, out_lane);
-                product_of_columns<kQueryWarps, kParts * kQuerySteps>(
-                    dk,
-                    [&](int step, uint32(&a)[kKeyTiles][4]) {
-#pragma unroll
-                        for (int m = 0; m < kKeyTiles; m++)
-                            ldmatrix_x4(a[m], score_smem + ScoreTile::chunk_offset(
-                                                               warp_key + m * 16 + lane % 16,
-                                                               from_query / 8 + 2 * step + lane / 16));
-                    },
-                    q_smem + from_query * kPitch, out_lane);
-            }
+            add_others(own, offsets, areas, dk, dv);
             if constexpr (kStages == 1) {
                 if constexpr (kQueryWarps > 1)
                     __syncthreads();  // Q and dO are read before the next come into their place
-                issue_ahead(ahead(kAhead), 0);
+                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
-            if (!kApart && p.dq != nullptr) {
-                const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
-                float *sum =
-                    p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile + warp * kDqWarpPart;
-#pragma unroll 1
-                for (int part = 0; part < kDqParts; part++) {
-                    const int first = row_warp * kDqRowTiles + part * kDqPartTiles;  // m16 tile
-                    constexpr int kPartSize = kDqWarpPart / kDqParts;
-                    DqTile dq;
-                    clear(dq);
-                    product_of_columns<kColWarps, kBc / 16>(
-                        dq,
-                        [&](int step, uint32(&a)[kDqPartTiles][4]) {
-#pragma unroll
-                            for (int m = 0; m < kDqPartTiles; m++)
-                                ldmatrix_x4_trans(
-                                    a[m], score_smem + ScoreTile::chunk_offset(
-                                                           step * 16 + lane % 8 + lane / 16 * 8,
-                                                           (first + m) * 2 + lane / 8 % 2));
-                        },
-                        smem + kKArea, pair_offset(lane_rows, col_warp));
-                    add_dq(sum + part * kPartSize, dq, lane);
-                }
-            }
-            store_ahead(ahead(kAhead),
-                        kBarriers == 1 ? (kStages == 2 ? stage : stage == 0 ? 2 : stage - 1) : other_stage);
-            at.advance(tiles.first, tiles.end(p));
+            if (!kApart && p.dq != nullptr)
+                add_tile_to_dq(p, place, own, offsets, areas, at, first_head, smem, counter);
+            store_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+            at.advance(tiles, tiles.end(p));
             stage = stage + 1 == kStages ? 0 : stage + 1;
             if constexpr (kScoreStages == 2)
                 score_stage ^= 1;
         };
 
+        if constexpr (kOneLoop) {
+            // A third loop after the two, or the second one, would take registers that spill.
 #pragma unroll 1
-        while (at.head < p.group) {
-            const int head = at.head;
+            while (range.has(p, at))
+                if (at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked))
+                    visit(Bool<true>{});
+                else
+                    visit(Bool<false>{});
+        } else {
 #pragma unroll 1
-            while (at.head == head && at.tile < tiles.unmasked)
-                visit(Bool<true>{});
+            while (at.head < p.group) {
+                const int head = at.head;
 #pragma unroll 1
-            while (at.head == head)
-                visit(Bool<false>{});
+                while (at.head == head && (kLastTileFirst ? at.tile >= tiles.unmasked : at.tile < tiles.unmasked))
+                    visit(Bool<!kLastTileFirst>{});
+#pragma unroll 1
+                while (at.head == head)
+                    visit(Bool<kLastTileFirst>{});
+            }
         }
     }
+    if constexpr (kAllKeys)
+        for (int head = 0; head < p.group; head++)
+            clear_unseen(p, place.batch, place.kv_head * p.group + head, tiles.first, tiles.end(p));
     __syncthreads();  // every warp has read its last K and V before dK and dV come into their place
-    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, query_warp, lane);
-    write_rows(p.dv, p.dv_stride, p, place, dv, 1.0f, smem + kVArea, warp_key, query_warp, lane);
+    if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+        count_up(counter);
+    write_keys(p, place, own, dk, dv, block, smem);
 }
-extern "C" __global__ void __launch_bounds__(kThreads) bwd_sm80(const __grid_constant__ Params p)
+
+// The kernel, of kThreads threads, where dQ has no blocks of its own.
+__device__ __forceinline__ void backward(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
-    key_block(p, smem, blockIdx.x);
+    if constexpr (kAllKeys) {
+        clear_sums(p, blockIdx.x);
+#pragma unroll 1
+        for (int tile = 0; tile < p.k_tiles; tile++) {
+            if (tile > 0)
+                __syncthreads();  // dK and dV of the tile before are written, from where K and V come
+            key_block(p, smem, blockIdx.x * p.k_tiles + tile);
+        }
+    } else {
+        key_block(p, smem, blockIdx.x);
+    }
 }
+
+extern "C" __global__ void __launch_bounds__(kThreads) bwd_sm80(const __grid_constant__ Params p)
+{
+    backward(p);
+}
+
 // ---- before: LSE in log2 units and delta of all rows, a dQ of zeros for those that add to it ---------
 
-constexpr int kPrepareThreads = 256;
 constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // per block
 
-extern "C" __global__ void __launch_bounds__(kPrepareThreads)
-    bwd_sm80_prepare(const __grid_constant__ Params p)
+// The step's kernel, of kPrepareThreads threads.
+__device__ __forceinline__ void prepare(const Params &p)
 {
-    const int64 plane_rows = int64(p.q_tiles) * kBr;
-    const int64 all_rows = int64(p.batch) * p.heads_q * plane_rows;
+    const int64 rows = plane_rows(p);
+    const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
     const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
-    const int64 plane = index / plane_rows;
-    const int row = index < all_rows ? int(index % plane_rows) : p.seq_q;
-    const float delta =
-        row_delta(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
+    const int64 plane = index / rows;
+    int row;
+    if constexpr (kVarlen) {
+        const int at = packed_row(p, index % rows);
+        row = index < all_rows ? at : p.features.total_q;
+    } else {
+        row = index < all_rows ? int(index % rows) : p.seq_q;
+    }
+    const float delta = row_delta<true>(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
     if (index < all_rows && threadIdx.x % kRowLanes == 0) {
-        p.rows[index] = row_lse(p, plane, row);
+        p.rows[index] = row_lse<true>(p, plane, row);
         p.rows[all_rows + index] = delta;
     }
     if (kApart || p.dq == nullptr)
         return;
+    if constexpr (kTakesTurns) {
+        const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
+        if (index <= counters && threadIdx.x % kRowLanes == 0)
+            turn_counters(p)[index] = 0;
+    }
     // As many numbers of dQ as this block has rows.
-    constexpr int kRowQuarters = kDqTile / kBr / 4;
-    constexpr int kQuarters = kRowQuarters * kPrepareRows;
+    constexpr int kRowSums = kDqWidth / 4;
+    constexpr int kQuarters = kRowSums * kPrepareRows;
     float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;
-    const int64 left = all_rows * kRowQuarters - int64(blockIdx.x) * kQuarters;
+    const int64 left = dq_rows(p, all_rows) * kRowSums - int64(blockIdx.x) * kQuarters;
 #pragma unroll
     for (int i = threadIdx.x; i < kQuarters; i += kPrepareThreads)
         if (i < left)
             sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
+
+extern "C" __global__ void __launch_bounds__(kPrepareThreads) bwd_sm80_prepare(const __grid_constant__ Params p)
+{
+    prepare(p);
+}
+
 // ---- after: dQ in its type --------------------------------------------------------------------------------
 //
-// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns.
+// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns. Eight lanes take the
+// rows of a fragment; the next eight, the next fragment.
 
-constexpr int kConvertRows = 32;  // per block
-constexpr int kConvertParts = kConvertRows * kHeadDimPadded / 16;  // of 16 numbers
+constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // of 16 numbers
 constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;
 static_assert(kBr % kConvertRows == 0, "tiles are whole blocks");
 
-extern "C" __global__ void __launch_bounds__(kConvertThreads)
-    bwd_sm80_convert(const __grid_constant__ Params p)
+// The 16-byte chunk of a row of dQ that n8 tile n of a warp is.
+__device__ __forceinline__ int dq_chunk(int warp, int n)
+{
+    if constexpr (kWgmma)
+        return warp % kColWarps * 2 * kDqPairs + n;
+    else
+        return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
+}
+
+// Both rows of a part of a fragment, converted.
+struct ConvertedRows {
+    uint4 upper, lower;
+
+    __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
+    {
+        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
+        if constexpr (kAddFour) {
+            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
+                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
+            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
+                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
+        } else {
+            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
+                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
+            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
+                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
+        }
+    }
+
+    // p: of the sequence alone; to: where the upper row goes, whose number is `row`.
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    {
+        if (row < p.seq_q)
+            *reinterpret_cast<uint4 *>(to) = upper;
+        if (row + 8 < p.seq_q)
+            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+    }
+};
+
+__device__ __forceinline__ void convert_batches(const Params &p)
 {
     constexpr int kSlices = kBr / kConvertRows;  // of a tile's parts, whatever their rows are
     const int64 tile = blockIdx.x / kSlices;
@@ -1239,37 +3288,75 @@ extern "C" __global__ void __launch_bounds__(kConvertThreads)
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
         const int part = blockIdx.x % kSlices * kConvertParts + i;
-        // Eight lanes take the rows of a fragment; the next eight, the next fragment.
         const int quad_row = part % 8, fragment = part / 8;
         const float *from = from_tile + fragment * kDqFragment;
         const int warp = fragment / (kDqRowTiles * 2 * kDqPairs);
         const int m = fragment / (2 * kDqPairs) % kDqRowTiles, n = fragment % (2 * kDqPairs);
-        const int64 row =
-            tile % p.q_tiles * kBr + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
-        const int chunk = (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
+        const int64 row = tile % p.q_tiles * kBr + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
+        const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            x[e] = __ldg(reinterpret_cast<const float4 *>(from) +
-                         (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
-        uint4 upper, lower;
-        if constexpr (kAddFour) {
-            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
-                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
-            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
-                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
-        } else {
-            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
-                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
-            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
-                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
-        }
-        char *to = out + row * p.dq_stride.seq * 2 + chunk * 16;
-        if (row < p.seq_q)
-            *reinterpret_cast<uint4 *>(to) = upper;
-        if (row + 8 < p.seq_q)
-            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+        const ConvertedRows rows(from, quad_row, scale);
+        rows.write(p, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
     }
+}
+
+// Eight columns of a row whose m16 tile a sequence's end cuts.
+__device__ __forceinline__ uint4 cut_row(const float *from, float scale)
+{
+    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
+    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
+    return {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
+            pack2(y.z * scale, y.w * scale)};
+}
+
+__device__ __forceinline__ void convert_packed(const Params &p)
+{
+    const int blocks = p.features.total_q / kConvertRows + p.batch;  // of a head
+    const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
+    constexpr int64 batch = 0;
+    clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
+    const PackedTile<kConvertRows, false> packed(p, number);
+    if (packed.index < 0)
+        return;
+    const Params own = packed.alone(p);
+    const int64 first_row = int64(head) * p.features.total_q + packed.sequence.first_q + packed.tile * kConvertRows;
+    const float *from_tile = p.dq_sum + first_row * kDqWidth;
+    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    const float scale = p.scale;
+
+#pragma unroll
+    for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
+        constexpr int kFragments = kDqWidth / 8;  // of an m16 tile
+        const int quad_row = i % 8, fragment = i / 8;
+        const float *from = from_tile + fragment * kDqFragment;
+        const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
+        const int n = fragment % (2 * kDqPairs);
+        const int64 row = packed.tile * kConvertRows + m * 16 + quad_row;
+        const int chunk = dq_chunk(warp, n);
+        if (chunk >= kHeadDim / 8)
+            continue;
+        if (row - quad_row + 16 > own.seq_q) {  // the end cuts this m16 tile
+            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
+                *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
+                    cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
+            continue;
+        }
+        const ConvertedRows rows(from, quad_row, scale);
+        rows.write(own, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+    }
+}
+
+// The step's kernel, of kConvertThreads threads.
+__device__ __forceinline__ void convert(const Params &p)
+{
+    if constexpr (kVarlen)
+        convert_packed(p);
+    else
+        convert_batches(p);
+}
+
+extern "C" __global__ void __launch_bounds__(kConvertThreads) bwd_sm80_convert(const __grid_constant__ Params p)
+{
+    convert(p);
 }

@@ -5,74 +5,66 @@
 constexpr int kHeadDim = 128;            // D: columns of Q, K, V, O and their gradients
 constexpr int kGroups = 2;             // warpgroups that compute
 constexpr int kBr = 64;                // query rows per tile
+constexpr int kBc = 128;                // key rows per block
 constexpr int kStages = 2;             // tiles of Q and dO in shared memory
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kHeavyFirst = false;       // blocks with the most work come first among those dealt out in turn
-constexpr unsigned kTogether = 128;       // tiles of keys, of several heads, that are dealt out in turn
-constexpr bool kBf16 = true;              // elements are bf16
-constexpr bool kTurns = false;
-constexpr bool kApart = false;            // dQ is summed by the blocks that compute dK and dV
-constexpr bool kSwizzle = true;           // rows of a tile: 16-byte chunks permuted by row
+constexpr int kDqColumns = 64;         // columns of dQ of a warpgroup, or at a time
+constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
+constexpr int kDqRegisters = 0;       // of a warpgroup that computes dQ alone
+constexpr int kGeneratorSmemBytes = 164944;
+// ---- what all backward families are told ---------------------------------------------------------------------
+constexpr int kHeadDimV = 128;             // columns of V, O and their gradients
+constexpr bool kApart = false;    // dQ has blocks of its own, which compute S and dP again
+constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
+constexpr bool kTakesTurns = false;      // blocks take turns at a tile of dQ: one order of sums
+constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
+constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // of queries, in the order of visits
+constexpr bool kPrepared = true;        // LSE and delta come from a step before; else each block computes them
+constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
+constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
+constexpr bool kByProduct = false;       // on wgmma: warpgroups divide the products of a tile, not its keys
+constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
+// Of steps before and after the main one: threads of a block, or rows.
+constexpr int kPrepareThreads = 256;
+constexpr int kConvertRows = 32;
+constexpr int kSinkThreads = 256;
+constexpr int kClearRows = 8;
 
-// ---- what follows from it ----------------------------------------------------------------------
-constexpr int kGroupKeys = 64;                 // of wgmma
-constexpr int kBc = 128;                     // key rows per block
-constexpr int kWarps = 4 * kGroups;            // that compute
-constexpr int kReaders = 8;                    // of them, that read a tile of Q, and as many one of dO
-constexpr int kWorkers = 32 * kWarps;
-constexpr int kThreads = kWorkers + 128;       // the last warpgroup loads
-constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
-constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
-constexpr int kPages = (kHeadDim + 63) / 64;   // 64 columns of a tile lie together
-constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp, which has all queries of a tile
-constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
-constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
-constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
+// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+constexpr bool kBf16 = true;        // elements are bf16; else fp16
+constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = true;       // products are those of warpgroups
 
-// dQ: warpgroups divide its rows by 64, and then its columns.
-constexpr int kRowGroups = kBr / 64, kColWarps = kGroups / kRowGroups;
-constexpr int kDqRowTiles = 1, kDqPartTiles = 1;        // m16 tiles per warp
-constexpr int kDqColumns = 64;                       // of a warpgroup, or at a time
-constexpr int kDqPairs = kDqColumns / 16;
+// Which members the parameters have (features/params.cuh).
+#define FA2_BACKWARD     true  // those of the kernels of gradients
+#define FA2_SCORE_PARAMS false  // those of softcap and window
+#define FA2_FEATURES     false  // those of all other features
 
-// Registers: the block is launched with even shares; then the loading warpgroup gives some of its own to
-// the others.
-constexpr int kLoadRegisters = 24;
-constexpr int kGroupRegisters = 240;
-constexpr int kAllRegisters = kLoadRegisters + kGroups * kGroupRegisters;
-static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 128, "D is a multiple of 8 up to 128");
-static_assert(kBr % 64 == 0 && kGroups % kRowGroups == 0, "warpgroups divide dQ evenly");
-static_assert(kBc == kGroups * kGroupKeys && kReaders == kWarps, "and keys, and read all of Q and dO");
-static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
-static_assert(kAllRegisters <= (kGroups + 1) * (65536 / kThreads / 8 * 8),
-              "warpgroups would wait for registers that nobody gives");
-
-// ---- shared memory -----------------------------------------------------------------------------
-//
-// Tiles are pages of 64 columns, [page][row][64], rows of 128 bytes whose 16-byte chunks are permuted by
-// row % 8: the 128-byte swizzle that TMA writes and wgmma reads. So is dS^T [keys][queries].
-constexpr int kPageColumns = 64, kPageRowBytes = 128;
-constexpr int kQPageBytes = kBr * kPageRowBytes;
-constexpr int kQTileBytes = kPages * kQPageBytes;
-constexpr int kKvPageBytes = kBc * kPageRowBytes;
-constexpr int kKvTileBytes = kPages * kKvPageBytes;
-constexpr int kDqStep = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;  // columns of K to those behind
-constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
-constexpr int kScoreStages = 2;      // of dS^T: one is written while others may still read the one before
-constexpr int kRowBytes = kBr * 4;   // LSE in log2 units, or delta, of the rows of a tile
-constexpr int kKArea = 0;
-constexpr int kVArea = kKArea + kKvTileBytes;
-constexpr int kQArea = kVArea + kKvTileBytes;
-constexpr int kDoArea = kQArea + kStages * kQTileBytes;
-constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
-constexpr int kLseArea = kScoreArea + kScoreStages * kScoreBytes;
-constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
-constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
-constexpr int kSmemBytes = kBarrierArea + (2 + 4 * kStages) * 8;
-static_assert(kSmemBytes == 164944, "the generator computed another size");
+enum class Window { kNone, kSliding, kPrefix, kChunks };
+enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
+constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr bool kSoftcap = false;      // scores pass through a tanh
+constexpr bool kAlibi = false;        // they get less the farther the key is
+constexpr bool kSinks = false;        // the softmax has a column more
+constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kVarlen = false;       // sequences are packed
+constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kLeftpad = false;      // the first keys are padding
+constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
+constexpr bool kPaged = false;        // K and V lie in pages
+constexpr bool kCacheRows = false;    // sequences name their rows of K and V
+constexpr bool kAppend = false;       // new keys and values are written into K and V first
+constexpr bool kRotary = false;       // new keys, and queries, are rotated before
+constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr int kRotaryDim = 0;     // columns that are rotated
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
+constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
+constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
+using uint64 = unsigned long long;
 
 // Strides in elements: batch, sequence, head. head_dim is contiguous.
 struct Strides {
@@ -89,19 +81,408 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// The members of a parameter block, params.def: FA2I_PARAM(kind, name).
+// Of two types the first one if kFirst.
+template <bool kFirst, class A, class B> struct Either {
+    using Type = A;
+};
+template <class A, class B> struct Either<false, A, B> {
+    using Type = B;
+};
+
+// ---- what follows from the variant -----------------------------------------------------------------------------
+constexpr bool kHeavyFirst = false;               // blocks with the most work come first among those dealt out in turn
+constexpr unsigned kTogether = 128;               // tiles of keys, of several heads, that are dealt out in turn
+constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed whether they are wanted or not
+constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
+constexpr int kGroupKeys = 64;                    // of wgmma
+constexpr int kWarps = 4 * kGroups;               // that compute
+constexpr int kReaders = 8;                       // of them, that read a tile of Q, and as many one of dO
+constexpr int kWorkers = 32 * kWarps;
+constexpr int kThreads = kWorkers + 128;  // the last warpgroup loads
+constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
+constexpr int kHeadDimVPadded = kHeadDimPadded;
+constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
+constexpr int kPages = (kHeadDim + 63) / 64;   // 64 columns of a tile lie together
+constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp, which has all queries of a tile
+constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
+constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
+constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
+// dQ: one warpgroup computes it, 64 columns after the other (kByProduct); else warpgroups divide its rows by 64, and
+// then its columns.
+constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct ? kPages : kGroups / kRowGroups;
+constexpr int kDqRowTiles = 1, kDqPartTiles = 1;  // m16 tiles per warp
+constexpr int kDqPairs = kDqColumns / 16;
+
+static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256 && kByProduct == (kHeadDim > 128),
+              "D is a multiple of 8 up to 256; warpgroups divide the products of more than 128 columns");
+static_assert(kByProduct
+                  ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
+                  : kBr % 64 == 0 && kGroups % kRowGroups == 0 && kBc == kGroups * kGroupKeys && kReaders == kWarps,
+              "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
+static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
+// The block is launched with even shares; then the loading warpgroup, and one that computes dQ alone, give some to the
+// others.
+static_assert(kLoadRegisters + (kByProduct ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
+                  (kGroups + 1) * (65536 / kThreads / 8 * 8),
+              "warpgroups would wait for registers that nobody gives");
+
+// ---- shared memory -----------------------------------------------------------------------------
+//
+// Tiles are pages of 64 columns, [page][row][64], rows of 128 bytes whose 16-byte chunks are permuted by
+// row % 8: the 128-byte swizzle that TMA writes and wgmma reads. So is dS^T [keys][queries].
+constexpr int kPageColumns = 64, kPageRowBytes = 128;
+constexpr int kQPageBytes = kBr * kPageRowBytes;
+constexpr int kQTileBytes = kPages * kQPageBytes;
+constexpr int kKvPageBytes = kBc * kPageRowBytes;
+constexpr int kKvTileBytes = kPages * kKvPageBytes;
+// From columns of K to those after them, of the next warpgroup or part of dQ.
+constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
+constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
+constexpr int kScoreStages = 2;     // of dS^T: one is written while others may still read the one before
+constexpr int kRowBytes = kBr * 4;  // LSE in log2 units, or delta, of the rows of a tile
+constexpr int kKArea = 0;
+constexpr int kVArea = kKArea + kKvTileBytes;
+constexpr int kQArea = kVArea + kKvTileBytes;
+constexpr int kDoArea = kQArea + kStages * kQTileBytes;
+constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
+constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, as accumulators have it (kByProduct)
+constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
+constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
+static_assert(!kByProduct || kScoreStages == kStages, "dS^T has as many places as Q and dO");
+constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
+constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
+constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // barriers of P^T and dS^T
+constexpr int kSmemBytes = kExchangeArea + (kByProduct ? (2 + 2 * kScoreStages) * 8 : 0);
+static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
+// ---- what C++ cannot say of wgmma: it names each register of its accumulator -----------------------------------------
+//
+// Wgmma<kColumns> has products of 64 rows, so many columns and a depth of 16. They are added to n8 column tiles of the
+// accumulator d, from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 where
+// its depth is contiguous, 1 where its rows (a) or columns (b) are.
+//
+// The products clobber no memory for the compiler. Barriers order their reads of shared memory, as do fence, commit and
+// wait. With a clobber, each product in a row would end what the compiler keeps in registers.
+#define FA2I_ELEMENT "bf16"
+#define FA2I_TILE(n)                                                                                                   \
+    "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
+#define FA2I_TILES_1 FA2I_TILE(0)
+#define FA2I_NAMES_1 "%0, %1, %2, %3"
+#define FA2I_TILES_2 FA2I_TILES_1, FA2I_TILE(1)
+#define FA2I_NAMES_2 FA2I_NAMES_1 ", %4, %5, %6, %7"
+#define FA2I_TILES_3 FA2I_TILES_2, FA2I_TILE(2)
+#define FA2I_NAMES_3 FA2I_NAMES_2 ", %8, %9, %10, %11"
+#define FA2I_TILES_4 FA2I_TILES_3, FA2I_TILE(3)
+#define FA2I_NAMES_4 FA2I_NAMES_3 ", %12, %13, %14, %15"
+#define FA2I_TILES_5 FA2I_TILES_4, FA2I_TILE(4)
+#define FA2I_NAMES_5 FA2I_NAMES_4 ", %16, %17, %18, %19"
+#define FA2I_TILES_6 FA2I_TILES_5, FA2I_TILE(5)
+#define FA2I_NAMES_6 FA2I_NAMES_5 ", %20, %21, %22, %23"
+#define FA2I_TILES_7 FA2I_TILES_6, FA2I_TILE(6)
+#define FA2I_NAMES_7 FA2I_NAMES_6 ", %24, %25, %26, %27"
+#define FA2I_TILES_8 FA2I_TILES_7, FA2I_TILE(7)
+#define FA2I_NAMES_8 FA2I_NAMES_7 ", %28, %29, %30, %31"
+#define FA2I_TILES_9 FA2I_TILES_8, FA2I_TILE(8)
+#define FA2I_NAMES_9 FA2I_NAMES_8 ", %32, %33, %34, %35"
+#define FA2I_TILES_10 FA2I_TILES_9, FA2I_TILE(9)
+#define FA2I_NAMES_10 FA2I_NAMES_9 ", %36, %37, %38, %39"
+#define FA2I_TILES_11 FA2I_TILES_10, FA2I_TILE(10)
+#define FA2I_NAMES_11 FA2I_NAMES_10 ", %40, %41, %42, %43"
+#define FA2I_TILES_12 FA2I_TILES_11, FA2I_TILE(11)
+#define FA2I_NAMES_12 FA2I_NAMES_11 ", %44, %45, %46, %47"
+#define FA2I_TILES_13 FA2I_TILES_12, FA2I_TILE(12)
+#define FA2I_NAMES_13 FA2I_NAMES_12 ", %48, %49, %50, %51"
+#define FA2I_TILES_14 FA2I_TILES_13, FA2I_TILE(13)
+#define FA2I_NAMES_14 FA2I_NAMES_13 ", %52, %53, %54, %55"
+#define FA2I_TILES_15 FA2I_TILES_14, FA2I_TILE(14)
+#define FA2I_NAMES_15 FA2I_NAMES_14 ", %56, %57, %58, %59"
+#define FA2I_TILES_16 FA2I_TILES_15, FA2I_TILE(15)
+#define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
+
+// a0 ... a6: numbers of the operands after the accumulator.
+#define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
+    template <> struct Wgmma<columns> {                                                                                \
+        /* d = a b, or d += a b */                                                                                     \
+        template <int kLiesA, int kLiesB, int kFirst = 0, int kTiles>                                                  \
+        static __device__ __forceinline__ void multiply(float (&d)[1][kTiles][4], uint64 a, uint64 b, int add)         \
+        {                                                                                                              \
+            asm volatile("{\n"                                                                                         \
+                         "    .reg .pred add;\n"                                                                       \
+                         "    setp.ne.s32 add, %" #a2 ", 0;\n"                                                         \
+                         "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
+                         " {" FA2I_NAMES_##tiles "}, %" #a0 ", %" #a1 ", add, 1, 1, %" #a3 ", %" #a4 ";\n"             \
+                         "}"                                                                                           \
+                         : FA2I_TILES_##tiles                                                                          \
+                         : "l"(a), "l"(b), "r"(add), "n"(kLiesA), "n"(kLiesB));                                        \
+        }                                                                                                              \
+                                                                                                                       \
+        /* the same, a in registers */                                                                                 \
+        template <int kLiesB, int kFirst = 0, int kTiles>                                                              \
+        static __device__ __forceinline__ void multiply(float (&d)[1][kTiles][4], const uint32 (&a)[4], uint64 b,      \
+                                                        int add)                                                       \
+        {                                                                                                              \
+            asm volatile("{\n"                                                                                         \
+                         "    .reg .pred add;\n"                                                                       \
+                         "    setp.ne.s32 add, %" #a5 ", 0;\n"                                                         \
+                         "    wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT     \
+                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         ", add, 1, 1, %" #a6 ";\n"                                                                    \
+                         "}"                                                                                           \
+                         : FA2I_TILES_##tiles                                                                          \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kLiesB));                 \
+        }                                                                                                              \
+                                                                                                                       \
+        /* d += a b, a in registers */                                                                                 \
+        template <int kLiesB, int kFirst = 0, int kTiles>                                                              \
+        static __device__ __forceinline__ void add(float (&d)[1][kTiles][4], const uint32 (&a)[4], uint64 b)           \
+        {                                                                                                              \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." FA2I_ELEMENT "." FA2I_ELEMENT         \
+                         " {" FA2I_NAMES_##tiles "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #a4                  \
+                         ", 1, 1, 1, %" #a5 ";"                                                                        \
+                         : FA2I_TILES_##tiles                                                                          \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kLiesB));                           \
+        }                                                                                                              \
+    }
+
+template <int kColumns> struct Wgmma;
+FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
+FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
+
+// ---- products of warps, and the conversions around them ----------------------------------------------------
+//
+// SM 7.5 (kTuring) has no m16n8k16, no bf16 and no packed conversion.
+
+// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
+__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it in two halves, on the
+// same fragments.
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    if constexpr (kTuring) {
+        mma_k8(c, a[0], a[1], b0);
+        mma_k8(c, a[2], a[3], b1);
+    } else if constexpr (kBf16) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+}
+
+// c = a b + from, of bytes: a is 16x16 row-major, of which this lane has a word of either half's row, b is 16x8
+// column-major.
+__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
+{
+    if constexpr (kTuring) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[0]), "=r"(c[1])
+            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[2]), "=r"(c[3])
+            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    }
+}
+
+// Two elements in one register, rounded to nearest even; lo in the lower half.
+__device__ __forceinline__ uint32 pack2(float lo, float hi)
+{
+    uint32 x;
+    if constexpr (kTuring)
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+            : "=r"(x)
+            : "f"(lo), "f"(hi));
+    else if constexpr (kBf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    return x;
+}
+
+// Both fp16 numbers of a register.
+__device__ __forceinline__ float2 unpack_fp16(uint32 x)
+{
+    float2 y;
+    asm("{\n\t.reg .b16 l, h;\n\t"
+        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+        : "=f"(y.x), "=f"(y.y)
+        : "r"(x));
+    return y;
+}
+
+// Both elements of a register.
+__device__ __forceinline__ float2 unpack2(uint32 x)
+{
+    if constexpr (kBf16)
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    else
+        return unpack_fp16(x);
+}
+
+// Two neighbouring accumulator tiles are laid out like one 16x16 A fragment.
+__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = pack2(left[0], left[1]);
+    a[1] = pack2(left[2], left[3]);
+    a[2] = pack2(right[0], right[1]);
+    a[3] = pack2(right[2], right[3]);
+}
+
+// ---- softcap: scores stay between -softcap and softcap ------------------------------------------------
+//
+// s = softcap * tanh(softmax_scale / softcap * (q k)). The factor before the tanh is p.softcap_rate; the one
+// after it is that of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+
+// One instruction; its error is at most 2^-11 of the result (PTX ISA).
+__device__ __forceinline__ float tanh_approx(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Tiles of products become the tanh.
+template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+}
+
+// How fast the score grows with the product, over softmax_scale; t: the tanh.
+__device__ __forceinline__ float cap_slope(float t)
+{
+    return fmaf(-t, t, 1.0f);
+}
+
+// ---- parameters ---------------------------------------------------------------------------------------------------
+//
+// Lists of members (params.def) are expanded with FA2I_MEMBER; with FA2I_CONSTANT where a kernel has no such
+// parameters: constants of the same names, so that text which is compiled out still has types.
+struct PageSteps {
+    uint32 page, row, bytes;
+};
+
+// clang-format off
 #define FA2I_INPUT   const char *
 #define FA2I_OUTPUT  char *
 #define FA2I_FLOATS  float *
 #define FA2I_STRIDES Strides
 #define FA2I_FLOAT   float
 #define FA2I_INT     int
-#define FA2I_PARAM(kind, name) FA2I_##kind name;
+#define FA2I_INT64   int64
+#define FA2I_INT64S  const int64 *
+#define FA2I_INTS    const int *
+#define FA2I_STEPS   PageSteps
+#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
+#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
+// clang-format on
 
-// ---- parameters ----------------------------------------------------------------------------------
-#define FA2I_FEATURE_PARAM(kind, name)
-constexpr int kParamBytes = 320;
+// The parameters of features, which all kernels with a feature have.
+#define FA2I_PARAM FA2I_MEMBER
+struct FeatureParams {
+/*
+ * What kernels with features are given beside their operation's parameters, member by member: a struct at
+ * the end of both operations' parameter blocks, of the runtime and of the templates. Plain C preprocessor
+ * text, without template lines. A launch passes as many bytes as a kernel declares, so new members go to
+ * the end; what a problem does not ask for is 0.
+ *
+ * kind: as in forward/params.def; INT64; INT64S: 64-bit integers in device memory; STEPS: three 32-bit integers, from
+ *       page to page, from row to row, and the bytes that both count
+ */
+/* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
+FA2I_PARAM(FLOATS, alibi_slopes)
+FA2I_PARAM(INT64, alibi_stride)
+/* sinks: [Hq] */
+FA2I_PARAM(FLOATS, sinks)
+/* Terms that are added to scores, in the units of q k: divided by the scale. */
+FA2I_PARAM(FLOAT, inverse_scale)
+/* seqused, varlen or leftpad, in a kernel that divides keys: blocks of a key head (features/shares.cuh) */
+FA2I_PARAM(INT, slots)
+/* seqused: [B], keys of each sequence, of which seq_k at most are there */
+FA2I_PARAM(INTS, seqused_k)
+/* bias: of query i and key j of head h in batch b, at the sum of each times its stride, in elements. */
+FA2I_PARAM(INPUT, bias)
+FA2I_PARAM(INT64, bias_batch)
+FA2I_PARAM(INT64, bias_head)
+FA2I_PARAM(INT64, bias_query)
+FA2I_PARAM(INT64, bias_key)
+/* dropout: an element is kept if its byte is at least a threshold, or the next one, and multiplied by keep_scale. */
+FA2I_PARAM(INT64, seed)
+FA2I_PARAM(INT64, offset)
+FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
+FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
+FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
+FA2I_PARAM(INT, drop_part)    /* of 2^32 choices, those of the next threshold; unsigned */
+FA2I_PARAM(FLOAT, keep_scale)
+FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
+FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
+/* varlen: [B + 1], sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
+FA2I_PARAM(INTS, cu_seqlens_q)
+FA2I_PARAM(INTS, cu_seqlens_k)
+FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
+FA2I_PARAM(INT, total_k) /* rows of packed K and V */
+/* paged: page j of sequence b is block_table[b * table_stride + j], one of so many. */
+FA2I_PARAM(INTS, block_table)
+FA2I_PARAM(INT64, table_stride)
+FA2I_PARAM(INT, pages)
+FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
+/* leftpad: [B], keys of each sequence that are padding; cache_rows: [B], its row of K and V, one of so many. */
+FA2I_PARAM(INTS, leftpad)
+FA2I_PARAM(INTS, cache_rows)
+FA2I_PARAM(INT, cache_row_count)
+/* append: [B, new_count, Hkv, D], or packed as Q is (new_count is 0 then), to be written into K and V */
+FA2I_PARAM(INT, new_count)
+FA2I_PARAM(INPUT, new_k)
+FA2I_PARAM(INPUT, new_v)
+FA2I_PARAM(STRIDES, new_k_stride)
+FA2I_PARAM(STRIDES, new_v_stride)
+/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller has it */
+FA2I_PARAM(INPUT, rotary_cos)
+FA2I_PARAM(INPUT, rotary_sin)
+FA2I_PARAM(INPUT, raw_q)
+FA2I_PARAM(STRIDES, raw_q_stride)
+FA2I_PARAM(INT, rotary_rows)
+FA2I_PARAM(INT, reserved) /* whole 8 bytes */
+/* backward, a bias with a gradient: of query i and key j of head h in batch b, at the sum of each times its stride,
+ * in elements */
+FA2I_PARAM(FLOATS, dbias)
+FA2I_PARAM(INT64, dbias_batch)
+FA2I_PARAM(INT64, dbias_head)
+FA2I_PARAM(INT64, dbias_query)
+FA2I_PARAM(INT64, dbias_key)
+/* paged: row r of page j begins (j * page + r * row) * bytes behind the first one, of K and of V. */
+FA2I_PARAM(STEPS, k_steps)
+FA2I_PARAM(STEPS, v_steps)
+};
+
+// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+#if FA2_SCORE_PARAMS
+#define FA2I_FEATURE_PARAM FA2I_MEMBER
+#else
+#define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
 struct Params {
+#if FA2_BACKWARD
 /*
  * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
  * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
@@ -150,8 +531,126 @@ FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
 FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+#else
+/*
+ * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
+ * are both made from this list. Plain C preprocessor text, without template lines.
+ *
+ * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
+ *                                  older databases go on working
+ * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
+ *                                  as a kernel declares, so new ones go to the end
+ *
+ * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
+ *       FLOATS          fp32 in device memory
+ *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
+ *       FLOAT, INT      32 bits
+ */
+FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
+FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group)   /* query heads per key/value head */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
+FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, reserved)
+FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
+FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
+ * 2^30; causal is a window_right of 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+#endif
+#if FA2_FEATURES
+    FeatureParams features;
+#else
+    static constexpr FeatureParams features{};
+#endif
 };
-static_assert(sizeof(Params) == kParamBytes, "what the runtime passes");
+static_assert(sizeof(Params) ==
+                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+              "what the runtime passes");
+
+// ---- windows: which keys a query sees -----------------------------------------------------------------------
+//
+// Query i stands at p = i + seq_k - seq_q.
+// Sliding: it sees the keys p - window_left ... p + window_right. What is unbounded is larger than any length, and a
+//   causal mask is a window_right of 0: the host sees to both.
+// Prefix: it sees the keys up to p, as with a causal mask, and those before window_left.
+// Chunks: it sees the keys of the same window_left, p / window_left.
+constexpr int kUnbounded = 1 << 30;
+
+// Keys [run_begin, run_end) that a query sees at a position, and the positions first_at ... last_at from which a
+// key is seen. None of them falls where its argument grows.
+__device__ __forceinline__ int run_begin(const Params &p, int at)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return 0;
+    else if constexpr (kWindow == Window::kChunks)
+        return at < 0 ? 0 : at / p.window_left * p.window_left;
+    else
+        return at - p.window_left;
+}
+
+__device__ __forceinline__ int run_end(const Params &p, int at)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return max(at + 1, p.window_left);
+    else if constexpr (kWindow == Window::kChunks)
+        return at < 0 ? 0 : kCausal ? at + 1 : run_begin(p, at) + p.window_left;
+    else
+        return at + p.window_right + 1;
+}
+
+__device__ __forceinline__ int first_at(const Params &p, int key)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return key < p.window_left ? -kUnbounded : key;
+    else if constexpr (kWindow == Window::kChunks)
+        return kCausal ? key : run_begin(p, key);
+    else
+        return key - p.window_right;
+}
+
+__device__ __forceinline__ int last_at(const Params &p, int key)
+{
+    if constexpr (kWindow == Window::kPrefix)
+        return kUnbounded;
+    else if constexpr (kWindow == Window::kChunks)
+        return run_begin(p, key) + p.window_left - 1;
+    else
+        return key + p.window_left;
+}
+
+// Keys [begin, end) that some query sees of those that stand at first ... last; [begin_of_all, end_of_all) that
+// each of them sees, if any.
+struct WindowKeys {
+    int begin, end, begin_of_all, end_of_all;
+
+    __device__ __forceinline__ WindowKeys(const Params &p, int seq_k, int first, int last)
+    {
+        end = max(0, min(seq_k, run_end(p, last)));
+        begin = max(0, min(end, run_begin(p, first)));  // before end, unless there are no keys
+        end_of_all = max(0, min(end, run_end(p, first)));
+        begin_of_all = max(0, run_begin(p, last));
+    }
+};
+
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
 
 // threadIdx.x, read again at each call: what is computed from it is not kept in registers.
@@ -182,8 +681,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
 
 __device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
 {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y),
-                 "r"(x.z), "r"(x.w)
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
                  : "memory");
 }
 
@@ -195,6 +693,12 @@ __device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
 __device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
 {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
 }
 
 __device__ __forceinline__ float load_shared_4(uint32 smem)
@@ -245,6 +749,28 @@ __device__ __forceinline__ void named_barrier(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// A counter in memory goes up by one; what it was.
+__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
+{
+    uint32 ticket;
+    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
+    return ticket;
+}
+
+// The same; whoever sees it finds what this thread did before, and what barriers brought to it, done.
+__device__ __forceinline__ void count_up(uint32 *gmem)
+{
+    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
+}
+
+// What other blocks have counted; past the L1 cache.
+__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
+{
+    uint32 x;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
+    return x;
+}
+
 // One number, or four that lie side by side, added in memory; nothing comes back. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
@@ -253,267 +779,839 @@ __device__ __forceinline__ void add_global_4(float *gmem, float x)
 
 __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 {
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]),
-                 "f"(x[2]), "f"(x[3])
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
                  : "memory");
 }
-// ---- SM 8.0 and newer -----------------------------------------------------------------------------
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation.
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Two elements in one register, rounded to nearest even; lo in the lower half.
-__device__ __forceinline__ uint32 pack2(float lo, float hi)
-{
-    uint32 x;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    return x;
-}
-
-// Both elements of a register.
-__device__ __forceinline__ float2 unpack2(uint32 x)
-{
-    return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-}
-
-// 16 bytes from global to shared memory, past the L1 cache, if wanted: a predicate, where a branch would
-// part the instructions around it.
-__device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
-{
-    asm volatile(
-        "{\n"
-        "    .reg .pred wanted;\n"
-        "    setp.ne.s32 wanted, %2, 0;\n"
-        "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
-        "}" ::"r"(smem),
-        "l"(gmem), "r"(int(wanted))
-        : "memory");
-}
-
-// The same, but 16 zero bytes unless keep; gmem is not read then.
-__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted,
-                                                    bool keep)
-{
-    asm volatile(
-        "{\n"
-        "    .reg .pred wanted;\n"
-        "    setp.ne.s32 wanted, %2, 0;\n"
-        "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
-        "}" ::"r"(smem),
-        "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
-        : "memory");
-}
-
-__device__ __forceinline__ void cp_async_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Wait until at most kPending of this thread's committed groups are unfinished.
-template <int kPending> __device__ __forceinline__ void cp_async_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-// ---- barriers in shared memory, and loads that arrive at them -------------------------------------------
+// ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
-// A barrier's phase ends when all of its arrivals are there, and all bytes that were announced. A wait names
-// the parity of the phase: 0 for the first one. Before that has begun, a wait for parity 1 returns at once.
-
-// A tensor map, as the driver encodes it.
-struct alignas(64) TensorMap {
-    char opaque[128];
-};
-
-// Those of Q, K, V and dO: [batch, head, seq, column], boxes of rows x 64 columns. What is behind the end of a
-// sequence or a row is zeros.
-struct TensorMaps {
-    TensorMap q;
-    TensorMap k, v, d_o;
-};
-
-__device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-// Barriers that this thread made are seen by what the tensor maps' loads go through.
-__device__ __forceinline__ void barrier_init_fence()
-{
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint32 barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-// The same by one lane of a warp, without a branch: in one the compiler would compute shared memory's address anew, and
-// take all that follows from it, descriptors of products among that, for different in the lanes.
-__device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
-{
-    asm volatile("{\n"
-                 "    .reg .pred first;\n"
-                 "    setp.eq.s32 first, %1, 0;\n"
-                 "    @first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
-                 "}" ::"r"(barrier),
-                 "r"(lane)
-                 : "memory");
-}
-
-// Arrive, and announce bytes that are to come.
-__device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
-{
-    asm volatile("{\n"
-                 "    .reg .pred done;\n"
-                 "again:\n"
-                 "    mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "    @!done bra again;\n"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-}
-
-// A coordinate of a tensor map. Where batches or heads are the same memory, the map has one of them.
-__device__ __forceinline__ int coordinate(int index, int64 stride)
-{
-    return stride == 0 ? 0 : index;
-}
-
-// Rows from `row` on of 64 columns from `column` on, into a page of a tile.
-__device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uint32 barrier, int column, int row,
-                                          int head, int batch)
-{
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(smem),
-                 "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
-                 : "memory");
-}
-
-// Bytes that lie one after the other, multiples of 16.
-__device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int bytes, uint32 barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem),
-                 "l"(gmem), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-
-// What this thread did to shared memory is done before loads that come into the same place, behind a barrier.
-__device__ __forceinline__ void release_to_loads()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-// ---- places of tiles in shared memory, filled in turn ----------------------------------------------------------
+// Scores are transformed, made P, masked; dP less delta is multiplied by P and by what the transform's
+// derivative is.
 //
-// A barrier's phase of a stage ends once for each tile that comes there, so its parity changes from round to round.
+// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
+// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Rows
+// are keys, columns are queries: what varies by query comes in pairs from shared memory.
 
-// Counts tiles through so many stages.
-template <int kCount> struct StageOf {
-    int index = 0;
-    uint32 parity = 0;
+using Scores = float[kKeyTiles][kQueryTiles][4];
 
-    __device__ __forceinline__ void advance()
-    {
-        index++;
-        if (index == kCount) {
-            index = 0;
-            parity ^= 1;
+// S^T becomes P^T = 2^(scale_log2 * S - lse). lse_smem: of this lane's first query.
+__device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float scale_log2)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++) {
+        const float2 lse = load_shared_8(lse_smem + n * 8 * 4);
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
+    }
+}
+
+using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
+
+__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
+}
+
+// P^T = 0 where the query is before the first or after the last one that sees the key, which count from
+// this lane's first one: queries are constants after unrolling.
+__device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const int at = p.seq_k - p.seq_q + first_query;
+            const int first = key < p.seq_k ? first_at(p, key) - at : kBr;
+            const int last = last_at(p, key) - at;
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    if (n * 8 + e < first || n * 8 + e > last)
+                        s[m][n][2 * h + e] = 0.0f;
         }
+}
+
+// The same where no query is the last one that sees a key.
+__device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
+{
+    int first[kKeyTiles][2];
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
+        }
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (n * 8 + e % 2 < first[m][e / 2])
+                    s[m][n][e] = 0.0f;
+}
+
+__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+{
+    if constexpr (kWindow != Window::kNone)
+        mask_window(s, p, first_key, first_query);
+    else
+        mask_first(s, p, first_key, first_query);
+}
+
+__device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                to[m][n][e] = from[m][n][e];
+}
+
+// P^T becomes P^T times the derivative of the cap.
+__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                p[m][n][e] *= cap_slope(capped[m][n][e]);
+}
+
+// dP^T becomes dS^T = P^T * (dP^T - delta), without the softmax scale. p: times a transform's derivative.
+__device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++) {
+        const float2 delta = load_shared_8(delta_smem + n * 8 * 4);
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
+    }
+}
+
+// ---- dropout: some of P is 0, the rest is larger ---------------------------------------------------------------
+//
+// Whether an element is kept is a function of seed, offset, batch, head, row and column alone
+// (runtime/ops/dropout.h): a row has a key of sixteen bytes, two neighbouring columns have one, made by Philox, and the
+// product of both keys, as the tensor cores compute it, has a byte for either column. An element is kept if its byte is
+// not below a threshold. So a lane calls Philox once for 32 rows or 64 columns, and not for each sixteen elements.
+// A byte has 256 values only, so a part of the elements has the next threshold. No loop over keys asks which ones.
+
+// Both halves of a product in one instruction: to the upper half of one in C++ ptxas adds 0.
+__device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
+{
+    asm("{\n"
+        "    .reg .b64 product;\n"
+        "    mul.wide.u32 product, %2, %3;\n"
+        "    mov.b64 {%0, %1}, product;\n"
+        "}"
+        : "=r"(low), "=r"(high)
+        : "r"(x), "r"(y));
+}
+
+constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
+
+// A constant in a register of its own for each i: of constants that it knows ptxas makes copies, for each use of them.
+__device__ __forceinline__ uint32 opaque(uint32 x, int i)
+{
+    return x + (thread_index() >> (10 + i));
+}
+
+// For two neighbours, whose bytes the selector takes from x and y, 0x64 behind each: 1 or 0 in fp16. A byte behind 0x64
+// is 1024 more in fp16; bound, twice 1 - 1024 - threshold, makes that at least 1 or at most 0. On the units of fp16,
+// which have little to do here, while all that is done to bits shares another one.
+__device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
+{
+    uint32 keep;
+    asm("{\n"
+        "    .reg .b32 numbers;\n"
+        "    prmt.b32 numbers, %1, %2, %3;\n"
+        "    add.sat.f16x2 %0, numbers, %4;\n"
+        "}"
+        : "=r"(keep)
+        : "r"(x), "r"(y), "r"(selector), "r"(bound));
+    return keep;
+}
+
+// The bound of keep_pair. word: the last of the key of the first of 32 rows; rows: which of four pairs of each eight;
+// column: of eight. The next threshold's bound is 1 less: from 1024 on numbers of fp16 are 1 apart.
+__device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
+{
+    const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
+    return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
+}
+
+// Two bounds: of two neighbouring columns, the first of which is even.
+__device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
+{
+    return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
+}
+
+// Two elements of P times what keep_pair says.
+__device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
+{
+    uint32 kept;
+    if constexpr (kBf16)  // 1 in fp16 is 2^-7 in bf16
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(kept) : "r"(p), "r"(keep), "r"(0x80008000u));
+    else
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(kept) : "r"(p), "r"(keep));
+    return kept;
+}
+
+// What is kept of P is multiplied by this at the end: in bf16 its elements are 2^-7 of what they would be.
+__device__ __forceinline__ float keep_scale(const Params &p)
+{
+    return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
+}
+
+// 1 or 0 of two neighbours in fp32.
+__device__ __forceinline__ float2 keep_factors(uint32 keep)
+{
+    return unpack_fp16(keep);
+}
+
+struct DropoutSeed {
+    uint32 keys[2], offset[2];
+
+    __device__ __forceinline__ explicit DropoutSeed(const FeatureParams &f)
+    {
+        const int64 seed = f.seed_at != nullptr ? *f.seed_at : f.seed;
+        const int64 at = f.offset + (f.offset_at != nullptr ? *f.offset_at : 0);
+        keys[0] = uint32(seed);
+        keys[1] = uint32(seed >> 32);
+        offset[0] = uint32(at);
+        offset[1] = uint32(at >> 32);
+    }
+
+    __device__ __forceinline__ uint32 key(int i, int round) const
+    {
+        return keys[i] + round * kPhiloxKey[i];
     }
 };
-using Stage = StageOf<kStages>;
-// ---- products of a warpgroup ------------------------------------------------------------------------------
+
+// x: the counter's four words, and what Philox makes of them in seven rounds.
+__device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
+{
+    x[0] = seed.offset[0];
+    x[1] = seed.offset[1];
+    x[2] = index;
+    x[3] = of;
+#pragma unroll
+    for (int round = 0; round < 7; round++) {
+        uint32 a[2], b[2];  // lower and upper half of the round's two products
+        multiply(x[0], kPhilox[0], a[0], a[1]);
+        multiply(x[2], kPhilox[1], b[0], b[1]);
+        x[0] = b[1] ^ x[1] ^ seed.key(0, round);
+        x[1] = b[0];
+        x[2] = a[1] ^ x[3] ^ seed.key(1, round);
+        x[3] = a[0];
+    }
+}
+
+// Of rows 32 * rows32 + 8 * n + g, g = lane / 4, the word t = lane % 4 of their keys. plane: batch * heads + head. The
+// first byte of a key is odd.
+__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
+{
+    philox(x, seed, rows32 * 32 + lane, plane);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        x[n] |= lane % 4 == 0;
+}
+
+// The same of pairs of columns 32 * pairs32 + 8 * n + pair. Their second byte is odd.
+__device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
+{
+    philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        x[n] |= (t == 0) << 8;
+}
+
+__device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
+{
+    const uint32 lower = n % 2 == 1 ? x[1] : x[0], upper = n % 2 == 1 ? x[3] : x[2];
+    return n >= 2 ? upper : lower;
+}
+
+// The last word of the first row's key, of 32 rows that a warp has made keys of.
+__device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
+{
+    return __shfl_sync(0xffffffffu, x[0], 3);
+}
+
+// Of sixteen rows' keys what products take: of rows g and g + 8. sixteen: which ones. Returns word_of_rows.
+__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
+                                               int lane)
+{
+    uint32 x[4];
+    row_keys(x, seed, plane, sixteen / 2, lane);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];
+    return word_of_rows(x);
+}
+
+// Of eight pairs of columns the one whose key this lane has where rows are queries: the products of pairs 2 t and
+// 2 t + 1 come to lanes that have columns 2 t, 2 t + 1 of either half of sixteen.
+__device__ __forceinline__ int lane_pair(int lane)
+{
+    const int g = lane / 4;
+    return g % 2 * 4 + g / 2;
+}
+
+// What is kept of this lane's elements of S^T. Keys are rows of it: where both of a pair are, the product of the pair's
+// key stands twice, and either has its byte there.
+struct PhiloxDropout {
+    const DropoutSeed seed;
+    uint32 exponents[4];                     // what numbers are added to: each has 0x64 above then
+    uint32 columns[kKeyTiles][2];            // words of the keys of the pairs of this lane's rows
+    uint32 keep[kKeyTiles][kQueryTiles][2];  // of two neighbouring queries, in either half of the rows: 1 or 0 in fp16
+
+    static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
+
+    // first_key: of this warp, a multiple of 16 for each of its tiles of keys.
+    __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            exponents[i] = opaque(0x64000000u, i);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32 x[4];
+            column_keys(x, seed, first_key / 64, h * 4 + lane / 8, lane % 4);
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+                columns[m][h] = one_of(x, first_key / 16 % 4 + m);
+        }
+    }
+
+    // first_query: of this warp, a multiple of 16 for each of its steps.
+    __device__ __forceinline__ void begin(const Params &p, int plane, int first_query, int lane)
+    {
+        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // that a call of Philox has keys of
+        const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
+#pragma unroll
+        for (int step = 0; step < kQuerySteps; step += kSteps) {
+            const int sixteen = first_query / 16 + step;
+            uint32 x[4];
+            row_keys(x, seed, plane, sixteen / 2, lane);
+            const uint32 bound = choose_bound(p.features, word_of_rows(x), lane % 4, lane / 4);
+#pragma unroll
+            for (int n = 0; n < 2 * kSteps; n++) {
+                const uint32 row = kSteps == 1 && sixteen % 2 == 1 ? x[2 + n % 2] : x[n];
+#pragma unroll
+                for (int m = 0; m < kKeyTiles; m++) {
+                    uint32 numbers[4];
+                    mma_bytes(numbers, columns[m][0], columns[m][1], row, exponents);
+#pragma unroll
+                    for (int h = 0; h < 2; h++)
+                        keep[m][2 * step + n][h] = keep_pair(numbers[2 * h], numbers[2 * h + 1], selector, bound);
+                }
+            }
+        }
+    }
+
+    // P^T of dV.
+    __device__ __forceinline__ void mask(Fragments &a) const
+    {
+#pragma unroll
+        for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
+    }
+
+    // P^T with a sign where it is not kept.
+    __device__ __forceinline__ void mark(Scores &p) const
+    {
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if ((keep[0][n][e / 2] & 0x2000 << e % 2 * 16) == 0)
+                    p[0][n][e] = -p[0][n][e];
+    }
+
+    // dP^T. A product, which the subtraction behind it makes one instruction of; so what is dropped has to be finite.
+    __device__ __forceinline__ void mask(Scores &dp) const
+    {
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const float2 factors = keep_factors(keep[m][n][h]);
+                    dp[m][n][2 * h] *= factors.x;
+                    dp[m][n][2 * h + 1] *= factors.y;
+                }
+    }
+};
+
+struct NoDropout {
+    __device__ __forceinline__ NoDropout(const Params &, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void begin(const Params &, int, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Fragments &)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Scores &)
+    {
+    }
+};
+
+using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
+
+// What dV is multiplied by.
+__device__ __forceinline__ float value_scale(const Params &p)
+{
+    return kDropout ? keep_scale(p) : 1.0f;
+}
+
+// ---- bias: a number for each query and key, or a mask ------------------------------------------------------
+
+// Whether it is numbers, of 16 bits.
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
+
+// An element, and two neighbours that are loaded together.
+template <BiasKind kKind> struct BiasTypes {
+    using Elem = unsigned short;
+    using Pair = uint32;
+};
+template <> struct BiasTypes<BiasKind::kFp32> {
+    using Elem = float;
+    using Pair = float2;
+};
+template <> struct BiasTypes<BiasKind::kBool> {
+    using Elem = unsigned char;
+    using Pair = unsigned short;
+};
+using BiasElem = BiasTypes<kBias>::Elem;
+using BiasPair = BiasTypes<kBias>::Pair;
+
+// What is added to a score, before it is divided by the scale.
+template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
+{
+    if constexpr (kBias == BiasKind::kFp16) {
+        float y;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+        return y;
+    } else if constexpr (kBias == BiasKind::kBf16) {
+        return __uint_as_float(uint32(x) << 16);
+    } else if constexpr (kBias == BiasKind::kFp32) {
+        return x;
+    } else {
+        return x != 0 ? 0.0f : minus_infinity();
+    }
+}
+
+// x, kept between two bounds.
+__device__ __forceinline__ int between(int least, int x, int most)
+{
+    return max(least, min(x, most));
+}
+
+// ---- append: new keys and values, which are written into the cache before attention -----------------------
+
+// The keys that a sequence with room for so many has before its new ones come; padding counts among them.
+__device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
+{
+    if constexpr (kSeqused)
+        return between(0, __ldg(p.features.seqused_k + batch), room);
+    else
+        return max(0, room - new_count);
+}
+
+// ---- lengths: what device memory says of a sequence ------------------------------------------------------
 //
-// wgmma runs beside the threads that issued it. A fence orders what they did with its registers before; a
-// commit closes a group; a wait for groups makes their registers readable, and what they read of shared memory
-// free. Accumulators are laid out as mma's: 16 rows a warp, n8 column tiles. pin() keeps the compiler from
-// moving uses of registers over the asm around it.
+// Whatever stands there, a sequence is kept within the tensors.
 
-using uint64 = unsigned long long;
-
-__device__ __forceinline__ void wgmma_fence()
+// Keys of a sequence, with those that come in this call.
+__device__ __forceinline__ int keys_used(const Params &p, int batch)
 {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    if constexpr (kAppend)
+        return min(keys_before(p, batch, p.seq_k, p.features.new_count) + p.features.new_count, p.seq_k);
+    else
+        return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
 }
 
-__device__ __forceinline__ void wgmma_commit()
+// Rows of a packed sequence that begins with row `first`: none where it ends before. The end is kept within the tensor
+// before anything is taken off it, as it may be any number.
+__device__ __forceinline__ int rows_between(int first, int end, int total, int most)
 {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    return between(0, between(0, end, total) - first, most);
 }
 
-// What this thread wrote to shared memory, and waited for, is seen by products, behind a barrier of theirs.
-__device__ __forceinline__ void fence_products()
+// The keys of a sequence. first_k: its keys begin with this row of its row of K and V.
+struct UsedSequence {
+    int seq_k;
+    static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
+
+    UsedSequence() = default;
+    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch))
+    {
+    }
+};
+
+struct PaddedSequence {
+    int seq_k, first_k;
+    static constexpr int seq_q = 0, first_q = 0, before = 0;
+
+    PaddedSequence() = default;
+    __device__ __forceinline__ PaddedSequence(const Params &p, int batch)
+        : seq_k(p.seq_k), first_k(between(0, __ldg(p.features.leftpad + batch), p.seq_k))
+    {
+        if constexpr (kSeqused)
+            seq_k = keys_used(p, batch);
+        seq_k = max(0, seq_k - first_k);
+    }
+};
+
+// Of a packed sequence also its queries, and its rows of the packed tensors, which begin with first_q and first_k.
+struct PackedSequence {
+    int seq_k, seq_q, first_q, first_k;
+    static constexpr int before = 0;
+
+    PackedSequence() = default;
+    __device__ __forceinline__ PackedSequence(const Params &p, int batch)
+    {
+        first_q = between(0, __ldg(p.features.cu_seqlens_q + batch), p.features.total_q);
+        first_k = between(0, __ldg(p.features.cu_seqlens_k + batch), p.features.total_k);
+        seq_q = rows_between(first_q, __ldg(p.features.cu_seqlens_q + batch + 1), p.features.total_q, p.seq_q);
+        seq_k = rows_between(first_k, __ldg(p.features.cu_seqlens_k + batch + 1), p.features.total_k, p.seq_k);
+        if constexpr (kSeqused && !kAppend)
+            seq_k = between(0, __ldg(p.features.seqused_k + batch), seq_k);
+    }
+};
+
+// before: keys that it has before the new ones come, which are as many as its queries.
+struct GrowingSequence : PackedSequence {
+    int before;
+
+    GrowingSequence() = default;
+    __device__ __forceinline__ GrowingSequence(const Params &p, int batch) : PackedSequence(p, batch)
+    {
+        before = keys_before(p, batch, seq_k, seq_q);
+        seq_k = min(before + seq_q, seq_k);
+    }
+};
+
+using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
+                        Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
+
+// The last sequence whose first(sequence) is at most `at`, if they do not fall; some sequence if they do. By the
+// lanes of a warp together, which look at 32 sequences at a time.
+template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
 {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    int low = 0, count = p.batch;  // it is one of so many
+    while (count > 1) {
+        const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
+        const int from = first(low + min(own, count - 1));
+        const uint32 passed_by = __ballot_sync(0xffffffffu, (own < count) & (from <= at));
+        const int passed = __popc(passed_by);
+        const int skipped = max(0, passed - 1) * step;
+        low += skipped;
+        count = min(step, count - skipped);
+    }
+    return low;
 }
 
-// Wait until at most kPending committed groups are unfinished.
-template <int kPending> __device__ __forceinline__ void wgmma_wait()
+// Tiles of `rows` rows of all sequences are numbered: those of sequence b begin here. So each has room for its
+// rows, wherever they begin, and at most one tile too many: blocks come in proportion to rows, without a table.
+__device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
 {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+    return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
 }
 
-template <int kN> __device__ __forceinline__ void pin(float (&x)[1][kN][4])
+__device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
 {
-#pragma unroll
-    for (int n = 0; n < kN; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            asm volatile("" : "+f"(x[0][n][e])::"memory");
+    return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
 }
 
-// How wgmma finds a tile in shared memory, 128-byte swizzle; addresses count 16 bytes. page_bytes: from one page
-// of 64 columns to the next, where a product reads several at a time (V).
-__device__ __forceinline__ uint64 tile_descriptor(uint32 smem, int page_bytes)
+// Calls clear(row, part) for each of the parts of rows that no sequence has: rows before the first bound and from the
+// last one on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. Tile n of a head looks at
+// rows n * kRows ... : there are numbers enough, one more than whole tiles at least (first_tile).
+template <int kBlock, class Clear>
+__device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
+                                             int parts, Clear clear)
 {
-    constexpr uint64 kSwizzle128 = uint64(1) << 62, kRowsOf8 = uint64(8 * kPageRowBytes / 16) << 32;
-    return kSwizzle128 | kRowsOf8 | uint64(page_bytes / 16) << 16 | smem / 16;
+    const int used_from = __ldg(cu_seqlens), used_to = __ldg(cu_seqlens + batch);
+    end = min(end, int64(total));
+    if (first >= end || (first >= used_from && end <= used_to))
+        return;                                  // nearly always
+    const int count = int(end - first) * parts;  // a block's few rows: no 64-bit division, which would branch
+    for (int i = threadIdx.x; i < count; i += kBlock) {
+        const int row = int(first) + i / parts;
+        if (row < used_from || row >= used_to)
+            clear(row, i % parts);
+    }
 }
 
-// The products clobber no memory for the compiler: what they read of shared memory came by loads of which it
-// knows nothing, and the barriers that order these, like fence, commit and wait around the products, do. With a clobber
-// each of the products in a row would end what the compiler keeps in registers.
+// ---- packed: sequences of different lengths, one after the other ----------------------------------------------
+//
+// A block works on one sequence as if that were alone, a batch of one: with its lengths, and with tensors that
+// begin with its rows. Only the workspace is one for all. Its size follows the rows of the tensors, however many
+// sequences share them:
+//
+// - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
+// - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
+// - turns at the tiles of dQ: all sequences' tiles by their numbers (features/lengths.cuh).
 
-// s = a b^T, or s += a b^T: 16 columns of 64 rows of K or V, and of the rows of a tile of Q or dO.
-__device__ __forceinline__ void wgmma_scores(float (&d)[1][kQueryTiles][4], uint64 a, uint64 b, int add)
+// Packed sequences are one batch.
+__device__ __forceinline__ int batches(const Params &p)
 {
-    asm volatile("{\n"
-                 "    .reg .pred add;\n"
-                 "    setp.ne.s32 add, %34, 0;\n"
-                 "    wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "%32, %33, add, 1, 1, 0, 0;\n"
-                 "}"
-                 : "+f"(d[0][0][0]), "+f"(d[0][0][1]), "+f"(d[0][0][2]), "+f"(d[0][0][3]), "+f"(d[0][1][0]), "+f"(d[0][1][1]), "+f"(d[0][1][2]), "+f"(d[0][1][3]), "+f"(d[0][2][0]), "+f"(d[0][2][1]), "+f"(d[0][2][2]), "+f"(d[0][2][3]), "+f"(d[0][3][0]), "+f"(d[0][3][1]), "+f"(d[0][3][2]), "+f"(d[0][3][3]), "+f"(d[0][4][0]), "+f"(d[0][4][1]), "+f"(d[0][4][2]), "+f"(d[0][4][3]), "+f"(d[0][5][0]), "+f"(d[0][5][1]), "+f"(d[0][5][2]), "+f"(d[0][5][3]), "+f"(d[0][6][0]), "+f"(d[0][6][1]), "+f"(d[0][6][2]), "+f"(d[0][6][3]), "+f"(d[0][7][0]), "+f"(d[0][7][1]), "+f"(d[0][7][2]), "+f"(d[0][7][3])
-                 : "l"(a), "l"(b), "r"(add));
+    return kVarlen ? 1 : p.batch;
 }
 
-// A warpgroup's registers change hands; all of its warps do it together.
-template <int kRegisters> __device__ __forceinline__ void give_registers()
+// Rows of LSE and delta in the workspace, of a head: whole tiles; of packed sequences whole warps of the preparing
+// kernel.
+constexpr int kSectorRows = 8;
+
+__device__ __forceinline__ int prepared_rows(const Params &p)
 {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+    return ((p.features.total_q / kSectorRows + p.batch) * kSectorRows + 31) / 32 * 32;
 }
 
-template <int kRegisters> __device__ __forceinline__ void take_registers()
+__device__ __forceinline__ int64 plane_rows(const Params &p)
 {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+    if constexpr (kVarlen)
+        return prepared_rows(p);
+    else
+        return int64(p.q_tiles) * kBr;
 }
 
-// named_barrier, but these threads only arrive: they do not wait for the others.
-__device__ __forceinline__ void named_barrier_arrive(int id, int threads)
+// What a number of a tile of kRows keys, or queries, stands for.
+template <int kRows, bool kOfKeys> struct PackedTile {
+    int index;  // of the sequence; -1: there is no such tile
+    int tile;   // in the sequence
+    Sequence sequence;
+
+    PackedTile() = default;
+
+    __device__ __forceinline__ PackedTile(const Params &p, int number)
+    {
+        const int *cu_seqlens = kOfKeys ? p.features.cu_seqlens_k : p.features.cu_seqlens_q;
+        const int total = kOfKeys ? p.features.total_k : p.features.total_q;
+        auto first = [&](int b) { return first_tile(cu_seqlens, total, kRows, b); };
+        index = last_sequence(p, number, first);
+        sequence = Sequence(p, index);
+        tile = number - first(index);
+        const int rows = kOfKeys ? sequence.seq_k : sequence.seq_q;
+        if (tile < 0 || tile >= (rows + kRows - 1) / kRows)
+            index = -1;
+    }
+
+    // The parameters of the sequence alone; all: of all sequences. (A template: most kernels have no such members.)
+    template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
+    {
+        const int64 query = sequence.first_q, key = sequence.first_k;
+        AllParams p = all;
+        p.q += query * p.q_stride.seq * 2;
+        p.o += query * p.o_stride.seq * 2;
+        p.d_o += query * p.do_stride.seq * 2;
+        p.k += key * p.k_stride.seq * 2;
+        p.v += key * p.v_stride.seq * 2;
+        if (p.dq != nullptr)
+            p.dq += query * p.dq_stride.seq * 2;
+        if (p.dk != nullptr)
+            p.dk += key * p.dk_stride.seq * 2;
+        if (p.dv != nullptr)
+            p.dv += key * p.dv_stride.seq * 2;
+        p.lse += query;
+        p.seq_q = sequence.seq_q;
+        p.seq_k = sequence.seq_k;
+        if constexpr (kAlibi)
+            p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
+        if constexpr (kBias != BiasKind::kNone)
+            p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
+        return p;
+    }
+};
+
+// A block's parameters: those of its sequence, which it makes, or those of the kernel.
+using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
+
+// The first row of LSE and delta of a sequence.
+__device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
 {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+    return first_tile(p.features.cu_seqlens_q, p.features.total_q, kSectorRows, sequence) * kSectorRows;
 }
+
+// The packed row whose LSE and delta are row `at` of a head; total_q where that is no sequence's. Lanes of a warp ask
+// for neighbours, the first lane for the first of them.
+__device__ __forceinline__ int packed_row(const Params &p, int at)
+{
+    auto first = [&](int b) { return prepared_begin(p, b); };
+    int b = last_sequence(p, __shfl_sync(0xffffffffu, at, 0), first);
+    while (b + 1 < p.batch && first(b + 1) <= at)
+        b++;
+    const Sequence sequence(p, b);
+    const int row = at - first(b);
+    return row >= 0 && row < sequence.seq_q ? sequence.first_q + row : p.features.total_q;
+}
+
+// Rows first ... end - 1 of dQ that are no sequence's become 0. p: of all sequences. By all kBlock threads.
+template <int kBlock>
+__device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
+{
+    clear_unused<kBlock>(
+        p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, [&](int row, int chunk) {
+            *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) =
+                uint4{};
+        });
+}
+
+// ---- where a block works: kBc key rows of one key head --------------------------------------------------
+
+// Where sequences are packed: which one it is.
+struct PlaceInSequence {
+    PackedTile<kBc, true> own;
+    int number;            // of the tile
+    int sequence_q_tiles;  // of the sequence
+    int first_q_tile;      // the number of its first one
+    int first_prepared;    // its first row of LSE and delta
+
+    __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
+    {
+        number = tile;
+        own = PackedTile<kBc, true>(p, tile);
+        first_key = own.tile * kBc;
+        sequence_q_tiles = (own.sequence.seq_q + kBr - 1) / kBr;
+        first_q_tile = first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, max(own.index, 0));
+        first_prepared = prepared_begin(p, max(own.index, 0));
+    }
+
+    __device__ __forceinline__ bool is_empty() const
+    {
+        return own.index < 0;
+    }
+
+    __device__ __forceinline__ int q_tiles(const Params &) const
+    {
+        return sequence_q_tiles;
+    }
+
+    __device__ __forceinline__ Params params(const Params &all) const
+    {
+        return own.alone(all);
+    }
+};
+
+struct PlaceInBatch {
+    static constexpr int first_q_tile = 0, first_prepared = 0;
+
+    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
+    {
+    }
+
+    static __device__ __forceinline__ bool is_empty()
+    {
+        return false;
+    }
+
+    static __device__ __forceinline__ int q_tiles(const Params &p)
+    {
+        return p.q_tiles;
+    }
+
+    static __device__ __forceinline__ const Params &params(const Params &all)
+    {
+        return all;
+    }
+};
+
+struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
+    int first_key;
+    int kv_head, batch;
+
+    // Heavy tiles first when causal, of all heads: the first keys are seen by the most queries. In a window
+    // all are seen by as many, but for the last ones.
+    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
+    {
+        const unsigned kv_heads = p.heads_q / p.group;
+        unsigned tile, plane;
+        if constexpr (kAllKeys) {  // one block has all tiles, one after the other
+            tile = block % p.k_tiles;
+            plane = block / p.k_tiles;
+        } else {
+            const unsigned planes = kv_heads * batches(p);
+            // Blocks that begin together have keys of several heads, because those of one head add to the same dQ; not
+            // of all heads, so that what they read stays in the L2 cache.
+            const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
+            const unsigned first_plane = block / (most * p.k_tiles) * most;
+            const unsigned together = min(most, planes - first_plane);
+            tile = block % (most * p.k_tiles) / together;
+            if constexpr (kLastKeysFirst)
+                tile = p.k_tiles - 1 - tile;
+            plane = first_plane + block % (most * p.k_tiles) % together;
+        }
+        first_key = tile * kBc;
+        kv_head = plane % kv_heads;
+        batch = plane / kv_heads;
+        find(p, tile, first_key);
+    }
+
+    // What dropout counts batches by.
+    __device__ __forceinline__ int sequence() const
+    {
+        return sequence_of(*this);
+    }
+
+private:
+    template <class Place> static __device__ __forceinline__ int sequence_of(const Place &place)
+    {
+        if constexpr (kVarlen)
+            return place.own.index;
+        else
+            return place.batch;
+    }
+};
+
+// ---- who writes dK and dV: all threads of a block; on wgmma those that compute, or one warpgroup of them -------
+
+__device__ __forceinline__ unsigned writer()
+{
+    return kByProduct ? threadIdx.x % kWriters : threadIdx.x;
+}
+
+// Orders what they do.
+__device__ __forceinline__ void writers_meet()
+{
+    if constexpr (kByProduct)
+        named_barrier(2 + threadIdx.x / kWriters, kWriters);
+    else if constexpr (kWgmma)
+        named_barrier(1, kWriters);
+    else
+        __syncthreads();
+}
+
 // ---- tiles in shared memory -----------------------------------------------------------------------
 //
 // A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's
@@ -527,8 +1625,8 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads)
 // Padding: one chunk behind each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;  // 16-byte chunks per row
-    static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;  // bytes per row
+    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
 
@@ -583,291 +1681,69 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 {
     return RowTile::pair_offset(lane_offset, pair);
 }
-// ---- what the softmax of a row left behind ----------------------------------------------------------
 
-// LSE in log2 units, +infinity for rows that saw no key and for those behind the tensor: their P is 0.
-__device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+// ---- the result of a block: dK and dV ------------------------------------------------------------------------
+
+// Rows of dK and dV that are no sequence's become 0. p: of all sequences. By all threads of a block.
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
 {
-    const float lse = row < p.seq_q ? __ldg(p.lse + plane * p.seq_q + row) : minus_infinity();
-    const bool none = lse == minus_infinity();
-    return none ? -minus_infinity() : lse * 1.4426950408889634f;
-}
-
-__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
-{
-    float sum = 0.0f;
-    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
-        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
-    }
-    return sum;
-}
-
-// kRowLanes neighbouring lanes share a row, 8 elements each.
-constexpr int kRowChunks = kHeadDim / 8;
-constexpr int kRowLanes =
-    kRowChunks > 16 ? 32 : kRowChunks > 8 ? 16 : kRowChunks > 4 ? 8 : kRowChunks > 2 ? 4 : kRowChunks;
-
-// delta = rowsum(dO * O), in all lanes of the row; 0 behind the tensor. All lanes of the warp take part.
-__device__ __forceinline__ float row_delta(const Params &p, int64 batch, int head, int row, int lane)
-{
-    float delta = 0.0f;
-    if (row < p.seq_q && lane < kRowChunks) {
-        const char *o =
-            p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
-        const char *d_o =
-            p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
-        delta = dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane),
-                      __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
-    }
-#pragma unroll
-    for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
-        delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
-    return delta;
-}
-
-// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one behind the other.
-template <int kRows>
-__device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
-{
-    constexpr int kTogether = kThreads / kRowLanes;
-    const int64 plane = int64(batch) * p.heads_q + head;
-    const int thread = thread_index();
-#pragma unroll
-    for (int pass = 0; pass < (kRows + kTogether - 1) / kTogether; pass++) {
-        const int r = pass * kTogether + thread / kRowLanes;
-        const int row = r < kRows ? first_row + r : p.seq_q;
-        const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
-        if (r < kRows && thread % kRowLanes == 0) {
-            store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
-            store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
-        }
-    }
-}
-// Two neighbouring accumulator tiles are laid out like one 16x16 A fragment.
-__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4],
-                                              const float (&right)[4])
-{
-    a[0] = pack2(left[0], left[1]);
-    a[1] = pack2(left[2], left[3]);
-    a[2] = pack2(right[0], right[1]);
-    a[3] = pack2(right[2], right[3]);
-}
-// ---- the products of a tile -----------------------------------------------------------------------------
-
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void stmatrix_x4(uint32 smem, const uint32 (&r)[4])
-{
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(r[0]), "r"(r[1]),
-                 "r"(r[2]), "r"(r[3])
-                 : "memory");
-}
-
-// dS^T in shared memory.
-struct ScoreTile {
-    static __device__ __forceinline__ uint32 chunk_offset(int key, int chunk)
-    {
-        return chunk / 8 * kKvPageBytes + TileForm<kPageColumns>::chunk_offset(key, chunk % 8);
-    }
-};
-
-// Put dS^T of a warp into its tile.
-__device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], uint32 score_smem, int first_key,
-                                         int lane)
-{
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-        stmatrix_x4(score_smem + ScoreTile::chunk_offset(first_key + lane % 16, 2 * step + lane / 16), a[step][0]);
-}
-
-using Sums = float[1][2 * kOutPairs][4];  // of 64 rows of dK or dV
-
-// sums += a b: 16 columns of P^T or dS^T, which are in registers, and 16 rows of a tile of dO or Q.
-__device__ __forceinline__ void wgmma_sums(Sums &d, const uint32 (&a)[4], uint64 b)
-{
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
-                 : "+f"(d[0][0][0]), "+f"(d[0][0][1]), "+f"(d[0][0][2]), "+f"(d[0][0][3]), "+f"(d[0][1][0]), "+f"(d[0][1][1]), "+f"(d[0][1][2]), "+f"(d[0][1][3]), "+f"(d[0][2][0]), "+f"(d[0][2][1]), "+f"(d[0][2][2]), "+f"(d[0][2][3]), "+f"(d[0][3][0]), "+f"(d[0][3][1]), "+f"(d[0][3][2]), "+f"(d[0][3][3]), "+f"(d[0][4][0]), "+f"(d[0][4][1]), "+f"(d[0][4][2]), "+f"(d[0][4][3]), "+f"(d[0][5][0]), "+f"(d[0][5][1]), "+f"(d[0][5][2]), "+f"(d[0][5][3]), "+f"(d[0][6][0]), "+f"(d[0][6][1]), "+f"(d[0][6][2]), "+f"(d[0][6][3]), "+f"(d[0][7][0]), "+f"(d[0][7][1]), "+f"(d[0][7][2]), "+f"(d[0][7][3]), "+f"(d[0][8][0]), "+f"(d[0][8][1]), "+f"(d[0][8][2]), "+f"(d[0][8][3]), "+f"(d[0][9][0]), "+f"(d[0][9][1]), "+f"(d[0][9][2]), "+f"(d[0][9][3]), "+f"(d[0][10][0]), "+f"(d[0][10][1]), "+f"(d[0][10][2]), "+f"(d[0][10][3]), "+f"(d[0][11][0]), "+f"(d[0][11][1]), "+f"(d[0][11][2]), "+f"(d[0][11][3]), "+f"(d[0][12][0]), "+f"(d[0][12][1]), "+f"(d[0][12][2]), "+f"(d[0][12][3]), "+f"(d[0][13][0]), "+f"(d[0][13][1]), "+f"(d[0][13][2]), "+f"(d[0][13][3]), "+f"(d[0][14][0]), "+f"(d[0][14][1]), "+f"(d[0][14][2]), "+f"(d[0][14][3]), "+f"(d[0][15][0]), "+f"(d[0][15][1]), "+f"(d[0][15][2]), "+f"(d[0][15][3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-// dq = a b, or dq += a b: 16 keys of dS, which is there as dS^T, and 16 rows of K.
-__device__ __forceinline__ void wgmma_dq(float (&d)[1][2 * kDqPairs][4], uint64 a, uint64 b, int add)
-{
-    asm volatile("{\n"
-                 "    .reg .pred add;\n"
-                 "    setp.ne.s32 add, %34, 0;\n"
-                 "    wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "%32, %33, add, 1, 1, 1, 1;\n"
-                 "}"
-                 : "+f"(d[0][0][0]), "+f"(d[0][0][1]), "+f"(d[0][0][2]), "+f"(d[0][0][3]), "+f"(d[0][1][0]), "+f"(d[0][1][1]), "+f"(d[0][1][2]), "+f"(d[0][1][3]), "+f"(d[0][2][0]), "+f"(d[0][2][1]), "+f"(d[0][2][2]), "+f"(d[0][2][3]), "+f"(d[0][3][0]), "+f"(d[0][3][1]), "+f"(d[0][3][2]), "+f"(d[0][3][3]), "+f"(d[0][4][0]), "+f"(d[0][4][1]), "+f"(d[0][4][2]), "+f"(d[0][4][3]), "+f"(d[0][5][0]), "+f"(d[0][5][1]), "+f"(d[0][5][2]), "+f"(d[0][5][3]), "+f"(d[0][6][0]), "+f"(d[0][6][1]), "+f"(d[0][6][2]), "+f"(d[0][6][3]), "+f"(d[0][7][0]), "+f"(d[0][7][1]), "+f"(d[0][7][2]), "+f"(d[0][7][3])
-                 : "l"(a), "l"(b), "r"(add));
-}
-
-// S^T = K Q^T or dP^T = V dO^T of a warpgroup: started. rows_smem: its 64 rows of K or V.
-__device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 rows_smem, uint32 tile_smem)
-{
-    const uint64 a = tile_descriptor(rows_smem, 0), b = tile_descriptor(tile_smem, 0);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kDepth; step++)
-        wgmma_scores(s, a + (step / 4 * kKvPageBytes + step % 4 * 32) / 16,
-                     b + (step / 4 * kQPageBytes + step % 4 * 32) / 16, step > 0);
-    wgmma_commit();
-}
-
-// dV += P^T dO or dK += dS^T Q of a warpgroup: started.
-__device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQuerySteps][1][4], uint32 tile_smem)
-{
-    const uint64 b = tile_descriptor(tile_smem, kQPageBytes);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-        wgmma_sums(sums, a[step][0], b + step * 16 * kPageRowBytes / 16);
-    wgmma_commit();
-}
-
-// dQ = dS K of a warpgroup's rows and columns: started. All keys of the block take part.
-__device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32 score_smem, uint32 k_smem)
-{
-    const uint64 a = tile_descriptor(score_smem, 0), b = tile_descriptor(k_smem, kKvPageBytes);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++)
-        wgmma_dq(dq, a + step * 16 * kPageRowBytes / 16, b + step * 16 * kPageRowBytes / 16, step > 0);
-    wgmma_commit();
-}
-// ---- P^T and dS^T ------------------------------------------------------------------------------------
-//
-// Scores are transformed, made P, masked; dP less delta is multiplied by P and by what the transform's
-// derivative is.
-//
-// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
-// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Rows
-// are keys, columns are queries: what varies by query comes in pairs from shared memory.
-
-using Scores = float[kKeyTiles][kQueryTiles][4];
-
-// S^T becomes P^T = 2^(scale_log2 * S - lse). lse_smem: of this lane's first query.
-__device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float scale_log2)
-{
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++) {
-        const float2 lse = load_shared_8(lse_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
+    if constexpr (kVarlen) {
+        constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
+        const int64 first = int64(place.number) * kBc;
+        clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
+                               kKeyChunks + kValueChunks, [&](int row, int part) {
+                                   const bool of_key = part < kKeyChunks;
+                                   char *out = of_key ? p.dk : p.dv;
+                                   const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
+                                   const int chunk = of_key ? part : part - kKeyChunks;
+                                   if (out != nullptr)
+                                       *reinterpret_cast<uint4 *>(
+                                           out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
+                                           uint4{};
+                               });
     }
 }
 
-using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
-
-__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
+// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free. Form: of the rows
+// there; kColumns: of the tensor.
+template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
+__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
+                                           const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
+                                           int warp_key, int query_warp, int lane)
 {
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
-}
-
-// P^T = 0 where the query is before the first one that sees the key, which counts from this lane's first
-// one: queries are constants after unrolling.
-__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
-{
-    int first[kKeyTiles][2];
+    if (out == nullptr)
+        return;
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
-            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
-        }
+        for (int h = 0; h < 2; h++)
 #pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (n * 8 + e % 2 < first[m][e / 2])
-                    s[m][n][e] = 0.0f;
-}
+            for (int n = 0; n < kTiles; n++) {
+                const int chunk = (n / 2 * kQueryWarps + query_warp) * 2 + n % 2;
+                store_shared_4(smem + Form::chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) + lane % 4 * 4,
+                               pack2(x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale));
+            }
+    writers_meet();  // the rows are complete: warps wrote parts of each
 
-// dP^T becomes dS^T = P^T * (dP^T - delta), without the softmax scale. p: times a transform's derivative.
-__device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
-{
+    out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
 #pragma unroll
-    for (int n = 0; n < kQueryTiles; n++) {
-        const float2 delta = load_shared_8(delta_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
+    for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
+            *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
+                load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
 }
-// ---- where a block works: kBc key rows of one key head --------------------------------------------------
 
-struct BlockPlace {
-    int first_key;
-    int kv_head, batch;
-
-    // Heavy tiles first when causal, of all heads: the first keys are seen by the most queries. In a window
-    // all are seen by as many, but for the last ones.
-    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
-    {
-        const unsigned kv_heads = p.heads_q / p.group;
-        const unsigned planes = kv_heads * p.batch;
-        // Blocks that begin together have keys of several heads, as those of one head add to the same dQ; not
-        // of all heads, so that what they read stays in the L2 cache.
-        const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
-        const unsigned first_plane = block / (most * p.k_tiles) * most;
-        const unsigned together = min(most, planes - first_plane);
-        const unsigned tile = block % (most * p.k_tiles) / together;
-        const unsigned plane = first_plane + block % (most * p.k_tiles) % together;
-        first_key = tile * kBc;
-        kv_head = plane % kv_heads;
-        batch = plane / kv_heads;
-    }
-};
-
-// The tiles of queries that a block visits, for each head of its group: from first to end(p); those before
-// unmasked need a mask.
-struct TileRange {
-    int first, unmasked;
-
-    __device__ __forceinline__ int end(const Params &p) const
-    {
-        return p.q_tiles;
-    }
-
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
-    {
-        // The first query that sees some key of the block, and that sees all of them.
-        int query = 0, query_of_all = 0;
-        if (kCausal) {
-            const int offset = p.seq_k - p.seq_q;
-            query = max(0, place.first_key - offset);
-            query_of_all = max(0, place.first_key + kBc - 1 - offset);
-        }
-        first = min(query / kBr, p.q_tiles);
-        unmasked = (query_of_all + kBr - 1) / kBr;
-        if (place.first_key + kBc > p.seq_k)  // keys behind the tensor's end are seen by nobody
-            unmasked = p.q_tiles;
-    }
-};
 // ---- dQ: sums over blocks in fp32 ------------------------------------------------------------------------
 //
 // A tile of dQ in the workspace is in the order of the fragments of the warps that add to it, so that every
 // addition of a warp fills whole sectors: [warp][m16 tile][n8 tile] of 128 numbers, these [lane][4] where
 // four can be added at once, else [4][lane].
+//
+// Packed sequences share the workspace as they share dQ: each has its own rows and no more. Of a sequence the m16 tiles
+// lie one after the other, [m16 tile][column warp][n8 tile] of 128 numbers; one that the sequence's end cuts is
+// [row][column], the columns in the same order.
 #if __CUDA_ARCH__ >= 900
 constexpr bool kAddFour = true;
 #else
@@ -875,18 +1751,64 @@ constexpr bool kAddFour = false;
 #endif
 constexpr int kDqFragment = 128;
 constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqTile = kWarps * kDqWarpPart;
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers of a row
+constexpr int kDqTile = kBr * kDqWidth;
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
 using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 
-// sum: of the first fragment.
-__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane)
+// Rows of the sums of all heads.
+__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
+{
+    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
+}
+
+// Of packed sequences: a warp's first fragment in m16 tile `first` of a tile of queries.
+template <class Place>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
+                                          int col_warp)
+{
+    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
+    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
+}
+
+__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
+{
+    if constexpr (kAddFour) {
+        add_global_16(fragment + lane * 4, dq);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            add_global_4(fragment + e * 32 + lane, dq[e]);
+    }
+}
+
+// Adds to an m16 tile of which there are fewer than 16 rows; sum: of this warp's columns.
+__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
+{
+#pragma unroll
+    for (int n = 0; n < 2 * kDqPairs; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int row = lane / 4 + e / 2 * 8;
+            if (row < rows)
+                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+        }
+}
+
+// Adds m16 tiles of a warp. sum: of the first fragment; of packed sequences also rows: from there to the sequence's end.
+__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
 {
 #pragma unroll
     for (int m = 0; m < kDqPartTiles; m++) {
+        if (kVarlen && rows - m * 16 < 16) {
+            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
+            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
+            continue;
+        }
 #pragma unroll
         for (int n = 0; n < 2 * kDqPairs; n++) {
-            float *fragment = sum + (m * 2 * kDqPairs + n) * kDqFragment;
+            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
             if constexpr (kAddFour) {
                 add_global_16(fragment + lane * 4, dq[m][n]);
             } else {
@@ -897,59 +1819,408 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane)
         }
     }
 }
-// ---- the result of a block -----------------------------------------------------------------------------
 
-// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free.
-__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p,
-                                           const BlockPlace &place,
-                                           const float (&x)[kKeyTiles][2 * kOutPairs][4], float scale,
-                                           uint32 smem, int warp_key, int query_warp, int lane)
+// ---- turns: dQ is summed in one order -----------------------------------------------------------------------
+//
+// Each tile of dQ has a counter of the blocks that have added to it, and a block adds when it has counted
+// those with keys before its own. A block's keys come with a ticket, in the order in which blocks begin, and
+// keys of one head have tickets in their order: whoever waits, waits for a block that runs already or is
+// done. The one of them with the lowest ticket waits for nobody, so that there is always one that goes on.
+//
+// Tiles are visited from the last to the first, each block a little after the one before it: where a mask
+// or a window hides tiles, blocks that begin together do so in tiles that lie apart already.
+//
+// With kLastKeysFirst it is the other way round: the last keys come first, and tiles are visited from the first that
+// sees the block's keys on, where a mask lets no other block add before it. Blocks that begin together need not wait for
+// each other.
+
+// After the sums: a counter per tile, and the one of tickets.
+__device__ __forceinline__ uint32 *turn_counters(const Params &p)
 {
-    if (out == nullptr)
-        return;
+    const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
+    if constexpr (kVarlen)
+        return reinterpret_cast<uint32 *>(p.dq_sum + int64(p.heads_q) * p.features.total_q * kDqWidth);
+    else
+        return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
+}
+
+// A block's number, in all threads. smem: 4 bytes that nobody uses yet, and into which no bulk load comes: none of the
+// threads fences what it wrote here.
+__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
+{
+    if (p.dq == nullptr)
+        return blockIdx.x;
+    if (threadIdx.x == 0)
+        store_shared_4(smem, take_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles));
+    __syncthreads();  // the ticket is there
+    const uint32 ticket = __float_as_uint(load_shared_4(smem));
+    __syncthreads();  // and read, before anything else comes into its place
+    return ticket;
+}
+
+// How many blocks add to a tile of queries before the one with this tile of keys.
+__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+{
+    if constexpr (kWindow != Window::kNone) {
+        const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
+        return key_tile - max(first_key, 0) / kBc;
+    } else if constexpr (kLastKeysFirst) {
+        // Those with keys after its own that some query of the tile sees.
+        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
+        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
+    } else {
+        return key_tile;
+    }
+}
+
+// Wait for the others' turns. seen: what lane 0 has read of the counter a while ago. Only additions follow,
+// and none is issued before the loop has ended: there is nothing that a fence could keep from being early.
+__device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
+{
+    if (lane == 0)
+        while (seen < before)
+            seen = load_counter(counter);
+    __syncwarp();  // no lane adds before it is the block's turn
+}
+
+// ---- the tiles of queries that a block visits, for each head of its group -----------------------------------
+
+// Queries [begin, end) that see some of the keys first_key ... last_key; [begin_of_all, end_of_all) that
+// see each of them, if any.
+struct WindowQueries {
+    int begin, end, begin_of_all, end_of_all;
+
+    __device__ __forceinline__ WindowQueries(const Params &p, int first_key, int last_key)
+    {
+        const int offset = p.seq_k - p.seq_q;
+        end = max(0, min(p.seq_q, last_at(p, last_key) - offset + 1));
+        begin = max(0, min(end, first_at(p, first_key) - offset));
+        end_of_all = max(0, min(end, last_at(p, first_key) - offset + 1));
+        begin_of_all = max(0, first_at(p, last_key) - offset);
+    }
+};
+
+struct WindowTiles {
+    int first, unmasked;
+    int masked;  // tiles from this one on need a mask, too
+    int stop;
+};
+
+struct SequenceTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+    int stop;
+};
+
+struct AllTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+};
+
+// From first to end(p); those before unmasked need a mask.
+struct TileRange : Either<kWindow != Window::kNone, WindowTiles, Either<kVarlen, SequenceTiles, AllTiles>::Type>::Type {
+    // p: of the block's sequence.
+    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    {
+        if constexpr (kWindow != Window::kNone)
+            find_window(*this, p, place);
+        else
+            find_all(*this, p, place);
+    }
+
+    __device__ __forceinline__ int end(const Params &p) const
+    {
+        return end_of(*this, p);
+    }
+
+private:
+    template <class Range> static __device__ __forceinline__ int end_of(const Range &range, const Params &p)
+    {
+        if constexpr (kWindow != Window::kNone || kVarlen)
+            return range.stop;
+        else
+            return p.q_tiles;
+    }
+
+    template <class Range>
+    static __device__ __forceinline__ void find_window(Range &range, const Params &p, const BlockPlace &place)
+    {
+        const int last_key = min(place.first_key + kBc, p.seq_k) - 1;
+        const WindowQueries queries(p, place.first_key, last_key);
+        range.first = queries.begin / kBr;
+        range.stop = (queries.end + kBr - 1) / kBr;
+        range.unmasked = (queries.begin_of_all + kBr - 1) / kBr;
+        // Queries after the tensor's end see nothing: they have an LSE for that.
+        range.masked = queries.end_of_all == p.seq_q ? place.q_tiles(p) : queries.end_of_all / kBr;
+        if (last_key != place.first_key + kBc - 1)  // keys after the end are seen by nobody
+            range.unmasked = range.stop;
+    }
+
+    template <class Range>
+    static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
+    {
+        // The first query that sees some key of the block, and that sees all of them.
+        int query = 0, query_of_all = 0;
+        if (kCausal) {
+            const int offset = p.seq_k - p.seq_q;
+            query = max(0, place.first_key - offset);
+            query_of_all = max(0, place.first_key + kBc - 1 - offset);
+        }
+        range.first = min(query / kBr, place.q_tiles(p));
+        range.unmasked = (query_of_all + kBr - 1) / kBr;
+        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end are seen by nobody
+            range.unmasked = place.q_tiles(p);
+        if constexpr (kVarlen)
+            range.stop = place.q_tiles(p);
+    }
+};
+
+// A tile of queries of a head of the group, in the order in which they are visited.
+struct Cursor {
+    int head, tile;
+
+    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
+    {
+        if constexpr (kLastTileFirst) {
+            if (--tile < tiles.first) {
+                tile = end - 1;
+                head++;
+            }
+        } else {
+            if (++tile == end) {
+                tile = tiles.first;
+                head++;
+            }
+        }
+    }
+};
+
+// The tile that is visited so many after this one.
+__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
+{
+    Cursor cursor = at;
+    for (int i = 0; i < count; i++)
+        cursor.advance(tiles, tiles.end(p));
+    return cursor;
+}
+
+// ---- few blocks: several share the queries of their keys -----------------------------------------------------
+//
+// Block n of a tile of keys visits the n-th part of the tiles of queries that it would visit alone, those of all
+// heads of the group one after the other, and leaves its parts of dK and dV in the workspace, in the order of its
+// fragments. A step after it sums them in the order of the blocks.
+
+struct SplitRange {
+    Cursor begin, end;
+    int visits;  // tiles from `begin` to `end`
+
+    __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
+    {
+        const int count = max(tiles.end(p) - tiles.first, 0);
+        const int64 all = int64(count) * p.group;
+        begin = cursor(p, tiles, count, int(all * split / p.splits));
+        end = cursor(p, tiles, count, int(all * (split + 1) / p.splits));
+        visits = int(all * (split + 1) / p.splits) - int(all * split / p.splits);
+    }
+
+    static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)
+    {
+        const int head = number / max(count, 1), tile = number - head * count;
+        return {head, kLastTileFirst ? tiles.end(p) - 1 - tile : tiles.first + tile};
+    }
+
+    __device__ __forceinline__ Cursor start(const Params &, const TileRange &) const
+    {
+        return begin;
+    }
+
+    __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
+    {
+        return at.head < end.head ||
+               (at.head == end.head && (kLastTileFirst ? at.tile > end.tile : at.tile < end.tile));
+    }
+
+    __device__ __forceinline__ bool has_some(const Params &p, const TileRange &) const
+    {
+        return has(p, begin);
+    }
+};
+
+// A block that has its keys alone visits them all.
+struct WholeRange {
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
+    {
+    }
+
+    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
+    {
+        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+    }
+
+    static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
+    {
+        return at.head < p.group;
+    }
+
+    static __device__ __forceinline__ bool has_some(const Params &p, const TileRange &tiles)
+    {
+        return tiles.first < tiles.end(p);
+    }
+};
+
+using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
+
+constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // of dK or of dV
+
+// This thread's numbers of a part; they are before the rows.
+__device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
+{
+    const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
+    const int64 key_block =
+        (int64(place.batch) * (p.heads_q / p.group) + place.kv_head) * p.k_tiles + place.first_key / kBc;
+    const int64 behind = ((p.splits - split) * key_blocks - key_block) * 2 - which;
+    return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - behind * kPartFloats) + writer();
+}
+
+template <int kTiles>
+__device__ __forceinline__ void put_part(const Params &p, const BlockPlace &place, int split, int which,
+                                         const float (&x)[kKeyTiles][kTiles][4])
+{
+    static_assert(kTiles == 2 * kOutPairs, "dK and dV have as many columns");
+    float4 *part = part_of(p, place, split, which);
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-#pragma unroll
-            for (int n = 0; n < 2 * kOutPairs; n++) {
-                const int chunk = (n / 2 * kQueryWarps + query_warp) * 2 + n % 2;
-                store_shared_4(smem + chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) +
-                                   lane % 4 * 4,
-                               pack2(x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale));
-            }
-    named_barrier(1, kWorkers);  // the rows are complete: warps wrote parts of each
-
-    out += (place.batch * stride.batch + place.kv_head * stride.head +
-            place.first_key * stride.seq) * 2;
-#pragma unroll
-    for (int i = threadIdx.x; i < kBc * kChunks; i += kWorkers) {
-        const int r = i / kChunks, chunk = i % kChunks;  // padding too: eight lanes read without a gap
-        if (chunk < kHeadDim / 8 && place.first_key + r < p.seq_k)
-            *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
-                load_shared_16(smem + chunk_offset(r, chunk));
-    }
+        for (int n = 0; n < kTiles; n++)
+            part[(m * kTiles + n) * kWriters] = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
 }
-// ---- backward -----------------------------------------------------------------------------------------
-//
-// One block computes kBc rows of dK and dV, 64 in each of its warpgroups but the last, which loads, and adds
-// to dQ, over all queries that see its keys. Per tile of kBr queries:
-//
-//     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
-//     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
-//
-// Keys are rows of S^T, so that P^T and dS^T are operands of dV and dK in the registers where they were computed.
-// dS^T goes through shared memory for dQ alone, of which each warpgroup computes a part from all keys.
-//
-// Products run beside what is computed of scores:
-//
-//     start S, dP | wait for S, P | start dV | wait for dP, dS | others' dS is there | start dQ, dK |
-//     wait for dQ, add it | wait for dK
-//
-// Each stage of Q (with LSE) and of dO (with delta) has two barriers: `full`, at which the loads arrive, and
-// `empty`, at which every warp arrives that has read it.
 
-// Where the barriers are.
+// ---- barriers in shared memory, and loads that arrive at them -------------------------------------------
+//
+// A barrier's phase ends when all of its arrivals are there, and all bytes that were announced. A wait names
+// the parity of the phase: 0 for the first one. Before that has begun, a wait for parity 1 returns at once.
+
+// A tensor map, as the driver encodes it: of [batch, head, seq, column], boxes of rows x 64 columns. What is behind the
+// end of a sequence or a row is zeros.
+struct alignas(64) TensorMap {
+    char opaque[128];
+};
+
+__device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Barriers that this thread made are seen by what the tensor maps' loads go through.
+__device__ __forceinline__ void barrier_init_fence()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32 barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// The same by one lane of a warp, without a branch: in one the compiler would compute shared memory's address anew, and
+// take all that follows from it, descriptors of products among that, for different in the lanes.
+__device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
+{
+    asm volatile("{\n"
+                 "    .reg .pred first;\n"
+                 "    setp.eq.s32 first, %1, 0;\n"
+                 "    @first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+                 "}" ::"r"(barrier),
+                 "r"(lane)
+                 : "memory");
+}
+
+// Arrive, and announce bytes that are to come.
+__device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
+{
+    asm volatile("{\n"
+                 "    .reg .pred done;\n"
+                 "again:\n"
+                 "    mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "    @!done bra again;\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+// Arrive when what this lane began to copy is there; it is one of those that the barrier counts.
+__device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// 16 or 4 bytes from global to shared memory, zeros behind the first `bytes`.
+__device__ __forceinline__ void copy_16_or_less(uint32 smem, const void *gmem, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void copy_4_or_less(uint32 smem, const void *gmem, int bytes)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
+}
+
+// A coordinate of a tensor map. Where batches or heads are the same memory, the map has one of them.
+__device__ __forceinline__ int coordinate(int index, int64 stride)
+{
+    return stride == 0 ? 0 : index;
+}
+
+// Rows from `row` on of 64 columns from `column` on, into a page of a tile.
+__device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uint32 barrier, int column, int row,
+                                          int head, int batch)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(smem),
+                 "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
+                 : "memory");
+}
+
+// Bytes that lie one after the other, multiples of 16.
+__device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int bytes, uint32 barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem),
+                 "l"(gmem), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+// What this thread did to shared memory is done before loads that come into the same place, behind a barrier.
+__device__ __forceinline__ void release_to_loads()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The reverse: rows of a page to global memory, as far as there are rows and columns.
+__device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
+                 "r"(smem), "r"(column), "r"(row), "r"(head), "r"(batch)
+                 : "memory");
+}
+
+__device__ __forceinline__ void commit_stores()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// What this thread's stores read of shared memory has been read.
+__device__ __forceinline__ void wait_stores()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+// ---- where the barriers of a block are ---------------------------------------------------------------------------
+
 struct Barriers {
     uint32 smem;
 
@@ -983,35 +2254,734 @@ struct Barriers {
         return q_full(stage) + 24;
     }
 
+    // Of P^T and of places of dS^T, where warpgroups divide products.
+    __device__ __forceinline__ uint32 p_full() const
+    {
+        return smem + kExchangeArea;
+    }
+
+    __device__ __forceinline__ uint32 p_empty() const
+    {
+        return smem + kExchangeArea + 8;
+    }
+
+    __device__ __forceinline__ uint32 ds_full(int stage) const
+    {
+        return smem + kExchangeArea + 16 + stage * 16;
+    }
+
+    __device__ __forceinline__ uint32 ds_empty(int stage) const
+    {
+        return ds_full(stage) + 8;
+    }
+
     __device__ __forceinline__ void init() const
     {
         barrier_init(k_full(), 1);
         barrier_init(v_full(), 1);
+        if constexpr (kByProduct) {
+            barrier_init(p_full(), 4);
+            barrier_init(p_empty(), 4);
+        }
         for (int stage = 0; stage < kStages; stage++) {
             barrier_init(q_full(stage), 1);
             barrier_init(do_full(stage), 1);
             barrier_init(q_empty(stage), kReaders);
             barrier_init(do_empty(stage), kReaders);
+            if constexpr (kByProduct) {
+                barrier_init(ds_full(stage), 4);
+                barrier_init(ds_empty(stage), 4);
+            }
         }
         barrier_init_fence();
     }
 };
 
-// A tile of queries of a head of the group, in the order in which they are visited.
-struct Cursor {
-    int head, tile;
+// ---- alibi: a key costs the more the farther it is from the query -------------------------------------
+//
+// Scores get -slope |p - j|, p = query + seq_k - seq_q. Here it is in the units of q k, divided by the scale.
 
-    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
+__device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
+{
+    return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
+}
+
+// The term at p - j = base + step; step is a constant after unrolling. kBefore: that is not negative.
+template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
+{
+    if constexpr (kBefore)
+        return fmaf(-slope, step, -slope * base);
+    else
+        return -slope * fabsf(base + step);
+}
+
+// ---- terms: what is added to scores, after a cap ------------------------------------------------------------
+//
+// They are in the units of q k, divided by the scale. -infinity hides a key.
+constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
+
+// Of one head.
+struct Terms {
+    float slope;           // of ALiBi
+    const BiasElem *bias;  // of the first query and key
+
+    __device__ __forceinline__ Terms(const Params &p, int batch, int head)
     {
-        if (kTurns && --tile < tiles.first) {
-            tile = end - 1;
-            head++;
-        } else if (!kTurns && ++tile == end) {
-            tile = tiles.first;
-            head++;
+        if constexpr (kAlibi)
+            slope = alibi_slope(p, batch, head);
+        if constexpr (kBias != BiasKind::kNone)
+            bias = reinterpret_cast<const BiasElem *>(p.features.bias) + batch * p.features.bias_batch +
+                   head * p.features.bias_head;
+    }
+
+    // Of a query and a key; base: of the first of several queries or keys, query + seq_k - seq_q - key; step: from
+    // there to this one. kBefore: no key stands after a query's position. Those after the tensors' ends, whose P
+    // is 0, read what the last ones read.
+    template <bool kBefore>
+    __device__ __forceinline__ float term(const Params &p, float base, int step, int query, int key) const
+    {
+        float term = 0.0f;
+        if constexpr (kAlibi)
+            term += alibi_term<kBefore>(slope, base, float(step));
+        if constexpr (kBias != BiasKind::kNone) {
+            const int64 at =
+                min(query, p.seq_q - 1) * p.features.bias_query + min(key, p.seq_k - 1) * p.features.bias_key;
+            if constexpr (kBias == BiasKind::kBool)
+                term += bias_number(__ldg(bias + at));
+            else
+                term += bias_number(__ldg(bias + at)) * p.features.inverse_scale;
         }
+        return term;
     }
 };
+
+// key, query: of this lane's first ones.
+template <bool kBefore>
+__device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
+                                          int first_query)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const float base = float(first_query + p.seq_k - p.seq_q - key);
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    s[m][n][2 * h + e] +=
+                        terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
+        }
+}
+
+// ---- products of a warpgroup ------------------------------------------------------------------------------
+//
+// wgmma runs beside the threads that issued it. A fence orders what they did with its registers before; a
+// commit closes a group; a wait for groups makes their registers readable, and what they read of shared memory
+// free. Accumulators are laid out as mma's: 16 rows a warp, n8 column tiles. pin() keeps the compiler from
+// moving uses of registers over the asm around it.
+
+__device__ __forceinline__ void wgmma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// What this thread wrote to shared memory, and waited for, is seen by products, behind a barrier of theirs.
+__device__ __forceinline__ void fence_products()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Wait until at most kPending committed groups are unfinished.
+template <int kPending> __device__ __forceinline__ void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+template <int kN> __device__ __forceinline__ void pin(float (&x)[1][kN][4])
+{
+#pragma unroll
+    for (int n = 0; n < kN; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            asm volatile("" : "+f"(x[0][n][e])::"memory");
+}
+
+// How wgmma finds a tile in shared memory, 128-byte swizzle; addresses count 16 bytes. page_bytes: from one page
+// of 64 columns to the next, where a product reads several at a time (V).
+__device__ __forceinline__ uint64 tile_descriptor(uint32 smem, int page_bytes)
+{
+    constexpr uint64 kSwizzle128 = uint64(1) << 62, kRowsOf8 = uint64(8 * kPageRowBytes / 16) << 32;
+    return kSwizzle128 | kRowsOf8 | uint64(page_bytes / 16) << 16 | smem / 16;
+}
+
+// A warpgroup's registers change hands; all of its warps do it together.
+template <int kRegisters> __device__ __forceinline__ void give_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters> __device__ __forceinline__ void take_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// named_barrier, but these threads only arrive: they do not wait for the others.
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// ---- the products of a tile -----------------------------------------------------------------------------
+
+// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void stmatrix_x4(uint32 smem, const uint32 (&r)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(r[0]), "r"(r[1]),
+                 "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+
+// dS^T in shared memory.
+struct ScoreTile {
+    static __device__ __forceinline__ uint32 chunk_offset(int key, int chunk)
+    {
+        return chunk / 8 * kKvPageBytes + TileForm<kPageColumns>::chunk_offset(key, chunk % 8);
+    }
+};
+
+// Put dS^T of a warp into its tile.
+__device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], uint32 score_smem, int first_key,
+                                         int lane)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+        stmatrix_x4(score_smem + ScoreTile::chunk_offset(first_key + lane % 16, 2 * step + lane / 16), a[step][0]);
+}
+
+using Sums = float[1][2 * kOutPairs][4];  // of 64 rows of dK or dV
+
+// Most columns of a sum that one product has: it must not name more registers than a block begins with.
+constexpr int kMostSummed = 128;
+
+// sums += a b, from column kFirst on: 16 columns of P^T or dS^T, which are in registers, and 16 rows of a tile of dO or Q.
+template <int kFirst = 0> __device__ __forceinline__ void add_to_sums(Sums &d, const uint32 (&a)[4], uint64 b)
+{
+    constexpr int kLeft = kHeadDimPadded - kFirst, kColumns = kLeft < kMostSummed ? kLeft : kMostSummed;
+    Wgmma<kColumns>::template add<1, kFirst / 8>(d, a, b + kFirst / 64 * kQPageBytes / 16);
+    if constexpr (kColumns < kLeft)
+        add_to_sums<kFirst + kColumns>(d, a, b);
+}
+
+// S^T = K Q^T or dP^T = V dO^T of a warpgroup: started. rows_smem: its 64 rows of K or V.
+__device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 rows_smem, uint32 tile_smem)
+{
+    const uint64 a = tile_descriptor(rows_smem, 0), b = tile_descriptor(tile_smem, 0);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kDepth; step++)
+        Wgmma<kBr>::multiply<0, 0>(s, a + (step / 4 * kKvPageBytes + step % 4 * 32) / 16,
+                                   b + (step / 4 * kQPageBytes + step % 4 * 32) / 16, step > 0);
+    wgmma_commit();
+}
+
+// dV += P^T dO or dK += dS^T Q of a warpgroup: started.
+__device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQuerySteps][1][4], uint32 tile_smem)
+{
+    const uint64 b = tile_descriptor(tile_smem, kQPageBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+        add_to_sums(sums, a[step][0], b + step * 16 * kPageRowBytes / 16);
+    wgmma_commit();
+}
+
+// dQ = dS K of a warpgroup's rows and columns: started. All keys of the block take part.
+__device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32 score_smem, uint32 k_smem)
+{
+    const uint64 a = tile_descriptor(score_smem, 0), b = tile_descriptor(k_smem, kKvPageBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kBc / 16; step++)
+        Wgmma<kDqColumns>::multiply<1, 1>(dq, a + step * 16 * kPageRowBytes / 16, b + step * 16 * kPageRowBytes / 16,
+                                          step > 0);
+    wgmma_commit();
+}
+
+// ---- S^T becomes P^T -------------------------------------------------------------------------------------------------
+
+// LSE and delta of rows after a sequence's end: their P is 0. The zeros' barrier (clear_rows) is for these, too.
+__device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_rows)
+{
+    for (int i = valid_rows + threadIdx.x; i < kBr; i += kWorkers) {
+        store_shared_4(lse + i * 4, __float_as_uint(-minus_infinity()));
+        store_shared_4(delta + i * 4, 0);
+    }
+}
+
+// Behind a sequence's end are rows of the next one, whatever they hold: P and dS are 0 there, and the tiles have to be
+// numbers. All warps that compute clear them together.
+template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uint32 other, int valid_rows)
+{
+#pragma unroll 1
+    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kWorkers)
+#pragma unroll
+        for (int page = 0; page < kPages; page++) {
+            store_shared_16(tile + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
+            store_shared_16(other + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
+        }
+    fence_products();
+    named_barrier(1, kWorkers);  // the zeros are there
+}
+
+// S^T of a warp's 16 keys becomes P^T; first_key: of the warp, in the block; row_smem: LSE of this lane's first query;
+// capped: S^T as the cap left it.
+__device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
+                                       const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
+                                       int lane)
+{
+    const int key = place.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
+    const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
+    if constexpr (kSoftcap) {
+        cap_scores(s, p.softcap_rate);
+        copy_scores(capped, s);
+    }
+    if constexpr (kTerms) {
+        const Terms terms(p, place.batch, place.kv_head * p.group + at.head);
+        if (masked)
+            add_terms<false>(s, p, terms, key, query);
+        else
+            add_terms<kCausal>(s, p, terms, key, query);
+    }
+    scores_to_p(s, row_smem, p.scale_log2);
+    if (masked)
+        mask_p(s, p, key, query);
+}
+
+// ---- places of tiles in shared memory, filled in turn ----------------------------------------------------------
+//
+// A barrier's phase of a stage ends once for each tile that comes there, so its parity changes from round to round.
+
+// Counts tiles through so many stages.
+template <int kCount> struct StageOf {
+    int index = 0;
+    uint32 parity = 0;
+
+    __device__ __forceinline__ void advance()
+    {
+        index++;
+        if (index == kCount) {
+            index = 0;
+            parity ^= 1;
+        }
+    }
+
+    __device__ __forceinline__ StageOf before() const
+    {
+        StageOf other;
+        other.index = (index == 0 ? kCount : index) - 1;
+        other.parity = index == 0 ? parity ^ 1 : parity;
+        return other;
+    }
+};
+using Stage = StageOf<kStages>;
+
+// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ --------------------------------------
+//
+// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
+
+// What is after a packed sequence's end is cleared, before the tile is read.
+__device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
+                                                const Cursor &at, uint32 q_smem, uint32 do_smem)
+{
+    const uint32 smem = barriers.smem;
+    const int rows = p.seq_q - at.tile * kBr;
+    if (rows < kBr) {
+        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        hide_rows(smem + kLseArea + stage.index * kRowBytes, smem + kDeltaArea + stage.index * kRowBytes, rows);
+        clear_rows<kBr>(q_smem, do_smem, rows);
+    }
+}
+
+// P^T when S^T is there, for dV, whose product is started; and dS^T when dP^T is, for dK and dQ.
+__device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
+                                            const Dropout &dropout, const Params &p, const BlockPlace &place,
+                                            const TileRange &tiles, const Cursor &at, int warp, int lane,
+                                            uint32 row_smem, uint32 do_smem)
+{
+    wgmma_wait<1>();  // S^T is there
+    pin(s);
+    Scores capped;
+    make_p(s, capped, p, place, tiles, at, warp * 16, row_smem, lane);
+    pack_scores(p_frag, s);
+    dropout.mask(p_frag);
+    start_sums(dv, p_frag, do_smem);
+    wgmma_wait<1>();  // dP^T is, too
+    pin(dp);
+    if constexpr (kSoftcap)
+        multiply_slopes(s, capped);
+    dropout.mask(dp);
+    dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);
+    pack_scores(ds_frag, dp);
+}
+
+// A warp's part of dQ is added to the sums of all blocks. tile_sum: of the tile, unless sequences are packed.
+__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
+                                          float *tile_sum, const DqTile &dq, int row_group, int col_group, int warp,
+                                          int lane)
+{
+    const int m = row_group * 4 + warp % 4;
+    if constexpr (kVarlen)
+        add_dq(dq_sums(p, place, plane, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16, col_group);
+    else
+        add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
+}
+
+// dK and dV of 64 keys, and what they add to dQ: of so many tiles of queries from a first one on.
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
+                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Sums &dv)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
+    const int row_group = group / kColWarps, col_group = group % kColWarps;
+    const int first_head = place.kv_head * p.group;
+    Stage stage;
+    uint32 score_stage = 0;
+    Scores s, dp;
+    uint32 *counter = nullptr;
+    Dropout dropout(p, place.first_key + warp * 16, lane);
+
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - place.first_key);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
+        const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
+        const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+        const uint32 score_smem = smem + kScoreArea + score_stage * kScoreBytes;
+        Fragments p_frag, ds_frag;
+        DqTile dq;
+
+        barrier_wait(barriers.q_full(stage.index), stage.parity);
+        if constexpr (kVarlen)
+            clear_after_end(p, barriers, stage, at, q_smem, do_smem);
+        start_scores(s, k_rows, q_smem);
+        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        start_scores(dp, v_rows, do_smem);
+        const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
+        uint32 seen = 0;
+        if (kTakesTurns && p.dq != nullptr && lane == 0)
+            seen = load_counter(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
+        if constexpr (kDropout)  // beside these products: ptxas moves what is not in a branch behind the wait
+            if (p.features.drop_bound != 0)  // always
+                dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+        make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, place, tiles, at, warp, lane, row_smem, do_smem);
+        store_ds(ds_frag, score_smem, warp * 16, lane);
+        fence_products();
+        named_barrier(1, kWorkers);  // all of dS^T is there; that of the tile before is read
+        start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
+        start_sums(dk, ds_frag, q_smem);
+        // All warps have added to dQ of the tile before.
+        if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+            count_up(counter);
+        wgmma_wait<1>();  // dV and dQ are there
+        pin(dv);
+        pin(dq);
+        if (lane == 0)
+            barrier_arrive(barriers.do_empty(stage.index));
+        if (p.dq != nullptr) {
+            float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
+            if constexpr (kTakesTurns) {
+                counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
+                await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
+            }
+            add_dq_of(p, place, at, plane, tile_sum, dq, row_group, col_group, warp, lane);
+        }
+        wgmma_wait<0>();
+        pin(dk);
+        if (lane == 0)
+            barrier_arrive(barriers.q_empty(stage.index));
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+        score_stage ^= 1;
+    }
+    if constexpr (kTakesTurns) {
+        named_barrier(1, kWorkers);  // all warps have added to dQ of the last tile, and read their last K and V
+        if (counter != nullptr && threadIdx.x == 0)
+            count_up(counter);
+    }
+}
+
+// ---- warpgroups divide the products of a tile -----------------------------------------------------------------
+//
+// Of rows of more than 128 columns, dK or dV of 64 keys is all that a warpgroup's registers hold. A block has 64
+// keys, and each of its warpgroups products of its own:
+//
+//     dV:  S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
+//     dK:  dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q
+//     dQ:  dQ = dS K, 64 columns at a time, which are added to those in memory
+//
+// P^T goes from the first to the second in fp32, each warp's accumulators to the warp that has the same ones of dP^T
+// (with dropout, what is dropped has a sign), dS^T from there to the third as a tile. Their places, one of P^T and two
+// of dS^T, have barriers `full` and `empty`, at which every warp arrives that has written or read them. Nobody waits
+// for who comes behind it but for a place, so that warpgroups come to be apart, and one's scores are computed while the
+// others' products are.
+//
+// Products for gradients that are not wanted are left out, but for those of dV and dK with dropout (kAlways): there
+// branches around them take registers that are spilled.
+constexpr int kDvGroup = 0, kDkGroup = 1, kDqGroup = 2;
+
+// By a warp, when all of it has written or read a place that others wait for.
+__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
+{
+    __syncwarp();
+    if (lane == 0)
+        barrier_arrive(barrier);
+}
+
+// Where this lane's part of P^T is, of 16 keys.
+__device__ __forceinline__ uint32 p_place(uint32 smem, int warp, int lane)
+{
+    return smem + kPArea + warp * kQueryTiles * kPTileBytes + lane * 16;
+}
+
+__device__ __forceinline__ void put_p(const Scores &p, uint32 smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+        store_shared_floats(smem + n * kPTileBytes, p[0][n]);
+}
+
+__device__ __forceinline__ void get_p(Scores &p, uint32 smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++) {
+        const float4 x = load_shared_floats(smem + n * kPTileBytes);
+        p[0][n][0] = x.x, p[0][n][1] = x.y, p[0][n][2] = x.z, p[0][n][3] = x.w;
+    }
+}
+
+// dP^T is 0 where P^T has a sign: there it was dropped.
+__device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            dp[0][n][e] = p[0][n][e] < 0.0f ? 0.0f : dp[0][n][e];
+            p[0][n][e] = fabsf(p[0][n][e]);
+        }
+}
+
+// P^T gets a sign where it is dropped.
+template <class Dropped> __device__ __forceinline__ void mark_dropped(const Dropped &dropout, Scores &p)
+{
+    if constexpr (kDropout)
+        dropout.mark(p);
+}
+
+// dV of the block's keys.
+__device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
+                                           int visits, const Barriers &barriers, Sums &dv)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Stage stage;
+    uint32 p_parity = 0;
+    Scores s;
+    Dropout dropout(p, place.first_key + warp * 16, lane);
+
+    barrier_wait(barriers.k_full(), 0);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+        Fragments p_frag;
+
+        barrier_wait(barriers.q_full(stage.index), stage.parity);
+        start_scores(s, smem + kKArea, smem + kQArea + stage.index * kQTileBytes);
+        wgmma_wait<0>();
+        pin(s);
+        Scores capped;
+        make_p(s, capped, p, place, tiles, at, warp * 16, row_smem, lane);
+        pack_scores(p_frag, s);
+        dropout.begin(p, place.sequence() * p.heads_q + place.kv_head * p.group + at.head, at.tile * kBr, lane);
+        if constexpr (kSoftcap)
+            multiply_slopes(s, capped);
+        mark_dropped(dropout, s);
+        barrier_wait(barriers.p_empty(), p_parity ^ 1);
+        put_p(s, p_place(smem, warp, lane));
+        hand_over(barriers.p_full(), lane);
+        if (lane == 0)
+            barrier_arrive(barriers.q_empty(stage.index));
+        dropout.mask(p_frag);
+        if (kAlways || p.dv != nullptr) {
+            barrier_wait(barriers.do_full(stage.index), stage.parity);
+            start_sums(dv, p_frag, smem + kDoArea + stage.index * kQTileBytes);
+            wgmma_wait<0>();
+            pin(dv);
+        }
+        if (lane == 0)
+            barrier_arrive(barriers.do_empty(stage.index));
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+        p_parity ^= 1;
+    }
+}
+
+// dK of the block's keys, and dS^T for dQ.
+__device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
+                                           int visits, const Barriers &barriers, Sums &dk)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Stage stage;
+    uint32 p_parity = 0;
+    Scores s, dp;
+
+    barrier_wait(barriers.v_full(), 0);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const uint32 row_smem = smem + kDeltaArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+        Fragments ds_frag;
+
+        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        start_scores(dp, smem + kVArea, smem + kDoArea + stage.index * kQTileBytes);
+        barrier_wait(barriers.p_full(), p_parity);
+        wgmma_wait<0>();
+        pin(dp);
+        get_p(s, p_place(smem, warp, lane));
+        if constexpr (kDropout)
+            drop_marked(dp, s);
+        dp_to_ds(dp, s, row_smem);
+        pack_scores(ds_frag, dp);
+        hand_over(barriers.p_empty(), lane);
+        if (lane == 0)
+            barrier_arrive(barriers.do_empty(stage.index));
+        if (p.dq != nullptr) {
+            barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+            store_ds(ds_frag, smem + kScoreArea + stage.index * kScoreBytes, warp * 16, lane);
+            fence_products();
+            hand_over(barriers.ds_full(stage.index), lane);
+        }
+        if (kAlways || p.dk != nullptr) {
+            barrier_wait(barriers.q_full(stage.index), stage.parity);
+            start_sums(dk, ds_frag, smem + kQArea + stage.index * kQTileBytes);
+            wgmma_wait<0>();
+            pin(dk);
+        }
+        if (lane == 0)
+            barrier_arrive(barriers.q_empty(stage.index));
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+        p_parity ^= 1;
+    }
+}
+
+// What the block's keys add to dQ.
+__device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
+                                           int visits, const Barriers &barriers)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Stage stage;
+
+    barrier_wait(barriers.k_full(), 0);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const int64 plane = int64(place.batch) * p.heads_q + place.kv_head * p.group + at.head;
+        float *sum =
+            p.dq_sum + (plane * p.q_tiles + at.tile + place.first_q_tile) * kDqTile + warp * kColWarps * kDqWarpPart;
+
+        barrier_wait(barriers.ds_full(stage.index), stage.parity);
+#pragma unroll
+        for (int part = 0; part < kColWarps; part++) {
+            DqTile dq;
+            start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
+            wgmma_wait<0>();
+            pin(dq);
+            if (part == kColWarps - 1 && lane == 0)
+                barrier_arrive(barriers.ds_empty(stage.index));
+            if (kTakesTurns && part == 0)
+                await_turn(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile, 0,
+                           blocks_before(p, place.first_key / kBc, at.tile), lane);
+            add_dq(sum + part * kDqWarpPart, dq, lane);
+        }
+        if constexpr (kTakesTurns) {
+            named_barrier(2 + kDqGroup, 128);  // all warps have added to dQ of the tile
+            if (threadIdx.x % 128 == 0)
+                count_up(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
+        }
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+    }
+}
+
+// What one of the warpgroups does that compute.
+__device__ __forceinline__ void compute_by_product(const Params &p, const BlockPlace &place, const TileRange &tiles,
+                                                   const Cursor &begin, int visits, const Barriers &barriers, int index,
+                                                   int split)
+{
+    const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 % 4 * 16;
+    if (index == kDqGroup) {
+        give_registers<kDqRegisters>();
+        if (visits > 0 && p.dq != nullptr)
+            compute_dq(p, place, tiles, begin, visits, barriers);
+        named_barrier_arrive(1, kWorkers);  // its warps have read their last K
+        return;
+    }
+    take_registers<kGroupRegisters>();
+    Sums sums = {};
+    if (index == kDvGroup) {
+        if (visits > 0)
+            compute_dv(p, place, tiles, begin, visits, barriers, sums);
+    } else {
+        if (visits > 0)
+            compute_dk(p, place, tiles, begin, visits, barriers, sums);
+    }
+    named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+    if (kSplit && p.splits > 1) {
+        put_part(p, place, split, index == kDvGroup, sums);
+        return;
+    }
+    if (index == kDvGroup)
+        write_rows(p.dv, p.dv_stride, p, place, sums, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
+    else
+        write_rows(p.dk, p.dk_stride, p, place, sums, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
+}
+
+// ---- producer: a thread that loads -----------------------------------------------------------------------------------
+
+// The tensor maps of a launch, in the order of the recipe.
+struct TensorMaps {
+    TensorMap q, k, v, d_o;
+};
+
+// Where the rows of the block's sequence begin in the tensors.
+template <class Place> __device__ __forceinline__ int first_key_row(const Place &place)
+{
+    if constexpr (kVarlen)
+        return place.own.sequence.first_k;
+    else
+        return 0;
+}
+
+template <class Place> __device__ __forceinline__ int first_query_row(const Place &place)
+{
+    if constexpr (kVarlen)
+        return place.own.sequence.first_q;
+    else
+        return 0;
+}
 
 // One thread's: everything that a block reads.
 struct Loads {
@@ -1027,14 +2997,15 @@ struct Loads {
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             load_page(area + page * kPageBytes, map, full, page * kPageColumns, row, coordinate(head, stride.head),
-                      coordinate(place.batch, stride.batch));
+                      coordinate(kVarlen ? 0 : place.batch, stride.batch));
     }
 
     __device__ __forceinline__ void load_keys(uint32 area, const TensorMap &map, const Strides &stride,
                                               uint32 full) const
     {
         barrier_expect(full, kKvTileBytes);
-        load_tile<kKvPageBytes>(barriers.smem + area, map, stride, full, place.first_key, place.kv_head);
+        load_tile<kKvPageBytes>(barriers.smem + area, map, stride, full, first_key_row(place) + place.first_key,
+                                place.kv_head);
     }
 
     // A tile of Q or dO, and LSE or delta of its rows.
@@ -1044,14 +3015,22 @@ struct Loads {
     {
         const int head = place.kv_head * p.group + at.head;
         const int64 plane = int64(place.batch) * p.heads_q + head;
-        barrier_expect(full, kQTileBytes + kRowBytes);
-        load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, at.tile * kBr, head);
-        load_bytes(barriers.smem + row_area, rows + (plane * p.q_tiles + at.tile) * kBr, kRowBytes, full);
+        int row_bytes = kRowBytes;
+        if constexpr (kVarlen)  // after a sequence's last rows those of others follow
+            row_bytes = min(kRowBytes, (p.seq_q - at.tile * kBr + 3) / 4 * 16);
+        barrier_expect(full, kQTileBytes + row_bytes);
+        load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(place) + at.tile * kBr, head);
+        if constexpr (kVarlen)
+            load_bytes(barriers.smem + row_area, rows + plane * prepared_rows(p) + place.first_prepared + at.tile * kBr,
+                       row_bytes, full);
+        else
+            load_bytes(barriers.smem + row_area, rows + (plane * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
-        const int64 all_rows = int64(p.batch) * p.heads_q * p.q_tiles * kBr;
+        const int64 planes = int64(batches(p)) * p.heads_q;
+        const int64 all_rows = kVarlen ? planes * prepared_rows(p) : planes * p.q_tiles * kBr;
         Stage stage;
         load_keys(kKArea, maps.k, p.k_stride, barriers.k_full());
         bool first = true;
@@ -1073,93 +3052,56 @@ struct Loads {
     }
 };
 
-// S^T of a warp's 16 keys becomes P^T; first_key: of the warp, in the block; row_smem: LSE of this lane's first query.
-__device__ __forceinline__ void make_p(Scores &s, const Params &p, const BlockPlace &place,
-                                       const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
-                                       int lane)
+// ---- backward -----------------------------------------------------------------------------------------
+//
+// One block computes kBc rows of dK and dV, 64 in each of its warpgroups but the last, which loads, and adds
+// to dQ, over all queries that see its keys. Per tile of kBr queries:
+//
+//     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
+//     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
+//
+// Keys are rows of S^T, so that P^T and dS^T are operands of dV and dK in the registers where they were computed.
+// dS^T goes through shared memory for dQ alone, of which each warpgroup computes a part from all keys.
+//
+// Products run beside what is computed of scores:
+//
+//     start S, dP | wait for S, P | start dV | wait for dP, dS | others' dS is there | start dQ, dK |
+//     wait for dQ, add it | wait for dK
+//
+// Each stage of Q (with LSE) and of dO (with delta) has two barriers: `full`, at which the loads arrive, and
+// `empty`, at which every warp arrives that has read it.
+//
+// Of rows of more than 128 columns warpgroups divide the products instead (bwd_by_product.cuh).
+
+// Tiles of queries that a block visits.
+template <class Range>
+__device__ __forceinline__ int visits_of(const Range &range, const Params &p, const TileRange &tiles)
 {
-    const int key = place.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
-    const bool masked = at.tile < tiles.unmasked;
-    scores_to_p(s, row_smem, p.scale_log2);
-    if (masked)
-        mask_p(s, p, key, query);
+    if constexpr (kSplit)
+        return range.visits;
+    else
+        return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
 
-// dK and dV of 64 keys, and what they add to dQ: of so many tiles of queries from a first one on.
-__device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
-                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
-                                             Sums &dv)
-{
-    const uint32 smem = barriers.smem;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
-    const int row_group = group / kColWarps, col_group = group % kColWarps;
-    const int first_head = place.kv_head * p.group;
-    Stage stage;
-    uint32 score_stage = 0;
-    Scores s, dp;
-
-    barrier_wait(barriers.k_full(), 0);
-    barrier_wait(barriers.v_full(), 0);
-#pragma unroll 1
-    for (; visits > 0; visits--) {
-        const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
-        const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
-        const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
-        const uint32 score_smem = smem + kScoreArea + score_stage * kScoreBytes;
-        Fragments p_frag, ds_frag;
-        float dq[1][2 * kDqPairs][4];
-
-        barrier_wait(barriers.q_full(stage.index), stage.parity);
-        start_scores(s, k_rows, q_smem);
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
-        start_scores(dp, v_rows, do_smem);
-        const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
-        wgmma_wait<1>();  // S^T is there
-        pin(s);
-        make_p(s, p, place, tiles, at, warp * 16, row_smem, lane);
-        pack_scores(p_frag, s);
-        start_sums(dv, p_frag, do_smem);
-        wgmma_wait<1>();  // dP^T is, too
-        pin(dp);
-        dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);
-        pack_scores(ds_frag, dp);
-        store_ds(ds_frag, score_smem, warp * 16, lane);
-        fence_products();
-        named_barrier(1, kWorkers);  // all of dS^T is there; that of the tile before is read
-        start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqStep);
-        start_sums(dk, ds_frag, q_smem);
-        wgmma_wait<1>();  // dV and dQ are there
-        pin(dv);
-        pin(dq);
-        if (lane == 0)
-            barrier_arrive(barriers.do_empty(stage.index));
-        if (p.dq != nullptr) {
-            float *sum = p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
-            add_dq(sum + ((row_group * 4 + warp % 4) * kColWarps + col_group) * kDqWarpPart, dq, lane);
-        }
-        wgmma_wait<0>();
-        pin(dk);
-        if (lane == 0)
-            barrier_arrive(barriers.q_empty(stage.index));
-        at.advance(tiles, tiles.end(p));
-        stage.advance();
-        score_stage ^= 1;
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    bwd_sm90(const __grid_constant__ Params p, const __grid_constant__ TensorMaps maps)
+// The kernel, of kThreads threads.
+__device__ __forceinline__ void backward(const Params &all, const TensorMaps &maps)
 {
     extern __shared__ __align__(1024) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
     const Barriers barriers{smem};
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-    const unsigned block = blockIdx.x;
-    const BlockPlace place(p, block);
+    unsigned block = blockIdx.x;
+    if constexpr (kTakesTurns)
+        block = block_ticket(all, smem + kScoreArea);
+    const BlockPlace place(all, kSplit ? block / all.splits : block);
+    clear_unused_keys(all, place);
+    if (place.is_empty())
+        return;
+    OwnParams p = place.params(all);
     const TileRange tiles(p, place);
-    const Cursor begin{0, kTurns ? tiles.end(p) - 1 : tiles.first};
-    const int visits = max(tiles.end(p) - tiles.first, 0) * p.group;
+    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
+    const Cursor begin = range.start(p, tiles);
+    const int visits = visits_of(range, p, tiles);
 
     if (threadIdx.x == 0)
         barriers.init();
@@ -1171,57 +3113,244 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
             Loads{p, maps, barriers, place}.load_all(tiles, begin, visits);
         return;
     }
-    take_registers<kGroupRegisters>();
-    Sums dk = {}, dv = {};
-    if (visits > 0)
-        compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
-    named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
-    const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
-    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, 0, lane);
-    write_rows(p.dv, p.dv_stride, p, place, dv, 1.0f, smem + kVArea, warp_key, 0, lane);
+    if constexpr (kByProduct) {
+        compute_by_product(p, place, tiles, begin, visits, barriers, index, block % p.splits);
+    } else {
+        take_registers<kGroupRegisters>();
+        Sums dk = {}, dv = {};
+        if (visits > 0)
+            compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
+        if constexpr (!kTakesTurns)
+            named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        if (kSplit && p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
+        }
+        const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
+        write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, 0, lane);
+        write_rows(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key, 0, lane);
+    }
 }
+
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    bwd_sm90(const __grid_constant__ Params p, const __grid_constant__ TensorMaps maps)
+{
+    backward(p, maps);
+}
+
+// Numbers that are added to scores may hide keys: -infinity, -1e9 and their like. A row's maximum begins with the least
+// score that counts, and does not fall below: P of hidden keys is 0 then, also where a row has no others (fa2.h).
+// Scores so far from 0 still tell keys apart, to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // scaled, with all that is added
+
+// The maximum of a row that has seen no key, in the units of q k.
+__device__ __forceinline__ float least_maximum(const Params &p)
+{
+    if constexpr (kBiasNumbers)
+        return kLeastScore * p.features.inverse_scale;
+    else
+        return minus_infinity();
+}
+
+// ---- what the softmax of a row left: LSE and delta ---------------------------------------------------------
+
+// Rows of a head: p's, or, where sequences are packed and p is of them all, theirs.
+template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
+{
+    return kOfAll && kVarlen ? p.features.total_q : p.seq_q;
+}
+
+// LSE in log2 units, +infinity for rows that saw no key and for those after the tensor: their P is 0.
+template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+{
+    const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
+    bool none;
+    if constexpr (kBiasNumbers)
+        none = lse < kLeastScore - 128.0f;  // no key that counts gives so little: a sink that is as low may
+    else
+        none = lse == minus_infinity();
+    return none ? -minus_infinity() : lse * 1.4426950408889634f;
+}
+
+// LSE or delta of four rows that are not there.
+__device__ __forceinline__ uint4 no_rows(bool lse)
+{
+    const uint32 x = lse ? __float_as_uint(-minus_infinity()) : 0;
+    return {x, x, x, x};
+}
+
+__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
+{
+    float sum = 0.0f;
+    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
+        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
+    }
+    return sum;
+}
+
+// kRowLanes neighbouring lanes share a row, 8 elements each.
+constexpr int kRowChunks = kHeadDimV / 8;
+constexpr int kRowLanes = kRowChunks > 16  ? 32
+                          : kRowChunks > 8 ? 16
+                          : kRowChunks > 4 ? 8
+                          : kRowChunks > 2 ? 4
+                                           : kRowChunks;
+
+// delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor. All lanes of the warp take part.
+template <bool kOfAll = false>
+__device__ __forceinline__ float row_delta(const Params &p, int64 batch, int head, int row, int lane)
+{
+    float delta = 0.0f;
+    if (row < head_rows<kOfAll>(p) && lane < kRowChunks) {
+        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
+        const char *d_o = p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
+        delta =
+            dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
+    }
+#pragma unroll
+    for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
+        delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
+    // dP is not multiplied by the scale of kept elements; dQ and dK are, at the end.
+    return kDropout ? delta / p.features.keep_scale : delta;
+}
+
+// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one after the other: one pass of all
+// threads of a block.
+constexpr int kRowsAtOnce = kThreads / kRowLanes;
+
+template <int kRows>
+__device__ __forceinline__ void put_some_rows(const Params &p, int batch, int head, int first_row, uint32 smem,
+                                              int pass, int64 plane, int thread)
+{
+    const int r = pass * kRowsAtOnce + thread / kRowLanes;
+    const int row = r < kRows ? first_row + r : p.seq_q;
+    const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
+    if (r < kRows && thread % kRowLanes == 0) {
+        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
+        store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
+    }
+}
+
+// All passes.
+template <int kRows>
+__device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
+{
+    constexpr int kPasses = (kRows + kRowsAtOnce - 1) / kRowsAtOnce;
+    const int64 plane = int64(batch) * p.heads_q + head;
+    const int thread = thread_index();
+    if constexpr (kAllKeys) {
+#pragma unroll 2  // sums of dK and dV take registers meanwhile
+        for (int pass = 0; pass < kPasses; pass++)
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+    } else {
+#pragma unroll
+        for (int pass = 0; pass < kPasses; pass++)
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+    }
+}
+
 // ---- before: LSE in log2 units and delta of all rows, a dQ of zeros for those that add to it ---------
 
-constexpr int kPrepareThreads = 256;
 constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // per block
 
-extern "C" __global__ void __launch_bounds__(kPrepareThreads)
-    bwd_sm90_prepare(const __grid_constant__ Params p)
+// The step's kernel, of kPrepareThreads threads.
+__device__ __forceinline__ void prepare(const Params &p)
 {
-    const int64 plane_rows = int64(p.q_tiles) * kBr;
-    const int64 all_rows = int64(p.batch) * p.heads_q * plane_rows;
+    const int64 rows = plane_rows(p);
+    const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
     const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
-    const int64 plane = index / plane_rows;
-    const int row = index < all_rows ? int(index % plane_rows) : p.seq_q;
-    const float delta =
-        row_delta(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
+    const int64 plane = index / rows;
+    int row;
+    if constexpr (kVarlen) {
+        const int at = packed_row(p, index % rows);
+        row = index < all_rows ? at : p.features.total_q;
+    } else {
+        row = index < all_rows ? int(index % rows) : p.seq_q;
+    }
+    const float delta = row_delta<true>(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
     if (index < all_rows && threadIdx.x % kRowLanes == 0) {
-        p.rows[index] = row_lse(p, plane, row);
+        p.rows[index] = row_lse<true>(p, plane, row);
         p.rows[all_rows + index] = delta;
     }
     if (kApart || p.dq == nullptr)
         return;
+    if constexpr (kTakesTurns) {
+        const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
+        if (index <= counters && threadIdx.x % kRowLanes == 0)
+            turn_counters(p)[index] = 0;
+    }
     // As many numbers of dQ as this block has rows.
-    constexpr int kRowQuarters = kDqTile / kBr / 4;
-    constexpr int kQuarters = kRowQuarters * kPrepareRows;
+    constexpr int kRowSums = kDqWidth / 4;
+    constexpr int kQuarters = kRowSums * kPrepareRows;
     float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;
-    const int64 left = all_rows * kRowQuarters - int64(blockIdx.x) * kQuarters;
+    const int64 left = dq_rows(p, all_rows) * kRowSums - int64(blockIdx.x) * kQuarters;
 #pragma unroll
     for (int i = threadIdx.x; i < kQuarters; i += kPrepareThreads)
         if (i < left)
             sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
+
+extern "C" __global__ void __launch_bounds__(kPrepareThreads) bwd_sm90_prepare(const __grid_constant__ Params p)
+{
+    prepare(p);
+}
+
 // ---- after: dQ in its type --------------------------------------------------------------------------------
 //
-// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns.
+// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns. Eight lanes take the
+// rows of a fragment; the next eight, the next fragment.
 
-constexpr int kConvertRows = 32;  // per block
-constexpr int kConvertParts = kConvertRows * 128 / 16;  // of 16 numbers
+constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // of 16 numbers
 constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;
 static_assert(kBr % kConvertRows == 0, "tiles are whole blocks");
 
-extern "C" __global__ void __launch_bounds__(kConvertThreads)
-    bwd_sm90_convert(const __grid_constant__ Params p)
+// The 16-byte chunk of a row of dQ that n8 tile n of a warp is.
+__device__ __forceinline__ int dq_chunk(int warp, int n)
+{
+    if constexpr (kWgmma)
+        return warp % kColWarps * 2 * kDqPairs + n;
+    else
+        return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
+}
+
+// Both rows of a part of a fragment, converted.
+struct ConvertedRows {
+    uint4 upper, lower;
+
+    __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
+    {
+        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
+        if constexpr (kAddFour) {
+            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
+                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
+            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
+                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
+        } else {
+            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
+                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
+            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
+                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
+        }
+    }
+
+    // p: of the sequence alone; to: where the upper row goes, whose number is `row`.
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    {
+        if (row < p.seq_q)
+            *reinterpret_cast<uint4 *>(to) = upper;
+        if (row + 8 < p.seq_q)
+            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+    }
+};
+
+__device__ __forceinline__ void convert_batches(const Params &p)
 {
     constexpr int kSlices = kBr / kConvertRows;  // of a tile's parts, whatever their rows are
     const int64 tile = blockIdx.x / kSlices;
@@ -1235,37 +3364,75 @@ extern "C" __global__ void __launch_bounds__(kConvertThreads)
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
         const int part = blockIdx.x % kSlices * kConvertParts + i;
-        // Eight lanes take the rows of a fragment; the next eight, the next fragment.
         const int quad_row = part % 8, fragment = part / 8;
         const float *from = from_tile + fragment * kDqFragment;
         const int warp = fragment / (kDqRowTiles * 2 * kDqPairs);
         const int m = fragment / (2 * kDqPairs) % kDqRowTiles, n = fragment % (2 * kDqPairs);
-        const int64 row =
-            tile % p.q_tiles * kBr + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
-        const int chunk = warp % kColWarps * 2 * kDqPairs + n;
+        const int64 row = tile % p.q_tiles * kBr + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
+        const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            x[e] = __ldg(reinterpret_cast<const float4 *>(from) +
-                         (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
-        uint4 upper, lower;
-        if constexpr (kAddFour) {
-            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
-                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
-            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
-                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
-        } else {
-            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
-                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
-            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
-                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
-        }
-        char *to = out + row * p.dq_stride.seq * 2 + chunk * 16;
-        if (row < p.seq_q)
-            *reinterpret_cast<uint4 *>(to) = upper;
-        if (row + 8 < p.seq_q)
-            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+        const ConvertedRows rows(from, quad_row, scale);
+        rows.write(p, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
     }
+}
+
+// Eight columns of a row whose m16 tile a sequence's end cuts.
+__device__ __forceinline__ uint4 cut_row(const float *from, float scale)
+{
+    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
+    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
+    return {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
+            pack2(y.z * scale, y.w * scale)};
+}
+
+__device__ __forceinline__ void convert_packed(const Params &p)
+{
+    const int blocks = p.features.total_q / kConvertRows + p.batch;  // of a head
+    const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
+    constexpr int64 batch = 0;
+    clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
+    const PackedTile<kConvertRows, false> packed(p, number);
+    if (packed.index < 0)
+        return;
+    const Params own = packed.alone(p);
+    const int64 first_row = int64(head) * p.features.total_q + packed.sequence.first_q + packed.tile * kConvertRows;
+    const float *from_tile = p.dq_sum + first_row * kDqWidth;
+    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    const float scale = p.scale;
+
+#pragma unroll
+    for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
+        constexpr int kFragments = kDqWidth / 8;  // of an m16 tile
+        const int quad_row = i % 8, fragment = i / 8;
+        const float *from = from_tile + fragment * kDqFragment;
+        const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
+        const int n = fragment % (2 * kDqPairs);
+        const int64 row = packed.tile * kConvertRows + m * 16 + quad_row;
+        const int chunk = dq_chunk(warp, n);
+        if (chunk >= kHeadDim / 8)
+            continue;
+        if (row - quad_row + 16 > own.seq_q) {  // the end cuts this m16 tile
+            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
+                *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
+                    cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
+            continue;
+        }
+        const ConvertedRows rows(from, quad_row, scale);
+        rows.write(own, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+    }
+}
+
+// The step's kernel, of kConvertThreads threads.
+__device__ __forceinline__ void convert(const Params &p)
+{
+    if constexpr (kVarlen)
+        convert_packed(p);
+    else
+        convert_batches(p);
+}
+
+extern "C" __global__ void __launch_bounds__(kConvertThreads) bwd_sm90_convert(const __grid_constant__ Params p)
+{
+    convert(p);
 }

@@ -27,7 +27,8 @@ function M.family(name)
    local names = family.names
    function family.names(v)
       local all = names(v)
-      all.window = false
+      all.window, all.window_kind = false, "kNone"
+      all.score_params = all.features or all.has.softcap
       return all
    end
 

@@ -1,0 +1,170 @@
+#pragma once
+#include "backward/loads.cuh"
+#include "backward/mainloop.cuh"
+#include "backward/dq_step.cuh"
+#include "backward/epilogue.cuh"
+
+// ---- backward -----------------------------------------------------------------------------------------
+//
+// One block computes kBc rows of dK and dV, which stay in registers, and adds to dQ, over all queries that
+// see its keys. Per tile of kBr queries:
+//
+//     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
+//     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
+//
+// With kSplit several blocks have the same keys, and each a part of these queries (split.cuh). With kAllKeys a block does
+// so for one tile of keys of a head after the other (dq_whole.cuh). With kApart dQ has blocks of its own (dq_apart.cuh).
+//
+// Keys are rows of S^T, so that P^T and dS^T are A fragments of dV and dK where they were computed. Warps
+// are kKeyWarps x kQueryWarps over S^T and over (keys, columns) of dK and dV: those with the same keys
+// exchange what they computed, P^T as fragments and dS^T through the tile that dQ needs as well.
+//
+// The prologue loads K, V and the first tiles (loads.cuh). A visit to tile t has the steps of mainloop.cuh and
+// dq_step.cuh, while the next tile is copied. With two barriers all warps begin a tile together:
+//
+//   wait, barrier | S^T P^T dV dP^T dS^T dK, part by part | barrier | others' dV, dK |           dQ | store t + 1
+//   two stages:   | copy Q, dO (t + 1) ........................................................
+//   one stage:                                                                 barrier | copy ....
+//
+// With one they may be a tile apart:
+//
+//   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
+//                                                         | copy Q, dO (t + 2) ....
+//
+// "others'": of the warps with the same keys. What each barrier orders is said where it stands. The epilogue writes dK
+// and dV (epilogue.cuh).
+//
+// What features change has its place, here and in the blocks of dQ alone: which tiles are visited and which are masked
+// (tiles.cuh, and the loop over them); how scores become P^T (compute_p); what is dropped from P^T for dV, and from dP^T
+// before it becomes dS^T (dropout.cuh); the derivative of a cap, which dS^T alone is times. How a row begins and ends is
+// in its LSE and delta (delta.cuh).
+
+// dK and dV, which are complete, or this block's part of them.
+__device__ __forceinline__ void write_keys(const Params &p, const BlockPlace &place, const WarpPlace &own,
+                                           const SumOfKeys &dk, const SumOfValues &dv, unsigned block, uint32 smem)
+{
+    if constexpr (kSplit)
+        if (p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
+        }
+    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, own.key, own.query_warp, own.lane);
+    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, own.key,
+                                     own.query_warp, own.lane);
+}
+
+__device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsigned block)
+{
+    const WarpPlace own;
+    if constexpr (kTakesTurns)
+        block = block_ticket(all, smem);
+    const BlockPlace place(all, kSplit ? block / all.splits : block);
+    uint32 *counter = nullptr;  // where blocks take turns: of the tile of dQ that was added to last
+    clear_unused_keys(all, place);
+    if (place.is_empty())
+        return;
+    OwnParams p = place.params(all);
+    const TileRange tiles(p, place);
+    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
+
+    const LaneOffsets offsets(own.lane);
+    SumOfKeys dk = {};
+    SumOfValues dv = {};
+
+    if (range.has_some(p, tiles)) {
+        const int first_head = place.kv_head * p.group;
+        QueryFills fills;
+        load_keys(p, place, smem);
+        Cursor at = range.start(p, tiles);
+        int stage = 0, score_stage = 0;
+        begin_queries(fills, p, place, tiles, range, first_head, smem, at);
+        Dropout dropout(p, place.first_key + own.key, own.lane);
+        auto visit = [&](auto masked) {
+            constexpr bool kMasked = decltype(masked)::value;
+            const TileAreas areas(smem, stage, score_stage, own, offsets);
+            const int next_stage = stage_ahead(stage);
+            if constexpr (kBarriers == 2) {
+                fill_wait<0>();
+                __syncthreads();  // Q, dO and rows are complete (K and V too); what the tile before had is free
+                if constexpr (kStages == 2)
+                    issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+            }
+
+            const Terms terms(p, place.batch, first_head + at.head);
+#pragma unroll 1
+            for (int part = 0; part < kParts; part++)
+                visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
+            if constexpr (kBarriers == 1)
+                fill_wait<0>();
+            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next tile is
+            // complete, the one before and its P^T and dS^T are read.
+            __syncthreads();
+            if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+                count_up(counter);  // all warps have added to dQ of the tile before
+            if constexpr (kBarriers == 1)
+                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+
+            add_others(own, offsets, areas, dk, dv);
+            if constexpr (kStages == 1) {
+                if constexpr (kQueryWarps > 1)
+                    __syncthreads();  // Q and dO are read before the next come into their place
+                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+            }
+
+            if (!kApart && p.dq != nullptr)
+                add_tile_to_dq(p, place, own, offsets, areas, at, first_head, smem, counter);
+            store_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+            at.advance(tiles, tiles.end(p));
+            stage = stage + 1 == kStages ? 0 : stage + 1;
+            if constexpr (kScoreStages == 2)
+                score_stage ^= 1;
+        };
+
+        if constexpr (kOneLoop) {
+            // A third loop after the two, or the second one, would take registers that spill.
+#pragma unroll 1
+            while (range.has(p, at))
+                if (at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked))
+                    visit(Bool<true>{});
+                else
+                    visit(Bool<false>{});
+        } else {
+#pragma unroll 1
+            while (at.head < p.group) {
+                const int head = at.head;
+#pragma unroll 1
+                while (at.head == head && (kLastTileFirst ? at.tile >= tiles.unmasked : at.tile < tiles.unmasked))
+                    visit(Bool<!kLastTileFirst>{});
+#pragma unroll 1
+                while (at.head == head)
+                    visit(Bool<kLastTileFirst>{});
+            }
+        }
+    }
+    if constexpr (kAllKeys)
+        for (int head = 0; head < p.group; head++)
+            clear_unseen(p, place.batch, place.kv_head * p.group + head, tiles.first, tiles.end(p));
+    __syncthreads();  // every warp has read its last K and V before dK and dV come into their place
+    if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+        count_up(counter);
+    write_keys(p, place, own, dk, dv, block, smem);
+}
+
+// The kernel, of kThreads threads, where dQ has no blocks of its own.
+__device__ __forceinline__ void backward(const Params &p)
+{
+    extern __shared__ __align__(128) char shared[];
+    const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
+    if constexpr (kAllKeys) {
+        clear_sums(p, blockIdx.x);
+#pragma unroll 1
+        for (int tile = 0; tile < p.k_tiles; tile++) {
+            if (tile > 0)
+                __syncthreads();  // dK and dV of the tile before are written, from where K and V come
+            key_block(p, smem, blockIdx.x * p.k_tiles + tile);
+        }
+    } else {
+        key_block(p, smem, blockIdx.x);
+    }
+}

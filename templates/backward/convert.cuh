@@ -1,0 +1,136 @@
+#pragma once
+#include "backward/dq_sums.cuh"
+#include "lib/mma.cuh"
+
+// ---- after: dQ in its type --------------------------------------------------------------------------------
+//
+// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns. Eight lanes take the
+// rows of a fragment; the next eight, the next fragment.
+
+constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // of 16 numbers
+constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;
+static_assert(kBr % kConvertRows == 0, "tiles are whole blocks");
+
+// The 16-byte chunk of a row of dQ that n8 tile n of a warp is.
+__device__ __forceinline__ int dq_chunk(int warp, int n)
+{
+    if constexpr (kWgmma)
+        return warp % kColWarps * 2 * kDqPairs + n;
+    else
+        return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
+}
+
+// Both rows of a part of a fragment, converted.
+struct ConvertedRows {
+    uint4 upper, lower;
+
+    __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
+    {
+        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
+        if constexpr (kAddFour) {
+            upper = {pack2(x[0].x * scale, x[0].y * scale), pack2(x[1].x * scale, x[1].y * scale),
+                     pack2(x[2].x * scale, x[2].y * scale), pack2(x[3].x * scale, x[3].y * scale)};
+            lower = {pack2(x[0].z * scale, x[0].w * scale), pack2(x[1].z * scale, x[1].w * scale),
+                     pack2(x[2].z * scale, x[2].w * scale), pack2(x[3].z * scale, x[3].w * scale)};
+        } else {
+            upper = {pack2(x[0].x * scale, x[1].x * scale), pack2(x[0].y * scale, x[1].y * scale),
+                     pack2(x[0].z * scale, x[1].z * scale), pack2(x[0].w * scale, x[1].w * scale)};
+            lower = {pack2(x[2].x * scale, x[3].x * scale), pack2(x[2].y * scale, x[3].y * scale),
+                     pack2(x[2].z * scale, x[3].z * scale), pack2(x[2].w * scale, x[3].w * scale)};
+        }
+    }
+
+    // p: of the sequence alone; to: where the upper row goes, whose number is `row`.
+    __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
+    {
+        if (row < p.seq_q)
+            *reinterpret_cast<uint4 *>(to) = upper;
+        if (row + 8 < p.seq_q)
+            *reinterpret_cast<uint4 *>(to + 8 * p.dq_stride.seq * 2) = lower;
+    }
+};
+
+__device__ __forceinline__ void convert_batches(const Params &p)
+{
+    constexpr int kSlices = kBr / kConvertRows;  // of a tile's parts, whatever their rows are
+    const int64 tile = blockIdx.x / kSlices;
+    const int64 plane = tile / p.q_tiles;
+    const int head = plane % p.heads_q;
+    const int64 batch = plane / p.heads_q;
+    const float *from_tile = p.dq_sum + tile * kDqTile;
+    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    const float scale = p.scale;
+
+#pragma unroll
+    for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
+        const int part = blockIdx.x % kSlices * kConvertParts + i;
+        const int quad_row = part % 8, fragment = part / 8;
+        const float *from = from_tile + fragment * kDqFragment;
+        const int warp = fragment / (kDqRowTiles * 2 * kDqPairs);
+        const int m = fragment / (2 * kDqPairs) % kDqRowTiles, n = fragment % (2 * kDqPairs);
+        const int64 row = tile % p.q_tiles * kBr + (warp / kColWarps * kDqRowTiles + m) * 16 + quad_row;
+        const int chunk = dq_chunk(warp, n);
+        if (chunk >= kHeadDim / 8)
+            continue;
+        const ConvertedRows rows(from, quad_row, scale);
+        rows.write(p, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+    }
+}
+
+// Eight columns of a row whose m16 tile a sequence's end cuts.
+__device__ __forceinline__ uint4 cut_row(const float *from, float scale)
+{
+    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
+    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
+    return {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
+            pack2(y.z * scale, y.w * scale)};
+}
+
+__device__ __forceinline__ void convert_packed(const Params &p)
+{
+    const int blocks = p.features.total_q / kConvertRows + p.batch;  // of a head
+    const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
+    constexpr int64 batch = 0;
+    clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
+    const PackedTile<kConvertRows, false> packed(p, number);
+    if (packed.index < 0)
+        return;
+    const Params own = packed.alone(p);
+    const int64 first_row = int64(head) * p.features.total_q + packed.sequence.first_q + packed.tile * kConvertRows;
+    const float *from_tile = p.dq_sum + first_row * kDqWidth;
+    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    const float scale = p.scale;
+
+#pragma unroll
+    for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
+        constexpr int kFragments = kDqWidth / 8;  // of an m16 tile
+        const int quad_row = i % 8, fragment = i / 8;
+        const float *from = from_tile + fragment * kDqFragment;
+        const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
+        const int n = fragment % (2 * kDqPairs);
+        const int64 row = packed.tile * kConvertRows + m * 16 + quad_row;
+        const int chunk = dq_chunk(warp, n);
+        if (chunk >= kHeadDim / 8)
+            continue;
+        if (row - quad_row + 16 > own.seq_q) {  // the end cuts this m16 tile
+            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
+                *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
+                    cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
+            continue;
+        }
+        const ConvertedRows rows(from, quad_row, scale);
+        rows.write(own, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+    }
+}
+
+// The step's kernel, of kConvertThreads threads.
+__device__ __forceinline__ void convert(const Params &p)
+{
+    if constexpr (kVarlen)
+        convert_packed(p);
+    else
+        convert_batches(p);
+}

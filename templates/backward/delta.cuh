@@ -1,0 +1,105 @@
+#pragma once
+#include "backward/packed.cuh"
+#include "features/hidden.cuh"
+#include "lib/mma.cuh"
+#include "lib/ptx.cuh"
+
+// ---- what the softmax of a row left: LSE and delta ---------------------------------------------------------
+
+// Rows of a head: p's, or, where sequences are packed and p is of them all, theirs.
+template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
+{
+    return kOfAll && kVarlen ? p.features.total_q : p.seq_q;
+}
+
+// LSE in log2 units, +infinity for rows that saw no key and for those after the tensor: their P is 0.
+template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+{
+    const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
+    bool none;
+    if constexpr (kBiasNumbers)
+        none = lse < kLeastScore - 128.0f;  // no key that counts gives so little: a sink that is as low may
+    else
+        none = lse == minus_infinity();
+    return none ? -minus_infinity() : lse * 1.4426950408889634f;
+}
+
+// LSE or delta of four rows that are not there.
+__device__ __forceinline__ uint4 no_rows(bool lse)
+{
+    const uint32 x = lse ? __float_as_uint(-minus_infinity()) : 0;
+    return {x, x, x, x};
+}
+
+__device__ __forceinline__ float dot_8(const uint4 &a, const uint4 &b)
+{
+    float sum = 0.0f;
+    const uint32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 u = unpack2(x[i]), v = unpack2(y[i]);
+        sum = fmaf(u.x, v.x, fmaf(u.y, v.y, sum));
+    }
+    return sum;
+}
+
+// kRowLanes neighbouring lanes share a row, 8 elements each.
+constexpr int kRowChunks = kHeadDimV / 8;
+constexpr int kRowLanes = kRowChunks > 16  ? 32
+                          : kRowChunks > 8 ? 16
+                          : kRowChunks > 4 ? 8
+                          : kRowChunks > 2 ? 4
+                                           : kRowChunks;
+
+// delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor. All lanes of the warp take part.
+template <bool kOfAll = false>
+__device__ __forceinline__ float row_delta(const Params &p, int64 batch, int head, int row, int lane)
+{
+    float delta = 0.0f;
+    if (row < head_rows<kOfAll>(p) && lane < kRowChunks) {
+        const char *o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + row * p.o_stride.seq) * 2;
+        const char *d_o = p.d_o + (batch * p.do_stride.batch + head * p.do_stride.head + row * p.do_stride.seq) * 2;
+        delta =
+            dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane), __ldg(reinterpret_cast<const uint4 *>(d_o) + lane));
+    }
+#pragma unroll
+    for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
+        delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
+    // dP is not multiplied by the scale of kept elements; dQ and dK are, at the end.
+    return kDropout ? delta / p.features.keep_scale : delta;
+}
+
+// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one after the other: one pass of all
+// threads of a block.
+constexpr int kRowsAtOnce = kThreads / kRowLanes;
+
+template <int kRows>
+__device__ __forceinline__ void put_some_rows(const Params &p, int batch, int head, int first_row, uint32 smem,
+                                              int pass, int64 plane, int thread)
+{
+    const int r = pass * kRowsAtOnce + thread / kRowLanes;
+    const int row = r < kRows ? first_row + r : p.seq_q;
+    const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
+    if (r < kRows && thread % kRowLanes == 0) {
+        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
+        store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
+    }
+}
+
+// All passes.
+template <int kRows>
+__device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
+{
+    constexpr int kPasses = (kRows + kRowsAtOnce - 1) / kRowsAtOnce;
+    const int64 plane = int64(batch) * p.heads_q + head;
+    const int thread = thread_index();
+    if constexpr (kAllKeys) {
+#pragma unroll 2  // sums of dK and dV take registers meanwhile
+        for (int pass = 0; pass < kPasses; pass++)
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+    } else {
+#pragma unroll
+        for (int pass = 0; pass < kPasses; pass++)
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+    }
+}

@@ -1,0 +1,66 @@
+#pragma once
+#include "backward/dq_sums.cuh"
+#include "lib/mma.cuh"
+
+// ---- dQ of a block that has all keys of a head --------------------------------------------------------------
+//
+// Where these are one tile, a tile of dQ is complete where it was computed, and goes from registers to its
+// tensor. Else the block sums in the workspace, where nobody else adds: a number has one thread, so that the
+// order is always the same.
+
+// Numbers that the block will add to.
+__device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
+{
+    if (p.k_tiles == 1 || p.dq == nullptr)
+        return;
+    const int64 quarters = int64(p.group) * p.q_tiles * (kDqTile / 4);
+    float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + plane * quarters;
+    for (int64 i = threadIdx.x; i < quarters; i += kThreads)
+        sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+}
+
+// Scale m16 tiles of dQ, from `first` of a tile of queries on, and write them. Of two neighbouring n8 tiles, two
+// lanes of a quad have four columns of one row each after an exchange.
+__device__ __forceinline__ void write_dq(const Params &p, int batch, int head, int tile, int first, int col_warp,
+                                         const DqTile &dq, int lane)
+{
+    const bool right = lane % 2 != 0;  // this lane's columns are of the right one of the two
+    int row = tile * kBr + first * 16 + lane / 4;
+    char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
+                       (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
+                          2;
+#pragma unroll
+    for (int m = 0; m < kDqPartTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+#pragma unroll
+            for (int pair = 0; pair < kDqPairs; pair++) {
+                const float(&x)[4] = dq[m][2 * pair], (&y)[4] = dq[m][2 * pair + 1];
+                const uint32 of_left = pack2(x[2 * h] * p.scale, x[2 * h + 1] * p.scale);
+                const uint32 of_right = pack2(y[2 * h] * p.scale, y[2 * h + 1] * p.scale);
+                const uint32 got = __shfl_xor_sync(0xffffffffu, right ? of_left : of_right, 1);
+                const int chunk = (pair * kColWarps + col_warp) * 2 + right;
+                if (chunk < kHeadDim / 8 && row < p.seq_q)
+                    *reinterpret_cast<uint2 *>(to + pair * kColWarps * 32) =
+                        right ? uint2{got, of_right} : uint2{of_left, got};
+            }
+            row += 8;
+            to += p.dq_stride.seq * 16;
+        }
+}
+
+// Rows of dQ before tile `first` and from tile `end` on, which no key of the head is seen by: 0.
+__device__ __forceinline__ void clear_unseen(const Params &p, int batch, int head, int first, int end)
+{
+    if (p.k_tiles > 1 || p.dq == nullptr)
+        return;
+    const int before = min(first * kBr, p.seq_q), behind = max(p.seq_q - end * kBr, 0);
+    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    constexpr int kRow = kHeadDim / 8;  // chunks of 16 bytes
+    constexpr int kRows = kThreads / kRow;
+    const int chunk = threadIdx.x % kRow;
+    for (int i = threadIdx.x / kRow; i < before + behind && threadIdx.x < kRows * kRow; i += kRows) {
+        const int row = i < before ? i : i - before + end * kBr;
+        *reinterpret_cast<uint4 *>(out + row * p.dq_stride.seq * 2 + chunk * 16) = uint4{};
+    }
+}

@@ -1,0 +1,120 @@
+#pragma once
+#include "backward/scores.cuh"
+#include "features/dropout.cuh"
+
+// What is kept of this lane's elements of S^T. Keys are rows of it: where both of a pair are, the product of the pair's
+// key stands twice, and either has its byte there.
+struct PhiloxDropout {
+    const DropoutSeed seed;
+    uint32 exponents[4];                     // what numbers are added to: each has 0x64 above then
+    uint32 columns[kKeyTiles][2];            // words of the keys of the pairs of this lane's rows
+    uint32 keep[kKeyTiles][kQueryTiles][2];  // of two neighbouring queries, in either half of the rows: 1 or 0 in fp16
+
+    static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
+
+    // first_key: of this warp, a multiple of 16 for each of its tiles of keys.
+    __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            exponents[i] = opaque(0x64000000u, i);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32 x[4];
+            column_keys(x, seed, first_key / 64, h * 4 + lane / 8, lane % 4);
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+                columns[m][h] = one_of(x, first_key / 16 % 4 + m);
+        }
+    }
+
+    // first_query: of this warp, a multiple of 16 for each of its steps.
+    __device__ __forceinline__ void begin(const Params &p, int plane, int first_query, int lane)
+    {
+        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // that a call of Philox has keys of
+        const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
+#pragma unroll
+        for (int step = 0; step < kQuerySteps; step += kSteps) {
+            const int sixteen = first_query / 16 + step;
+            uint32 x[4];
+            row_keys(x, seed, plane, sixteen / 2, lane);
+            const uint32 bound = choose_bound(p.features, word_of_rows(x), lane % 4, lane / 4);
+#pragma unroll
+            for (int n = 0; n < 2 * kSteps; n++) {
+                const uint32 row = kSteps == 1 && sixteen % 2 == 1 ? x[2 + n % 2] : x[n];
+#pragma unroll
+                for (int m = 0; m < kKeyTiles; m++) {
+                    uint32 numbers[4];
+                    mma_bytes(numbers, columns[m][0], columns[m][1], row, exponents);
+#pragma unroll
+                    for (int h = 0; h < 2; h++)
+                        keep[m][2 * step + n][h] = keep_pair(numbers[2 * h], numbers[2 * h + 1], selector, bound);
+                }
+            }
+        }
+    }
+
+    // P^T of dV.
+    __device__ __forceinline__ void mask(Fragments &a) const
+    {
+#pragma unroll
+        for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
+    }
+
+    // P^T with a sign where it is not kept.
+    __device__ __forceinline__ void mark(Scores &p) const
+    {
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if ((keep[0][n][e / 2] & 0x2000 << e % 2 * 16) == 0)
+                    p[0][n][e] = -p[0][n][e];
+    }
+
+    // dP^T. A product, which the subtraction behind it makes one instruction of; so what is dropped has to be finite.
+    __device__ __forceinline__ void mask(Scores &dp) const
+    {
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const float2 factors = keep_factors(keep[m][n][h]);
+                    dp[m][n][2 * h] *= factors.x;
+                    dp[m][n][2 * h + 1] *= factors.y;
+                }
+    }
+};
+
+struct NoDropout {
+    __device__ __forceinline__ NoDropout(const Params &, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void begin(const Params &, int, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Fragments &)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Scores &)
+    {
+    }
+};
+
+using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
+
+// What dV is multiplied by.
+__device__ __forceinline__ float value_scale(const Params &p)
+{
+    return kDropout ? keep_scale(p) : 1.0f;
+}

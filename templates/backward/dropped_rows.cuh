@@ -1,0 +1,61 @@
+#pragma once
+#include "backward/dropout.cuh"
+
+// What is kept where queries are rows: of a warp's sixteen, tile by tile of keys.
+struct PhiloxRows {
+    const DropoutSeed seed;
+    const uint32 exponents;
+    uint32 rows[2];                 // words of the keys of this lane's rows
+    uint32 columns[4];              // and of four times eight pairs of columns
+    int which;                      // of them; -1: of none yet
+    uint32 bounds;                  // of keep_pair
+    uint32 keep[kDqBc / 16][2][2];  // [16 keys][half of rows][half of keys]: 1 or 0 of two neighbouring keys in fp16
+
+    // first_row: of this warp.
+    __device__ __forceinline__ PhiloxRows(const Params &p, int plane, int first_row, int lane)
+        : seed(p.features), exponents(opaque(0x64646464u, 0)), which(-1)
+    {
+        const uint32 word = keys_of_rows(rows, seed, plane, first_row / 16, lane);
+        bounds = choose_bounds(p.features, word, lane / 8, lane % 4 * 2);
+    }
+
+    __device__ __forceinline__ void begin(const Params &p, int tile, int lane)
+    {
+        static_assert(64 % kDqBc == 0, "a tile's keys are in 64 that one call of Philox has pairs of");
+        if (which != tile * kDqBc / 64) {
+            which = tile * kDqBc / 64;
+            column_keys(columns, seed, which, lane_pair(lane), lane % 4);
+        }
+#pragma unroll
+        for (int step = 0; step < kDqBc / 16; step++) {
+            uint32 numbers[4];
+            mma_bytes(numbers, rows[0], rows[1], one_of(columns, (tile * (kDqBc / 16) + step) % 4), {0, 0, 0, 0});
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                keep[step][i / 2][i % 2] = keep_pair(numbers[i], exponents, 0x4140, bounds);
+        }
+    }
+
+    // Of row half h, column tile n.
+    __device__ __forceinline__ float2 factors(int h, int n) const
+    {
+        return keep_factors(keep[n / 2][h][n % 2]);
+    }
+};
+
+struct NoDroppedRows {
+    __device__ __forceinline__ NoDroppedRows(const Params &, int, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void begin(const Params &, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ float2 factors(int, int)
+    {
+        return {1.0f, 1.0f};
+    }
+};
+
+using DroppedRows = Either<kDropout, PhiloxRows, NoDroppedRows>::Type;

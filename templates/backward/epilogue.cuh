@@ -1,0 +1,59 @@
+#pragma once
+#include "backward/dropout.cuh"
+#include "backward/place.cuh"
+#include "backward/writers.cuh"
+#include "lib/mma.cuh"
+#include "lib/tile.cuh"
+
+// ---- the result of a block: dK and dV ------------------------------------------------------------------------
+
+// Rows of dK and dV that are no sequence's become 0. p: of all sequences. By all threads of a block.
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
+{
+    if constexpr (kVarlen) {
+        constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
+        const int64 first = int64(place.number) * kBc;
+        clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
+                               kKeyChunks + kValueChunks, [&](int row, int part) {
+                                   const bool of_key = part < kKeyChunks;
+                                   char *out = of_key ? p.dk : p.dv;
+                                   const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
+                                   const int chunk = of_key ? part : part - kKeyChunks;
+                                   if (out != nullptr)
+                                       *reinterpret_cast<uint4 *>(
+                                           out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
+                                           uint4{};
+                               });
+    }
+}
+
+// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free. Form: of the rows
+// there; kColumns: of the tensor.
+template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
+__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
+                                           const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
+                                           int warp_key, int query_warp, int lane)
+{
+    if (out == nullptr)
+        return;
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int n = 0; n < kTiles; n++) {
+                const int chunk = (n / 2 * kQueryWarps + query_warp) * 2 + n % 2;
+                store_shared_4(smem + Form::chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) + lane % 4 * 4,
+                               pack2(x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale));
+            }
+    writers_meet();  // the rows are complete: warps wrote parts of each
+
+    out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
+#pragma unroll
+    for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
+            *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
+                load_shared_16(smem + Form::chunk_offset(r, chunk));
+    }
+}

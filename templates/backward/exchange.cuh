@@ -1,0 +1,33 @@
+#pragma once
+#include "backward/scores.cuh"
+#include "backward/tile.cuh"
+
+// ---- P^T and dS^T in shared memory, for other warps -----------------------------------------------------------
+
+// Put P^T where warps with the same keys find it. smem: of this lane.
+__device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+            store_shared_16(smem + (step * kKeyTiles + m) * kFragmentBytes,
+                            uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
+}
+
+// Put dS^T into its tile.
+__device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, int first_key, int first_query,
+                                         int lane)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                store_shared_4(score_smem +
+                                   ScoreTile::chunk_offset(first_key + m * 16 + i % 2 * 8 + lane / 4,
+                                                           first_query / 8 + 2 * step + i / 2) +
+                                   lane % 4 * 4,
+                               a[step][m][i]);
+}

@@ -1,0 +1,119 @@
+#pragma once
+#include "lib/fill.cuh"
+#include "backward/rows.cuh"
+#include "backward/split.cuh"
+
+// ---- what a block copies to shared memory: K and V once, tiles of Q and dO with LSE and delta of their rows ------
+
+// kBc rows of K and V. Where tiles pass through registers later (kFillLater), there is room for one of them there.
+__device__ __forceinline__ void load_keys(const Params &p, const BlockPlace &place, uint32 smem)
+{
+    Fill<kBc, kThreads> k_fill;
+    Fill<kBc, kThreads, kHeadDimV> v_fill;
+    const char *k_tile =
+        p.k + (place.batch * p.k_stride.batch + place.kv_head * p.k_stride.head + place.first_key * p.k_stride.seq) * 2;
+    const char *v_tile =
+        p.v + (place.batch * p.v_stride.batch + place.kv_head * p.v_stride.head + place.first_key * p.v_stride.seq) * 2;
+    k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea, p.seq_k - place.first_key,
+                                 [&](int r) { return k_tile + r * p.k_stride.seq * 2; });
+    if constexpr (kFillLater)
+        k_fill.store(smem + kKArea);
+    v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea, p.seq_k - place.first_key,
+                                 [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
+    if constexpr (!kFillLater)
+        k_fill.store(smem + kKArea);
+    v_fill.store(smem + kVArea);
+}
+
+// Tiles of queries, of which one is copied while another is visited.
+struct QueryFills {
+    Fill<kBr, kThreads> q;
+    Fill<kBr, kThreads, kHeadDimV> d_o;
+    RowFill rows;
+};
+
+__device__ __forceinline__ void issue_q(QueryFills &fills, const Params &p, const BlockPlace &place, int first_head,
+                                        uint32 smem, const Cursor &to, int stage)
+{
+    const char *tile = p.q + (place.batch * p.q_stride.batch + (first_head + to.head) * p.q_stride.head +
+                              int64(to.tile) * kBr * p.q_stride.seq) *
+                                 2;
+    fills.q.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, smem + kQArea + stage * kQTileBytes,
+                                  p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.q_stride.seq * 2; });
+}
+
+__device__ __forceinline__ void issue_do(QueryFills &fills, const Params &p, const BlockPlace &place, int first_head,
+                                         uint32 smem, const Cursor &to, int stage)
+{
+    const char *tile = p.d_o + (place.batch * p.do_stride.batch + (first_head + to.head) * p.do_stride.head +
+                                int64(to.tile) * kBr * p.do_stride.seq) *
+                                   2;
+    fills.d_o.template issue<false>(FillPlan<kBr, kThreads, kHeadDimV>(), kWhole, smem + kDoArea + stage * kDoTileBytes,
+                                    p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.do_stride.seq * 2; });
+}
+
+__device__ __forceinline__ void issue_rows(QueryFills &fills, const Params &p, const BlockPlace &place, int first_head,
+                                           uint32 smem, const Cursor &to, int stage)
+{
+    fills.rows.issue(p, place.batch, first_head + to.head, to.tile, place.first_prepared,
+                     smem + kRowArea + stage * kRowBytes);
+}
+
+// Begin to copy a tile of queries.
+__device__ __forceinline__ void issue_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+                                              const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
+                                              int stage)
+{
+    if (!kFillLater && range.has(p, to)) {
+        issue_q(fills, p, place, first_head, smem, to, stage);
+        issue_do(fills, p, place, first_head, smem, to, stage);
+        issue_rows(fills, p, place, first_head, smem, to, stage);
+    }
+    fill_commit();
+}
+
+// End it, when nobody reads any more what was in the stage.
+__device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+                                              const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
+                                              int stage)
+{
+    if (range.has(p, to)) {
+        if constexpr (kFillLater)
+            issue_q(fills, p, place, first_head, smem, to, stage);
+        fills.q.store(smem + kQArea + stage * kQTileBytes);
+        if constexpr (kFillLater) {
+            issue_do(fills, p, place, first_head, smem, to, stage);
+            issue_rows(fills, p, place, first_head, smem, to, stage);
+        }
+        fills.d_o.store(smem + kDoArea + stage * kDoTileBytes);
+        fills.rows.store(smem + kRowArea + stage * kRowBytes);
+    }
+}
+
+constexpr int kAhead = kBarriers == 1 ? 2 : 1;  // the tile that is copied meanwhile is visited so many after this one
+
+// Its stage.
+__device__ __forceinline__ int stage_ahead(int stage)
+{
+    if constexpr (kBarriers == 2)
+        return kStages == 2 ? stage ^ 1 : 0;
+    else if constexpr (kStages == 2)
+        return stage;
+    else
+        return stage == 0 ? 2 : stage - 1;
+}
+
+// The first tiles, from `at` on.
+__device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+                                              const TileRange &tiles, const QueryRange &range, int first_head,
+                                              uint32 smem, const Cursor &at)
+{
+    issue_queries(fills, p, place, range, first_head, smem, at, 0);
+    store_queries(fills, p, place, range, first_head, smem, at, 0);
+    if constexpr (kBarriers == 1) {
+        issue_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
+        store_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
+        fill_wait<1>();
+        __syncthreads();  // K, V and the first tile are complete
+    }
+}

@@ -1,0 +1,131 @@
+#pragma once
+#include "backward/cursor.cuh"
+#include "backward/dbias.cuh"
+#include "backward/dropout.cuh"
+#include "backward/exchange.cuh"
+#include "backward/products.cuh"
+#include "backward/terms.cuh"
+#include "backward/warps.cuh"
+
+// ---- the steps of the mainloop: what a warp does with a tile of queries ----------------------------------------
+
+using SumOfKeys = float[kKeyTiles][2 * kOutPairs][4];      // dK of a warp
+using SumOfValues = float[kKeyTiles][2 * kValuePairs][4];  // dV of a warp
+
+// S^T = K Q^T or dP^T = V dO^T. Form: of the tiles' rows; row_smem: those of this warp's keys; tile_smem: the queries;
+// rows, cols: where this lane points ldmatrix in them.
+template <class Form>
+__device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint32 cols, uint32 row_smem, uint32 rows)
+{
+    clear(s);
+    product_of_rows<Form>(
+        s, [&](int step, uint32(&a)[kKeyTiles][4]) { load_rows<Form>(a, row_smem, rows, step); }, tile_smem, cols);
+}
+
+// S^T becomes P^T. capped: S^T as a cap left it; query: this warp's first one in the tile `at`.
+template <bool kMasked>
+__device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
+                                          const Terms &terms, const WarpPlace &own, const Cursor &at, int query,
+                                          TileAreas areas)
+{
+    if constexpr (kSoftcap) {
+        cap_scores(s, p.softcap_rate);
+        copy_scores(capped, s);
+    }
+    if constexpr (kTerms)
+        add_terms<kCausal && !kMasked>(s, p, terms, place.first_key + own.key + own.lane / 4,
+                                       at.tile * kBr + query + own.lane % 4 * 2);
+    scores_to_p(s, areas.rows + query * 4, p.scale_log2);
+    if constexpr (kMasked)
+        mask_p(s, p, place.first_key + own.key + own.lane / 4, at.tile * kBr + query + own.lane % 4 * 2);
+}
+
+// sum += P^T dO, or dS^T Q. tile_smem: of the queries whose fragments these are.
+template <int kTiles>
+__device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], const Fragments &frag, uint32 tile_smem,
+                                            uint32 lane_offset)
+{
+    product_of_columns<kQueryWarps, kQuerySteps>(
+        sum,
+        [&](int step, uint32(&a)[kKeyTiles][4]) {
+#pragma unroll
+            for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    a[m][i] = frag[step][m][i];
+        },
+        tile_smem, lane_offset);
+}
+
+// A part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
+template <bool kMasked>
+__device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &place, const Terms &terms,
+                                           Dropout &dropout, const WarpPlace &own, const LaneOffsets &offsets,
+                                           TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
+                                           SumOfKeys &dk, SumOfValues &dv)
+{
+    const int query = own.query + part * 8 * kQueryTiles;  // first one in the tile
+    Scores s, dp;
+    Scores capped;
+    Fragments frag;
+    compute_scores<RowTile>(s, areas.q + query * kPitch, offsets.cols, smem + kKArea + own.key * kPitch, offsets.rows);
+    if constexpr (kLate)
+        compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
+                                  smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
+    compute_p<kMasked>(s, capped, p, place, terms, own, at, query, areas);
+    pack_scores(frag, s);
+    dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
+    dropout.mask(frag);
+    if constexpr (kSoftcap && !kBiasGradient)
+        multiply_slopes(s, capped);
+    if constexpr (kQueryWarps > 1)
+        store_p(frag, areas.shared_p + (own.warp * kParts + part) * kQuerySteps * kKeyTiles * kFragmentBytes);
+    add_product(dv, frag, areas.d_o + query * ValueTile::kPitch, areas.value_out);
+    if constexpr (!kLate)
+        compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
+                                  smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
+    dropout.mask(dp);
+    dp_to_ds(dp, s, areas.rows + (kBr + query) * 4);
+    if constexpr (kBiasGradient) {
+        add_dbias(dp, p, place.sequence(), first_head + at.head, place.first_key + own.key + own.lane / 4,
+                  at.tile * kBr + query + own.lane % 4 * 2);
+        if constexpr (kSoftcap)
+            multiply_slopes(dp, capped);  // of what comes after the cap there was the gradient
+    }
+    pack_scores(frag, dp);
+    if constexpr (!kApart || kQueryWarps > 1)
+        store_ds(frag, areas.scores, own.key, query, own.lane);
+    add_product(dk, frag, areas.q + query * kPitch, areas.out);
+}
+
+// What the other warps with the same keys computed, of their queries: dV += P^T dO, dK += dS^T Q.
+__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, TileAreas areas,
+                                           SumOfKeys &dk, SumOfValues &dv)
+{
+#pragma unroll
+    for (int other = 1; other < kQueryWarps; other++) {
+        const int from = own.query_warp ^ other;
+        const int from_query = from * kWarpQueries;
+        const uint32 theirs = areas.shared_p + (own.key_warp * kQueryWarps + from) * kWarpFragments * kFragmentBytes;
+        product_of_columns<kQueryWarps, kParts * kQuerySteps>(
+            dv,
+            [&](int step, uint32(&a)[kKeyTiles][4]) {
+#pragma unroll
+                for (int m = 0; m < kKeyTiles; m++) {
+                    const uint4 x = load_shared_16(theirs + (step * kKeyTiles + m) * kFragmentBytes);
+                    a[m][0] = x.x, a[m][1] = x.y, a[m][2] = x.z, a[m][3] = x.w;
+                }
+            },
+            areas.d_o + from_query * ValueTile::kPitch, areas.value_out);
+        product_of_columns<kQueryWarps, kParts * kQuerySteps>(
+            dk,
+            [&](int step, uint32(&a)[kKeyTiles][4]) {
+#pragma unroll
+                for (int m = 0; m < kKeyTiles; m++)
+                    ldmatrix_x4(a[m],
+                                areas.scores + ScoreTile::chunk_offset(own.key + m * 16 + own.lane % 16,
+                                                                       from_query / 8 + 2 * step + own.lane / 16));
+            },
+            areas.q + from_query * kPitch, areas.out);
+    }
+}

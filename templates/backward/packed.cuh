@@ -1,0 +1,117 @@
+#pragma once
+#include "features/bias.cuh"
+#include "features/lengths.cuh"
+
+// ---- packed: sequences of different lengths, one after the other ----------------------------------------------
+//
+// A block works on one sequence as if that were alone, a batch of one: with its lengths, and with tensors that
+// begin with its rows. Only the workspace is one for all. Its size follows the rows of the tensors, however many
+// sequences share them:
+//
+// - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
+// - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
+// - turns at the tiles of dQ: all sequences' tiles by their numbers (features/lengths.cuh).
+
+// Packed sequences are one batch.
+__device__ __forceinline__ int batches(const Params &p)
+{
+    return kVarlen ? 1 : p.batch;
+}
+
+// Rows of LSE and delta in the workspace, of a head: whole tiles; of packed sequences whole warps of the preparing
+// kernel.
+constexpr int kSectorRows = 8;
+
+__device__ __forceinline__ int prepared_rows(const Params &p)
+{
+    return ((p.features.total_q / kSectorRows + p.batch) * kSectorRows + 31) / 32 * 32;
+}
+
+__device__ __forceinline__ int64 plane_rows(const Params &p)
+{
+    if constexpr (kVarlen)
+        return prepared_rows(p);
+    else
+        return int64(p.q_tiles) * kBr;
+}
+
+// What a number of a tile of kRows keys, or queries, stands for.
+template <int kRows, bool kOfKeys> struct PackedTile {
+    int index;  // of the sequence; -1: there is no such tile
+    int tile;   // in the sequence
+    Sequence sequence;
+
+    PackedTile() = default;
+
+    __device__ __forceinline__ PackedTile(const Params &p, int number)
+    {
+        const int *cu_seqlens = kOfKeys ? p.features.cu_seqlens_k : p.features.cu_seqlens_q;
+        const int total = kOfKeys ? p.features.total_k : p.features.total_q;
+        auto first = [&](int b) { return first_tile(cu_seqlens, total, kRows, b); };
+        index = last_sequence(p, number, first);
+        sequence = Sequence(p, index);
+        tile = number - first(index);
+        const int rows = kOfKeys ? sequence.seq_k : sequence.seq_q;
+        if (tile < 0 || tile >= (rows + kRows - 1) / kRows)
+            index = -1;
+    }
+
+    // The parameters of the sequence alone; all: of all sequences. (A template: most kernels have no such members.)
+    template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
+    {
+        const int64 query = sequence.first_q, key = sequence.first_k;
+        AllParams p = all;
+        p.q += query * p.q_stride.seq * 2;
+        p.o += query * p.o_stride.seq * 2;
+        p.d_o += query * p.do_stride.seq * 2;
+        p.k += key * p.k_stride.seq * 2;
+        p.v += key * p.v_stride.seq * 2;
+        if (p.dq != nullptr)
+            p.dq += query * p.dq_stride.seq * 2;
+        if (p.dk != nullptr)
+            p.dk += key * p.dk_stride.seq * 2;
+        if (p.dv != nullptr)
+            p.dv += key * p.dv_stride.seq * 2;
+        p.lse += query;
+        p.seq_q = sequence.seq_q;
+        p.seq_k = sequence.seq_k;
+        if constexpr (kAlibi)
+            p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
+        if constexpr (kBias != BiasKind::kNone)
+            p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
+        return p;
+    }
+};
+
+// A block's parameters: those of its sequence, which it makes, or those of the kernel.
+using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
+
+// The first row of LSE and delta of a sequence.
+__device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
+{
+    return first_tile(p.features.cu_seqlens_q, p.features.total_q, kSectorRows, sequence) * kSectorRows;
+}
+
+// The packed row whose LSE and delta are row `at` of a head; total_q where that is no sequence's. Lanes of a warp ask
+// for neighbours, the first lane for the first of them.
+__device__ __forceinline__ int packed_row(const Params &p, int at)
+{
+    auto first = [&](int b) { return prepared_begin(p, b); };
+    int b = last_sequence(p, __shfl_sync(0xffffffffu, at, 0), first);
+    while (b + 1 < p.batch && first(b + 1) <= at)
+        b++;
+    const Sequence sequence(p, b);
+    const int row = at - first(b);
+    return row >= 0 && row < sequence.seq_q ? sequence.first_q + row : p.features.total_q;
+}
+
+// Rows first ... end - 1 of dQ that are no sequence's become 0. p: of all sequences. By all kBlock threads.
+template <int kBlock>
+__device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
+{
+    clear_unused<kBlock>(
+        p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, [&](int row, int chunk) {
+            *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) =
+                uint4{};
+        });
+}

@@ -1,0 +1,44 @@
+#pragma once
+#include "backward/delta.cuh"
+#include "backward/turns.cuh"
+
+// ---- before: LSE in log2 units and delta of all rows, a dQ of zeros for those that add to it ---------
+
+constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // per block
+
+// The step's kernel, of kPrepareThreads threads.
+__device__ __forceinline__ void prepare(const Params &p)
+{
+    const int64 rows = plane_rows(p);
+    const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
+    const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
+    const int64 plane = index / rows;
+    int row;
+    if constexpr (kVarlen) {
+        const int at = packed_row(p, index % rows);
+        row = index < all_rows ? at : p.features.total_q;
+    } else {
+        row = index < all_rows ? int(index % rows) : p.seq_q;
+    }
+    const float delta = row_delta<true>(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
+    if (index < all_rows && threadIdx.x % kRowLanes == 0) {
+        p.rows[index] = row_lse<true>(p, plane, row);
+        p.rows[all_rows + index] = delta;
+    }
+    if (kApart || p.dq == nullptr)
+        return;
+    if constexpr (kTakesTurns) {
+        const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
+        if (index <= counters && threadIdx.x % kRowLanes == 0)
+            turn_counters(p)[index] = 0;
+    }
+    // As many numbers of dQ as this block has rows.
+    constexpr int kRowSums = kDqWidth / 4;
+    constexpr int kQuarters = kRowSums * kPrepareRows;
+    float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;
+    const int64 left = dq_rows(p, all_rows) * kRowSums - int64(blockIdx.x) * kQuarters;
+#pragma unroll
+    for (int i = threadIdx.x; i < kQuarters; i += kPrepareThreads)
+        if (i < left)
+            sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+}

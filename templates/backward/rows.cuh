@@ -1,0 +1,76 @@
+#pragma once
+#include "backward/delta.cuh"
+#include "lib/cp_async.cuh"
+
+// ---- LSE and delta of a tile's rows, on their way to shared memory -------------------------------------------
+
+// Computed by each block that needs them.
+struct ComputedRows {
+    __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int, uint32 smem)
+    {
+        put_rows<kBr>(p, batch, head, tile * kBr, smem);
+    }
+
+    __device__ __forceinline__ void store(uint32)
+    {
+    }
+};
+
+// Those of the workspace, 16 bytes per thread. It has whole tiles; of packed sequences, rows of others follow after a
+// sequence's last ones.
+constexpr int kRowQuarters = kBr / 4;  // of a thread's 16 bytes: LSE; as many more are delta
+static_assert(2 * kRowQuarters <= kThreads, "a thread copies 16 bytes at most");
+
+// The first row of a tile, of LSE or delta as thread i has it. first: the first row of the sequence.
+__device__ __forceinline__ int64 prepared_row(const Params &p, int64 plane, int tile, int first, int i)
+{
+    const int64 rows = plane_rows(p);
+    const int64 planes = int64(batches(p)) * p.heads_q;
+    return (i < kRowQuarters ? plane : planes + plane) * rows + first + tile * kBr;
+}
+
+// Through registers.
+struct StagedRows {
+    uint4 staged;
+
+    __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32)
+    {
+        const int64 plane = int64(batch) * p.heads_q + head;
+        const int i = thread_index();
+        const int64 from = prepared_row(p, plane, tile, first, i);
+        if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q)
+            staged = no_rows(i < kRowQuarters);
+        else if (i < 2 * kRowQuarters)
+            staged = __ldg(reinterpret_cast<const uint4 *>(p.rows + from + i % kRowQuarters * 4));
+    }
+
+    __device__ __forceinline__ void store(uint32 smem)
+    {
+        const int i = thread_index();
+        if (i < 2 * kRowQuarters)
+            store_shared_16(smem + i * 16, staged);
+    }
+};
+
+// By cp.async.
+struct CopiedRows {
+    __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32 smem)
+    {
+        const int64 plane = int64(batch) * p.heads_q + head;
+        const int i = thread_index();
+        const int64 from = prepared_row(p, plane, tile, first, i);
+        if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q) {
+            if (i < 2 * kRowQuarters)
+                store_shared_16(smem + i * 16, no_rows(i < kRowQuarters));
+            return;
+        }
+        cp_async_16(smem + i * 16, reinterpret_cast<const char *>(p.rows + from + i % kRowQuarters * 4),
+                    i < 2 * kRowQuarters);
+    }
+
+    __device__ __forceinline__ void store(uint32)
+    {
+    }
+};
+
+using RowFill = Either<kPrepared, Either<kTuring, StagedRows, CopiedRows>::Type, ComputedRows>::Type;

@@ -1,0 +1,129 @@
+#pragma once
+#include "backward/fragment.cuh"
+#include "features/softcap.cuh"
+#include "features/window.cuh"
+#include "lib/ptx.cuh"
+
+// ---- P^T and dS^T ------------------------------------------------------------------------------------
+//
+// Scores are transformed, made P, masked; dP less delta is multiplied by P and by what the transform's
+// derivative is.
+//
+// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
+// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Rows
+// are keys, columns are queries: what varies by query comes in pairs from shared memory.
+
+using Scores = float[kKeyTiles][kQueryTiles][4];
+
+// S^T becomes P^T = 2^(scale_log2 * S - lse). lse_smem: of this lane's first query.
+__device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float scale_log2)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++) {
+        const float2 lse = load_shared_8(lse_smem + n * 8 * 4);
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
+    }
+}
+
+using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
+
+__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
+}
+
+// P^T = 0 where the query is before the first or after the last one that sees the key, which count from
+// this lane's first one: queries are constants after unrolling.
+__device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const int at = p.seq_k - p.seq_q + first_query;
+            const int first = key < p.seq_k ? first_at(p, key) - at : kBr;
+            const int last = last_at(p, key) - at;
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    if (n * 8 + e < first || n * 8 + e > last)
+                        s[m][n][2 * h + e] = 0.0f;
+        }
+}
+
+// The same where no query is the last one that sees a key.
+__device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
+{
+    int first[kKeyTiles][2];
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
+        }
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (n * 8 + e % 2 < first[m][e / 2])
+                    s[m][n][e] = 0.0f;
+}
+
+__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+{
+    if constexpr (kWindow != Window::kNone)
+        mask_window(s, p, first_key, first_query);
+    else
+        mask_first(s, p, first_key, first_query);
+}
+
+__device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                to[m][n][e] = from[m][n][e];
+}
+
+// P^T becomes P^T times the derivative of the cap.
+__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                p[m][n][e] *= cap_slope(capped[m][n][e]);
+}
+
+// dP^T becomes dS^T = P^T * (dP^T - delta), without the softmax scale. p: times a transform's derivative.
+__device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++) {
+        const float2 delta = load_shared_8(delta_smem + n * 8 * 4);
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
+    }
+}

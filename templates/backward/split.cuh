@@ -1,0 +1,94 @@
+#pragma once
+#include "backward/cursor.cuh"
+#include "backward/writers.cuh"
+
+// ---- few blocks: several share the queries of their keys -----------------------------------------------------
+//
+// Block n of a tile of keys visits the n-th part of the tiles of queries that it would visit alone, those of all
+// heads of the group one after the other, and leaves its parts of dK and dV in the workspace, in the order of its
+// fragments. A step after it sums them in the order of the blocks.
+
+struct SplitRange {
+    Cursor begin, end;
+    int visits;  // tiles from `begin` to `end`
+
+    __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
+    {
+        const int count = max(tiles.end(p) - tiles.first, 0);
+        const int64 all = int64(count) * p.group;
+        begin = cursor(p, tiles, count, int(all * split / p.splits));
+        end = cursor(p, tiles, count, int(all * (split + 1) / p.splits));
+        visits = int(all * (split + 1) / p.splits) - int(all * split / p.splits);
+    }
+
+    static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)
+    {
+        const int head = number / max(count, 1), tile = number - head * count;
+        return {head, kLastTileFirst ? tiles.end(p) - 1 - tile : tiles.first + tile};
+    }
+
+    __device__ __forceinline__ Cursor start(const Params &, const TileRange &) const
+    {
+        return begin;
+    }
+
+    __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
+    {
+        return at.head < end.head ||
+               (at.head == end.head && (kLastTileFirst ? at.tile > end.tile : at.tile < end.tile));
+    }
+
+    __device__ __forceinline__ bool has_some(const Params &p, const TileRange &) const
+    {
+        return has(p, begin);
+    }
+};
+
+// A block that has its keys alone visits them all.
+struct WholeRange {
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
+    {
+    }
+
+    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
+    {
+        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+    }
+
+    static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
+    {
+        return at.head < p.group;
+    }
+
+    static __device__ __forceinline__ bool has_some(const Params &p, const TileRange &tiles)
+    {
+        return tiles.first < tiles.end(p);
+    }
+};
+
+using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
+
+constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // of dK or of dV
+
+// This thread's numbers of a part; they are before the rows.
+__device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
+{
+    const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
+    const int64 key_block =
+        (int64(place.batch) * (p.heads_q / p.group) + place.kv_head) * p.k_tiles + place.first_key / kBc;
+    const int64 behind = ((p.splits - split) * key_blocks - key_block) * 2 - which;
+    return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - behind * kPartFloats) + writer();
+}
+
+template <int kTiles>
+__device__ __forceinline__ void put_part(const Params &p, const BlockPlace &place, int split, int which,
+                                         const float (&x)[kKeyTiles][kTiles][4])
+{
+    static_assert(kTiles == 2 * kOutPairs, "dK and dV have as many columns");
+    float4 *part = part_of(p, place, split, which);
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kTiles; n++)
+            part[(m * kTiles + n) * kWriters] = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
+}

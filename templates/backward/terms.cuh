@@ -1,0 +1,64 @@
+#pragma once
+#include "backward/scores.cuh"
+#include "features/alibi.cuh"
+#include "features/bias.cuh"
+
+// ---- terms: what is added to scores, after a cap ------------------------------------------------------------
+//
+// They are in the units of q k, divided by the scale. -infinity hides a key.
+constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
+
+// Of one head.
+struct Terms {
+    float slope;           // of ALiBi
+    const BiasElem *bias;  // of the first query and key
+
+    __device__ __forceinline__ Terms(const Params &p, int batch, int head)
+    {
+        if constexpr (kAlibi)
+            slope = alibi_slope(p, batch, head);
+        if constexpr (kBias != BiasKind::kNone)
+            bias = reinterpret_cast<const BiasElem *>(p.features.bias) + batch * p.features.bias_batch +
+                   head * p.features.bias_head;
+    }
+
+    // Of a query and a key; base: of the first of several queries or keys, query + seq_k - seq_q - key; step: from
+    // there to this one. kBefore: no key stands after a query's position. Those after the tensors' ends, whose P
+    // is 0, read what the last ones read.
+    template <bool kBefore>
+    __device__ __forceinline__ float term(const Params &p, float base, int step, int query, int key) const
+    {
+        float term = 0.0f;
+        if constexpr (kAlibi)
+            term += alibi_term<kBefore>(slope, base, float(step));
+        if constexpr (kBias != BiasKind::kNone) {
+            const int64 at =
+                min(query, p.seq_q - 1) * p.features.bias_query + min(key, p.seq_k - 1) * p.features.bias_key;
+            if constexpr (kBias == BiasKind::kBool)
+                term += bias_number(__ldg(bias + at));
+            else
+                term += bias_number(__ldg(bias + at)) * p.features.inverse_scale;
+        }
+        return term;
+    }
+};
+
+// key, query: of this lane's first ones.
+template <bool kBefore>
+__device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
+                                          int first_query)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const float base = float(first_query + p.seq_k - p.seq_q - key);
+#pragma unroll
+            for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    s[m][n][2 * h + e] +=
+                        terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
+        }
+}

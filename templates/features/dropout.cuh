@@ -1,0 +1,174 @@
+#pragma once
+#include "features/params.cuh"
+#include "lib/mma.cuh"
+#include "lib/ptx.cuh"
+
+// ---- dropout: some of P is 0, the rest is larger ---------------------------------------------------------------
+//
+// Whether an element is kept is a function of seed, offset, batch, head, row and column alone
+// (runtime/ops/dropout.h): a row has a key of sixteen bytes, two neighbouring columns have one, made by Philox, and the
+// product of both keys, as the tensor cores compute it, has a byte for either column. An element is kept if its byte is
+// not below a threshold. So a lane calls Philox once for 32 rows or 64 columns, and not for each sixteen elements.
+// A byte has 256 values only, so a part of the elements has the next threshold. No loop over keys asks which ones.
+
+// Both halves of a product in one instruction: to the upper half of one in C++ ptxas adds 0.
+__device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
+{
+    asm("{\n"
+        "    .reg .b64 product;\n"
+        "    mul.wide.u32 product, %2, %3;\n"
+        "    mov.b64 {%0, %1}, product;\n"
+        "}"
+        : "=r"(low), "=r"(high)
+        : "r"(x), "r"(y));
+}
+
+constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
+
+// A constant in a register of its own for each i: of constants that it knows ptxas makes copies, for each use of them.
+__device__ __forceinline__ uint32 opaque(uint32 x, int i)
+{
+    return x + (thread_index() >> (10 + i));
+}
+
+// For two neighbours, whose bytes the selector takes from x and y, 0x64 behind each: 1 or 0 in fp16. A byte behind 0x64
+// is 1024 more in fp16; bound, twice 1 - 1024 - threshold, makes that at least 1 or at most 0. On the units of fp16,
+// which have little to do here, while all that is done to bits shares another one.
+__device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
+{
+    uint32 keep;
+    asm("{\n"
+        "    .reg .b32 numbers;\n"
+        "    prmt.b32 numbers, %1, %2, %3;\n"
+        "    add.sat.f16x2 %0, numbers, %4;\n"
+        "}"
+        : "=r"(keep)
+        : "r"(x), "r"(y), "r"(selector), "r"(bound));
+    return keep;
+}
+
+// The bound of keep_pair. word: the last of the key of the first of 32 rows; rows: which of four pairs of each eight;
+// column: of eight. The next threshold's bound is 1 less: from 1024 on numbers of fp16 are 1 apart.
+__device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
+{
+    const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
+    return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
+}
+
+// Two bounds: of two neighbouring columns, the first of which is even.
+__device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
+{
+    return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
+}
+
+// Two elements of P times what keep_pair says.
+__device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
+{
+    uint32 kept;
+    if constexpr (kBf16)  // 1 in fp16 is 2^-7 in bf16
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(kept) : "r"(p), "r"(keep), "r"(0x80008000u));
+    else
+        asm("mul.f16x2 %0, %1, %2;" : "=r"(kept) : "r"(p), "r"(keep));
+    return kept;
+}
+
+// What is kept of P is multiplied by this at the end: in bf16 its elements are 2^-7 of what they would be.
+__device__ __forceinline__ float keep_scale(const Params &p)
+{
+    return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
+}
+
+// 1 or 0 of two neighbours in fp32.
+__device__ __forceinline__ float2 keep_factors(uint32 keep)
+{
+    return unpack_fp16(keep);
+}
+
+struct DropoutSeed {
+    uint32 keys[2], offset[2];
+
+    __device__ __forceinline__ explicit DropoutSeed(const FeatureParams &f)
+    {
+        const int64 seed = f.seed_at != nullptr ? *f.seed_at : f.seed;
+        const int64 at = f.offset + (f.offset_at != nullptr ? *f.offset_at : 0);
+        keys[0] = uint32(seed);
+        keys[1] = uint32(seed >> 32);
+        offset[0] = uint32(at);
+        offset[1] = uint32(at >> 32);
+    }
+
+    __device__ __forceinline__ uint32 key(int i, int round) const
+    {
+        return keys[i] + round * kPhiloxKey[i];
+    }
+};
+
+// x: the counter's four words, and what Philox makes of them in seven rounds.
+__device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
+{
+    x[0] = seed.offset[0];
+    x[1] = seed.offset[1];
+    x[2] = index;
+    x[3] = of;
+#pragma unroll
+    for (int round = 0; round < 7; round++) {
+        uint32 a[2], b[2];  // lower and upper half of the round's two products
+        multiply(x[0], kPhilox[0], a[0], a[1]);
+        multiply(x[2], kPhilox[1], b[0], b[1]);
+        x[0] = b[1] ^ x[1] ^ seed.key(0, round);
+        x[1] = b[0];
+        x[2] = a[1] ^ x[3] ^ seed.key(1, round);
+        x[3] = a[0];
+    }
+}
+
+// Of rows 32 * rows32 + 8 * n + g, g = lane / 4, the word t = lane % 4 of their keys. plane: batch * heads + head. The
+// first byte of a key is odd.
+__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
+{
+    philox(x, seed, rows32 * 32 + lane, plane);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        x[n] |= lane % 4 == 0;
+}
+
+// The same of pairs of columns 32 * pairs32 + 8 * n + pair. Their second byte is odd.
+__device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
+{
+    philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        x[n] |= (t == 0) << 8;
+}
+
+__device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
+{
+    const uint32 lower = n % 2 == 1 ? x[1] : x[0], upper = n % 2 == 1 ? x[3] : x[2];
+    return n >= 2 ? upper : lower;
+}
+
+// The last word of the first row's key, of 32 rows that a warp has made keys of.
+__device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
+{
+    return __shfl_sync(0xffffffffu, x[0], 3);
+}
+
+// Of sixteen rows' keys what products take: of rows g and g + 8. sixteen: which ones. Returns word_of_rows.
+__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
+                                               int lane)
+{
+    uint32 x[4];
+    row_keys(x, seed, plane, sixteen / 2, lane);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];
+    return word_of_rows(x);
+}
+
+// Of eight pairs of columns the one whose key this lane has where rows are queries: the products of pairs 2 t and
+// 2 t + 1 come to lanes that have columns 2 t, 2 t + 1 of either half of sixteen.
+__device__ __forceinline__ int lane_pair(int lane)
+{
+    const int g = lane / 4;
+    return g % 2 * 4 + g / 2;
+}

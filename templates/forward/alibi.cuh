@@ -1,0 +1,100 @@
+#pragma once
+#include "features/alibi.cuh"
+#include "forward/columns.cuh"
+#include "forward/place.cuh"
+
+struct NoAlibi {
+    __device__ __forceinline__ NoAlibi(const Params &, const BlockPlace &, int, int)
+    {
+    }
+
+    template <bool kBefore> __device__ __forceinline__ float term(int, int, int, int, int) const
+    {
+        return 0.0f;
+    }
+
+    __device__ __forceinline__ float offset(int, int, int) const
+    {
+        return 0.0f;
+    }
+
+    __device__ __forceinline__ float added(float score, int, int, int, int) const
+    {
+        return score;
+    }
+
+    __device__ __forceinline__ bool in_product(int, int) const
+    {
+        return false;
+    }
+};
+
+// This lane's first column in tile 0, where ALiBi comes with the product.
+struct KeptColumn {
+    float first_column;
+
+    __device__ __forceinline__ explicit KeptColumn(int lane) : first_column(float(lane % 4 * kLaneKeys))
+    {
+    }
+};
+
+struct NoColumn {
+    static constexpr float first_column = 0.0f;
+
+    __device__ __forceinline__ explicit NoColumn(int)
+    {
+    }
+};
+
+using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
+
+// ALiBi for this lane's rows.
+struct AlibiOfRows : FirstColumn {
+    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p less this lane's first column in tile 0
+
+    __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
+        : FirstColumn(lane)
+    {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int row = min(first_row + m * 16 + h * 8 + lane / 4, place.rows - 1);
+                slope[m][h] = alibi_slope(p, place.batch, place.query_head(p, row));
+                position[m][h] = float(place.query(p, row) + place.seq_k(p) - place.seq_q(p) - lane % 4 * kLaneKeys);
+            }
+    }
+
+    // The term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
+    // stands after a row's own position.
+    template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
+    {
+        return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc), -float(key_column(n) + e));
+    }
+
+    // The same in two parts, where no key of the tile stands after a row's own position: of a row ...
+    __device__ __forceinline__ float offset(int tile, int m, int h) const
+    {
+        if constexpr (kAlibiMma)
+            return -slope[m][h] * (position[m][h] + first_column - float(tile * kBc));
+        else
+            return -slope[m][h] * (position[m][h] - float(tile * kBc));
+    }
+
+    // ... and, on top of the score, of a column.
+    __device__ __forceinline__ float added(float score, int m, int h, int n, int e) const
+    {
+        if constexpr (kAlibiMma)
+            return fmaf(slope[m][h], first_column + float(key_column(n) + e), score);
+        else
+            return fmaf(slope[m][h], float(key_column(n) + e), score);
+    }
+
+    // kAlibiMma: slope * column comes with the product if 16 bits hold it. If not, it is added here.
+    __device__ __forceinline__ bool in_product(int m, int h) const
+    {
+        return kBf16 || fabsf(slope[m][h]) <= 65504.0f;
+    }
+};
+
+using Alibi = Either<kAlibi, AlibiOfRows, NoAlibi>::Type;

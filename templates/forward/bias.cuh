@@ -1,0 +1,117 @@
+#pragma once
+#include "features/bias.cuh"
+#include "forward/columns.cuh"
+#include "forward/place.cuh"
+
+// Neighbours of a row that a lane has, and so reads at once.
+constexpr int kTogether = kWide ? 8 : 2;
+
+// kTogether neighbours that lie side by side, aligned.
+template <BiasKind kKind>
+__device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>::Elem *at,
+                                                typename BiasTypes<kKind>::Elem (&x)[kTogether])
+{
+    using Elem = typename BiasTypes<kKind>::Elem;
+    if constexpr (!kWide) {
+        const auto pair = __ldg(reinterpret_cast<const typename BiasTypes<kKind>::Pair *>(at));
+        if constexpr (kKind == BiasKind::kFp32) {
+            x[0] = pair.x;
+            x[1] = pair.y;
+        } else {
+            x[0] = pair & ((1 << 8 * sizeof(Elem)) - 1);
+            x[1] = pair >> 8 * sizeof(Elem);
+        }
+    } else if constexpr (kKind == BiasKind::kFp32) {
+        const float4 *quads = reinterpret_cast<const float4 *>(at);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float4 quad = __ldg(quads + i);
+            x[4 * i] = quad.x;
+            x[4 * i + 1] = quad.y;
+            x[4 * i + 2] = quad.z;
+            x[4 * i + 3] = quad.w;
+        }
+    } else {
+        constexpr int kOfWord = 4 / sizeof(Elem);
+        uint32 words[kTogether / kOfWord];
+        if constexpr (kKind == BiasKind::kBool) {
+            const uint2 all = __ldg(reinterpret_cast<const uint2 *>(at));
+            words[0] = all.x, words[1] = all.y;
+        } else {
+            const uint4 all = __ldg(reinterpret_cast<const uint4 *>(at));
+            words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
+        }
+#pragma unroll
+        for (int i = 0; i < kTogether; i++)
+            x[i] = Elem(words[i / kOfWord] >> i % kOfWord * 8 * sizeof(Elem));
+    }
+}
+
+struct NoBias {
+    static constexpr float inverse_scale = 1.0f;
+
+    __device__ __forceinline__ NoBias(const Params &, const BlockPlace &, int, int)
+    {
+    }
+
+    template <bool kMasked> __device__ __forceinline__ bool reads_side(int) const
+    {
+        return true;
+    }
+
+    template <bool kMasked, bool kSide>
+    __device__ __forceinline__ void load(int, int, int, BiasElem (&)[kTogether]) const
+    {
+    }
+};
+
+// The bias of this lane's rows.
+struct BiasOfRows {
+    const BiasElem *row[kRowTiles][2];  // at this lane's first column in tile 0
+    int64 key_stride;
+    int columns;  // before the tensor's end, from this lane's first one
+    int seq_k;
+    float inverse_scale;
+    bool side;  // kTogether neighbours lie side by side, aligned
+
+    __device__ __forceinline__ BiasOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
+        : key_stride(p.features.bias_key), columns(place.seq_k(p) - lane % 4 * kLaneKeys), seq_k(place.seq_k(p))
+    {
+        const BiasElem *bias = reinterpret_cast<const BiasElem *>(p.features.bias) +
+                               place.batch * p.features.bias_batch + place.padding() * key_stride +
+                               lane % 4 * kLaneKeys * key_stride;
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int r = min(first_row + m * 16 + h * 8 + lane / 4, place.rows - 1);
+                row[m][h] =
+                    bias + place.query_head(p, r) * p.features.bias_head + place.query(p, r) * p.features.bias_query;
+            }
+        inverse_scale = p.features.inverse_scale;
+        side = p.features.bias_side >= kTogether && place.padding() % kTogether == 0;
+    }
+
+    // Whether neighbours are read at once in a tile: none is beyond the tensor's end.
+    template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
+    {
+        return side && (!kMasked || (tile + 1) * kBc <= seq_k);
+    }
+
+    // kTogether neighbours of a row; those beyond the tensor's end are not read. kSide: they lie side by side, aligned,
+    // and none is beyond it.
+    template <bool kMasked, bool kSide>
+    __device__ __forceinline__ void load(int m, int h, int column, BiasElem (&x)[kTogether]) const
+    {
+        if constexpr (kSide) {
+            load_neighbours<kBias>(row[m][h] + column, x);
+        } else {
+            const BiasElem *at = row[m][h] + column * key_stride;
+#pragma unroll
+            for (int i = 0; i < kTogether; i++)
+                x[i] = !kMasked || column + i < columns ? __ldg(at + i * key_stride) : BiasElem(0);
+        }
+    }
+};
+
+using Bias = Either<kBias != BiasKind::kNone, BiasOfRows, NoBias>::Type;

@@ -1,0 +1,147 @@
+#pragma once
+#include "forward/place.cuh"
+#include "forward/softmax.cuh"
+#include "lib/early.cuh"
+#include "lib/mma.cuh"
+
+// ---- combining the splits of a row -----------------------------------------------------------------------
+//
+// One warp per row of O. Lanes share the splits, for their weights, and the columns. This step is latency: of loads, of
+// which the first ones are on their way while the weights are found, and of its own text, of which there is little.
+
+constexpr int kPartsAhead = 16;  // of a row, on their way together
+static_assert(kMaxSplits % kPartsAhead == 0, "there are weights for whole steps");
+
+__device__ __forceinline__ float warp_max(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+__device__ __forceinline__ float warp_sum(float x)
+{
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
+// The parts of a row of O. All row tiles have as many; where sequences have lengths of their own, a row has one of each
+// share of its row tile.
+struct RowParts {
+    int splits;
+    int64 first, step;  // the first one, and how far they are apart
+
+    __device__ __forceinline__ RowParts(const Params &p, int64 row, int64 rows, int batch, int head, int query)
+        : splits(p.splits), first(row), step(rows)
+    {
+        if constexpr (kLengths) {
+            const Slots slots(p, [=](int b, int) { return b == batch; });
+            const int r = query * p.group + head % p.group, all_slots = kVarlen ? part_slots(p) : p.features.slots;
+            const int slot = (kVarlen ? slots.first_part : slots.first) + r / kBr * slots.shares;
+            // Lengths that fall would have more slots than there are: such rows are left alone.
+            splits = slot + slots.shares <= all_slots ? slots.shares : 1;
+            first = (int64(head / p.group) * all_slots + slot) * kBr + r % kBr;
+            step = kBr;
+        }
+    }
+};
+
+// The step's kernel, of kCombineWarps * 32 threads.
+__device__ __forceinline__ void combine(const Params &p)
+{
+    __shared__ __align__(16) float weights[kCombineWarps][kMaxSplits];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64 rows = kVarlen ? int64(p.heads_q) * p.features.total_q : int64(p.batch) * p.heads_q * p.seq_q;
+    const int64 row = int64(blockIdx.x) * kCombineWarps + warp;
+    int head, query, batch, packed;
+    if constexpr (kVarlen) {
+        head = row / p.features.total_q;
+        packed = row % p.features.total_q;
+    } else {
+        query = row % p.seq_q;
+        const int64 plane = row / p.seq_q;
+        head = plane % p.heads_q;
+        batch = plane / p.heads_q;
+    }
+    await_step_before();
+    if (row >= rows)
+        return;
+    char *o;
+    if constexpr (kVarlen) {
+        batch = sequence_of_row(p, packed);
+        const Sequence sequence(p, batch);
+        query = packed - sequence.first_q;
+        if (query < 0 || query >= sequence.seq_q)
+            return;  // nobody's row
+        o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * 2;
+    } else {
+        o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * 2;
+    }
+    const RowParts row_parts(p, row, rows, batch, head, query);
+    if (kLengths && row_parts.splits == 1)
+        return;  // its block wrote it
+    const int splits = row_parts.splits;
+    const float *const lse_parts = p.partial_lse + row_parts.first;
+    const int64 step = row_parts.step;
+
+    float most = lane < splits ? lse_parts[lane * step] : minus_infinity();  // waited for after the loads of parts
+    float sum = 0.0f;
+    auto find_weights = [&] {
+#pragma unroll 1
+        for (int split = lane + 32; split < splits; split += 32)
+            most = fmaxf(most, lse_parts[split * step]);
+        most = warp_max(most);
+#pragma unroll 1
+        for (int split = lane; split < (splits + kPartsAhead - 1) / kPartsAhead * kPartsAhead; split += 32) {
+            const bool any = split < splits && most != minus_infinity();
+            const float weight = any ? expf(lse_parts[split * step] - most) : 0.0f;
+            weights[warp][split] = weight;
+            sum += weight;
+        }
+        sum = warp_sum(sum);
+        __syncwarp();  // the weights are this warp's own: its stores before its loads
+    };
+#pragma unroll 1
+    for (int begin = 0; begin < kHeadDimV; begin += 128) {
+        const int column = begin + lane * 4;
+        const int own_splits = column < kHeadDimV ? splits : 0;
+        const float *at = p.partial + row_parts.first * kHeadDimV + column;
+        float4 x{0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 1
+        for (int first = 0; first < splits; first += kPartsAhead) {
+            float4 part[kPartsAhead];
+#pragma unroll
+            for (int i = 0; i < kPartsAhead; i++) {
+                part[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+                if (first + i < own_splits)
+                    part[i] = *reinterpret_cast<const float4 *>(at);
+                at += step * kHeadDimV;
+            }
+            if (begin + first == 0)
+                find_weights();
+#pragma unroll
+            for (int i = 0; i < kPartsAhead; i++) {
+                const float weight = weights[warp][first + i];
+                x.x += weight * part[i].x;
+                x.y += weight * part[i].y;
+                x.z += weight * part[i].z;
+                x.w += weight * part[i].w;
+            }
+        }
+        float inverse, lse;
+        if constexpr (kSinks) {
+            const SinkEnd end(most, sum, p.features.sinks[head]);
+            inverse = end.inverse;
+            lse = end.lse;
+        } else {
+            inverse = row_inverse(sum);
+            lse = row_lse(most, sum, 1.0f);
+        }
+        if (own_splits > 0)
+            *reinterpret_cast<uint2 *>(o + column * 2) =
+                uint2{pack2(x.x * inverse, x.y * inverse), pack2(x.z * inverse, x.w * inverse)};
+        if (p.lse != nullptr && begin + lane == 0)
+            p.lse[row] = lse;
+    }
+}

@@ -1,0 +1,81 @@
+#pragma once
+#include "forward/dropout.cuh"
+#include "forward/parts.cuh"
+#include "forward/softmax.cuh"
+#include "lib/tile.cuh"
+
+// ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
+
+template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
+{
+    if constexpr (kWgmma)
+        return row.sink;
+    else
+        return p.features.sinks[place.query_head(p, 0)];
+}
+
+// Normalise O and put it into shared memory; write LSE. warp_row: this warp's first row in the block. address(r, n): of
+// the chunk of row r of the warp that column tile n is.
+template <class Address>
+__device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
+                                               const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                               int warp_row, int lane, Address address)
+{
+    const int quad_row = lane / 4, quad_lane = lane % 4;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float sum = quad_sum(row.sum[m][h]);
+            float inverse, lse;
+            if constexpr (kSinks) {
+                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, place, row));
+                inverse = end.inverse;
+                lse = end.lse;
+            } else {
+                inverse = row_inverse(sum);
+            }
+            inverse *= kept_scale(p);
+            const int r = m * 16 + h * 8 + quad_row;
+#pragma unroll
+            for (int n = 0; n < kOutTiles; n++)
+                store_shared_4(address(r, n) + quad_lane * 4,
+                               pack2(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse));
+            const int block_row = place.first_row + warp_row + r;
+            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < place.rows) {
+                if constexpr (!kSinks)
+                    lse = row_lse(row.max[m][h], sum, p.scale);
+                p.lse[place.index(p, block_row)] = lse;
+            }
+        }
+    }
+}
+
+// Form: of rows of O in shared memory. 16 bytes per lane are written, through this warp's rows.
+template <class Form>
+__device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace &place,
+                                              const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                              uint32 smem, int warp_row, int lane)
+{
+    if constexpr (kQInRegisters)
+        __syncthreads();  // every warp has read its last K and V before O comes into their place
+    else
+        __syncwarp();  // the rows are this warp's own: its loads of Q before O comes into their place
+    const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
+    constexpr int kWarpRows = 16 * kRowTiles;
+    normalise_rows(p, place, o, row, warp_row, lane,
+                   [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
+    if constexpr (kParts > 1)
+        __syncthreads();  // columns of a row are several warps': their stores before the loads
+    else
+        __syncwarp();  // the rows are this warp's own: its stores before its loads
+
+#pragma unroll
+    for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        const int block_row = place.first_row + warp_row + r;
+        if (chunk < kHeadDimV / 8 && block_row < place.rows)
+            *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
+                load_shared_16(o_smem + Form::chunk_offset(r, chunk));
+    }
+}

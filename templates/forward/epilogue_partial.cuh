@@ -1,0 +1,150 @@
+#pragma once
+#include "forward/dropout.cuh"
+#include "forward/parts.cuh"
+#include "forward/softmax.cuh"
+
+// ---- epilogue of a block whose teams, or which with other blocks, shared the keys of its rows -------------
+//
+// Partial results of one row over disjoint keys, each O_i normalised or not, merge as
+// O = sum(w_i O_i), w_i = exp(m_i - max m): first among a block's teams in shared memory; then, if p.splits > 1,
+// among blocks by the combining kernel (combine.cuh) over p.partial [splits, B, Hq, Sq, D] and p.partial_lse
+// [splits, B, Hq, Sq]; where sequences have lengths of their own, [Hkv, slots, kBr, D] and [Hkv, slots, kBr]; where
+// they are packed, only slots whose results are combined count (part_slots).
+
+// Teams put O, maxima and sums here in fp32. The pitch is 32 bytes modulo 128: lanes of a quad store 8 bytes
+// each, and four quads fill the banks once.
+constexpr int kMergePitch = kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128;
+constexpr int kMergeStates = kTeams * kBr * kMergePitch;  // float2 {max, sum} [team][row]
+// Lanes that read a row, 16 bytes each: whole groups of eight, so that no group crosses rows, whose
+// beginnings share banks with the ends of others.
+constexpr int kMergeLanes = (kHeadDimV / 4 + 7) / 8 * 8;
+static_assert(kMergeStates + kTeams * kBr * 8 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
+
+// All threads that compute.
+__device__ __forceinline__ void block_sync()
+{
+    if constexpr (kWgmma)
+        named_barrier(0, kThreads);  // without those that copy, which have ended
+    else
+        __syncthreads();
+}
+
+__device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                           int team, int team_row, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = team * kBr + team_row + m * 16 + h * 8 + lane / 4;
+            const float sum = quad_sum(row.sum[m][h]);
+#pragma unroll
+            for (int n = 0; n < kOutTiles; n++)
+                if (kParts == 1 || kHeadDimV == kHeadDimVPadded || own_chunk(n) < kHeadDimV / 8)
+                    store_shared_8(smem + r * kMergePitch + own_chunk(n) * 32 + lane % 4 * 8, o[m][n][2 * h],
+                                   o[m][n][2 * h + 1]);
+            // One lane for each of the two: a store of 8 bytes takes two wavefronts.
+            if (lane % 4 < 2 && own_part() == 0)
+                store_shared_4(smem + kMergeStates + r * 8 + lane % 4 * 4,
+                               __float_as_uint(lane % 4 == 0 ? row.max[m][h] : sum));
+        }
+    }
+}
+
+// One row of the block, merged: 4 columns of O, the maximum of the scores and the sum.
+struct MergedRow {
+    float4 o;
+    float max, sum;
+
+    __device__ __forceinline__ MergedRow(uint32 smem, int r, int column, float scale_log2)
+        : o{0.0f, 0.0f, 0.0f, 0.0f}, max(minus_infinity()), sum(0.0f)
+    {
+        float2 state[kTeams];
+#pragma unroll
+        for (int team = 0; team < kTeams; team++) {
+            state[team] = load_shared_8(smem + kMergeStates + (team * kBr + r) * 8);
+            max = fmaxf(max, state[team].x);
+        }
+#pragma unroll
+        for (int team = 0; team < kTeams; team++) {
+            if (state[team].x == minus_infinity())
+                continue;  // this team saw no key
+            const float weight = exp2_approx((state[team].x - max) * scale_log2);
+            const float4 x = load_shared_floats(smem + (team * kBr + r) * kMergePitch + column * 4);
+            sum += weight * state[team].y;
+            o.x += weight * x.x;
+            o.y += weight * x.y;
+            o.z += weight * x.z;
+            o.w += weight * x.w;
+        }
+        multiply(row_inverse(sum));
+    }
+
+    // The sink has come on top: of a row that no other block has keys of.
+    __device__ __forceinline__ float add_sink(float scale, float sink)
+    {
+        const SinkEnd end(max * scale, sum, sink);
+        multiply(sum * end.inverse);
+        return end.lse;
+    }
+
+    __device__ __forceinline__ void multiply(float factor)
+    {
+        o.x *= factor;
+        o.y *= factor;
+        o.z *= factor;
+        o.w *= factor;
+    }
+
+    __device__ __forceinline__ float lse(float scale) const
+    {
+        return row_lse(max, sum, scale);
+    }
+};
+
+// A row that no other block has keys of.
+__device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &place, MergedRow &merged, int block_row,
+                                            int64 index, int column)
+{
+    float lse;
+    if constexpr (kSinks)
+        lse = merged.add_sink(p.scale, p.features.sinks[place.query_head(p, block_row)]);
+    char *out = p.o + place.offset(p, p.o_stride, block_row) * 2 + column * 2;
+    *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
+    if (p.lse != nullptr && column == 0) {
+        if constexpr (!kSinks)
+            lse = merged.lse(p.scale);
+        p.lse[index] = lse;
+    }
+}
+
+__device__ __forceinline__ void write_merged(const Params &p, const BlockPlace &place,
+                                             const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                             uint32 smem, int warp_row, int lane)
+{
+    block_sync();  // every warp has read its last Q, K and V before O comes into their place
+    store_team(smem, o, row, threadIdx.x / kTeamThreads, warp_row, lane);
+    block_sync();  // all teams' results are there
+
+    const int64 all_rows = int64(gridDim.x) / (p.q_tiles * p.splits) * p.group * p.seq_q;
+    for (int i = threadIdx.x; i < kBr * kMergeLanes; i += kThreads) {
+        const int r = i / kMergeLanes, column = i % kMergeLanes * 4;
+        const int block_row = place.first_row + r;
+        if (block_row >= place.rows)
+            break;
+        if (column >= kHeadDimV)
+            continue;
+        MergedRow merged(smem, r, column, p.scale_log2);
+        if constexpr (kDropout)
+            merged.multiply(keep_scale(p));
+        const int64 index = place.index(p, block_row);
+        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // no other block has keys of its rows
+            write_whole(p, place, merged, block_row, index, column);
+        } else {
+            const int64 at = kLengths ? place.slot() * kBr + r : place.split * all_rows + index;
+            *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
+            if (column == 0)
+                p.partial_lse[at] = merged.lse(p.scale);
+        }
+    }
+}

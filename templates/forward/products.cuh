@@ -1,0 +1,93 @@
+#pragma once
+#include "forward/dropout.cuh"
+#include "forward/parts.cuh"
+#include "lib/mma.cuh"
+#include "lib/ptx.cuh"
+
+// ---- the two products of a tile ---------------------------------------------------------------------
+//
+// after_step(step) is called after the instructions of each k16 step: what it issues is under way while
+// the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
+
+// S becomes 0.
+__device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
+{
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kColTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = 0.0f;
+}
+
+// S += Q K^T for one tile. q_frag is used when Q is in registers, q_smem (this warp's rows) when not.
+template <class AfterStep>
+__device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4],
+                                           const uint32 (&q_frag)[kRowTiles][kDepth][4], uint32 q_smem, uint32 k_smem,
+                                           uint32 lane_rows, uint32 lane_cols, AfterStep after_step)
+{
+#pragma unroll
+    for (int step = 0; step < kDepth; step++) {
+        uint32 a[kRowTiles][4];
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++) {
+            if constexpr (kQInRegisters) {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    a[m][e] = q_frag[m][step][e];
+            } else {
+                ldmatrix_x4(a[m], q_smem + pair_offset(lane_rows, step * kParts) + m * 16 * kPitch);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < kColTiles; n += 2) {
+            uint32 b[4];  // columns n * 8 ... + 15: b[0], b[1] of the first n8 tile, b[2], b[3] of the next
+            ldmatrix_x4(b, k_smem + pair_offset(lane_cols, step * kParts) + n * 8 * kPitch);
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++) {
+                mma_k16(s[m][n], a[m], b[0], b[1]);
+                mma_k16(s[m][n + 1], a[m], b[2], b[3]);
+            }
+        }
+        after_step(step);
+    }
+}
+
+// O += P V for one tile; P is what softmax_tile left in s.
+template <class AfterStep>
+__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
+                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
+                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
+{
+#pragma unroll
+    for (int step = 0; step < kBc / 16; step++) {
+        uint32 a[kRowTiles][4];
+        dropout.begin_step(tile, step);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++) {
+            const float(&left)[4] = s[m][2 * step];
+            const float(&right)[4] = s[m][2 * step + 1];
+            a[m][0] = pack2(left[0], left[1]);
+            a[m][1] = pack2(left[2], left[3]);
+            a[m][2] = pack2(right[0], right[1]);
+            a[m][3] = pack2(right[2], right[3]);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[m][i] = dropout.apply(a[m][i], m, i % 2, i / 2);
+        }
+#pragma unroll
+        for (int n = 0; n < kOutTiles; n += 2) {
+            uint32 b[4];
+            ldmatrix_x4_trans(b, v_smem + ValueTile::pair_offset(lane_values, n / 2 * kParts) +
+                                     step * 16 * ValueTile::kPitch);
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++) {
+                mma_k16(o[m][n], a[m], b[0], b[1]);
+                if (n + 1 < kOutTiles)  // an odd count: the last columns are padding
+                    mma_k16(o[m][n + 1], a[m], b[2], b[3]);
+            }
+        }
+        after_step(step);
+    }
+}

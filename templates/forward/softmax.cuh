@@ -1,0 +1,206 @@
+#pragma once
+#include "features/hidden.cuh"
+#include "features/sinks.cuh"
+#include "lib/ptx.cuh"
+
+// ---- fragments and the online softmax ---------------------------------------------------------------
+//
+// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
+// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Two
+// neighbouring accumulator tiles of S are laid out like one 16x16 A fragment: P goes into the second
+// product without leaving its lane. A row is shared by the four lanes of a quad.
+
+// Rescale O only when a row's maximum has grown by more than this, in log2 units: the row keeps a stale
+// maximum, P stays below 2^8 and far from overflow in fp16, and nearly all rescaling is skipped
+// (as in FlashAttention-4). Where P is made by the maxima so far it may be larger: hopper/guess.cuh.
+constexpr float kLazyRescale = 8.0f;
+
+// Per row of this lane; [row tile][rows quad_row, quad_row + 8].
+struct RowSums {
+    float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
+    float sum[kRowTiles][2];  // of this lane's columns only; reduced over the quad at the end
+};
+
+struct RowSumsAndSink : RowSums {
+    float sink;  // of the head: read early, because a row would wait for it at its end
+};
+
+// A member more, though nothing reads it, may give ptxas other registers.
+using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
+
+// How a row begins: it has seen no key.
+__device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
+{
+    const float least = least_maximum(p);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            row.max[m][h] = least;
+            row.sum[m][h] = 0.0f;
+        }
+}
+
+// How a row ends, all of its columns seen: what O is multiplied by, and LSE. sum is 0 if no key was visible.
+__device__ __forceinline__ float row_inverse(float sum)
+{
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+}
+
+__device__ __forceinline__ float row_lse(float max, float sum, float scale)
+{
+    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
+}
+
+__device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// Whether some rows may have seen no key yet: their maximum is -infinity, as numbers of a bias do not let it be.
+template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
+
+// Maxima of this lane's columns. True if one has grown so much that O has to be rescaled. offset: what has to be added
+// to all scores of a row, if kOffsets.
+template <bool kOffsets>
+__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
+                                            float scale_log2, const float (&offset)[kRowTiles][2],
+                                            float (&tile_max)[kRowTiles][2])
+{
+    bool grown = false;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float x = fmaxf(s[m][0][2 * h], s[m][0][2 * h + 1]);
+#pragma unroll
+            for (int n = 1; n < kColTiles; n++)
+                x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+            if constexpr (kOffsets)
+                x += offset[m][h];
+            tile_max[m][h] = x;
+            grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
+        }
+    }
+    return grown;
+}
+
+// A row takes the maximum of all of its columns, tile_max being this lane's. Returns what its sum and O are to be
+// multiplied by.
+template <bool kUnseen>
+__device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, float scale_log2)
+{
+    tile_max = fmaxf(row_max, quad_max(tile_max));
+    // -infinity minus itself: no key yet, nothing to rescale.
+    const bool none = kUnseen && tile_max == minus_infinity();
+    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
+    row_max = tile_max;
+    return alpha;
+}
+
+// S becomes P = 2^(scale_log2 * (S - max)); the sums grow.
+template <bool kUnseen, bool kOffsets>
+__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
+                                          const float (&offset)[kRowTiles][2])
+{
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool none = kUnseen && row.max[m][h] == minus_infinity();
+            const float max = kOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
+            const float shift = none ? 0.0f : max * scale_log2;
+#pragma unroll
+            for (int n = 0; n < kColTiles; n++) {
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++) {
+                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
+                    row.sum[m][h] += s[m][n][e];
+                }
+            }
+        }
+    }
+}
+
+// On mma.sync: S becomes P, the sums grow, and O is rescaled if a maximum has grown enough. kUnseen: some rows may have
+// seen no key yet.
+template <bool kUnseen>
+__device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
+                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
+{
+    constexpr float kNoOffset[kRowTiles][2] = {};
+    float tile_max[kRowTiles][2];  // of this lane's columns, until a row needs it
+    const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
+    if (__any_sync(0xffffffffu, grown)) {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float alpha = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
+                row.sum[m][h] *= alpha;
+#pragma unroll
+                for (int n = 0; n < kOutTiles; n++) {
+                    o[m][n][2 * h] *= alpha;
+                    o[m][n][2 * h + 1] *= alpha;
+                }
+            }
+        }
+    }
+    make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
+}
+
+// On wgmma: what O is to be multiplied by, once the product that adds to it is done.
+struct Rescale {
+    float by[kRowTiles][2];
+    bool wanted;  // by any row of the warp; by is not set otherwise
+
+    __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
+    {
+        if (!wanted)
+            return;
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int n = 0; n < kOutTiles; n++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    o[m][n][e] *= by[m][e / 2];
+    }
+};
+
+// The same, but what this means to O is returned. offset: what has to be added to all scores of a row, if kOffsets.
+template <bool kUnseen, bool kOffsets = true>
+__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
+                                                const float (&offset)[kRowTiles][2])
+{
+    Rescale rescale;
+    float tile_max[kRowTiles][2];  // of this lane's columns, until a row needs it
+    const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
+    rescale.wanted = __any_sync(0xffffffffu, grown);
+    if (rescale.wanted) {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
+                row.sum[m][h] *= rescale.by[m][h];
+            }
+        }
+    }
+    make_p_of<kUnseen, kOffsets>(s, row, scale_log2, offset);
+    return rescale;
+}
+
+template <bool kUnseen>
+__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2)
+{
+    constexpr float kNoOffset[kRowTiles][2] = {};
+    return softmax_tile<kUnseen, false>(s, row, scale_log2, kNoOffset);
+}

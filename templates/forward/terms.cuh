@@ -1,0 +1,151 @@
+#pragma once
+#include "forward/alibi.cuh"
+#include "forward/bias.cuh"
+
+// ---- terms: what is added to scores ------------------------------------------------------------------------
+//
+// On mma.sync, scores begin as the terms, and the product comes on top of them: accumulators have to begin as
+// something. After a transform (softcap), and where warps divide columns, the terms are added. So is a bias in 16
+// bits, whose words are read before the product, which hides their way. On wgmma: hopper/fwd_consumer.cuh.
+constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
+constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
+constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
+constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile of which it sees no key
+
+// No key of a tile stands after a row's own position.
+template <bool kMasked> constexpr bool kNoKeyAfter = kCausal && !kMasked;
+
+// Bases and not members: an empty member takes a place, and ptxas other registers.
+struct Terms : Alibi, Bias {
+    // first_row: of this warp.
+    __device__ __forceinline__ Terms(const Params &p, const BlockPlace &place, int first_row, int lane)
+        : Alibi(p, place, first_row, lane), Bias(p, place, first_row, lane)
+    {
+    }
+
+    // Scores of a tile begin as their terms; kAdd: these are added. False where no key of the tile is seen by any
+    // row of this warp.
+    template <bool kMasked, bool kAdd>
+    __device__ __forceinline__ bool apply(float (&s)[kRowTiles][kColTiles][4], int tile) const
+    {
+        if constexpr (kBias != BiasKind::kNone)
+            return Bias::reads_side<kMasked>(tile) ? apply_bias<kMasked, kAdd, true>(s, tile)
+                                                   : apply_bias<kMasked, kAdd, false>(s, tile);
+        else if constexpr (kAlibi)
+            apply_alibi<kMasked, kAdd>(s, tile);
+        return true;
+    }
+
+    // ALiBi added where nothing is masked, but for what all scores of a row get, which is left to the softmax; with
+    // kAlibiMma also but for what the product has.
+    __device__ __forceinline__ void add_columns(float (&s)[kRowTiles][kColTiles][4], float (&offset)[kRowTiles][2],
+                                                int tile) const
+    {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                offset[m][h] = Alibi::offset(tile, m, h);
+                if (kAlibiMma && Alibi::in_product(m, h))
+                    continue;
+#pragma unroll
+                for (int n = 0; n < kColTiles; n++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++)
+                        s[m][n][2 * h + e] = Alibi::added(s[m][n][2 * h + e], m, h, n, e);
+            }
+    }
+
+    // A bias in 16 bits, for add(): two neighbours of a row a word.
+    template <bool kMasked>
+    __device__ __forceinline__ void load(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
+    {
+        if (Bias::reads_side<kMasked>(tile))
+            load_all<kMasked, true>(words, tile);
+        else
+            load_all<kMasked, false>(words, tile);
+    }
+
+    template <bool kMasked>
+    __device__ __forceinline__ void add(float (&s)[kRowTiles][kColTiles][4],
+                                        const uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
+    {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int n = 0; n < kColTiles; n++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        float &score = s[m][n][2 * h + e];
+                        score = fmaf(bias_number(BiasElem(words[m][h][n] >> 16 * e)), inverse_scale, score);
+                        if constexpr (kAlibi)
+                            score += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
+                    }
+    }
+
+private:
+    template <bool kMasked, bool kSide>
+    __device__ __forceinline__ void load_all(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
+    {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int n = 0; n < kColTiles; n += kTogether / 2) {
+                    BiasElem x[kTogether];
+                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
+#pragma unroll
+                    for (int i = 0; i < kTogether; i += 2)
+                        words[m][h][n + i / 2] = x[i] | uint32(x[i + 1]) << 16;
+                }
+    }
+
+    // The same of a bias, with ALiBi if there is one.
+    template <bool kMasked, bool kAdd, bool kSide>
+    __device__ __forceinline__ bool apply_bias(float (&s)[kRowTiles][kColTiles][4], int tile) const
+    {
+        uint32 seen = 0;
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int n = 0; n < kColTiles; n += kTogether / 2) {
+                    BiasElem x[kTogether];
+                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
+#pragma unroll
+                    for (int i = 0; i < kTogether; i++) {
+                        float &score = s[m][n + i / 2][2 * h + i % 2];
+                        if constexpr (kBias == BiasKind::kBool)
+                            seen |= uint32(x[i]);
+                        float term = bias_number(x[i]);
+                        if constexpr (kBias != BiasKind::kBool)
+                            term *= inverse_scale;
+                        if constexpr (kAlibi)
+                            term += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n + i / 2, i % 2);
+                        score = kAdd ? score + term : term;
+                    }
+                }
+        return kBias != BiasKind::kBool || __any_sync(0xffffffffu, seen != 0);
+    }
+
+    template <bool kMasked, bool kAdd>
+    __device__ __forceinline__ void apply_alibi(float (&s)[kRowTiles][kColTiles][4], int tile) const
+    {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int n = 0; n < kColTiles; n++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        float &score = s[m][n][2 * h + e];
+                        const float term = Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
+                        score = kAdd ? score + term : term;
+                    }
+    }
+};

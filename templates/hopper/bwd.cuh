@@ -1,0 +1,87 @@
+#pragma once
+#include "backward/epilogue.cuh"
+#include "backward/turns.cuh"
+#include "hopper/bwd_by_keys.cuh"
+#include "hopper/bwd_by_product.cuh"
+#include "hopper/bwd_producer.cuh"
+
+// ---- backward -----------------------------------------------------------------------------------------
+//
+// One block computes kBc rows of dK and dV, 64 in each of its warpgroups but the last, which loads, and adds
+// to dQ, over all queries that see its keys. Per tile of kBr queries:
+//
+//     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
+//     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
+//
+// Keys are rows of S^T, so that P^T and dS^T are operands of dV and dK in the registers where they were computed.
+// dS^T goes through shared memory for dQ alone, of which each warpgroup computes a part from all keys.
+//
+// Products run beside what is computed of scores:
+//
+//     start S, dP | wait for S, P | start dV | wait for dP, dS | others' dS is there | start dQ, dK |
+//     wait for dQ, add it | wait for dK
+//
+// Each stage of Q (with LSE) and of dO (with delta) has two barriers: `full`, at which the loads arrive, and
+// `empty`, at which every warp arrives that has read it.
+//
+// Of rows of more than 128 columns warpgroups divide the products instead (bwd_by_product.cuh).
+
+// Tiles of queries that a block visits.
+template <class Range>
+__device__ __forceinline__ int visits_of(const Range &range, const Params &p, const TileRange &tiles)
+{
+    if constexpr (kSplit)
+        return range.visits;
+    else
+        return max(tiles.end(p) - tiles.first, 0) * p.group;
+}
+
+// The kernel, of kThreads threads.
+__device__ __forceinline__ void backward(const Params &all, const TensorMaps &maps)
+{
+    extern __shared__ __align__(1024) char shared[];
+    const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
+    const Barriers barriers{smem};
+    const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+    unsigned block = blockIdx.x;
+    if constexpr (kTakesTurns)
+        block = block_ticket(all, smem + kScoreArea);
+    const BlockPlace place(all, kSplit ? block / all.splits : block);
+    clear_unused_keys(all, place);
+    if (place.is_empty())
+        return;
+    OwnParams p = place.params(all);
+    const TileRange tiles(p, place);
+    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
+    const Cursor begin = range.start(p, tiles);
+    const int visits = visits_of(range, p, tiles);
+
+    if (threadIdx.x == 0)
+        barriers.init();
+    __syncthreads();  // the barriers are there
+
+    if (index == kGroups) {
+        give_registers<kLoadRegisters>();
+        if (threadIdx.x == kWorkers && visits > 0)
+            Loads{p, maps, barriers, place}.load_all(tiles, begin, visits);
+        return;
+    }
+    if constexpr (kByProduct) {
+        compute_by_product(p, place, tiles, begin, visits, barriers, index, block % p.splits);
+    } else {
+        take_registers<kGroupRegisters>();
+        Sums dk = {}, dv = {};
+        if (visits > 0)
+            compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
+        if constexpr (!kTakesTurns)
+            named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        if (kSplit && p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
+        }
+        const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
+        write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, 0, lane);
+        write_rows(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key, 0, lane);
+    }
+}

@@ -1,0 +1,80 @@
+#pragma once
+#include "hopper/tma.cuh"
+
+// ---- where the barriers of a block are ---------------------------------------------------------------------------
+
+struct Barriers {
+    uint32 smem;
+
+    __device__ __forceinline__ uint32 k_full() const
+    {
+        return smem + kBarrierArea;
+    }
+
+    __device__ __forceinline__ uint32 v_full() const
+    {
+        return smem + kBarrierArea + 8;
+    }
+
+    __device__ __forceinline__ uint32 q_full(int stage) const
+    {
+        return smem + kBarrierArea + 16 + stage * 32;
+    }
+
+    __device__ __forceinline__ uint32 q_empty(int stage) const
+    {
+        return q_full(stage) + 8;
+    }
+
+    __device__ __forceinline__ uint32 do_full(int stage) const
+    {
+        return q_full(stage) + 16;
+    }
+
+    __device__ __forceinline__ uint32 do_empty(int stage) const
+    {
+        return q_full(stage) + 24;
+    }
+
+    // Of P^T and of places of dS^T, where warpgroups divide products.
+    __device__ __forceinline__ uint32 p_full() const
+    {
+        return smem + kExchangeArea;
+    }
+
+    __device__ __forceinline__ uint32 p_empty() const
+    {
+        return smem + kExchangeArea + 8;
+    }
+
+    __device__ __forceinline__ uint32 ds_full(int stage) const
+    {
+        return smem + kExchangeArea + 16 + stage * 16;
+    }
+
+    __device__ __forceinline__ uint32 ds_empty(int stage) const
+    {
+        return ds_full(stage) + 8;
+    }
+
+    __device__ __forceinline__ void init() const
+    {
+        barrier_init(k_full(), 1);
+        barrier_init(v_full(), 1);
+        if constexpr (kByProduct) {
+            barrier_init(p_full(), 4);
+            barrier_init(p_empty(), 4);
+        }
+        for (int stage = 0; stage < kStages; stage++) {
+            barrier_init(q_full(stage), 1);
+            barrier_init(do_full(stage), 1);
+            barrier_init(q_empty(stage), kReaders);
+            barrier_init(do_empty(stage), kReaders);
+            if constexpr (kByProduct) {
+                barrier_init(ds_full(stage), 4);
+                barrier_init(ds_empty(stage), 4);
+            }
+        }
+        barrier_init_fence();
+    }
+};

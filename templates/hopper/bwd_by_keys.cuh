@@ -1,0 +1,137 @@
+#pragma once
+#include "backward/dropout.cuh"
+#include "backward/split.cuh"
+#include "backward/turns.cuh"
+#include "hopper/bwd_barriers.cuh"
+#include "hopper/bwd_scores.cuh"
+#include "hopper/stages.cuh"
+
+// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ --------------------------------------
+//
+// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
+
+// What is after a packed sequence's end is cleared, before the tile is read.
+__device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
+                                                const Cursor &at, uint32 q_smem, uint32 do_smem)
+{
+    const uint32 smem = barriers.smem;
+    const int rows = p.seq_q - at.tile * kBr;
+    if (rows < kBr) {
+        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        hide_rows(smem + kLseArea + stage.index * kRowBytes, smem + kDeltaArea + stage.index * kRowBytes, rows);
+        clear_rows<kBr>(q_smem, do_smem, rows);
+    }
+}
+
+// P^T when S^T is there, for dV, whose product is started; and dS^T when dP^T is, for dK and dQ.
+__device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
+                                            const Dropout &dropout, const Params &p, const BlockPlace &place,
+                                            const TileRange &tiles, const Cursor &at, int warp, int lane,
+                                            uint32 row_smem, uint32 do_smem)
+{
+    wgmma_wait<1>();  // S^T is there
+    pin(s);
+    Scores capped;
+    make_p(s, capped, p, place, tiles, at, warp * 16, row_smem, lane);
+    pack_scores(p_frag, s);
+    dropout.mask(p_frag);
+    start_sums(dv, p_frag, do_smem);
+    wgmma_wait<1>();  // dP^T is, too
+    pin(dp);
+    if constexpr (kSoftcap)
+        multiply_slopes(s, capped);
+    dropout.mask(dp);
+    dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);
+    pack_scores(ds_frag, dp);
+}
+
+// A warp's part of dQ is added to the sums of all blocks. tile_sum: of the tile, unless sequences are packed.
+__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
+                                          float *tile_sum, const DqTile &dq, int row_group, int col_group, int warp,
+                                          int lane)
+{
+    const int m = row_group * 4 + warp % 4;
+    if constexpr (kVarlen)
+        add_dq(dq_sums(p, place, plane, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16, col_group);
+    else
+        add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
+}
+
+// dK and dV of 64 keys, and what they add to dQ: of so many tiles of queries from a first one on.
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
+                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Sums &dv)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
+    const int row_group = group / kColWarps, col_group = group % kColWarps;
+    const int first_head = place.kv_head * p.group;
+    Stage stage;
+    uint32 score_stage = 0;
+    Scores s, dp;
+    uint32 *counter = nullptr;
+    Dropout dropout(p, place.first_key + warp * 16, lane);
+
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - place.first_key);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
+        const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
+        const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+        const uint32 score_smem = smem + kScoreArea + score_stage * kScoreBytes;
+        Fragments p_frag, ds_frag;
+        DqTile dq;
+
+        barrier_wait(barriers.q_full(stage.index), stage.parity);
+        if constexpr (kVarlen)
+            clear_after_end(p, barriers, stage, at, q_smem, do_smem);
+        start_scores(s, k_rows, q_smem);
+        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        start_scores(dp, v_rows, do_smem);
+        const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
+        uint32 seen = 0;
+        if (kTakesTurns && p.dq != nullptr && lane == 0)
+            seen = load_counter(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
+        if constexpr (kDropout)  // beside these products: ptxas moves what is not in a branch behind the wait
+            if (p.features.drop_bound != 0)  // always
+                dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+        make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, place, tiles, at, warp, lane, row_smem, do_smem);
+        store_ds(ds_frag, score_smem, warp * 16, lane);
+        fence_products();
+        named_barrier(1, kWorkers);  // all of dS^T is there; that of the tile before is read
+        start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
+        start_sums(dk, ds_frag, q_smem);
+        // All warps have added to dQ of the tile before.
+        if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+            count_up(counter);
+        wgmma_wait<1>();  // dV and dQ are there
+        pin(dv);
+        pin(dq);
+        if (lane == 0)
+            barrier_arrive(barriers.do_empty(stage.index));
+        if (p.dq != nullptr) {
+            float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
+            if constexpr (kTakesTurns) {
+                counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
+                await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
+            }
+            add_dq_of(p, place, at, plane, tile_sum, dq, row_group, col_group, warp, lane);
+        }
+        wgmma_wait<0>();
+        pin(dk);
+        if (lane == 0)
+            barrier_arrive(barriers.q_empty(stage.index));
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+        score_stage ^= 1;
+    }
+    if constexpr (kTakesTurns) {
+        named_barrier(1, kWorkers);  // all warps have added to dQ of the last tile, and read their last K and V
+        if (counter != nullptr && threadIdx.x == 0)
+            count_up(counter);
+    }
+}

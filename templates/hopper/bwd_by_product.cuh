@@ -1,0 +1,245 @@
+#pragma once
+#include "backward/dropout.cuh"
+#include "backward/epilogue.cuh"
+#include "backward/split.cuh"
+#include "backward/turns.cuh"
+#include "hopper/bwd_barriers.cuh"
+#include "hopper/bwd_scores.cuh"
+#include "hopper/stages.cuh"
+
+// ---- warpgroups divide the products of a tile -----------------------------------------------------------------
+//
+// Of rows of more than 128 columns, dK or dV of 64 keys is all that a warpgroup's registers hold. A block has 64
+// keys, and each of its warpgroups products of its own:
+//
+//     dV:  S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
+//     dK:  dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q
+//     dQ:  dQ = dS K, 64 columns at a time, which are added to those in memory
+//
+// P^T goes from the first to the second in fp32, each warp's accumulators to the warp that has the same ones of dP^T
+// (with dropout, what is dropped has a sign), dS^T from there to the third as a tile. Their places, one of P^T and two
+// of dS^T, have barriers `full` and `empty`, at which every warp arrives that has written or read them. Nobody waits
+// for who comes behind it but for a place, so that warpgroups come to be apart, and one's scores are computed while the
+// others' products are.
+//
+// Products for gradients that are not wanted are left out, but for those of dV and dK with dropout (kAlways): there
+// branches around them take registers that are spilled.
+constexpr int kDvGroup = 0, kDkGroup = 1, kDqGroup = 2;
+
+// By a warp, when all of it has written or read a place that others wait for.
+__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
+{
+    __syncwarp();
+    if (lane == 0)
+        barrier_arrive(barrier);
+}
+
+// Where this lane's part of P^T is, of 16 keys.
+__device__ __forceinline__ uint32 p_place(uint32 smem, int warp, int lane)
+{
+    return smem + kPArea + warp * kQueryTiles * kPTileBytes + lane * 16;
+}
+
+__device__ __forceinline__ void put_p(const Scores &p, uint32 smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+        store_shared_floats(smem + n * kPTileBytes, p[0][n]);
+}
+
+__device__ __forceinline__ void get_p(Scores &p, uint32 smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++) {
+        const float4 x = load_shared_floats(smem + n * kPTileBytes);
+        p[0][n][0] = x.x, p[0][n][1] = x.y, p[0][n][2] = x.z, p[0][n][3] = x.w;
+    }
+}
+
+// dP^T is 0 where P^T has a sign: there it was dropped.
+__device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            dp[0][n][e] = p[0][n][e] < 0.0f ? 0.0f : dp[0][n][e];
+            p[0][n][e] = fabsf(p[0][n][e]);
+        }
+}
+
+// P^T gets a sign where it is dropped.
+template <class Dropped> __device__ __forceinline__ void mark_dropped(const Dropped &dropout, Scores &p)
+{
+    if constexpr (kDropout)
+        dropout.mark(p);
+}
+
+// dV of the block's keys.
+__device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
+                                           int visits, const Barriers &barriers, Sums &dv)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Stage stage;
+    uint32 p_parity = 0;
+    Scores s;
+    Dropout dropout(p, place.first_key + warp * 16, lane);
+
+    barrier_wait(barriers.k_full(), 0);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+        Fragments p_frag;
+
+        barrier_wait(barriers.q_full(stage.index), stage.parity);
+        start_scores(s, smem + kKArea, smem + kQArea + stage.index * kQTileBytes);
+        wgmma_wait<0>();
+        pin(s);
+        Scores capped;
+        make_p(s, capped, p, place, tiles, at, warp * 16, row_smem, lane);
+        pack_scores(p_frag, s);
+        dropout.begin(p, place.sequence() * p.heads_q + place.kv_head * p.group + at.head, at.tile * kBr, lane);
+        if constexpr (kSoftcap)
+            multiply_slopes(s, capped);
+        mark_dropped(dropout, s);
+        barrier_wait(barriers.p_empty(), p_parity ^ 1);
+        put_p(s, p_place(smem, warp, lane));
+        hand_over(barriers.p_full(), lane);
+        if (lane == 0)
+            barrier_arrive(barriers.q_empty(stage.index));
+        dropout.mask(p_frag);
+        if (kAlways || p.dv != nullptr) {
+            barrier_wait(barriers.do_full(stage.index), stage.parity);
+            start_sums(dv, p_frag, smem + kDoArea + stage.index * kQTileBytes);
+            wgmma_wait<0>();
+            pin(dv);
+        }
+        if (lane == 0)
+            barrier_arrive(barriers.do_empty(stage.index));
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+        p_parity ^= 1;
+    }
+}
+
+// dK of the block's keys, and dS^T for dQ.
+__device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
+                                           int visits, const Barriers &barriers, Sums &dk)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Stage stage;
+    uint32 p_parity = 0;
+    Scores s, dp;
+
+    barrier_wait(barriers.v_full(), 0);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const uint32 row_smem = smem + kDeltaArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+        Fragments ds_frag;
+
+        barrier_wait(barriers.do_full(stage.index), stage.parity);
+        start_scores(dp, smem + kVArea, smem + kDoArea + stage.index * kQTileBytes);
+        barrier_wait(barriers.p_full(), p_parity);
+        wgmma_wait<0>();
+        pin(dp);
+        get_p(s, p_place(smem, warp, lane));
+        if constexpr (kDropout)
+            drop_marked(dp, s);
+        dp_to_ds(dp, s, row_smem);
+        pack_scores(ds_frag, dp);
+        hand_over(barriers.p_empty(), lane);
+        if (lane == 0)
+            barrier_arrive(barriers.do_empty(stage.index));
+        if (p.dq != nullptr) {
+            barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+            store_ds(ds_frag, smem + kScoreArea + stage.index * kScoreBytes, warp * 16, lane);
+            fence_products();
+            hand_over(barriers.ds_full(stage.index), lane);
+        }
+        if (kAlways || p.dk != nullptr) {
+            barrier_wait(barriers.q_full(stage.index), stage.parity);
+            start_sums(dk, ds_frag, smem + kQArea + stage.index * kQTileBytes);
+            wgmma_wait<0>();
+            pin(dk);
+        }
+        if (lane == 0)
+            barrier_arrive(barriers.q_empty(stage.index));
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+        p_parity ^= 1;
+    }
+}
+
+// What the block's keys add to dQ.
+__device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
+                                           int visits, const Barriers &barriers)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Stage stage;
+
+    barrier_wait(barriers.k_full(), 0);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const int64 plane = int64(place.batch) * p.heads_q + place.kv_head * p.group + at.head;
+        float *sum =
+            p.dq_sum + (plane * p.q_tiles + at.tile + place.first_q_tile) * kDqTile + warp * kColWarps * kDqWarpPart;
+
+        barrier_wait(barriers.ds_full(stage.index), stage.parity);
+#pragma unroll
+        for (int part = 0; part < kColWarps; part++) {
+            DqTile dq;
+            start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
+            wgmma_wait<0>();
+            pin(dq);
+            if (part == kColWarps - 1 && lane == 0)
+                barrier_arrive(barriers.ds_empty(stage.index));
+            if (kTakesTurns && part == 0)
+                await_turn(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile, 0,
+                           blocks_before(p, place.first_key / kBc, at.tile), lane);
+            add_dq(sum + part * kDqWarpPart, dq, lane);
+        }
+        if constexpr (kTakesTurns) {
+            named_barrier(2 + kDqGroup, 128);  // all warps have added to dQ of the tile
+            if (threadIdx.x % 128 == 0)
+                count_up(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
+        }
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+    }
+}
+
+// What one of the warpgroups does that compute.
+__device__ __forceinline__ void compute_by_product(const Params &p, const BlockPlace &place, const TileRange &tiles,
+                                                   const Cursor &begin, int visits, const Barriers &barriers, int index,
+                                                   int split)
+{
+    const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 % 4 * 16;
+    if (index == kDqGroup) {
+        give_registers<kDqRegisters>();
+        if (visits > 0 && p.dq != nullptr)
+            compute_dq(p, place, tiles, begin, visits, barriers);
+        named_barrier_arrive(1, kWorkers);  // its warps have read their last K
+        return;
+    }
+    take_registers<kGroupRegisters>();
+    Sums sums = {};
+    if (index == kDvGroup) {
+        if (visits > 0)
+            compute_dv(p, place, tiles, begin, visits, barriers, sums);
+    } else {
+        if (visits > 0)
+            compute_dk(p, place, tiles, begin, visits, barriers, sums);
+    }
+    named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+    if (kSplit && p.splits > 1) {
+        put_part(p, place, split, index == kDvGroup, sums);
+        return;
+    }
+    if (index == kDvGroup)
+        write_rows(p.dv, p.dv_stride, p, place, sums, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
+    else
+        write_rows(p.dk, p.dk_stride, p, place, sums, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
+}

@@ -1,0 +1,98 @@
+#pragma once
+#include "backward/split.cuh"
+#include "hopper/bwd_barriers.cuh"
+#include "hopper/stages.cuh"
+#include "hopper/tma.cuh"
+
+// ---- producer: a thread that loads -----------------------------------------------------------------------------------
+
+// The tensor maps of a launch, in the order of the recipe.
+struct TensorMaps {
+    TensorMap q, k, v, d_o;
+};
+
+// Where the rows of the block's sequence begin in the tensors.
+template <class Place> __device__ __forceinline__ int first_key_row(const Place &place)
+{
+    if constexpr (kVarlen)
+        return place.own.sequence.first_k;
+    else
+        return 0;
+}
+
+template <class Place> __device__ __forceinline__ int first_query_row(const Place &place)
+{
+    if constexpr (kVarlen)
+        return place.own.sequence.first_q;
+    else
+        return 0;
+}
+
+// One thread's: everything that a block reads.
+struct Loads {
+    const Params &p;
+    const TensorMaps &maps;
+    const Barriers &barriers;
+    const BlockPlace &place;
+
+    template <int kPageBytes>
+    __device__ __forceinline__ void load_tile(uint32 area, const TensorMap &map, const Strides &stride, uint32 full,
+                                              int row, int head) const
+    {
+#pragma unroll
+        for (int page = 0; page < kPages; page++)
+            load_page(area + page * kPageBytes, map, full, page * kPageColumns, row, coordinate(head, stride.head),
+                      coordinate(kVarlen ? 0 : place.batch, stride.batch));
+    }
+
+    __device__ __forceinline__ void load_keys(uint32 area, const TensorMap &map, const Strides &stride,
+                                              uint32 full) const
+    {
+        barrier_expect(full, kKvTileBytes);
+        load_tile<kKvPageBytes>(barriers.smem + area, map, stride, full, first_key_row(place) + place.first_key,
+                                place.kv_head);
+    }
+
+    // A tile of Q or dO, and LSE or delta of its rows.
+    __device__ __forceinline__ void load_queries(uint32 area, const TensorMap &map, const Strides &stride,
+                                                 uint32 row_area, const float *rows, uint32 full,
+                                                 const Cursor &at) const
+    {
+        const int head = place.kv_head * p.group + at.head;
+        const int64 plane = int64(place.batch) * p.heads_q + head;
+        int row_bytes = kRowBytes;
+        if constexpr (kVarlen)  // after a sequence's last rows those of others follow
+            row_bytes = min(kRowBytes, (p.seq_q - at.tile * kBr + 3) / 4 * 16);
+        barrier_expect(full, kQTileBytes + row_bytes);
+        load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(place) + at.tile * kBr, head);
+        if constexpr (kVarlen)
+            load_bytes(barriers.smem + row_area, rows + plane * prepared_rows(p) + place.first_prepared + at.tile * kBr,
+                       row_bytes, full);
+        else
+            load_bytes(barriers.smem + row_area, rows + (plane * p.q_tiles + at.tile) * kBr, row_bytes, full);
+    }
+
+    __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
+    {
+        const int64 planes = int64(batches(p)) * p.heads_q;
+        const int64 all_rows = kVarlen ? planes * prepared_rows(p) : planes * p.q_tiles * kBr;
+        Stage stage;
+        load_keys(kKArea, maps.k, p.k_stride, barriers.k_full());
+        bool first = true;
+#pragma unroll 1
+        for (; visits > 0; visits--) {
+            const int i = stage.index;
+            barrier_wait(barriers.q_empty(i), stage.parity ^ 1);
+            load_queries(kQArea + i * kQTileBytes, maps.q, p.q_stride, kLseArea + i * kRowBytes, p.rows,
+                         barriers.q_full(i), at);
+            if (first)
+                load_keys(kVArea, maps.v, p.v_stride, barriers.v_full());
+            first = false;
+            barrier_wait(barriers.do_empty(i), stage.parity ^ 1);
+            load_queries(kDoArea + i * kQTileBytes, maps.d_o, p.do_stride, kDeltaArea + i * kRowBytes,
+                         p.rows + all_rows, barriers.do_full(i), at);
+            stage.advance();
+            at.advance(tiles, tiles.end(p));
+        }
+    }
+};

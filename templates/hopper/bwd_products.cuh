@@ -1,0 +1,79 @@
+#pragma once
+#include "hopper/wgmma.cuh"
+#include "lib/tile.cuh"
+
+// ---- the products of a tile -----------------------------------------------------------------------------
+
+// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void stmatrix_x4(uint32 smem, const uint32 (&r)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(r[0]), "r"(r[1]),
+                 "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+
+// dS^T in shared memory.
+struct ScoreTile {
+    static __device__ __forceinline__ uint32 chunk_offset(int key, int chunk)
+    {
+        return chunk / 8 * kKvPageBytes + TileForm<kPageColumns>::chunk_offset(key, chunk % 8);
+    }
+};
+
+// Put dS^T of a warp into its tile.
+__device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], uint32 score_smem, int first_key,
+                                         int lane)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+        stmatrix_x4(score_smem + ScoreTile::chunk_offset(first_key + lane % 16, 2 * step + lane / 16), a[step][0]);
+}
+
+using Sums = float[1][2 * kOutPairs][4];  // of 64 rows of dK or dV
+
+// Most columns of a sum that one product has: it must not name more registers than a block begins with.
+constexpr int kMostSummed = 128;
+
+// sums += a b, from column kFirst on: 16 columns of P^T or dS^T, which are in registers, and 16 rows of a tile of dO or Q.
+template <int kFirst = 0> __device__ __forceinline__ void add_to_sums(Sums &d, const uint32 (&a)[4], uint64 b)
+{
+    constexpr int kLeft = kHeadDimPadded - kFirst, kColumns = kLeft < kMostSummed ? kLeft : kMostSummed;
+    Wgmma<kColumns>::template add<1, kFirst / 8>(d, a, b + kFirst / 64 * kQPageBytes / 16);
+    if constexpr (kColumns < kLeft)
+        add_to_sums<kFirst + kColumns>(d, a, b);
+}
+
+// S^T = K Q^T or dP^T = V dO^T of a warpgroup: started. rows_smem: its 64 rows of K or V.
+__device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 rows_smem, uint32 tile_smem)
+{
+    const uint64 a = tile_descriptor(rows_smem, 0), b = tile_descriptor(tile_smem, 0);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kDepth; step++)
+        Wgmma<kBr>::multiply<0, 0>(s, a + (step / 4 * kKvPageBytes + step % 4 * 32) / 16,
+                                   b + (step / 4 * kQPageBytes + step % 4 * 32) / 16, step > 0);
+    wgmma_commit();
+}
+
+// dV += P^T dO or dK += dS^T Q of a warpgroup: started.
+__device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQuerySteps][1][4], uint32 tile_smem)
+{
+    const uint64 b = tile_descriptor(tile_smem, kQPageBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+        add_to_sums(sums, a[step][0], b + step * 16 * kPageRowBytes / 16);
+    wgmma_commit();
+}
+
+// dQ = dS K of a warpgroup's rows and columns: started. All keys of the block take part.
+__device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32 score_smem, uint32 k_smem)
+{
+    const uint64 a = tile_descriptor(score_smem, 0), b = tile_descriptor(k_smem, kKvPageBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kBc / 16; step++)
+        Wgmma<kDqColumns>::multiply<1, 1>(dq, a + step * 16 * kPageRowBytes / 16, b + step * 16 * kPageRowBytes / 16,
+                                          step > 0);
+    wgmma_commit();
+}

@@ -1,0 +1,54 @@
+#pragma once
+#include "backward/terms.cuh"
+#include "backward/cursor.cuh"
+#include "hopper/bwd_products.cuh"
+
+// ---- S^T becomes P^T -------------------------------------------------------------------------------------------------
+
+// LSE and delta of rows after a sequence's end: their P is 0. The zeros' barrier (clear_rows) is for these, too.
+__device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_rows)
+{
+    for (int i = valid_rows + threadIdx.x; i < kBr; i += kWorkers) {
+        store_shared_4(lse + i * 4, __float_as_uint(-minus_infinity()));
+        store_shared_4(delta + i * 4, 0);
+    }
+}
+
+// Behind a sequence's end are rows of the next one, whatever they hold: P and dS are 0 there, and the tiles have to be
+// numbers. All warps that compute clear them together.
+template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uint32 other, int valid_rows)
+{
+#pragma unroll 1
+    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kWorkers)
+#pragma unroll
+        for (int page = 0; page < kPages; page++) {
+            store_shared_16(tile + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
+            store_shared_16(other + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
+        }
+    fence_products();
+    named_barrier(1, kWorkers);  // the zeros are there
+}
+
+// S^T of a warp's 16 keys becomes P^T; first_key: of the warp, in the block; row_smem: LSE of this lane's first query;
+// capped: S^T as the cap left it.
+__device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
+                                       const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
+                                       int lane)
+{
+    const int key = place.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
+    const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
+    if constexpr (kSoftcap) {
+        cap_scores(s, p.softcap_rate);
+        copy_scores(capped, s);
+    }
+    if constexpr (kTerms) {
+        const Terms terms(p, place.batch, place.kv_head * p.group + at.head);
+        if (masked)
+            add_terms<false>(s, p, terms, key, query);
+        else
+            add_terms<kCausal>(s, p, terms, key, query);
+    }
+    scores_to_p(s, row_smem, p.scale_log2);
+    if (masked)
+        mask_p(s, p, key, query);
+}

@@ -1,0 +1,146 @@
+#pragma once
+#include "hopper/fwd_consumer.cuh"
+#include "hopper/fwd_epilogue.cuh"
+#include "hopper/fwd_producer.cuh"
+
+// ---- forward ----------------------------------------------------------------------------------------
+//
+// A block computes kBr rows of O at a time (work.cuh), 64 in each of its warpgroups (fwd_consumer.cuh) but the last,
+// which loads (fwd_producer.cuh). K and V tiles are visited from the last to the first, so the tiles that need a mask
+// come first (forward/tiles.cuh).
+//
+//     producer    wait until a stage is empty | load K(j) | load V(j+1) | ...
+//     consumers   wait until Q is there | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
+//
+// Each stage of K and of V, and each warpgroup's rows of Q, have two barriers (fwd_barriers.cuh): `full`, at which
+// the loads arrive, and `empty`, at which every warp arrives that has read them. Where O has no place of its own in
+// shared memory, it comes into that of Q, which is empty when O is written.
+
+// Before anything is loaded: barriers, and what a block puts into shared memory once.
+__device__ __forceinline__ void prologue(const Params &p, const Barriers &barriers)
+{
+    if (threadIdx.x == 0)
+        barriers.init();
+    if constexpr (kBiasStaged)
+        if (threadIdx.x < kGroups)
+            SideTiles(barriers.smem, threadIdx.x).init(bias_is_mapped(p) ? 1 : 32, 4);
+    if constexpr (kAlibiMma)
+        put_key_columns(barriers.smem);
+    __syncthreads();  // the barriers are there
+}
+
+// Q of a warpgroup is there.
+__device__ __forceinline__ void await_q(const Params &p, const BlockPlace &place, const Barriers &barriers,
+                                        const Work &work, int index)
+{
+    if constexpr (kPackedHeads)
+        copy_rows(p, place, barriers.smem + kQArea + index * kGroupBytes, index);
+    else
+        barrier_wait(barriers.q_full(index), work.parity());
+}
+
+// O of a warpgroup is written, and its place, where that is Q's, given back to the loads.
+__device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &place, const TensorMaps &maps,
+                                         const Barriers &barriers, const Group &group,
+                                         const float (&o)[kRowTiles][kOutTiles][4], const RowState &row)
+{
+    const uint32 o_smem = barriers.smem + kOArea;
+    if constexpr (kOByMap)
+        write_rows_by_map(p, place, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
+    else
+        write_rows_as<RowTile>(p, place, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
+                               group.warp_row, group.lane);
+    if constexpr (kStays && !kOwnOPlace) {
+        if constexpr (kOByMap) {
+            if (group.lane == 0)
+                wait_stores();
+        } else {
+            release_to_loads();  // this lane's reads and writes of O before the next Q comes into their place
+        }
+        __syncwarp();
+        group.release_q(barriers);
+    }
+}
+
+template <class Row> __device__ __forceinline__ void read_sink(Row &row, const Params &p, const BlockPlace &place)
+{
+    if constexpr (kSinks)
+        row.sink = p.features.sinks[place.query_head(p, 0)];
+}
+
+// The kernel, of kThreads threads.
+__device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
+{
+    extern __shared__ __align__(1024) char shared[];
+    const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
+    const Barriers barriers{smem};
+    const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+    if constexpr (kVarlen) {
+        BlockPlace::clear_unused_rows(p);
+        if (BlockPlace(p, Work(p)).batch < 0)
+            return;
+    }
+    prologue(p, barriers);
+    if (index == kGroups) {
+        give_registers<kLoadRegisters>();
+        Loads loads(p, maps, barriers);
+        if constexpr (kVarlen) {
+            if (threadIdx.x < kGroups * 128 + 32) {  // a whole warp looks for the sequence
+                const BlockPlace place(p, Work(p));
+                if (threadIdx.x == kGroups * 128)
+                    loads.load_rows(place, TileRange(p, place), 0);
+            }
+        } else if (threadIdx.x == kGroups * 128) {
+            Work work(p);
+            while (work.is_left(p)) {
+                const BlockPlace place(p, work);
+                loads.load_rows(place, TileRange(p, place), work.piece);
+                if constexpr (kCounted)
+                    work.advance(p, work.take(p));
+                else
+                    work.advance(p);
+            }
+            if constexpr (kCounted)
+                loads.finish(work.piece);
+        }
+        if constexpr (kBiasStaged)
+            if (served_group() >= 0 && served_group() < kGroups)
+                produce_bias(p, maps, barriers);
+        return;
+    }
+    take_registers<kGroupRegisters>();
+    Group group(index, barriers.smem);
+    auto advance = [&](Work &work) {
+        if constexpr (kCounted)
+            work.advance(p, barriers.next_piece(index, work.parity()));
+        else
+            work.advance(p);
+    };
+    for (Work work(p); work.is_left(p); advance(work)) {
+        const BlockPlace place(p, work);
+        const TileRange tiles(p, place);
+        float o[kRowTiles][kOutTiles][4] = {};
+        RowState row;
+        begin_rows(row, p);
+        read_sink(row, p, place);
+        await_q(p, place, barriers, work, index);
+        if (tiles.count > tiles.first)
+            compute_rows(p, place, tiles, barriers, group, o, row);
+        else if constexpr (kOwnOPlace)
+            group.release_q(barriers);
+        epilogue(p, place, maps, barriers, group, o, row);
+    }
+    group.turns.finish();
+    if constexpr (kOByMap)
+        if (group.lane == 0)
+            wait_stores();
+}
+
+// The step before: the counter of work is 0.
+__device__ __forceinline__ void prepare(const Params &p)
+{
+    if constexpr (kDropout)
+        prepare_column_keys(p);
+    if (kCounted && (!kDropout || blockIdx.x == 0) && threadIdx.x == 0)
+        *reinterpret_cast<unsigned *>(p.partial) = 0;
+}

@@ -1,0 +1,296 @@
+#pragma once
+#include "features/softcap.cuh"
+#include "forward/dropout.cuh"
+#include "forward/mask.cuh"
+#include "forward/softmax.cuh"
+#include "forward/terms.cuh"
+#include "forward/tiles.cuh"
+#include "hopper/column_keys.cuh"
+#include "hopper/fill_pages.cuh"
+#include "hopper/fwd_group.cuh"
+#include "hopper/fwd_products.cuh"
+#include "hopper/guess.cuh"
+#include "hopper/slopes.cuh"
+
+// ---- consumer: a warpgroup that computes 64 rows of O ----------------------------------------------------------------
+//
+// compute_rows has the loop over tiles, and Rows::step does one of them. S of a tile is computed together with O += P V
+// of the tile before, and the softmax runs beside that product:
+//
+//     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
+//     kGuesses, without a mask: ... | P by the maxima so far | wait for O | rarely S again, softmax, rescale O
+//
+// With kTurns, warpgroups start these two products in turns, so that one has its softmax while the tensor
+// cores work for another.
+
+// Behind a sequence's end are rows of the next one, whatever they hold: P is 0 there, and V has to be a number. All
+// warpgroups that compute share the work.
+__device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
+{
+#pragma unroll 1
+    for (int i = valid_rows * 8 + threadIdx.x; i < kBc * 8; i += kGroups * 128)
+#pragma unroll
+        for (int page = 0; page < kPages; page++)
+            store_shared_16(tile + page * kTilePageBytes + i * 16, uint4{0, 0, 0, 0});
+}
+
+// Q of a warpgroup, whose rows are several heads': it copies them itself.
+__device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &place, uint32 smem, int group)
+{
+    const int first_row = place.first_row + group * kGroupRows;
+    fill_pages<kGroupRows, 128>(smem, place.rows - first_row,
+                                [&](int r) { return p.q + place.offset(p, p.q_stride, first_row + r) * 2; });
+    cp_async_commit();
+    cp_async_wait<0>();
+    fence_products();
+    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows are there
+}
+
+// The steps of the loop. The struct has references only, because arrays in it would keep its numbers in memory until
+// loops are unrolled, and ptxas would choose other registers.
+struct Rows {
+    const Params &p;
+    const BlockPlace &place;
+    const Barriers &barriers;
+    Group &group;
+    const uint32 smem, q_smem;
+    float (&o)[kRowTiles][kOutTiles][4];
+    RowState &row;
+    float (&s)[kRowTiles][kColTiles][4];
+    uint32 (&probabilities)[kBc / 16][4];
+    uint32 (&words)[kRowTiles][2][kColTiles];  // of a bias that is read while products run (kBiasEarly)
+    uint32 (&keeps)[kBc / 16][4];              // what P is multiplied by (kKeepsEarly)
+    Dropout &dropped;
+    ScoreUnit &unit;
+    const Terms &terms;
+    const uint32 (&slopes)[4];  // ALiBi's columns of Q (kAlibiMma)
+    int &tile;
+
+    __device__ __forceinline__ uint32 k_smem() const
+    {
+        return smem + kKArea + group.k.index * kTileBytes;
+    }
+
+    __device__ __forceinline__ uint32 v_smem() const
+    {
+        return smem + kVArea + group.v.index * kTileBytes;
+    }
+
+    // S = Q K^T of the tile is started when K is there.
+    template <bool kMasked> __device__ __forceinline__ void start_s()
+    {
+        if constexpr (kBegun)
+            group.side.begin(s, unit, kMasked);
+        barrier_wait(barriers.k_full(group.k.index), group.k.parity);
+        group.turns.take();
+        start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, key_columns(smem));
+        if constexpr (kKeepsEarly)
+            make_keeps(keeps, dropped, KeyTile(smem, group.k));
+    }
+
+    // O += P V of the tile before is started when V is there.
+    __device__ __forceinline__ void start_o()
+    {
+        barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+        if constexpr (kDropsBeside)
+            drop(probabilities, dropped, KeyTile(smem, group.v));  // beside the next S, if there is one
+        start_output(o, probabilities, v_smem());
+    }
+
+    // P in elements, as a product takes it.
+    __device__ __forceinline__ void pack()
+    {
+        pack_scores(s, probabilities);
+        if constexpr (kKeepsEarly) {
+            drop(probabilities, keeps);
+        } else if constexpr (kDropout && !kDropsBeside) {
+            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            drop(probabilities, dropped, KeyTile(smem, group.v));
+        }
+    }
+
+    __device__ __forceinline__ void release_k()
+    {
+        if constexpr (kBegun)
+            group.side.release();
+        barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));
+        group.k.advance();
+    }
+
+    __device__ __forceinline__ void release_v()
+    {
+        barrier_arrive_by(group.lane, barriers.v_empty(group.v.index));
+        group.v.advance();
+    }
+
+    // What comes between S = Q K^T and its maxima. offset: what all scores of a row get, which is left to the softmax
+    // (kAlibiOffsets).
+    template <bool kMasked> __device__ __forceinline__ void add_terms(float (&offset)[kRowTiles][2])
+    {
+        if constexpr (kSoftcap)
+            cap_scores(s, p.softcap_rate);
+        if constexpr (kAlibiOffsets && kCausal && !kMasked) {
+            terms.add_columns(s, offset, tile);
+        } else if constexpr (kBiasStaged && !kBegun) {
+            if constexpr (!kBiasEarly)
+                group.side.read(words);
+            terms.template add<kMasked>(s, words, tile);
+        } else if constexpr (kTerms && !kBegun) {
+            terms.template apply<kMasked, true>(s, tile);
+        }
+        if constexpr (kMasked)
+            mask_scores(s, p, place, place.first_row + group.warp_row, tile, group.lane);
+    }
+
+    // S becomes P; returns what that means to O.
+    template <bool kMasked> __device__ __forceinline__ Rescale softmax()
+    {
+        float offset[kRowTiles][2] = {};
+        add_terms<kMasked>(offset);
+        return softmax_tile<kMayBeUnseen<kMasked>, kAlibiOffsets>(s, row, p.scale_log2, offset);
+    }
+
+    __device__ __forceinline__ void finish_o()
+    {
+        wgmma_wait<0>();
+        pin(o);
+        release_v();
+    }
+
+    template <bool kMasked> __device__ __forceinline__ void make_p_by_maxima()
+    {
+        release_k();
+        const Rescale rescale = softmax<kMasked>();
+        finish_o();
+        pack();
+        rescale.apply(o);
+    }
+
+    // S, by this warp alone.
+    __device__ __forceinline__ void make_again()
+    {
+        clear_scores(s);
+        add_products(s, q_smem, k_smem());
+        if constexpr (kAlibiMma)
+            add_slopes(s, slopes);
+        else if constexpr (kBegun)
+            group.side.add(s, unit);
+    }
+
+    // The same by the maxima so far, where no key is masked (guess.cuh).
+    __device__ __forceinline__ void guess_p()
+    {
+        float offset[kRowTiles][2] = {};
+        add_terms<false>(offset);
+        const bool right = guess_tile(s, row, p.scale_log2, offset);
+        finish_o();
+        pack();
+        if (!right) {
+            make_again();
+            softmax<false>().apply(o);
+            pack();
+        }
+        release_k();  // not before: S might have to be made again
+    }
+
+    // A tile, and O of the one before.
+    template <bool kMasked> __device__ __forceinline__ void step()
+    {
+        start_s<kMasked>();
+        start_o();
+        group.turns.pass();
+        if constexpr (kBiasEarly)
+            group.side.read(words);
+        wgmma_wait<1>();  // S is there
+        pin(s);
+        if constexpr (kGuesses && !kMasked)
+            guess_p();
+        else
+            make_p_by_maxima<kMasked>();
+        pin(o);
+    }
+
+    // The first tile, which is the last of the keys.
+    __device__ __forceinline__ void begin()
+    {
+        start_s<true>();
+        group.turns.pass();
+        if constexpr (kBiasEarly)
+            group.side.read(words);
+        wgmma_wait<0>();
+        pin(s);
+        release_k();
+        softmax<true>();  // O is 0
+        pack();
+        if constexpr (kVarlen)
+            clear_values();
+    }
+
+    // V is 0 after a sequence's end.
+    __device__ __forceinline__ void clear_values()
+    {
+        const int valid_rows = place.sequence.seq_k - tile * kBc;
+        if (valid_rows < kBc) {
+            barrier_wait(barriers.v_full(group.v.index), group.v.parity);
+            clear_rows(v_smem(), valid_rows);
+            fence_products();
+            named_barrier(1 + 2 * kGroups, kGroups * 128);  // the zeros are there before anybody's product reads them
+        }
+    }
+
+    // O of the last tile.
+    __device__ __forceinline__ void end()
+    {
+        if constexpr (kOwnOPlace)
+            group.release_q(barriers);
+        group.turns.take();
+        start_o();
+        group.turns.pass();
+        finish_o();
+        if constexpr (!kOwnOPlace)
+            named_barrier(1 + kGroups + group.index, 128);  // Q of this warpgroup is read: O comes into its place
+    }
+};
+
+// O of 64 rows that see some key, not yet divided by the sums of their rows.
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
+                                             const Barriers &barriers, Group &group,
+                                             float (&o)[kRowTiles][kOutTiles][4], RowState &row)
+{
+    const uint32 smem = barriers.smem, q_smem = smem + kQArea + group.index * kGroupBytes;
+    float s[kRowTiles][kColTiles][4];
+    uint32 probabilities[kBc / 16][4], words[kRowTiles][2][kColTiles], keeps[kBc / 16][4], slopes[4];
+    int tile = tiles.count - 1;
+    const int first_row = place.first_row + group.warp_row;
+    Dropout dropped(p, place, first_row, group.lane);
+    if constexpr (kKeepsEarly)
+#pragma unroll
+        for (int step = 0; step < kBc / 16; step++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                keeps[step][i] = 0;
+    const Terms terms(p, place, first_row, group.lane);
+    if constexpr (kAlibiMma)
+        slope_columns(terms, group.lane, slopes);
+    ScoreUnit unit(p);
+    Rows rows{p,     place, barriers, group, smem,  q_smem, o,   row, s, probabilities,
+              words, keeps, dropped,  unit,  terms, slopes, tile};
+    rows.begin();
+    tile--;
+    if constexpr (kWindow != Window::kNone) {
+#pragma unroll 1
+        for (; tile >= tiles.first; tile--)
+            if (tile >= tiles.unmasked || tile < tiles.plain)
+                rows.template step<true>();
+            else
+                rows.template step<false>();
+    } else {
+#pragma unroll 1
+        for (; tile >= max(tiles.unmasked, tiles.first); tile--)
+            rows.template step<true>();
+#pragma unroll 1
+        for (; tile >= tiles.first; tile--)
+            rows.template step<false>();
+    }
+    rows.end();
+}

@@ -1,0 +1,28 @@
+#pragma once
+#include "forward/epilogue.cuh"
+#include "hopper/fwd_maps.cuh"
+
+// ---- epilogue: O of a warpgroup is normalised and written, with LSE ------------------------------------------------
+
+// By a tensor map: rows of O in pages of 64 columns are stored by TMA.
+__device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPlace &place,
+                                                  const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                                  uint32 smem, int warp_row, int lane, const TensorMap &map)
+{
+    if (lane == 0)
+        wait_stores();
+    __syncwarp();  // the rows before are on their way, and this warp's loads of Q done
+    const uint32 o_smem = smem + warp_row % kGroupRows * kPageRowBytes;
+    normalise_rows(p, place, o, row, warp_row, lane, [&](int r, int n) {
+        return o_smem + n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16;
+    });
+    release_to_loads();  // this lane's rows of O are seen by what stores them
+    __syncwarp();
+    if (lane == 0) {
+#pragma unroll
+        for (int page = 0; page < kPages; page++)
+            store_page(map, o_smem + page * kQPageBytes, page * kPageColumns, place.first_row + warp_row,
+                       place.query_head(p, 0), place.batch);
+        commit_stores();
+    }
+}

@@ -1,0 +1,81 @@
+#pragma once
+#include "hopper/bias_tiles.cuh"
+#include "hopper/fwd_barriers.cuh"
+#include "hopper/stages.cuh"
+
+// ---- what a warpgroup that computes keeps from one piece of work to the next -------------------------------------------
+
+// The order in which warpgroups start products.
+struct Turns {
+    int group;
+    bool may_start;  // before anybody has said so
+
+    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0)
+    {
+    }
+
+    // Behind it, the products of the warpgroup before this one have been started.
+    __device__ __forceinline__ void take()
+    {
+        if (kTurns && !may_start)
+            named_barrier(1 + group, 256);
+        may_start = false;
+    }
+
+    __device__ __forceinline__ void pass()
+    {
+        int next = group + 1;
+        if constexpr (kBegun)
+            asm volatile("" : "+r"(next));  // found anew: there is no register left to keep it
+        if (kTurns)
+            named_barrier_arrive(1 + next % kGroups, 256);
+    }
+
+    // Behind everything: what the last warpgroup passed on is taken, too.
+    __device__ __forceinline__ void finish()
+    {
+        if (group == 0 && !may_start)
+            take();
+    }
+};
+
+// Where no bias comes through shared memory.
+struct NoBiasTiles {
+    __device__ __forceinline__ NoBiasTiles(uint32, int)
+    {
+    }
+
+    __device__ __forceinline__ void begin(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &, bool) const
+    {
+    }
+
+    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &) const
+    {
+    }
+
+    __device__ __forceinline__ void read(uint32 (&)[kRowTiles][2][kColTiles]) const
+    {
+    }
+
+    __device__ __forceinline__ void release() const
+    {
+    }
+};
+
+// What a warpgroup keeps from one piece of work to the next.
+struct Group {
+    int index, lane, warp_row;  // warp_row: this warp's first row in the block
+    Stage k, v;
+    Turns turns;
+    Either<kBiasStaged, BiasTiles, NoBiasTiles>::Type side;
+
+    __device__ __forceinline__ Group(int index, uint32 smem)
+        : index(index), lane(threadIdx.x % 32), warp_row(threadIdx.x / 32 * 16), turns(index), side(smem, index)
+    {
+    }
+
+    __device__ __forceinline__ void release_q(const Barriers &barriers) const
+    {
+        barrier_arrive_by(lane, barriers.q_empty(index));
+    }
+};

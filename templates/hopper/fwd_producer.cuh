@@ -1,0 +1,169 @@
+#pragma once
+#include "forward/tiles.cuh"
+#include "hopper/bias_tiles.cuh"
+#include "hopper/column_keys.cuh"
+#include "hopper/fwd_barriers.cuh"
+#include "hopper/fwd_maps.cuh"
+#include "hopper/work.cuh"
+#include "lib/cp_async.cuh"
+
+// ---- producer: the warpgroup that loads ------------------------------------------------------------------------------
+//
+// One of its threads loads Q, K and V by tensor maps (Loads; fwd.cuh has its loop over pieces of work). A bias that comes
+// through shared memory is loaded by other warps, one for each warpgroup that computes (produce_bias).
+
+// The batch in a tensor map: packed sequences are one.
+__device__ __forceinline__ int map_batch(const BlockPlace &place)
+{
+    return kVarlen ? 0 : place.batch;
+}
+
+// The loads of one thread: Q, K and V of a block.
+struct Loads {
+    const Params &p;
+    const TensorMaps &maps;
+    const Barriers &barriers;
+    Stage stage;  // of the next tile, of which K comes first
+    uint32 q_parity = 1;
+
+    __device__ __forceinline__ Loads(const Params &p, const TensorMaps &maps, const Barriers &barriers)
+        : p(p), maps(maps), barriers(barriers)
+    {
+    }
+
+    // A tile of K or V, into a stage that was read.
+    __device__ __forceinline__ void load_tile(const BlockPlace &place, int kv_head, int tile, const TensorMap &map,
+                                              const Strides &stride, const Stage &stage, uint32 empty, uint32 full,
+                                              uint32 area)
+    {
+        barrier_wait(empty, stage.parity ^ 1);
+        if constexpr (kDropout) {
+            // The keys of its columns come with one of both.
+            const int key_bytes = area == barriers.smem + (kKeepsEarly ? kKArea : kVArea) ? kKeyTileBytes : 0;
+            barrier_expect(full, kTileBytes + key_bytes);
+            if (key_bytes > 0)
+                load_bytes(barriers.smem + kKeysArea + stage.index * kKeyTileBytes, column_keys_at(p, tile * kBc),
+                           kKeyTileBytes, full);
+        } else {
+            barrier_expect(full, kTileBytes);
+        }
+#pragma unroll
+        for (int page = 0; page < kPages; page++)
+            load_page(area + stage.index * kTileBytes + page * kTilePageBytes, map, full, page * kPageColumns,
+                      place.sequence.first_k + tile * kBc, coordinate(kv_head, stride.head),
+                      coordinate(map_batch(place), stride.batch));
+    }
+
+    __device__ __forceinline__ void load_k(const BlockPlace &place, int kv_head, int tile, const Stage &k)
+    {
+        load_tile(place, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
+                  barriers.smem + kKArea);
+    }
+
+    __device__ __forceinline__ void load_v(const BlockPlace &place, int kv_head, int tile, const Stage &v)
+    {
+        load_tile(place, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
+                  barriers.smem + kVArea);
+    }
+
+    __device__ __forceinline__ void load_q(const BlockPlace &place, int group, unsigned piece)
+    {
+        const uint32 full = barriers.q_full(group);
+        if constexpr (kStays)
+            barrier_wait(barriers.q_empty(group), q_parity);
+        if constexpr (kCounted)
+            store_shared_4(barriers.piece(group), piece);
+        barrier_expect(full, kGroupBytes);
+#pragma unroll
+        for (int page = 0; page < kPages; page++)
+            load_page(barriers.smem + kQArea + group * kGroupBytes + page * kQPageBytes, maps.q, full,
+                      page * kPageColumns, place.sequence.first_q + place.first_row + group * kGroupRows,
+                      coordinate(place.query_head(p, 0), p.q_stride.head),
+                      coordinate(map_batch(place), p.q_stride.batch));
+    }
+
+    // Q is waited for even where no key is seen, so that it is there before O comes into its place.
+    __device__ __forceinline__ void load_rows(const BlockPlace &place, const TileRange &tiles, unsigned piece)
+    {
+        const bool any = tiles.count > tiles.first;
+        int kv_head = place.kv_head(p);
+        asm volatile("" : "+r"(kv_head));  // the division is done here, not for each tile
+        if (any)
+            load_k(place, kv_head, tiles.count - 1, stage);
+        if constexpr (!kPackedHeads) {
+#pragma unroll
+            for (int group = 0; group < kGroups; group++)
+                load_q(place, group, piece);
+            q_parity ^= 1;
+        }
+#pragma unroll 1
+        for (int tile = tiles.count - 2; tile >= tiles.first; tile--) {
+            stage.advance();
+            load_k(place, kv_head, tile, stage);
+            load_v(place, kv_head, tile + 1, stage.before());
+        }
+        if (any) {
+            load_v(place, kv_head, tiles.first, stage);
+            stage.advance();
+        }
+    }
+
+    // There is no more work, by the counter.
+    __device__ __forceinline__ void finish(unsigned piece)
+    {
+#pragma unroll
+        for (int group = 0; group < kGroups; group++) {
+            barrier_wait(barriers.q_empty(group), q_parity);
+            store_shared_4(barriers.piece(group), piece);
+            barrier_arrive(barriers.q_full(group));
+        }
+    }
+};
+
+// By a warp that loads beside K and V, for a warpgroup: what comes behind this piece.
+__device__ __forceinline__ unsigned piece_beside(const Barriers &barriers, int group, const Work &work)
+{
+    // Q of this piece is there: before, a wait for the next one's parity would return at once.
+    barrier_wait(barriers.q_full(group), work.parity());
+    __syncwarp();  // all lanes have seen it
+    barrier_arrive_by(threadIdx.x % 32, barriers.q_empty(group));
+    return barriers.next_piece(group, work.parity());
+}
+
+// A warp's: all tiles beside K and V of a warpgroup. Source: of the rows of a piece of work.
+template <typename Source>
+__device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &maps, const Barriers &barriers)
+{
+    StageOf<kSideStages> stage;
+    for (Work work(p); work.is_left(p);) {
+        const BlockPlace place(p, work);
+        const TileRange tiles(p, place);
+        const Source source(p, maps, place);
+#pragma unroll 1
+        for (int tile = tiles.count - 1; tile >= tiles.first; tile--) {
+            BiasTiles side(barriers.smem, served_group());  // found anew each time: these warps have few registers
+            side.stage = stage;
+            side.wait_empty();
+            source.load(p, side, tile * kBc);
+            stage.advance();
+        }
+        if constexpr (kCounted)
+            work.advance(p, piece_beside(barriers, served_group(), work));
+        else
+            work.advance(p);
+    }
+}
+
+// The same, in the way that the bias allows.
+__device__ __forceinline__ void produce_bias(const Params &p, const TensorMaps &maps, const Barriers &barriers)
+{
+    if (bias_is_mapped(p))
+        load_sides<BiasPages>(p, maps, barriers);
+    else if (p.features.bias_side >= 8)
+        load_sides<BiasCopies<8>>(p, maps, barriers);
+    else if (p.features.bias_side >= 2)
+        load_sides<BiasCopies<2>>(p, maps, barriers);
+    else
+        load_sides<BiasNumbers>(p, maps, barriers);
+    cp_async_wait<0>();  // a warp ends when its copies have
+}

@@ -1,0 +1,57 @@
+#pragma once
+#include "forward/alibi.cuh"
+#include "hopper/wgmma.cuh"
+#include "lib/mma.cuh"
+#include "lib/ptx.cuh"
+
+// ---- ALiBi by one more step of S = Q K^T ---------------------------------------------------------------------------
+//
+// Where no key stands after a row's own position, ALiBi is a number for all keys of a tile, which is left to the
+// softmax (forward/terms.cuh), and slope * column for the key in that column of the tile. Three more columns of Q are
+// the slope in parts, and three of K the tile's column, which 16 bits hold: so no instruction is needed for a score.
+// They are columns 0, 1 and 8 of sixteen, which one lane of a row has.
+
+static_assert(!kAlibiMma || kBc <= 256, "columns of a tile are numbers in 16 bits");
+
+// Of K: made once for a block. Eight keys of eight columns lie together, 128 bytes; the other eight columns behind
+// them.
+__device__ __forceinline__ void put_key_columns(uint32 smem)
+{
+    for (int key = threadIdx.x; key < kBc; key += kThreads) {
+        const uint32 to = smem + kColumnArea + key / 8 * 256 + key % 8 * 16, both = pack2(float(key), float(key));
+        store_shared_16(to, uint4{both, 0, 0, 0});
+        store_shared_16(to + 128, uint4{both & 0xffff, 0, 0, 0});
+    }
+    fence_products();
+}
+
+__device__ __forceinline__ uint64 key_columns(uint32 smem)
+{
+    constexpr uint64 kColumnsOf8 = uint64(128 / 16) << 16, kRowsOf8 = uint64(256 / 16) << 32;
+    return kRowsOf8 | kColumnsOf8 | (smem + kColumnArea) / 16;
+}
+
+// Of Q: of this lane's rows.
+template <class AnyAlibi> __device__ __forceinline__ void slope_columns(const AnyAlibi &alibi, int lane, uint32 (&a)[4])
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float slope = alibi.in_product(0, h) ? alibi.slope[0][h] : 0.0f;
+        const float most = unpack2(pack2(slope, 0.0f)).x, rest = slope - most;
+        const float more = unpack2(pack2(rest, 0.0f)).x;
+        a[h] = lane % 4 == 0 ? pack2(most, more) : 0;
+        a[2 + h] = lane % 4 == 0 ? pack2(rest - more, 0.0f) : 0;
+    }
+}
+
+// Slopes times columns, added to S that a warp makes by itself.
+__device__ __forceinline__ void add_slopes(float (&s)[kRowTiles][kColTiles][4], const uint32 (&slopes)[4])
+{
+    const int lane = thread_index() % 32;
+    const bool has = lane % 4 == 0;
+#pragma unroll
+    for (int n = 0; n < kColTiles; n++) {
+        const float key = float(n * 8 + lane / 4);
+        mma_k16(s[0][n], slopes, has ? pack2(key, key) : 0, has ? pack2(key, 0.0f) : 0);
+    }
+}

@@ -1,0 +1,74 @@
+#pragma once
+#include "forward/parts.cuh"
+#include "hopper/split_consumer.cuh"
+#include "hopper/split_producer.cuh"
+#include "lib/early.cuh"
+
+// ---- forward, keys divided among blocks --------------------------------------------------------------------
+//
+// Tiles are visited from the last to the first, those that need a mask first. A warpgroup copies them, each as soon as
+// its place is free, and two multiply: each computes S and P of its half of a tile's keys, and gives P to the other one,
+// which has the same rows and other columns of O. Q is in registers for the first columns: shared memory, which both
+// products read, is what they wait for.
+//
+//     producer    wait until a place is free | copy K(j) ...
+//     consumers   wait until K(j) is there | S = Q K^T of own keys | softmax | exchange P | O += P V of own columns
+
+// The kernel, of kThreads + kFeedThreads threads.
+__device__ __forceinline__ void forward(const Params &p)
+{
+    extern __shared__ __align__(1024) char shared[];
+    let_next_step_begin();
+    const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
+    const int lane = threadIdx.x % 32;
+    const int part = __shfl_sync(0xffffffffu, own_part(), 0);
+    const int warp_row = threadIdx.x / 32 % 4 * 16;  // this warp's first row in the block
+    const BlockPlace place(p, WorkOfGrid());
+    if (kLengths && place.batch < 0)
+        return;
+    const TileRange tiles(p, place);
+
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < kStages; stage++) {
+            barrier_init(tile_is_there(smem, stage), kFeedThreads);
+            barrier_init(place_is_free(smem, stage), kThreads / 32);
+        }
+        barrier_init_fence();
+    }
+    __syncthreads();  // the barriers are there
+    if (part == kParts) {
+        produce(p, place, tiles, smem);
+        return;
+    }
+    take_registers<kProductRegisters>();
+
+    float o[kRowTiles][kOutTiles][4] = {};
+    RowState row;
+    begin_rows(row, p);
+
+    if (tiles.count > tiles.first) {
+        float s[kRowTiles][kColTiles][4];
+        uint32 own[kOwnSteps][4], other[kOwnSteps][4], q[kQSteps][4];
+        int tile = tiles.count - 1;
+        uint32 parity = 0;
+        Rows rows{p, place, tiles, smem, lane, part, warp_row, o, row, s, own, other, q, tile, parity};
+        rows.load_q();
+        if constexpr (kWindow != Window::kNone) {
+#pragma unroll 1
+            for (; tile >= tiles.first; tile--)
+                if (tile >= tiles.unmasked || tile < tiles.plain)
+                    rows.template step<true>();
+                else
+                    rows.template step<false>();
+        } else {
+#pragma unroll 1
+            for (; tile >= max(tiles.unmasked, tiles.first); tile--)
+                rows.template step<true>();
+#pragma unroll 1
+            for (; tile >= tiles.first; tile--)
+                rows.template step<false>();
+        }
+        add_sums(smem, part, row);
+    }
+    write_merged(p, place, o, row, smem, warp_row, lane);
+}

@@ -1,0 +1,73 @@
+#pragma once
+#include "features/softcap.cuh"
+#include "forward/epilogue_partial.cuh"
+#include "forward/mask.cuh"
+#include "forward/tiles.cuh"
+#include "hopper/fill_pages.cuh"
+#include "hopper/split_products.cuh"
+#include "hopper/tma.cuh"
+
+// ---- consumer: a warpgroup that multiplies ----------------------------------------------------------------------------
+
+// Its rows, which both warpgroups have, and the steps of their loop.
+struct Rows {
+    const Params &p;
+    const BlockPlace &place;
+    const TileRange &tiles;
+    const uint32 smem;
+    const int lane, part, warp_row;
+    float (&o)[kRowTiles][kOutTiles][4];
+    RowState &row;
+    float (&s)[kRowTiles][kColTiles][4];
+    uint32 (&own)[kOwnSteps][4], (&other)[kOwnSteps][4];  // P
+    uint32 (&q)[kQSteps][4];
+    int &tile;
+    uint32 &parity;
+
+    // Q is copied by both, and its first columns are read.
+    __device__ __forceinline__ void load_q()
+    {
+        fill_pages<kBr, kThreads>(smem, place.rows - place.first_row,
+                                  [&](int r) { return p.q + place.offset(p, p.q_stride, place.first_row + r) * 2; });
+        cp_async_commit();
+        cp_async_wait<0>();
+        fence_products();
+        named_barrier(5, kThreads);  // Q is complete
+        read_q(q, smem, warp_row, lane);
+    }
+
+    // S becomes P; returns what that means to O.
+    template <bool kMasked> __device__ __forceinline__ Rescale softmax()
+    {
+        if constexpr (kSoftcap)
+            cap_scores(s, p.softcap_rate);
+        if constexpr (kMasked)
+            mask_scores(s, p, place, place.first_row + warp_row, tile, lane);
+        return softmax_tile<kMasked>(s, row, p.scale_log2);
+    }
+
+    __device__ __forceinline__ uint32 v_smem() const
+    {
+        return k_stage(smem, tile) + part * (kHeadDimV / 64 / kParts) * kTilePageBytes;
+    }
+
+    // A tile.
+    template <bool kMasked> __device__ __forceinline__ void step()
+    {
+        const int visits = tiles.count - 1 - tile;
+        barrier_wait(tile_is_there(smem, tile), parity);
+        parity ^= visits % kStages;
+        start_scores(s, q, computed_again(smem), k_stage(smem, tile) + part * kOwnKeys * kPageRowBytes);
+        wgmma_wait<0>();
+        pin(s);
+        softmax<kMasked>().apply(o);
+        pack_own(s, own);
+        exchange(smem, part, own, other, row, o, p.scale_log2);
+        pin(o);
+        start_output(o, own, other, part, v_smem());
+        wgmma_wait<0>();
+        pin(o);
+        if (lane == 0)
+            barrier_arrive(place_is_free(smem, tile));  // by each warp
+    }
+};

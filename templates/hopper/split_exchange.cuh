@@ -1,0 +1,91 @@
+#pragma once
+#include "forward/softmax.cuh"
+#include "lib/mma.cuh"
+#include "lib/ptx.cuh"
+
+// ---- P of half the keys, given to the thread of the other warpgroup that has the same rows ----------------------
+
+constexpr int kOwnSteps = kOwnKeys / 16;  // k16 steps of O += P V
+
+__device__ __forceinline__ void pack_own(const float (&s)[1][kColTiles][4], uint32 (&own)[kOwnSteps][4])
+{
+#pragma unroll
+    for (int step = 0; step < kOwnSteps; step++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            own[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
+}
+
+__device__ __forceinline__ void scale_packed(uint32 (&x)[kOwnSteps][4], const float (&by)[2])
+{
+#pragma unroll
+    for (int step = 0; step < kOwnSteps; step++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float2 y = unpack2(x[step][e]);
+            x[step][e] = pack2(y.x * by[e % 2], y.y * by[e % 2]);
+        }
+}
+
+// The warps of both warpgroups that have the same rows: orders what they put and take. What is taken is free again
+// behind a second one.
+__device__ __forceinline__ void pair_sync()
+{
+    named_barrier(1 + threadIdx.x / 32 % 4, 64);
+}
+
+// Chunk i of the P that a thread of a part gives; and two numbers of its rows, behind all of P.
+__device__ __forceinline__ uint32 given(uint32 smem, int part, int i)
+{
+    return smem + kExchange + ((i * kParts + part) * 128 + threadIdx.x % 128) * 16;
+}
+
+__device__ __forceinline__ uint32 given_of_rows(uint32 smem, int part)
+{
+    return smem + kExchange + kOwnSteps * kThreads * 16 + (part * 128 + threadIdx.x % 128) * 8;
+}
+
+// Both have the same maximum afterwards, which is seldom another than before; what refers to a smaller one is
+// rescaled.
+__device__ __forceinline__ void exchange(uint32 smem, int part, uint32 (&own)[kOwnSteps][4],
+                                         uint32 (&other)[kOwnSteps][4], RowState &row,
+                                         float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
+{
+#pragma unroll
+    for (int step = 0; step < kOwnSteps; step++)
+        store_shared_16(given(smem, part, step), {own[step][0], own[step][1], own[step][2], own[step][3]});
+    store_shared_8(given_of_rows(smem, part), row.max[0][0], row.max[0][1]);
+    pair_sync();
+#pragma unroll
+    for (int step = 0; step < kOwnSteps; step++) {
+        const uint4 x = load_shared_16(given(smem, 1 - part, step));
+        other[step][0] = x.x, other[step][1] = x.y, other[step][2] = x.z, other[step][3] = x.w;
+    }
+    const float2 theirs = load_shared_8(given_of_rows(smem, 1 - part));
+    pair_sync();  // what was given is free
+    const float max[2] = {theirs.x, theirs.y};
+    if (!__any_sync(0xffffffffu, max[0] != row.max[0][0] || max[1] != row.max[0][1]))
+        return;
+    float own_by[2], other_by[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float both = fmaxf(row.max[0][h], max[h]);
+        own_by[h] = row.max[0][h] == both ? 1.0f : exp2_approx((row.max[0][h] - both) * scale_log2);
+        other_by[h] = max[h] == both ? 1.0f : exp2_approx((max[h] - both) * scale_log2);
+        row.max[0][h] = both;
+        row.sum[0][h] *= own_by[h];
+    }
+    scale_packed(own, own_by);
+    scale_packed(other, other_by);
+    Rescale{{{own_by[0], own_by[1]}}, true}.apply(o);
+}
+
+// Sums are of all keys.
+__device__ __forceinline__ void add_sums(uint32 smem, int part, RowState &row)
+{
+    store_shared_8(given_of_rows(smem, part), row.sum[0][0], row.sum[0][1]);
+    pair_sync();
+    const float2 theirs = load_shared_8(given_of_rows(smem, 1 - part));
+    row.sum[0][0] += theirs.x;
+    row.sum[0][1] += theirs.y;
+}

@@ -1,0 +1,46 @@
+#pragma once
+#include "forward/keys.cuh"
+#include "forward/tiles.cuh"
+#include "hopper/fill_pages.cuh"
+#include "hopper/tma.cuh"
+#include "hopper/wgmma.cuh"
+
+// ---- producer: the warpgroup that copies tiles ---------------------------------------------------------------------
+
+// Copies the tiles, as their places become free.
+template <class Fill> __device__ __forceinline__ void feed(const TileRange &tiles, uint32 smem, Fill fill)
+{
+    static_assert(kStages == 2, "the first two tiles are under way together");
+    uint32 parity = 0;
+#pragma unroll 1
+    for (int tile = tiles.count - 1; tile >= tiles.first; tile--) {
+        const int visit = tiles.count - 1 - tile;
+        if (visit >= kStages) {
+            barrier_wait(place_is_free(smem, tile), parity);
+            parity ^= visit % kStages;
+        }
+        fill(tile);
+        cp_async_commit();
+        if (visit == 0 && tile > tiles.first)
+            continue;
+        if (visit == 1) {
+            cp_async_wait<1>();
+            fence_products();
+            barrier_arrive(tile_is_there(smem, tile + 1));
+        }
+        cp_async_wait<0>();
+        fence_products();
+        barrier_arrive(tile_is_there(smem, tile));
+    }
+}
+
+__device__ __forceinline__ void produce(const Params &p, const BlockPlace &place, const TileRange &tiles, uint32 smem)
+{
+    give_registers<kFeedRegisters>();
+    const char *plane = key_plane(p.k, p.k_stride, place, place.kv_head(p));
+    feed(tiles, smem, [&](int tile) {
+        const KeyRows rows(p, place, tile);
+        fill_pages<kBc, kFeedThreads>(k_stage(smem, tile), place.seq_k(p) - tile * kBc,
+                                      [&](int r) { return rows.at(plane, p.k_stride, r); });
+    });
+}

@@ -1,0 +1,58 @@
+#pragma once
+#include "lib/types.cuh"
+
+// ---- what follows from the variant -----------------------------------------------------------------------------
+constexpr int kParts = 2;  // warpgroups: both have all rows, each half of O's columns
+constexpr int kTeams = 1;
+constexpr bool kSplit = true, kPackedHeads = true, kVInK = true;
+constexpr int kBr = 64;  // query rows per block, of wgmma
+constexpr int kThreads = kParts * 128;
+constexpr int kFeedThreads = 128;  // a warpgroup more copies tiles
+constexpr int kTeamThreads = kThreads;
+constexpr int kRowTiles = 1;             // m16 row tiles per warp
+constexpr int kOwnKeys = kBc / kParts;   // of a tile, of which a warpgroup computes S
+constexpr int kColTiles = kOwnKeys / 8;  // n8 column tiles of S
+constexpr int kHeadDimVPadded = kHeadDimV;
+constexpr int kOutTiles = kHeadDimV / (8 * kParts);  // n8 column tiles of O
+constexpr int kDepth = kHeadDim / 16;                // k16 steps of S = Q K^T
+constexpr int kPages = kHeadDim / 64;                // 64 columns of a tile lie together
+
+static_assert(kHeadDim % 64 == 0, "pages are whole");
+static_assert(kHeadDimV % (64 * kParts) == 0 && kHeadDimV <= 256 * kParts, "so are those of a warpgroup's V");
+static_assert(kOwnKeys % 32 == 0 && kBc <= 256, "copies take 32 rows at a time");
+static_assert(kFeedRegisters + kParts * kProductRegisters <= (kParts + 1) * (65536 / (kThreads + kFeedThreads) / 8 * 8),
+              "warpgroups would wait for registers that nobody gives");
+
+// ---- shared memory -----------------------------------------------------------------------------
+//
+// Tiles are pages of 64 columns, [page][row][64], rows of 128 bytes whose 16-byte chunks are permuted by
+// row % 8: the 128-byte swizzle that wgmma reads.
+constexpr int kPageRowBytes = 128;
+constexpr int kQPageBytes = kBr * kPageRowBytes;
+constexpr int kTilePageBytes = kBc * kPageRowBytes;
+constexpr int kKArea = kPages * kQPageBytes;  // behind Q
+constexpr int kTileBytes = kPages * kTilePageBytes;
+// Behind the tiles P of each warpgroup in elements, and two numbers of each thread.
+constexpr int kExchange = kKArea + kStages * kTileBytes;
+constexpr int kBarriers = kExchange + kThreads * (kOwnKeys * 2 * 16 / 32 + 8);  // two of each place
+constexpr int kTilesEnd = kBarriers + kStages * 16;
+// Afterwards rows of O in fp32, maxima and sums (forward/epilogue_partial.cuh).
+constexpr int kMergeBytes = kBr * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8);
+constexpr int kSmemBytes = kTilesEnd > kMergeBytes ? kTilesEnd : kMergeBytes;
+static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
+
+__device__ __forceinline__ unsigned k_stage(unsigned smem, int tile)
+{
+    return smem + kKArea + tile % kStages * kTileBytes;
+}
+
+// Barriers of the place of a tile.
+__device__ __forceinline__ unsigned tile_is_there(unsigned smem, int tile)
+{
+    return smem + kBarriers + tile % kStages * 16;
+}
+
+__device__ __forceinline__ unsigned place_is_free(unsigned smem, int tile)
+{
+    return tile_is_there(smem, tile) + 8;
+}

@@ -1,0 +1,149 @@
+#pragma once
+#include "lib/cp_async.cuh"
+#include "lib/ptx.cuh"
+#include "lib/tile.cuh"
+
+// ---- filling a tile of shared memory from global memory ------------------------------------------------------
+//
+// A thread always copies the same chunk column, of rows kRowStep apart: neighbouring lanes take neighbouring chunks.
+// Chunks beyond the tensor's columns and rows beyond its end become zeros.
+
+// The passes of a fill that are issued at once: part `part` of `parts`, if wanted.
+struct Share {
+    int part, parts;
+    bool wanted;
+};
+constexpr Share kWhole = {0, 1, true};
+
+// V has a form of its own if it has fewer columns.
+template <int kColumns> using FormOf = TileForm<kColumns == kHeadDimV ? kHeadDimVPadded : kHeadDimPadded>;
+
+// Which chunks of a [kRows][kColumns] tile a thread copies, of kCount that share the work. Nothing of it is kept
+// between tiles: thread_index() cannot be moved out of the loop, so these addresses are computed again for each tile,
+// which costs a few instructions and saves the registers that the accumulators need.
+template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
+    using Form = FormOf<kColumns>;
+    static constexpr int kChunks = Form::kChunks, kPitch = Form::kPitch;
+    static constexpr int kRowStep = kCount / kChunks;  // rows per pass
+    static constexpr int kPasses = (kRows + kRowStep - 1) / kRowStep;
+    static constexpr bool kAllThreads = kRowStep * kChunks == kCount;
+    static constexpr bool kAllRows = kRows % kRowStep == 0;
+    static constexpr bool kAllColumns = kColumns == kChunks * 8;
+
+    const int first_row, chunk;
+
+    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index())
+    {
+    }
+
+    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks)
+    {
+    }
+
+    static __device__ __forceinline__ constexpr int begin(Share share)
+    {
+        return share.part * kPasses / share.parts;
+    }
+
+    static __device__ __forceinline__ constexpr int end(Share share)
+    {
+        return (share.part + 1) * kPasses / share.parts;
+    }
+
+    __device__ __forceinline__ int row(int pass) const
+    {
+        return first_row + pass * kRowStep;
+    }
+
+    __device__ __forceinline__ bool has_row(int pass) const
+    {
+        return (kAllThreads || first_row < kRowStep) && (kAllRows || row(pass) < kRows);
+    }
+
+    __device__ __forceinline__ bool in_columns() const
+    {
+        return kAllColumns || chunk < kColumns / 8;
+    }
+
+    // In shared memory, from the tile's start.
+    __device__ __forceinline__ uint32 offset(int pass) const
+    {
+        if constexpr (kRowStep % 8 == 0)  // the swizzle is the same in every pass
+            return Form::chunk_offset(first_row, chunk) + pass * kRowStep * kPitch;
+        else
+            return Form::chunk_offset(row(pass), chunk);
+    }
+};
+
+// kStaged: through registers, as SM 7.5 does it. The loads are issued early and land in registers; store() puts them
+// into shared memory when the tile that was there is no longer read.
+template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring> struct Fill {
+    using Plan = FillPlan<kRows, kCount, kColumns>;
+    uint4 staged[Plan::kPasses];
+
+    // Start loading a tile, always all of it: spread over a product, the loads would keep its registers
+    // waiting. address(row): where its row begins in global memory; rows from valid_rows on are zeros.
+    // kFull: all rows are valid.
+    template <bool kFull, class Address>
+    __device__ __forceinline__ void issue(const Plan &plan, Share, uint32, int valid_rows, Address address)
+    {
+#pragma unroll
+        for (int pass = 0; pass < Plan::kPasses; pass++) {
+            staged[pass] = uint4{0, 0, 0, 0};
+            if (plan.has_row(pass) && plan.in_columns() && (kFull || plan.row(pass) < valid_rows))
+                staged[pass] = __ldg(reinterpret_cast<const uint4 *>(address(plan.row(pass)) + plan.chunk * 16));
+        }
+    }
+
+    __device__ __forceinline__ void store(uint32 smem)
+    {
+        const Plan plan;
+#pragma unroll
+        for (int pass = 0; pass < Plan::kPasses; pass++)
+            if (plan.has_row(pass))
+                store_shared_16(smem + plan.offset(pass), staged[pass]);
+    }
+};
+
+// By cp.async.
+template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColumns, false> {
+    using Plan = FillPlan<kRows, kCount, kColumns>;
+
+    // Start copying a share of a tile to smem. address(row): where its row begins in global memory; rows
+    // from valid_rows on are zeros. kFull: all rows are valid.
+    template <bool kFull, class Address>
+    __device__ __forceinline__ void issue(const Plan &plan, Share share, uint32 smem, int valid_rows, Address address)
+    {
+#pragma unroll
+        for (int pass = plan.begin(share); pass < plan.end(share); pass++) {
+            if (!plan.has_row(pass))
+                continue;
+            const char *src = address(plan.row(pass)) + plan.chunk * 16;
+            if (kFull && Plan::kAllColumns)
+                cp_async_16(smem + plan.offset(pass), src, share.wanted);
+            else
+                cp_async_16_or_zero(smem + plan.offset(pass), src, share.wanted,
+                                    plan.in_columns() && (kFull || plan.row(pass) < valid_rows));
+        }
+    }
+
+    // Nothing is left to do once the copies have landed.
+    __device__ __forceinline__ void store(uint32)
+    {
+    }
+};
+
+// Loads into registers are ordered by their use: there is nothing to commit or to wait for.
+__device__ __forceinline__ void fill_commit()
+{
+    if constexpr (!kTuring)
+        cp_async_commit();
+}
+
+// Wait until at most kPending committed fills of this thread are in flight. A barrier must follow before
+// other threads' chunks are read.
+template <int kPending> __device__ __forceinline__ void fill_wait()
+{
+    if constexpr (!kTuring)
+        cp_async_wait<kPending>();
+}

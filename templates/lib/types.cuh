@@ -1,0 +1,28 @@
+#pragma once
+// ---- types that every template uses --------------------------------------------------------------------
+using int64 = long long;
+using uint32 = unsigned int;
+using uint64 = unsigned long long;
+
+// Strides in elements: batch, sequence, head. head_dim is contiguous.
+struct Strides {
+    int64 batch, seq, head;
+};
+
+// A constant that a generic lambda takes as an argument.
+template <bool kValue> struct Bool {
+    static constexpr bool value = kValue;
+};
+
+__device__ __forceinline__ float minus_infinity()
+{
+    return __int_as_float(0xff800000);
+}
+
+// Of two types the first one if kFirst.
+template <bool kFirst, class A, class B> struct Either {
+    using Type = A;
+};
+template <class A, class B> struct Either<false, A, B> {
+    using Type = B;
+};
