@@ -18,6 +18,7 @@
 -- and that M.new makes complete with the methods below. v: a variant as variant.lua parses it; problem:
 -- as init.lua gets it; arch: from arch.lua.
 local axes_of = require("core.axes")
+local host = require("host")
 local recipe_text = require("core.recipe")
 local select_from = require("core.select")
 local variant_text = require("core.variant")
@@ -95,21 +96,49 @@ local function survey(self, problem, arch, spilling)
    return found
 end
 
+-- The chosen variants of a class, in the order of points.
+local function choose(self, problem, arch, spilling)
+   local found, chosen = survey(self, problem, arch, spilling), {}
+   for _, v in ipairs(found.fitting) do
+      if found.chosen[v.text] then
+         chosen[#chosen + 1] = v
+      end
+   end
+   return chosen
+end
+
+-- The same from what another generator of this process kept; nil if none did.
+local function recall(self, key)
+   local texts = host.recall(self.name .. " " .. key)
+   if not texts then
+      return nil
+   end
+   local chosen = {}
+   for text in texts:gmatch("[^\n]+") do
+      local v = variant_text.parse(text, self.axes)
+      v.text, chosen[#chosen + 1] = text, v
+   end
+   return chosen
+end
+
+local function keep(self, key, chosen)
+   local texts = {}
+   for i, v in ipairs(chosen) do
+      texts[i] = v.text
+   end
+   host.keep(self.name .. " " .. key, table.concat(texts, "\n"))
+end
+
 -- List of the chosen variants of a problem's class that suit the problem. Choosing is what takes time,
--- and it is the same for all problems of a class: it is done once. spilling: see survey.
+-- and it is the same for all problems of a class: a process does it once. spilling: see survey.
 function methods.candidates(self, problem, arch, spilling)
    local key = problem.class .. " " .. arch.key .. (spilling and " spilling" or "")
-   local chosen = self.chosen[key]
+   local chosen = self.chosen[key] or recall(self, key)
    if not chosen then
-      chosen = {}
-      local found = survey(self, problem, arch, spilling)
-      for _, v in ipairs(found.fitting) do
-         if found.chosen[v.text] then
-            chosen[#chosen + 1] = v
-         end
-      end
-      self.chosen[key] = chosen
+      chosen = choose(self, problem, arch, spilling)
+      keep(self, key, chosen)
    end
+   self.chosen[key] = chosen
    local suited = {}
    for _, v in ipairs(chosen) do
       if self.suits(v, problem, arch) then

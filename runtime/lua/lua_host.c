@@ -20,6 +20,7 @@
 #include "runtime/base/status.h"
 #include "runtime/lua/lua_guard.h"
 #include "runtime/lua/lua_values.h"
+#include "runtime/lua/surveys.h"
 #include "runtime/ops/splits.h"
 
 /* Keys in the Lua registry. */
@@ -233,10 +234,43 @@ static int host_splits(lua_State *L)
     return 2;
 }
 
-void fa2i_lua_host_push_functions(lua_State *L)
+/* host.recall(question): the text that any generator of this process with the same scripts kept, or nil. Upvalue 1: the
+ * host, or NULL. */
+static int host_recall(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"splits", host_splits}, {NULL, NULL}};
-    luaL_newlib(L, functions);
+    fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
+    const char *question = luaL_checkstring(L, 1);
+    size_t bytes = 0;
+    if (host != NULL)
+        host->answer = fa2i_surveys_find(&host->key, question, &bytes);
+    if (host == NULL || host->answer == NULL) {
+        lua_pushnil(L);
+        return 1;
+    }
+    lua_pushlstring(L, host->answer, bytes); /* an error leaves the answer to the end of the run */
+    fa2i_free(host->answer);
+    host->answer = NULL;
+    return 1;
+}
+
+/* host.keep(question, text). Upvalue 1: the host, or NULL. */
+static int host_keep(lua_State *L)
+{
+    const fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
+    size_t bytes = 0;
+    const char *question = luaL_checkstring(L, 1), *answer = luaL_checklstring(L, 2, &bytes);
+    if (host != NULL)
+        fa2i_surveys_keep(&host->key, question, answer, bytes);
+    return 0;
+}
+
+void fa2i_lua_host_push_functions(lua_State *L, fa2i_lua_host *host)
+{
+    static const luaL_Reg functions[] = {
+        {"splits", host_splits}, {"recall", host_recall}, {"keep", host_keep}, {NULL, NULL}};
+    luaL_newlibtable(L, functions);
+    lua_pushlightuserdata(L, host);
+    luaL_setfuncs(L, functions, 1);
 }
 
 static void remove_fields(lua_State *L, const char *const *names)
@@ -277,7 +311,7 @@ static int body_setup(lua_State *L)
     lua_pushcfunction(L, host_load);
     lua_setglobal(L, "load");
     lua_newtable(L);
-    fa2i_lua_host_push_functions(L);
+    fa2i_lua_host_push_functions(L, host);
     lua_setfield(L, -2, "host");
     lua_setfield(L, LUA_REGISTRYINDEX, modules_key);
     lua_pushlightuserdata(L, host);
@@ -333,6 +367,8 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
     lua_pushlightuserdata(L, argument);
     const int result = lua_pcall(L, 1, 0, top + 1);
     lua_sethook(L, NULL, 0, 0);
+    fa2i_free(host->answer);
+    host->answer = NULL;
     host->deadline = HUGE_VAL;
     if (result != LUA_OK && host->limit != FA2I_LUA_WITHIN) {
         st = over_limit(host);
@@ -354,6 +390,7 @@ fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host)
     ret_host->seconds_max = FA2I_LUA_SECONDS_MAX;
     ret_host->deadline = HUGE_VAL;
     FA2_TRY(fa2i_generator_files_open(&ret_host->files));
+    FA2_TRY(fa2i_generator_files_key(&ret_host->files, &ret_host->key));
     ret_host->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (ret_host->c_locale != (locale_t)0)
         ret_host->lua = lua_newstate(allocate, ret_host);

@@ -44,6 +44,8 @@ typedef struct fa2i_lua_host {
     lua_State *lua;
     locale_t c_locale;
     fa2i_generator_files files;
+    fa2i_key key;         /* of the files */
+    char *answer;         /* that is being pushed; NULL otherwise */
     bool out_of_memory;   /* a request failed in the current run, whatever a script made of it */
     size_t bytes;         /* that Lua holds */
     double seconds_max;   /* of processor time: FA2I_LUA_SECONDS_MAX; less in tests */
@@ -72,8 +74,9 @@ void fa2i_lua_host_expect(lua_State *L, double steps);
  * count of instructions ends those. A Lua error if the run is over its time. */
 void fa2i_lua_host_watch_calls(lua_State *L, bool watched);
 
-/* For bodies: push the table of functions that scripts get by require("host"). */
-void fa2i_lua_host_push_functions(lua_State *L);
+/* For bodies: push the table of functions that scripts get by require("host"). host: whose scripts' answers are kept
+ * (surveys.h); NULL: none are. */
+void fa2i_lua_host_push_functions(lua_State *L, fa2i_lua_host *host);
 
 /* For bodies: push the function gen/init.lua exports as `name`. */
 void fa2i_lua_host_push_entry(lua_State *L, const char *name);
