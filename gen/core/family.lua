@@ -74,15 +74,13 @@ local function typical_problems(self, problem, arch)
 end
 
 -- Of the class of a problem, on a card: the points that fit, which of them are chosen (a set of texts),
--- and {variant, reason} of those that do not fit, whose texts nobody has asked for. spilling: those that would
+-- and {variant, reason} of those that do not fit. spilling: those that would
 -- spill fit, too.
 local function survey(self, problem, arch, spilling)
    local found = {fitting = {}, rejected = {}}
-   axes_of.each_point(self.axes, self.path, problem, function(v)
-      v.family = self.name
+   axes_of.each_point(self.name, self.axes, self.path, problem, function(v)
       local ok, reason, spills = self.fits(v, self.path, arch)
       if ok or spilling and spills then
-         v.text = variant_text.format(v, self.axes)
          found.fitting[#found.fitting + 1] = v
       else
          found.rejected[#found.rejected + 1] = {variant = v, reason = reason}
@@ -153,7 +151,7 @@ function methods.rejected(self, problem, arch, spilling)
    local found = survey(self, problem, arch, spilling)
    local list = {}
    for i, entry in ipairs(found.rejected) do
-      list[i] = {text = variant_text.format(entry.variant, self.axes), reason = entry.reason}
+      list[i] = {text = entry.variant.text, reason = entry.reason}
    end
    for _, v in ipairs(found.fitting) do
       local _, reason = self.suits(v, problem, arch)

@@ -102,18 +102,16 @@ local function query_tile_clocks(v, f, arch, blocks)
 end
 
 -- Blocks that an SM holds, and the clocks in which so many do a tile.
-local function on_card(v, facts, arch)
-   return forward.on_card(facts, arch, function()
-      return {
-         resident = M.resident_blocks(facts, arch),
-         tile_clocks = forward.kept(function(blocks)
-            return tile_clocks(v, facts, arch, blocks)
-         end),
-         query_tile_clocks = forward.kept(function(blocks)
-            return query_tile_clocks(v, facts, arch, blocks)
-         end),
-      }
-   end)
+local function card_of(v, facts, arch)
+   return {
+      resident = M.resident_blocks(facts, arch),
+      tile_clocks = forward.kept(function(blocks)
+         return tile_clocks(v, facts, arch, blocks)
+      end),
+      query_tile_clocks = forward.kept(function(blocks)
+         return query_tile_clocks(v, facts, arch, blocks)
+      end),
+   }
 end
 
 -- Clocks of all blocks: `count` of them do `tiles` each, or in the mean where they differ.
@@ -128,9 +126,14 @@ local function busy_clocks(count, most, mean, arch, resident, clocks)
    return clocks(resident) * (mean * count / slots + fit.tail * mean) + edges
 end
 
+local ends_of = forward.of_problem(function(problem)
+   return {window.ends(problem)}
+end)
+
 -- Tiles of `tile` rows that the mean block of `rows` visits, of `all` over `heads` and a length.
 local function mean_tiles(all, heads, tile, rows, problem)
-   local left, right = window.ends(problem)
+   local ends = ends_of(problem)
+   local left, right = ends[1], ends[2]
    if left < window.unbounded then
       local seen = left + math.min(right, problem.seq_k) + 1
       return math.min(all, heads * ((seen + rows) / tile + 1 + 2 * fit.masked))
@@ -156,7 +159,7 @@ end
 -- as much.
 function M.backward(v, facts, problem, arch)
    local splits = v.split == 1 and M.splits(v, problem, arch) or 1
-   local card = on_card(v, facts, arch)
+   local card = forward.on_card(v, facts, arch, card_of)
    local resident = card.resident
    if resident < 1 then
       return math.huge

@@ -76,19 +76,16 @@ local function visits_of_sms(weights, heads, section, sm_count, resident)
    return list
 end
 
--- Variants that differ in nothing but their pipeline divide alike: what was found for the last divisions, by all that
--- they depend on.
-local kept, kept_count, most_kept = {}, 0, 256
+-- Variants that differ in nothing but their pipeline divide alike: what was found, by the list of weights, which is one
+-- for a problem and a tile and must not change, and by all else that it depends on.
+local kept = setmetatable({}, {__mode = "k"})
 
 local function visits_kept(weights, heads, section, sm_count, resident)
-   local key = ("%d %s %d %d "):format(heads, section, sm_count, resident) .. table.concat(weights, " ")
-   if not kept[key] then
-      if kept_count == most_kept then
-         kept, kept_count = {}, 0
-      end
-      kept[key], kept_count = visits_of_sms(weights, heads, section, sm_count, resident), kept_count + 1
-   end
-   return kept[key]
+   local known = kept[weights] or {}
+   local key = ("%d %s %d %d"):format(heads, section, sm_count, resident)
+   kept[weights] = known
+   known[key] = known[key] or visits_of_sms(weights, heads, section, sm_count, resident)
+   return known[key]
 end
 
 -- Clocks of the busiest SM. weights: list of the tiles that the row tiles of a head visit, the heaviest first; heads:
