@@ -258,6 +258,14 @@ static int compare_to_name(const void *name, const void *file)
     return strcmp(name, ((const fa2i_generator_file *)file)->name);
 }
 
+bool fa2i_generator_files_are_own(const fa2i_generator_files *files)
+{
+    for (size_t i = 0; i < files->count; i++)
+        if (files->items[i].owned != NULL)
+            return false;
+    return true;
+}
+
 const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files,
                                                      const char *name)
 {

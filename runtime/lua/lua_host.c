@@ -8,6 +8,8 @@
  *   memory look, too, and one call of a library function takes seconds at most (lua_guard.c). An
  *   instruction may take time in proportion to what Lua holds, so the more it holds the more often they
  *   are looked at.
+ * - Where Lua counts instructions, each takes a sixth longer. So those of the library's own scripts are not counted:
+ *   their loops end, and all that takes long requests memory. Every REQUESTS-th request looks at the limits.
  */
 #include "runtime/lua/lua_host.h"
 
@@ -35,7 +37,7 @@ static void meet_limit(fa2i_lua_host *host, fa2i_lua_limit limit)
     lua_sethook(host->lua, on_tick, LUA_MASKCOUNT | LUA_MASKCALL, 1);
 }
 
-enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000 };
+enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000, REQUESTS = 1000 };
 
 /* In a run: was its time up, or is it to stop? */
 static bool is_late(fa2i_lua_host *host)
@@ -60,7 +62,7 @@ static int fitting_tick(const fa2i_lua_host *host)
 static void look_more_often(fa2i_lua_host *host)
 {
     const int tick = fitting_tick(host);
-    if (host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline) && tick < host->tick)
+    if (host->counts && host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline) && tick < host->tick)
         lua_sethook(host->lua, on_tick, LUA_MASKCOUNT, host->tick = tick);
 }
 
@@ -77,7 +79,8 @@ static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
         meet_limit(host, FA2I_LUA_BYTES);
         return NULL;
     }
-    if (bytes > held && bytes >= BYTES_LARGE && is_late(host))
+    const bool looks = bytes >= BYTES_LARGE || (!host->counts && ++host->requests % REQUESTS == 0);
+    if (bytes > held && looks && is_late(host))
         return NULL;
     void *grown = fa2i_realloc(block, bytes);
     host->out_of_memory = host->out_of_memory || grown == NULL;
@@ -132,7 +135,7 @@ void fa2i_lua_host_watch_calls(lua_State *L, bool watched)
     fa2i_lua_host *host = host_of(L);
     if (is_late(host)) /* each time: the count of instructions begins again */
         luaL_error(L, "the scripts met a limit");
-    if (host->limit == FA2I_LUA_WITHIN)
+    if (host->limit == FA2I_LUA_WITHIN && host->counts)
         lua_sethook(L, on_tick, LUA_MASKCOUNT | (watched ? LUA_MASKCALL : 0), host->tick);
 }
 
@@ -361,7 +364,8 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
     host->steps = 0;
     host->tick = FA2I_LUA_TICK;
     host->deadline = fa2i_clock_thread_s() + host->seconds_max;
-    lua_sethook(L, on_tick, LUA_MASKCOUNT, FA2I_LUA_TICK);
+    if (host->counts)
+        lua_sethook(L, on_tick, LUA_MASKCOUNT, FA2I_LUA_TICK);
     lua_pushcfunction(L, add_traceback);
     lua_pushcfunction(L, body);
     lua_pushlightuserdata(L, argument);
@@ -391,6 +395,7 @@ fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host)
     ret_host->deadline = HUGE_VAL;
     FA2_TRY(fa2i_generator_files_open(&ret_host->files));
     FA2_TRY(fa2i_generator_files_key(&ret_host->files, &ret_host->key));
+    ret_host->counts = !fa2i_generator_files_are_own(&ret_host->files);
     ret_host->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (ret_host->c_locale != (locale_t)0)
         ret_host->lua = lua_newstate(allocate, ret_host);

@@ -50,8 +50,10 @@ typedef struct fa2i_lua_host {
     size_t bytes;         /* that Lua holds */
     double seconds_max;   /* of processor time: FA2I_LUA_SECONDS_MAX; less in tests */
     double deadline;      /* of the current run, on the thread's clock; HUGE_VAL: there is no run */
+    bool counts;          /* instructions: the scripts are not the library's own */
     int tick;             /* instructions until the next look at the limits */
     long steps;           /* instructions, in the current run */
+    unsigned requests;    /* of memory, where instructions are not counted */
     int calls;            /* of watched library functions, since the last look at the clock */
     fa2i_lua_limit limit; /* that the current run met */
 } fa2i_lua_host;
