@@ -71,7 +71,7 @@ static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
     fa2i_lua_host *host = user;
     const size_t held = block == NULL ? 0 : old_bytes; /* else it is a type, not a size */
     if (bytes == 0) {
-        fa2i_free(block);
+        fa2i_lua_pool_free(&host->pool, block, held);
         host->bytes -= held;
         return NULL;
     }
@@ -82,7 +82,7 @@ static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
     const bool looks = bytes >= BYTES_LARGE || (!host->counts && ++host->requests % REQUESTS == 0);
     if (bytes > held && looks && is_late(host))
         return NULL;
-    void *grown = fa2i_realloc(block, bytes);
+    void *grown = fa2i_lua_pool_resize(&host->pool, block, held, bytes);
     host->out_of_memory = host->out_of_memory || grown == NULL;
     if (grown != NULL)
         host->bytes += bytes - held;
@@ -414,6 +414,7 @@ void fa2i_lua_host_done(fa2i_lua_host *host)
 {
     if (host->lua != NULL)
         lua_close(host->lua);
+    fa2i_lua_pool_done(&host->pool);
     if (host->c_locale != (locale_t)0)
         freelocale(host->c_locale);
     fa2i_generator_files_done(&host->files);

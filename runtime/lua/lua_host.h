@@ -14,6 +14,7 @@
 #include <lua.h>
 #include <signal.h>
 #include "runtime/lua/generator_files.h"
+#include "runtime/lua/lua_pool.h"
 
 /* What a run may take: twice the instructions of the dearest one, a survey of backward's candidates, and ten times its
  * processor time, of which a loaded machine takes no more. */
@@ -42,6 +43,7 @@ typedef enum fa2i_lua_limit {
 typedef struct fa2i_lua_host {
     const volatile sig_atomic_t *stop; /* ends the scripts when it is nonzero; NULL: nothing does */
     lua_State *lua;
+    fa2i_lua_pool pool;   /* of its memory */
     locale_t c_locale;
     fa2i_generator_files files;
     fa2i_key key;         /* of the files */
