@@ -83,13 +83,16 @@ local function team_clocks(v, facts, latency)
    return clocks + waits * latency
 end
 
--- Of a problem: bytes of a key, of a query's rows of Q and O, and of all K and V.
+-- Of a problem: bytes of a key, of the rows of Q and O, of all K and V, and of a part of O; and of a row tile that sees
+-- all keys, the share that the mean row sees. The last row tile sees all keys, causal or not, unless a window ends:
+-- then all see about as many.
 local sizes_of = cost.of_problem(function(problem)
-   local of_key = 2 * columns.of_key(problem)
-   local both = problem.head_dim + columns.of_problem(problem)
+   local of_key, columns_v = 2 * columns.of_key(problem), columns.of_problem(problem)
+   local rows = problem.batch * problem.heads_q * problem.seq_q
    return {
-      of_key = of_key, queries = 2 * both * problem.batch * problem.heads_q * problem.seq_q,
+      of_key = of_key, queries = 2 * (problem.head_dim + columns_v) * rows, part = 8 * rows * columns_v,
       keys = 1.0 * of_key * window.seen_keys(problem) * problem.heads_kv * problem.batch,
+      visible = 1 - problem.causal * math.min(problem.seq_q, problem.seq_k) / 2 / problem.seq_k,
    }
 end)
 
@@ -110,18 +113,8 @@ function M.combine_us(problem, arch, splits, warm)
    if splits == 1 then
       return 0
    end
-   local bytes = 8 * splits * problem.batch * problem.heads_q * problem.seq_q * columns.of_problem(problem)
-   return (warm and fit.warm_combine or fit.combine) + fit.combine_split * splits + bytes / arch.dram
-end
-
--- Share that the mean row sees of the keys that its row tile sees. The last row tile sees all keys,
--- causal or not, unless a window ends: then all see about as many.
-local function visible_share(problem, keys)
-   if keys < problem.seq_k then
-      return 1
-   end
-   local hidden = problem.causal * math.min(problem.seq_q, problem.seq_k) / 2
-   return 1 - hidden / problem.seq_k
+   local us = splits * sizes_of(problem).part / arch.dram
+   return (warm and fit.warm_combine or fit.combine) + fit.combine_split * splits + us
 end
 
 local function card_of(v, facts, arch)
@@ -151,15 +144,16 @@ function M.forward(v, facts, problem, arch)
       return math.huge
    end
    local splits, keys = M.splits(v, problem, arch, v.waves)
+   local bc, teams, sm_count = v.bc, v.teams, arch.sm_count
    local tiles = M.row_tiles(v, problem)
    local blocks = tiles * splits
-   local steps = ceil_div(ceil_div(ceil_div(keys, v.bc), splits), v.teams)
-   local rounds = ceil_div(blocks, arch.sm_count * resident)
-   local of_sm = ceil_div(blocks, arch.sm_count)
+   local steps = (((keys + bc - 1) // bc + splits - 1) // splits + teams - 1) // teams
+   local rounds = (blocks + sm_count * resident - 1) // (sm_count * resident)
+   local of_sm = (blocks + sm_count - 1) // sm_count
    local together = of_sm < resident and of_sm or resident
    local shared = tiles > problem.heads_kv * problem.batch
    -- The longest block counts in the last round; before it, blocks are as long as the mean.
-   local share = visible_share(problem, keys)
+   local share = keys < problem.seq_k and 1 or sizes_of(problem).visible
    local sm_us = rounds * steps * card.busy_clocks(together) * share / arch.clock
    local memory, kept = M.memory_us(v, facts, problem, arch, tiles, keys * share)
    local merge_us = fit.merge * v.teams * v.br / arch.clock
