@@ -117,7 +117,7 @@ static void fail_one(fault kind, long n, int error, const char *path, long *fail
                 fa2_last_message());
 }
 
-/* Each life without a database surveys its class, each other one finds what the one before it found. */
+/* A life without a database surveys its class. The other ones find the answer of the one before. */
 static void begin_life(fault kind, const char *path)
 {
     if (kind == ALLOCATION && path[0] == '\0')

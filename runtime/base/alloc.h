@@ -27,7 +27,7 @@ char *fa2i_strdup(const char *text);
 
 void fa2i_free(void *block); /* NULL is fine */
 
-/* For those who give out parts of a block as blocks: one more request, which fails where this is true. */
+/* For an allocator that cuts blocks from larger ones: counts one more request. true: it must fail. */
 bool fa2i_alloc_is_refused(void);
 
 /* Let the nth request from now on fail (1 = the next one), and only that one; 0 turns it off. For

@@ -28,7 +28,7 @@ static size_t units_of(size_t bytes)
     return (bytes + FA2I_LUA_UNIT - 1) / FA2I_LUA_UNIT;
 }
 
-/* Units of blocks; a chunk begins with one, in which the address of the next chunk is. */
+/* A chunk begins with a unit that holds the address of the chunk before. */
 static bool add_chunk(fa2i_lua_pool *pool)
 {
     char *chunk = fa2i_realloc(NULL, CHUNK_BYTES);
@@ -41,7 +41,7 @@ static bool add_chunk(fa2i_lua_pool *pool)
     return true;
 }
 
-/* What is left of a chunk is too small then, and stays unused. */
+/* The rest of a chunk that is too small stays unused. */
 static void *cut(fa2i_lua_pool *pool, size_t bytes)
 {
     if (pool->rest_bytes < bytes && !add_chunk(pool))

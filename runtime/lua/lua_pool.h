@@ -1,8 +1,8 @@
 /*
- * Memory for a Lua state, which asks for millions of small blocks and tells the size of each when it gives it back: a
- * fifth of the generator's time was the C allocator's. Blocks of up to FA2I_LUA_SMALL bytes are cut from large ones,
- * by sizes, and kept for the next request of their size; larger ones are the C allocator's. Under AddressSanitizer all
- * are, so that it sees each.
+ * Memory for a Lua state. Lua asks for millions of small blocks, and tells the size of each when it gives it back. The C
+ * allocator took a fifth of the generator's time. So blocks of up to FA2I_LUA_SMALL bytes are cut from large ones here,
+ * and kept for the next request of their size. Larger ones come from the C allocator. Under AddressSanitizer all do, so
+ * that it sees each.
  *
  * Not thread-safe: a pool belongs to one state. Zeroed is empty.
  */
@@ -26,7 +26,7 @@ void *fa2i_lua_pool_resize(fa2i_lua_pool *pool, void *block, size_t old_bytes, s
 
 void fa2i_lua_pool_free(fa2i_lua_pool *pool, void *block, size_t bytes); /* NULL is fine */
 
-/* Gives all small blocks back. The larger ones must be free by then. */
+/* Frees all small blocks. The larger ones must be free by then. */
 void fa2i_lua_pool_done(fa2i_lua_pool *pool);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * A table in which an answer has one place, by its hash. Nobody waits for the lock: in a child that was forked while
- * another thread held it, it is held for ever.
+ * A table in which an answer has one place, by its hash. No thread waits for the lock. A child that was forked while
+ * another thread held it would wait for ever.
  */
 #include "runtime/lua/surveys.h"
 

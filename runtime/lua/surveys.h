@@ -1,9 +1,9 @@
 /*
- * What generators of this process found out, for those that come later: a context has a generator of its own. The
- * scripts say what is kept: which candidates a class of problems has on a card, which takes them tenths of a second.
+ * Answers that one generator found, for all later ones of the process: each context has a generator of its own. The
+ * scripts keep which candidates a class of problems has on a card. To find that takes them tenths of a second.
  *
  * An answer is a text. It is found by the scripts' hash and a question. New answers take the place of old ones.
- * Thread-safe. No thread waits for another one here: then nothing is found or kept.
+ * Thread-safe. No thread waits for another one here: it finds or keeps nothing instead.
  */
 #ifndef FA2I_SURVEYS_H
 #define FA2I_SURVEYS_H
