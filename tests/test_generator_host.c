@@ -6,6 +6,7 @@
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
+#include "runtime/lua/surveys.h"
 
 static const int archs[] = {75, 80, 86, 87, 89, 90};
 enum { ARCHS = sizeof archs / sizeof archs[0], LATE_FAILURES = 150 };
@@ -218,6 +219,7 @@ static fa2_status use_all(void)
     char *source = NULL, *rejected = NULL;
     fa2i_card card;
     const fa2_problem problem = problem_of(256, FA2_FP16, 0, 64);
+    fa2i_surveys_forget();
     FA2_TRY(fa2i_generator_create(&generator));
     FA2_TRY(fa2i_generator_card(generator, 75, &card));
     FA2_TRY(fa2i_generator_candidates(generator, &problem, &card, &list, &count));
@@ -253,9 +255,46 @@ static void test_no_memory(void)
     generator_path(NULL);
 }
 
+/* The candidates by a generator that begins anew, and how many requests of memory these took. */
+static long ask_anew(const fa2_problem *problem, fa2i_variant **ret_list, size_t *ret_count)
+{
+    fa2i_card card;
+    fa2i_generator *generator = open_generator();
+    CHECK_EQ(fa2i_generator_card(generator, 80, &card), FA2_OK);
+    (void)fa2i_alloc_fail_at(0);
+    CHECK_EQ(fa2i_generator_candidates(generator, problem, &card, ret_list, ret_count), FA2_OK);
+    const long requests = fa2i_alloc_fail_at(0);
+    fa2i_generator_destroy(generator);
+    return requests;
+}
+
+/* A class is surveyed once in a process, as long as the scripts are the same, and all get the same candidates. */
+static void test_surveyed_once(void)
+{
+    const fa2_problem problem = problem_of(72, FA2_BF16, 1, 700);
+    fa2i_variant *list[3] = {NULL};
+    size_t count[3];
+    long requests[3];
+    for (int i = 0; i < 3; i++) {
+        generator_path(i < 2 ? NULL : "tests/families");
+        requests[i] = ask_anew(&problem, &list[i], &count[i]);
+    }
+    generator_path(NULL);
+    CHECK(count[0] > 20 && count[1] == count[0]);
+    CHECK(count[1] == count[0] && memcmp(list[0], list[1], count[0] * sizeof *list[0]) == 0);
+    CHECK(requests[1] * 4 < requests[0]);
+    CHECK(requests[2] > requests[1] * 4);
+    fa2i_surveys_forget();
+    fa2i_free(list[1]);
+    CHECK(ask_anew(&problem, &list[1], &count[1]) * 2 > requests[0]);
+    for (int i = 0; i < 3; i++)
+        fa2i_free(list[i]);
+}
+
 int main(void)
 {
     generator_path(NULL);
+    test_surveyed_once();
     test_golden();
     test_determinism();
     test_override();

@@ -71,28 +71,37 @@ function M.check(axes, v, path)
    return true
 end
 
--- Calls add(v) for each point that serves a problem, the values of the last axis changing first.
-function M.each_point(axes, path, problem, add)
-   local v = {}
-   local function extend(index)
+-- A function that copies the values of a point and takes its family and its text: a constructor with all names, as a
+-- table that grows name by name is made anew again and again.
+local function copier(axes)
+   local words = {}
+   for i, axis in ipairs(axes) do
+      words[i] = ("%s = v.%s"):format(axis.name, axis.name)
+   end
+   return load("local v, family, text = ... return {family = family, text = text, " .. table.concat(words, ", ") .. "}",
+               "=point", "t", {})
+end
+
+-- Calls add(v) for each point that serves a problem, the values of the last axis changing first. A point has also its
+-- family, by name, and its canonical text (variant.lua), which grows by a word for each axis.
+function M.each_point(family, axes, path, problem, add)
+   local v, copy = {}, copier(axes)
+   local function extend(index, text)
       local axis = axes[index]
       if not axis then
-         local point = {}
-         for _, each in ipairs(axes) do
-            point[each.name] = v[each.name]
-         end
-         add(point)
+         add(copy(v, family, text))
          return
       end
+      local name, silent = axis.name, M.silent_value(axis)
       for _, value in ipairs(axis.field and {problem[axis.field]} or axis.values) do
-         v[axis.name] = value
+         v[name] = value
          if axis.field and check_value(axis, v, path) or not axis.field and goes_with(axis, v, path) then
-            extend(index + 1)
+            extend(index + 1, value == silent and text or text .. " " .. name .. "=" .. value)
          end
       end
-      v[axis.name] = nil -- those before it do not see it
+      v[name] = nil -- those before it do not see it
    end
-   extend(1)
+   extend(1, family)
 end
 
 -- The names that a template sees of a point.

@@ -18,6 +18,7 @@
 -- and that M.new makes complete with the methods below. v: a variant as variant.lua parses it; problem:
 -- as init.lua gets it; arch: from arch.lua.
 local axes_of = require("core.axes")
+local host = require("host")
 local recipe_text = require("core.recipe")
 local select_from = require("core.select")
 local variant_text = require("core.variant")
@@ -73,15 +74,13 @@ local function typical_problems(self, problem, arch)
 end
 
 -- Of the class of a problem, on a card: the points that fit, which of them are chosen (a set of texts),
--- and {variant, reason} of those that do not fit, whose texts nobody has asked for. spilling: those that would
+-- and {variant, reason} of those that do not fit. spilling: those that would
 -- spill fit, too.
 local function survey(self, problem, arch, spilling)
    local found = {fitting = {}, rejected = {}}
-   axes_of.each_point(self.axes, self.path, problem, function(v)
-      v.family = self.name
+   axes_of.each_point(self.name, self.axes, self.path, problem, function(v)
       local ok, reason, spills = self.fits(v, self.path, arch)
       if ok or spilling and spills then
-         v.text = variant_text.format(v, self.axes)
          found.fitting[#found.fitting + 1] = v
       else
          found.rejected[#found.rejected + 1] = {variant = v, reason = reason}
@@ -95,21 +94,49 @@ local function survey(self, problem, arch, spilling)
    return found
 end
 
+-- The chosen variants of a class, in the order of points.
+local function choose(self, problem, arch, spilling)
+   local found, chosen = survey(self, problem, arch, spilling), {}
+   for _, v in ipairs(found.fitting) do
+      if found.chosen[v.text] then
+         chosen[#chosen + 1] = v
+      end
+   end
+   return chosen
+end
+
+-- The same from what another generator of this process kept; nil if none did.
+local function recall(self, key)
+   local texts = host.recall(self.name .. " " .. key)
+   if not texts then
+      return nil
+   end
+   local chosen = {}
+   for text in texts:gmatch("[^\n]+") do
+      local v = variant_text.parse(text, self.axes)
+      v.text, chosen[#chosen + 1] = text, v
+   end
+   return chosen
+end
+
+local function keep(self, key, chosen)
+   local texts = {}
+   for i, v in ipairs(chosen) do
+      texts[i] = v.text
+   end
+   host.keep(self.name .. " " .. key, table.concat(texts, "\n"))
+end
+
 -- List of the chosen variants of a problem's class that suit the problem. Choosing is what takes time,
--- and it is the same for all problems of a class: it is done once. spilling: see survey.
+-- and it is the same for all problems of a class: a process does it once. spilling: see survey.
 function methods.candidates(self, problem, arch, spilling)
    local key = problem.class .. " " .. arch.key .. (spilling and " spilling" or "")
-   local chosen = self.chosen[key]
+   local chosen = self.chosen[key] or recall(self, key)
    if not chosen then
-      chosen = {}
-      local found = survey(self, problem, arch, spilling)
-      for _, v in ipairs(found.fitting) do
-         if found.chosen[v.text] then
-            chosen[#chosen + 1] = v
-         end
-      end
-      self.chosen[key] = chosen
+      chosen = choose(self, problem, arch, spilling)
+      keep(self, key, chosen)
    end
+   self.chosen[key] = chosen
    local suited = {}
    for _, v in ipairs(chosen) do
       if self.suits(v, problem, arch) then
@@ -124,7 +151,7 @@ function methods.rejected(self, problem, arch, spilling)
    local found = survey(self, problem, arch, spilling)
    local list = {}
    for i, entry in ipairs(found.rejected) do
-      list[i] = {text = variant_text.format(entry.variant, self.axes), reason = entry.reason}
+      list[i] = {text = entry.variant.text, reason = entry.reason}
    end
    for _, v in ipairs(found.fitting) do
       local _, reason = self.suits(v, problem, arch)

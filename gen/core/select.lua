@@ -15,42 +15,83 @@
 --   alike    alike(variant): a text; variants that have the same cost the same. nil: none is known to
 local M = {}
 
--- The variants, best score first; ties in the order of the texts.
-local function by_score(variants, typical, cost, alike)
-   local scores, groups = {}, {}
-   for i, variant in ipairs(variants) do
-      groups[i] = alike and alike(variant) or i
+-- Lists of variants that cost the same.
+local function groups_of(variants, alike)
+   local groups, known = {}, {}
+   for _, variant in ipairs(variants) do
+      local key = alike and alike(variant) or variant
+      local group = known[key]
+      if group then
+         group[#group + 1] = variant
+      else
+         known[key] = {variant}
+         groups[#groups + 1] = known[key]
+      end
    end
+   return groups
+end
+
+-- The scores of the groups.
+local function scores_of(groups, typical, cost)
+   local scores = {}
    for _, problem in ipairs(typical) do
       local costs, best = {}, math.huge
-      for i, variant in ipairs(variants) do
-         local us = costs[groups[i]]
-         if not us then
-            us = cost(variant, problem)
-            costs[groups[i]] = us
-            best = math.min(best, us)
-         end
+      for i, group in ipairs(groups) do
+         local us = cost(group[1], problem)
+         costs[i], best = us, us < best and us or best
       end
-      for i, variant in ipairs(variants) do
-         scores[variant] = math.min(scores[variant] or math.huge, costs[groups[i]] / best)
+      for i, us in ipairs(costs) do
+         local score, least = us / best, scores[i]
+         scores[i] = least and least < score and least or score
       end
    end
-   local sorted = table.move(variants, 1, #variants, 1, {})
-   table.sort(sorted, function(a, b)
-      if scores[a] ~= scores[b] then
-         return scores[a] < scores[b]
+   return scores
+end
+
+-- The variants, best score first; ties in the order of the texts. Numbers and texts are sorted apart: what compares
+-- them is no function of ours then, which thousands of comparisons would call.
+local function by_score(variants, typical, cost, alike)
+   local groups = groups_of(variants, alike)
+   local by_text, of_score, order, sorted = {}, {}, {}, {}
+   for i, score in ipairs(scores_of(groups, typical, cost)) do
+      if not of_score[score] then
+         of_score[score], order[#order + 1] = {}, score
       end
-      return a.text < b.text
-   end)
+      local texts = of_score[score]
+      for _, variant in ipairs(groups[i]) do
+         by_text[variant.text], texts[#texts + 1] = variant, variant.text
+      end
+   end
+   table.sort(order)
+   for _, score in ipairs(order) do
+      table.sort(of_score[score])
+      for _, text in ipairs(of_score[score]) do
+         sorted[#sorted + 1] = by_text[text]
+      end
+   end
    return sorted
 end
 
 local function value_on(axes, variant)
    local words = {}
-   for _, axis in ipairs(axes) do
-      words[#words + 1] = axis .. "=" .. variant[axis]
+   for i, axis in ipairs(axes) do
+      words[i] = axis .. "=" .. variant[axis]
    end
    return table.concat(words, " ")
+end
+
+-- Whether these values are the first of their kind. seen: trees of tables by them, of those before.
+local function is_first(seen, axes, variant)
+   local last = #axes
+   for i = 1, last - 1 do
+      local value = variant[axes[i]]
+      seen[value] = seen[value] or {}
+      seen = seen[value]
+   end
+   local value = variant[axes[last]]
+   local first = not seen[value]
+   seen[value] = true
+   return first
 end
 
 -- The list under construction: which texts are in it, and how many of each crowd.
@@ -86,11 +127,9 @@ function M.for_class(variants, selection, typical, cost)
    for _, axes in ipairs(selection.covered) do
       local seen = {}
       for _, variant in ipairs(sorted) do
-         local value = value_on(axes, variant)
-         if not seen[value] and not list.chosen[variant.text] then
+         if is_first(seen, axes, variant) and not list.chosen[variant.text] then
             take(list, variant, selection)
          end
-         seen[value] = true
       end
    end
    for _, variant in ipairs(sorted) do

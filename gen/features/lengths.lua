@@ -43,9 +43,7 @@ local function longest_and_mean(problem, seq, given)
    return longest, others > 0 and math.min(seq, (total - longest) // others) or 0
 end
 
--- A problem as a list of problems without such lengths: those that are tuned for (fa2i_forward_parts of
--- runtime/ops).
-function M.parts(problem)
+local function find_parts(problem)
    if problem.varlen == 1 then
       local q, mean_q = longest_and_mean(problem, problem.seq_q, problem.total_q)
       local k, mean_k = longest_and_mean(problem, problem.seq_k, problem.total_k)
@@ -61,6 +59,20 @@ function M.parts(problem)
       return {with(problem, {})}
    end
    return {problem}
+end
+
+-- By problem, which has them for the cost of every variant.
+local parts = setmetatable({}, {__mode = "k"})
+
+-- A problem, which must not change, as a list of problems without such lengths: those that are tuned for
+-- (fa2i_forward_parts of runtime/ops).
+function M.parts(problem)
+   local list = parts[problem]
+   if not list then
+      list = find_parts(problem)
+      parts[problem] = list
+   end
+   return list
 end
 
 return M

@@ -15,21 +15,36 @@ function M.padded(v)
    return (v.d + step - 1) // step * step, (columns.of(v) + step - 1) // step * step
 end
 
--- Warps that divide the rows of dQ, so that the fewest fragments are read; among equals so that a warp
--- has the most rows. nil: in no way does each warp get whole tiles.
-function M.row_warps(v)
+local row_shares = {1, 2, 4, 8}
+
+local function find_row_warps(br, warps, depth)
    local best, least
-   local depth = (M.padded(v)) // 16
-   for _, rwarps in ipairs({1, 2, 4, 8}) do
-      local col_warps = v.warps // rwarps
-      if v.warps % rwarps == 0 and v.br % (16 * rwarps) == 0 and depth % col_warps == 0 then
-         local reads = v.br // (16 * rwarps) + depth // col_warps
+   for _, rwarps in ipairs(row_shares) do
+      local col_warps = warps // rwarps
+      if warps % rwarps == 0 and br % (16 * rwarps) == 0 and depth % col_warps == 0 then
+         local reads = br // (16 * rwarps) + depth // col_warps
          if not least or reads < least then
             best, least = rwarps, reads
          end
       end
    end
    return best
+end
+
+-- By all that they depend on: false where there are none.
+local row_warps = {}
+
+-- Warps that divide the rows of dQ, so that the fewest fragments are read; among equals so that a warp
+-- has the most rows. nil: in no way does each warp get whole tiles.
+function M.row_warps(v)
+   local depth = (M.padded(v)) // 16
+   local key = (v.br * 64 + v.warps) * 1024 + depth
+   local known = row_warps[key]
+   if known == nil then
+      known = find_row_warps(v.br, v.warps, depth) or false
+      row_warps[key] = known
+   end
+   return known or nil
 end
 
 -- What each warp has, in m16n8k16 tiles; as in templates/backward/shape.cuh.
@@ -148,8 +163,9 @@ end
 -- too many one after the other when it is done. Query blocks have dQ, S and dP, and K and V likewise.
 -- Behind them: whether it is done later, and how many parts of its rows of dQ a warp computes one after
 -- the other.
-function M.live_registers(v, path)
-   local s = shares(v)
+-- s: shares(v), if they are there.
+function M.live_registers(v, path, s)
+   s = s or shares(v)
    local sums = 8 * s.key_tiles * (s.out_pairs + s.value_pairs) + (v.dq == "whole" and whole_registers or 0)
       + (v.split == 1 and split_registers or 0)
    local tiles = 2 + v.softcap -- S^T, dP^T and the cap's derivative
@@ -186,7 +202,7 @@ function M.facts(v, path, registers)
       return v.facts
    end
    local facts = shares(v)
-   local alive = M.live_registers(v, path)
+   local alive = M.live_registers(v, path, facts)
    -- Rows of a pad layout start 16 bytes apart modulo 128 only if they are a multiple of that long; else
    -- the 8 lanes of a store phase, which cross rows, meet in banks.
    facts.fill_ways = v.layout == "pad" and facts.d_pad % 64 + facts.dv_pad % 64 > 0 and 2 or 1

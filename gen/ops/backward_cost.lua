@@ -102,43 +102,55 @@ local function query_tile_clocks(v, f, arch, blocks)
 end
 
 -- Blocks that an SM holds, and the clocks in which so many do a tile.
-local function on_card(v, facts, arch)
-   return forward.on_card(facts, arch, function()
-      return {
-         resident = M.resident_blocks(facts, arch),
-         tile_clocks = forward.kept(function(blocks)
-            return tile_clocks(v, facts, arch, blocks)
-         end),
-         query_tile_clocks = forward.kept(function(blocks)
-            return query_tile_clocks(v, facts, arch, blocks)
-         end),
-      }
-   end)
+local function card_of(v, facts, arch)
+   return {
+      resident = M.resident_blocks(facts, arch),
+      tile_clocks = forward.kept(function(blocks)
+         return tile_clocks(v, facts, arch, blocks)
+      end),
+      query_tile_clocks = forward.kept(function(blocks)
+         return query_tile_clocks(v, facts, arch, blocks)
+      end),
+   }
 end
 
 -- Clocks of all blocks: `count` of them do `tiles` each, or in the mean where they differ.
 local function busy_clocks(count, most, mean, arch, resident, clocks)
-   local slots = arch.sm_count * resident
+   local sm_count = arch.sm_count
+   local slots = sm_count * resident
    local waves, rest = count // slots, count % slots
-   local last = rest > 0 and ceil_div(rest, arch.sm_count) or 0
-   local edges = fit.edges * (waves + (last > 0 and 1 or 0))
-   if most == mean or waves == 0 then
-      return most * (waves * clocks(resident) + (last > 0 and clocks(last) or 0)) + edges
+   if most ~= mean and waves > 0 then
+      return clocks(resident) * (mean * count / slots + fit.tail * mean)
+         + fit.edges * (waves + (rest > 0 and 1 or 0))
+   elseif rest == 0 then
+      return most * (waves * clocks(resident) + 0) + fit.edges * waves
    end
-   return clocks(resident) * (mean * count / slots + fit.tail * mean) + edges
+   local last = clocks((rest + sm_count - 1) // sm_count)
+   return most * (waves * (waves > 0 and clocks(resident) or 0) + last) + fit.edges * (waves + 1)
 end
 
--- Tiles of `tile` rows that the mean block of `rows` visits, of `all` over `heads` and a length.
-local function mean_tiles(all, heads, tile, rows, problem)
+-- Of a problem: its heads, query heads that share keys; queries that see a key of a window, or nil; the share of the
+-- keys that the mean query sees, or nil where that is all.
+local sizes_of = forward.of_problem(function(problem)
    local left, right = window.ends(problem)
+   local sizes = {
+      heads = problem.batch * problem.heads_q, kv_heads = problem.batch * problem.heads_kv,
+      group = problem.heads_q // problem.heads_kv,
+   }
    if left < window.unbounded then
-      local seen = left + math.min(right, problem.seq_k) + 1
-      return math.min(all, heads * ((seen + rows) / tile + 1 + 2 * fit.masked))
-   elseif right == window.unbounded then
-      return all
+      sizes.seen = left + math.min(right, problem.seq_k) + 1
+   elseif right ~= window.unbounded then
+      sizes.visible = 1 - math.min(problem.seq_q, problem.seq_k) / (2 * problem.seq_k)
    end
-   local hidden = math.min(problem.seq_q, problem.seq_k) / (2 * problem.seq_k)
-   return all * (1 - hidden) + fit.masked
+   return sizes
+end)
+
+-- Tiles of `tile` rows that the mean block of `rows` visits, of `all` over `heads` and a length.
+local function mean_tiles(all, heads, tile, rows, sizes)
+   if sizes.seen then
+      return math.min(all, heads * ((sizes.seen + rows) / tile + 1 + 2 * fit.masked))
+   end
+   return sizes.visible and all * sizes.visible + fit.masked or all
 end
 
 -- How many blocks share the queries of a tile of keys: as runtime/ops/backward_grid.c has it. waves: blocks that come
@@ -156,37 +168,36 @@ end
 -- as much.
 function M.backward(v, facts, problem, arch)
    local splits = v.split == 1 and M.splits(v, problem, arch) or 1
-   local card = on_card(v, facts, arch)
+   local card, sizes = forward.on_card(v, facts, arch, card_of), sizes_of(problem)
    local resident = card.resident
    if resident < 1 then
       return math.huge
    end
-   local heads = problem.batch * problem.heads_q
-   local kv_heads = problem.batch * problem.heads_kv
-   local q_tiles = ceil_div(problem.seq_q, v.br)
-   local group = problem.heads_q // problem.heads_kv
+   local heads, kv_heads, group = sizes.heads, sizes.kv_heads, sizes.group
+   local br, bc, dq = v.br, v.bc, v.dq
+   local q_tiles = (problem.seq_q + br - 1) // br
    local visited = q_tiles * group
-   local k_tiles = ceil_div(problem.seq_k, v.bc)
-   local in_turn = v.dq == "whole" and k_tiles or 1 -- tiles of keys of a block
-   local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn, in_turn * ceil_div(visited, splits),
-                              in_turn * mean_tiles(visited, group, v.br, v.bc, problem) / splits, arch, resident,
+   local k_tiles = (problem.seq_k + bc - 1) // bc
+   local in_turn = dq == "whole" and k_tiles or 1 -- tiles of keys of a block
+   local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn, in_turn * ((visited + splits - 1) // splits),
+                              in_turn * mean_tiles(visited, group, br, bc, sizes) / splits, arch, resident,
                               card.tile_clocks) + (in_turn - 1) * fit.edges
    local us = forward.launch_us
-   if v.dq == "apart" then
+   if dq == "apart" then
       local tiles = ceil_div(problem.seq_k, v.dqbc)
       local count = ceil_div(problem.seq_q, 16 * v.warps) * heads
-      local queries = busy_clocks(count, tiles, mean_tiles(tiles, 1, v.dqbc, 16 * v.warps, problem),
+      local queries = busy_clocks(count, tiles, mean_tiles(tiles, 1, v.dqbc, 16 * v.warps, sizes),
                                   arch, resident, card.query_tile_clocks)
       -- Both kinds of blocks run together: with few of them, side by side.
       local together = k_tiles * kv_heads * splits + count <= arch.sm_count * resident
       clocks = together and math.max(clocks, queries) or clocks + queries
-   elseif v.dq == "red" or k_tiles > 1 then
-      local elems = heads * q_tiles * v.br * facts.d_pad
+   elseif dq == "red" or k_tiles > 1 then
+      local elems = heads * q_tiles * br * facts.d_pad
       us = us + fit.step + elems * 6 / arch.dram -- the converting kernel
       us = us + elems * 4 / arch.dram -- zeros
    end
    if splits > 1 then
-      us = us + fit.step + 16 * splits * k_tiles * kv_heads * v.bc * facts.d_pad / arch.dram
+      us = us + fit.step + 16 * splits * k_tiles * kv_heads * bc * facts.d_pad / arch.dram
    end
    if v.rows == "prepared" then
       us = us + fit.step + heads * problem.seq_q * columns.of_problem(problem) * 4 / arch.dram

@@ -94,14 +94,28 @@ function M.kept(compute)
    end
 end
 
--- What a kernel takes on a card, whatever the problem: a table that make() makes. Kept in its facts, as a survey asks
--- for many problems.
-function M.on_card(facts, arch, make)
-   if not facts.card or facts.card.arch ~= arch then
-      facts.card = make()
-      facts.card.arch = arch
+-- What a kernel takes on a card, whatever the problem: a table that make(variant, facts, arch) makes. Kept in its
+-- facts, as a survey asks for many problems.
+function M.on_card(variant, facts, arch, make)
+   local card = facts.card
+   if not card or card.arch ~= arch then
+      card = make(variant, facts, arch)
+      card.arch, facts.card = arch, card
    end
-   return facts.card
+   return card
+end
+
+-- A function of a problem, which must not change, that a survey asks for again and again, for thousands of variants.
+function M.of_problem(compute)
+   local known = setmetatable({}, {__mode = "k"})
+   return function(problem)
+      local found = known[problem]
+      if not found then
+         found = compute(problem)
+         known[problem] = found
+      end
+      return found
+   end
 end
 
 -- How often the bytes of a fill count.
@@ -230,32 +244,42 @@ local function count_tiles(br, bc, problem)
    return {sum = sum * share, most = most, differ = true, each = each, share = share}
 end
 
--- The same, counted once for a problem and a tile: many variants have it.
-local counted = setmetatable({}, {__mode = "k"})
+-- Of a problem: rows of Q and O, and of K and V, in units of a column's bytes; columns of Q or K and of V; which share
+-- of these a key has; and, by tile, what the row tiles visit.
+local sizes_of = M.of_problem(function(problem)
+   local both = problem.head_dim + columns.of_problem(problem)
+   return {
+      rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q,
+      rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem),
+      both = both, of_key = columns.of_key(problem) / both, visited = {},
+   }
+end)
 
-local function visited_tiles(variant, problem)
-   local of_problem = counted[problem]
-   if not of_problem then
-      of_problem = {}
-      counted[problem] = of_problem
-   end
+local function visited_tiles(variant, problem, sizes)
    local key = variant.br * 4096 + variant.bc
-   if not of_problem[key] then
-      of_problem[key] = count_tiles(variant.br, variant.bc, problem)
+   local visited = sizes.visited[key]
+   if not visited then
+      visited = count_tiles(variant.br, variant.bc, problem)
+      sizes.visited[key] = visited
    end
-   return of_problem[key]
+   return visited
 end
 
 -- us that the memory needs, however fast the SMs are; that L2 needs; and that the memory needs of what L2 cannot keep.
-local function memory_us(variant, facts, problem, arch, tiles)
-   local rows_q = 2 * problem.batch * problem.heads_q * problem.seq_q * (facts.heads_together or 1) -- Q and O
-   local rows_k = 2 * problem.batch * problem.heads_kv * window.seen_keys(problem) -- K and V
-   local both = problem.head_dim + columns.of_problem(problem)
-   local of_key = columns.of_key(problem) / both -- share of the columns
-   local dram = both * (rows_q + of_key * rows_k)
+local function memory_us(variant, facts, sizes, arch, tiles)
+   local rows_q, both, of_key = sizes.rows_q * (facts.heads_together or 1), sizes.both, sizes.of_key
+   local dram = both * (rows_q + of_key * sizes.rows_k)
    local l2 = both * (rows_q + of_key * 2 * variant.bc * tiles)
       + facts.bytes_per_score * variant.br * variant.bc * tiles
-   return dram / arch.dram, l2 / arch.l2, math.max(dram - arch.l2_bytes, 0) / arch.dram
+   local beyond = dram - arch.l2_bytes
+   return dram / arch.dram, l2 / arch.l2, (beyond > 0 and beyond or 0) / arch.dram
+end
+
+-- us until SMs and memory are done, each of which hides most of the other.
+local function both_us(sm_us, dram_us, l2_us)
+   local p = fit.overlap
+   local us = (sm_us ^ p + dram_us ^ p) ^ (1 / p)
+   return us < l2_us and l2_us or us
 end
 
 -- us of a kernel that takes so long when what it reads is in L2, and so long when it is not.
@@ -272,7 +296,8 @@ end
 function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slower, shares)
    local heads = problem.batch * problem.heads_q
    local blocks = heads * ((problem.seq_q + variant.br - 1) // variant.br)
-   local visited = visited_tiles(variant, problem)
+   local sizes = sizes_of(problem)
+   local visited = visited_tiles(variant, problem, sizes)
    local sum, most = visited.sum, visited.most
    local slots = arch.sm_count * resident
    local waves, rest = blocks // slots, blocks % slots
@@ -289,28 +314,27 @@ function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slo
       busy = busy + differing * (even - busy)
    end
    local edges = prologue * (waves + (last > 0 and 1 or 0))
-   local dram_us, l2_us, beyond_us = memory_us(variant, facts, problem, arch, sum * heads)
-   local function total(launch_us, share, from_dram_us)
-      local sm_us = (busy + share * edges) / arch.clock * slower
-      local p = fit.overlap
-      local us = math.max((sm_us ^ p + from_dram_us ^ p) ^ (1 / p), l2_us)
-      return launch_us + us * (1 + fit.footprint * facts.smem_bytes)
-   end
-   return M.blend(total(fit.warm_launch, fit.warm_prologue, beyond_us), total(M.launch_us, 1, dram_us))
+   local dram_us, l2_us, beyond_us = memory_us(variant, facts, sizes, arch, sum * heads)
+   local warm_us = both_us((busy + fit.warm_prologue * edges) / arch.clock * slower, beyond_us, l2_us)
+   local cold_us = both_us((busy + edges) / arch.clock * slower, dram_us, l2_us)
+   local footprint = 1 + fit.footprint * facts.smem_bytes
+   return M.blend(fit.warm_launch + warm_us * footprint, M.launch_us + cold_us * footprint)
+end
+
+local function card_of(variant, facts, arch)
+   return {
+      resident = M.resident_blocks(facts, arch),
+      clocks = M.kept(function(count)
+         return tile_clocks(variant, facts, arch, count)
+      end),
+   }
 end
 
 -- us for a problem. variant: br, bc, layout, q; facts: warps, teams, row_tiles, registers, spilled
 -- (registers beyond those), d_pad, dv_pad, parts, smem_bytes, k8, fill, barriers, ahead, ex2_per_score,
 -- more_fp32_per_score, bytes_per_score (forward.lua explains them). math.huge when no SM can hold it.
 function M.forward(variant, facts, problem, arch)
-   local card = M.on_card(facts, arch, function()
-      return {
-         resident = M.resident_blocks(facts, arch),
-         clocks = M.kept(function(count)
-            return tile_clocks(variant, facts, arch, count)
-         end),
-      }
-   end)
+   local card = M.on_card(variant, facts, arch, card_of)
    if card.resident < 1 then
       return math.huge
    end

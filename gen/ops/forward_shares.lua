@@ -10,15 +10,23 @@ local most_rounds = 32
 -- many heads the row tiles are ordered by weight; nil: those of a head lie together.
 local function tiles_in_order(weights, heads, section, most)
    local tiles, count, before = {}, 0, 0
+   local whole = math.min(section or 1, heads) -- heads of each section but the last
    while before < heads and count < most do
-      local here = math.min(section or 1, heads - before)
-      for _, weight in ipairs(weights) do
-         for _ = 1, here do
-            count = count + 1
-            tiles[count] = weight
+      local here = math.min(whole, heads - before)
+      local added = here * #weights
+      if here == 1 then
+         table.move(weights, 1, added, count + 1, tiles)
+      elseif here == whole and before > 0 then
+         table.move(tiles, 1, added, count + 1)
+      else
+         for row, weight in ipairs(weights) do
+            local place = count + (row - 1) * here
+            for head = 1, here do
+               tiles[place + head] = weight
+            end
          end
       end
-      before = before + here
+      count, before = count + added, before + here
    end
    return tiles
 end
@@ -30,15 +38,16 @@ local function sums_of_blocks(tiles, blocks, rounds, total)
       sums[block] = 0
    end
    for round = 0, rounds - 1 do -- this is most of the model's time
-      local place, step = round * blocks + 1, 1
-      if round % 2 == 1 then
-         place, step = place + blocks - 1, -1
-      end
-      for block = 1, blocks do
-         if place <= total then
-            sums[block] = sums[block] + tiles[place]
+      local before = round * blocks
+      if round % 2 == 0 then
+         for block = 1, math.min(blocks, total - before) do
+            sums[block] = sums[block] + tiles[before + block]
          end
-         place = place + step
+      else
+         local behind = before + blocks + 1
+         for block = math.max(behind - total, 1), blocks do
+            sums[block] = sums[block] + tiles[behind - block]
+         end
       end
    end
    return sums
@@ -76,8 +85,8 @@ local function visits_of_sms(weights, heads, section, sm_count, resident)
    return list
 end
 
--- Variants that differ in nothing but their pipeline divide alike: what was found for the last divisions, by all that
--- they depend on.
+-- Variants that differ in nothing but their pipeline divide alike, and so do those of other classes: what was found for
+-- the last divisions, by all that they depend on.
 local kept, kept_count, most_kept = {}, 0, 256
 
 local function visits_kept(weights, heads, section, sm_count, resident)
@@ -91,6 +100,17 @@ local function visits_kept(weights, heads, section, sm_count, resident)
    return kept[key]
 end
 
+-- The same by the list itself, which is one for a problem and a tile and must not change: a text of it takes long.
+local of_list = setmetatable({}, {__mode = "k"})
+
+local function visits_of(weights, heads, section, sm_count, resident)
+   local known = of_list[weights] or {}
+   local key = ("%d %s %d %d"):format(heads, section, sm_count, resident)
+   of_list[weights] = known
+   known[key] = known[key] or visits_kept(weights, heads, section, sm_count, resident)
+   return known[key]
+end
+
 -- Clocks of the busiest SM. weights: list of the tiles that the row tiles of a head visit, the heaviest first; heads:
 -- of all batches; resident: blocks of an SM; clocks(count): those of an SM in which so many do one tile each.
 function M.busiest(weights, heads, section, sm_count, resident, clocks)
@@ -98,7 +118,7 @@ function M.busiest(weights, heads, section, sm_count, resident, clocks)
    for count = 1, resident do
       by_count[count] = clocks(count)
    end
-   for _, own in ipairs(visits_kept(weights, heads, section, sm_count, resident)) do
+   for _, own in ipairs(visits_of(weights, heads, section, sm_count, resident)) do
       most = math.max(most, clocks_of(own, by_count))
    end
    return most

@@ -19,6 +19,7 @@ local fwd = require("ops.forward")
 local lengths = require("features.lengths")
 local paths = require("paths.wgmma")
 local plain = require("ops.forward_plain")
+local plain_cost = require("ops.forward_plain_cost")
 local softcap = require("features.softcap")
 local space = require("ops.forward_sm90_axes")
 local window = require("features.window")
@@ -348,12 +349,17 @@ local function suits(v, problem)
    return true
 end
 
+-- The problem of packed rows.
+local packed = plain_cost.of_problem(function(problem)
+   return setmetatable({heads_q = problem.heads_kv}, {__index = problem})
+end)
+
 local function cost_us(v, problem, arch)
    local facts, us = facts_of(v), 0
    if v.pack == 1 then -- a row tile is fewer queries, of the heads that share keys
       facts.heads_together = problem.heads_q // problem.heads_kv
       facts.queries = math.max(facts.br // facts.heads_together, 1)
-      problem = setmetatable({heads_q = problem.heads_kv}, {__index = problem})
+      problem = packed(problem)
    end
    for _, part in ipairs(lengths.parts(problem)) do
       us = us + cost.us(v, facts, part, arch)

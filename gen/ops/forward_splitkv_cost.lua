@@ -55,10 +55,22 @@ function M.row_tiles(v, problem)
    return 1.0 * ceil_div(rows, v.br) * problem.heads_kv * problem.batch
 end
 
+-- By problem, then by what they depend on: answers of host.splits, which reads the whole problem each time.
+local splits_of = cost.of_problem(function()
+   return {}
+end)
+
 -- Blocks among which the keys of a row tile are divided, as the launch does it; and how many keys the
 -- rows of one see.
 function M.splits(v, problem, arch, waves)
-   return host.splits(problem, arch.sm_count, v.br, v.bc * v.teams, waves, M.max_splits)
+   local known, keys = splits_of(problem), v.bc * v.teams
+   local key = ((arch.sm_count * 1024 + waves) * 4096 + keys) * 4096 + v.br
+   local found = known[key]
+   if not found then
+      found = {host.splits(problem, arch.sm_count, v.br, keys, waves, M.max_splits)}
+      known[key] = found
+   end
+   return found[1], found[2]
 end
 
 -- Clocks of a team for one tile. More than two waits if K and V are loaded apart; the deeper the pipeline,
@@ -71,17 +83,29 @@ local function team_clocks(v, facts, latency)
    return clocks + waits * latency
 end
 
+-- Of a problem: bytes of a key, of the rows of Q and O, of all K and V, and of a part of O; and of a row tile that sees
+-- all keys, the share that the mean row sees. The last row tile sees all keys, causal or not, unless a window ends:
+-- then all see about as many.
+local sizes_of = cost.of_problem(function(problem)
+   local of_key, columns_v = 2 * columns.of_key(problem), columns.of_problem(problem)
+   local rows = problem.batch * problem.heads_q * problem.seq_q
+   return {
+      of_key = of_key, queries = 2 * (problem.head_dim + columns_v) * rows, part = 8 * rows * columns_v,
+      keys = 1.0 * of_key * window.seen_keys(problem) * problem.heads_kv * problem.batch,
+      visible = 1 - problem.causal * math.min(problem.seq_q, problem.seq_k) / 2 / problem.seq_k,
+   }
+end)
+
 -- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them in the mean, all
 -- but the first from L2; and that it needs if all that L2 can keep is there.
 function M.memory_us(v, facts, problem, arch, tiles, keys)
-   local bytes_k = 2 * columns.of_key(problem)
-   local both = problem.head_dim + columns.of_problem(problem)
-   local bytes_q = 2 * both * problem.batch * problem.heads_q * problem.seq_q
-   local dram = bytes_q + 1.0 * bytes_k * window.seen_keys(problem) * problem.heads_kv * problem.batch
-   local l2 = bytes_q + (bytes_k + facts.bytes_per_score * v.br) * keys * tiles
+   local sizes = sizes_of(problem)
+   local dram = sizes.queries + sizes.keys
+   local l2 = sizes.queries + (sizes.of_key + facts.bytes_per_score * v.br) * keys * tiles
    local l2_us = l2 / (fit.l2 * arch.l2)
    local from_dram = 1 / (fit.dram * arch.dram)
-   return math.max(dram * from_dram, l2_us), math.max((dram - arch.l2_bytes) * from_dram, l2_us)
+   local all_us, beyond_us = dram * from_dram, (dram - arch.l2_bytes) * from_dram
+   return all_us > l2_us and all_us or l2_us, beyond_us > l2_us and beyond_us or l2_us
 end
 
 -- us of the combining kernel; the parts of O are written and read again in fp32. warm: of a short one.
@@ -89,52 +113,54 @@ function M.combine_us(problem, arch, splits, warm)
    if splits == 1 then
       return 0
    end
-   local bytes = 8 * splits * problem.batch * problem.heads_q * problem.seq_q * columns.of_problem(problem)
-   return (warm and fit.warm_combine or fit.combine) + fit.combine_split * splits + bytes / arch.dram
+   local us = splits * sizes_of(problem).part / arch.dram
+   return (warm and fit.warm_combine or fit.combine) + fit.combine_split * splits + us
 end
 
--- Share that the mean row sees of the keys that its row tile sees. The last row tile sees all keys,
--- causal or not, unless a window ends: then all see about as many.
-local function visible_share(problem, keys)
-   if keys < problem.seq_k then
-      return 1
-   end
-   local hidden = problem.causal * math.min(problem.seq_q, problem.seq_k) / 2
-   return 1 - hidden / problem.seq_k
+local function card_of(v, facts, arch)
+   return {
+      resident = cost.resident_blocks(facts, arch),
+      busy_clocks = cost.kept(function(blocks)
+         return cost.busy_clocks(v, facts, arch, blocks)
+      end),
+      team_clocks = cost.kept(function(latency)
+         return team_clocks(v, facts, latency)
+      end),
+   }
+end
+
+-- us in which teams' chains, SMs and memory are done, each of which hides most of the others.
+local function body_us(chain_us, sm_us, memory_us)
+   local p = fit.overlap
+   return (chain_us ^ p + sm_us ^ p + memory_us ^ p) ^ (1 / p)
 end
 
 -- us for a problem. v: br, bc, teams, kstages, waves, q; facts: as for cost.forward, and teams,
 -- row_tiles (forward.lua). math.huge when no SM can hold it.
 function M.forward(v, facts, problem, arch)
-   local card = cost.on_card(facts, arch, function()
-      return {
-         resident = cost.resident_blocks(facts, arch),
-         busy_clocks = cost.kept(function(blocks)
-            return cost.busy_clocks(v, facts, arch, blocks)
-         end),
-      }
-   end)
+   local card = cost.on_card(v, facts, arch, card_of)
    local resident = card.resident
    if resident < 1 then
       return math.huge
    end
    local splits, keys = M.splits(v, problem, arch, v.waves)
+   local bc, teams, sm_count = v.bc, v.teams, arch.sm_count
    local tiles = M.row_tiles(v, problem)
    local blocks = tiles * splits
-   local steps = ceil_div(ceil_div(ceil_div(keys, v.bc), splits), v.teams)
-   local rounds = ceil_div(blocks, arch.sm_count * resident)
-   local together = math.min(resident, ceil_div(blocks, arch.sm_count))
+   local steps = (((keys + bc - 1) // bc + splits - 1) // splits + teams - 1) // teams
+   local rounds = (blocks + sm_count * resident - 1) // (sm_count * resident)
+   local of_sm = (blocks + sm_count - 1) // sm_count
+   local together = of_sm < resident and of_sm or resident
    local shared = tiles > problem.heads_kv * problem.batch
    -- The longest block counts in the last round; before it, blocks are as long as the mean.
-   local share = visible_share(problem, keys)
+   local share = keys < problem.seq_k and 1 or sizes_of(problem).visible
    local sm_us = rounds * steps * card.busy_clocks(together) * share / arch.clock
    local memory, kept = M.memory_us(v, facts, problem, arch, tiles, keys * share)
    local merge_us = fit.merge * v.teams * v.br / arch.clock
+   local chain_steps = ((rounds - 1) * share + 1) * steps
    local function total(launch_us, edges, latency, memory_us, combine_us)
-      local chain_us = ((rounds - 1) * share + 1) * steps * team_clocks(v, facts, latency) / arch.clock
-      local p = fit.overlap
-      local body_us = (chain_us ^ p + sm_us ^ p + memory_us ^ p) ^ (1 / p)
-      return launch_us + rounds * (edges + merge_us) + body_us + combine_us
+      local chain_us = chain_steps * card.team_clocks(latency) / arch.clock
+      return launch_us + rounds * (edges + merge_us) + body_us(chain_us, sm_us, memory_us) + combine_us
    end
    return cost.blend(
       total(cost.fit.warm_launch, fit.warm_edges, fit.warm_latency, kept, M.combine_us(problem, arch, splits, true)),

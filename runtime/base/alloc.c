@@ -15,7 +15,7 @@
 static atomic_long requests;
 static atomic_long fail_at;
 
-static int request_fails(void)
+bool fa2i_alloc_is_refused(void)
 {
     const long number = atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed) + 1;
     return number == atomic_load_explicit(&fail_at, memory_order_relaxed);
@@ -28,7 +28,7 @@ void *fa2i_alloc(size_t bytes)
 
 void *fa2i_alloc_array(size_t count, size_t size)
 {
-    if (request_fails())
+    if (fa2i_alloc_is_refused())
         return NULL;
     if (count == 0 || size == 0)
         return calloc(1, 1); /* calloc(0, ...) may be NULL, which would read as a failure */
@@ -37,7 +37,7 @@ void *fa2i_alloc_array(size_t count, size_t size)
 
 void *fa2i_realloc(void *block, size_t bytes)
 {
-    if (request_fails())
+    if (fa2i_alloc_is_refused())
         return NULL;
     return realloc(block, bytes == 0 ? 1 : bytes);
 }

@@ -5,6 +5,7 @@
 #ifndef FA2I_BASE_ALLOC_H
 #define FA2I_BASE_ALLOC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Zeroed memory, or NULL. bytes == 0 gives a valid pointer. The caller frees it. */
@@ -25,6 +26,9 @@ void *fa2i_room_for(void *items, size_t wanted, size_t *capacity, size_t item_by
 char *fa2i_strdup(const char *text);
 
 void fa2i_free(void *block); /* NULL is fine */
+
+/* For an allocator that cuts blocks from larger ones: counts one more request. true: it must fail. */
+bool fa2i_alloc_is_refused(void);
 
 /* Let the nth request from now on fail (1 = the next one), and only that one; 0 turns it off. For
  * tests. Returns how many requests were made since the last call. */

@@ -58,15 +58,13 @@ fa2_status fa2i_generator_create_stoppable(const volatile sig_atomic_t *stop,
                                            fa2i_generator **ret_generator)
 {
     fa2_status st = FA2_OK;
-    fa2i_key key;
     char hex[2 * FA2I_KEY_BYTES + 1];
     fa2i_generator *generator = fa2i_alloc(sizeof *generator);
     if (generator == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator");
     generator->host.stop = stop;
     FA2_TRY(fa2i_lua_host_open(&generator->host));
-    FA2_TRY(fa2i_generator_files_key(&generator->host.files, &key));
-    fa2i_key_format(&key, hex);
+    fa2i_key_format(&generator->host.key, hex);
     memcpy(generator->id, hex, sizeof generator->id - 1);
     *ret_generator = generator;
     generator = NULL; /* ownership has moved to the caller */

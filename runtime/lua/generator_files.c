@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,6 +259,14 @@ static int compare_to_name(const void *name, const void *file)
     return strcmp(name, ((const fa2i_generator_file *)file)->name);
 }
 
+bool fa2i_generator_files_are_own(const fa2i_generator_files *files)
+{
+    for (size_t i = 0; i < files->count; i++)
+        if (files->items[i].owned != NULL)
+            return false;
+    return true;
+}
+
 const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files,
                                                      const char *name)
 {
@@ -272,7 +281,7 @@ static bool is_of_report(const char *name)
            strncmp(name, templates, sizeof templates - 1) == 0;
 }
 
-fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key *ret_key)
+static fa2_status find_key(const fa2i_generator_files *files, fa2i_key *ret_key)
 {
     fa2i_part *parts = fa2i_alloc_array(2 * files->count, sizeof *parts);
     if (parts == NULL)
@@ -288,6 +297,27 @@ fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key 
     fa2i_key_of(parts, count, ret_key);
     fa2i_free(parts);
     return FA2_OK;
+}
+
+/* A third of the time to make a generator is that of its hash. The library's own files do not change. */
+fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key *ret_key)
+{
+    enum { UNKNOWN, WRITTEN, KNOWN };
+    static fa2i_key own_key;
+    static atomic_int state = UNKNOWN; /* of own_key: only the thread that makes it WRITTEN writes it */
+    int expected = UNKNOWN;
+    if (!fa2i_generator_files_are_own(files))
+        return find_key(files, ret_key);
+    if (atomic_load(&state) == KNOWN) {
+        *ret_key = own_key;
+        return FA2_OK;
+    }
+    const fa2_status st = find_key(files, ret_key);
+    if (st == FA2_OK && atomic_compare_exchange_strong(&state, &expected, WRITTEN)) {
+        own_key = *ret_key;
+        atomic_store(&state, KNOWN);
+    }
+    return st;
 }
 
 fa2_status fa2i_generator_files_find_hash(fa2i_key *ret_key)

@@ -30,6 +30,9 @@ typedef struct fa2i_generator_files {
 fa2_status fa2i_generator_files_open(fa2i_generator_files *ret_files);
 void fa2i_generator_files_done(fa2i_generator_files *files); /* zeroed objects are fine */
 
+/* Whether all are the library's own: $FA2_GEN_PATH has none. */
+bool fa2i_generator_files_are_own(const fa2i_generator_files *files);
+
 /* NULL when there is none of that name. Borrowed. */
 const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files,
                                                      const char *name);

@@ -8,6 +8,8 @@
  *   memory look, too, and one call of a library function takes seconds at most (lua_guard.c). An
  *   instruction may take time in proportion to what Lua holds, so the more it holds the more often they
  *   are looked at.
+ * - Where Lua counts instructions, each takes a sixth longer. So it does not count those of the library's own scripts:
+ *   their loops end, and whatever takes long requests memory. Every REQUESTS-th request looks at the limits.
  */
 #include "runtime/lua/lua_host.h"
 
@@ -20,6 +22,7 @@
 #include "runtime/base/status.h"
 #include "runtime/lua/lua_guard.h"
 #include "runtime/lua/lua_values.h"
+#include "runtime/lua/surveys.h"
 #include "runtime/ops/splits.h"
 
 /* Keys in the Lua registry. */
@@ -34,7 +37,7 @@ static void meet_limit(fa2i_lua_host *host, fa2i_lua_limit limit)
     lua_sethook(host->lua, on_tick, LUA_MASKCOUNT | LUA_MASKCALL, 1);
 }
 
-enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000 };
+enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000, REQUESTS = 1000 };
 
 /* In a run: was its time up, or is it to stop? */
 static bool is_late(fa2i_lua_host *host)
@@ -59,7 +62,7 @@ static int fitting_tick(const fa2i_lua_host *host)
 static void look_more_often(fa2i_lua_host *host)
 {
     const int tick = fitting_tick(host);
-    if (host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline) && tick < host->tick)
+    if (host->counts && host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline) && tick < host->tick)
         lua_sethook(host->lua, on_tick, LUA_MASKCOUNT, host->tick = tick);
 }
 
@@ -68,7 +71,7 @@ static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
     fa2i_lua_host *host = user;
     const size_t held = block == NULL ? 0 : old_bytes; /* else it is a type, not a size */
     if (bytes == 0) {
-        fa2i_free(block);
+        fa2i_lua_pool_free(&host->pool, block, held);
         host->bytes -= held;
         return NULL;
     }
@@ -76,9 +79,10 @@ static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
         meet_limit(host, FA2I_LUA_BYTES);
         return NULL;
     }
-    if (bytes > held && bytes >= BYTES_LARGE && is_late(host))
+    const bool looks = bytes >= BYTES_LARGE || (!host->counts && ++host->requests % REQUESTS == 0);
+    if (bytes > held && looks && is_late(host))
         return NULL;
-    void *grown = fa2i_realloc(block, bytes);
+    void *grown = fa2i_lua_pool_resize(&host->pool, block, held, bytes);
     host->out_of_memory = host->out_of_memory || grown == NULL;
     if (grown != NULL)
         host->bytes += bytes - held;
@@ -131,7 +135,7 @@ void fa2i_lua_host_watch_calls(lua_State *L, bool watched)
     fa2i_lua_host *host = host_of(L);
     if (is_late(host)) /* each time: the count of instructions begins again */
         luaL_error(L, "the scripts met a limit");
-    if (host->limit == FA2I_LUA_WITHIN)
+    if (host->limit == FA2I_LUA_WITHIN && host->counts)
         lua_sethook(L, on_tick, LUA_MASKCOUNT | (watched ? LUA_MASKCALL : 0), host->tick);
 }
 
@@ -233,10 +237,43 @@ static int host_splits(lua_State *L)
     return 2;
 }
 
-void fa2i_lua_host_push_functions(lua_State *L)
+/* host.recall(question): the text that any generator of this process with the same scripts kept, or nil. Upvalue 1: the
+ * host, or NULL. */
+static int host_recall(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"splits", host_splits}, {NULL, NULL}};
-    luaL_newlib(L, functions);
+    fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
+    const char *question = luaL_checkstring(L, 1);
+    size_t bytes = 0;
+    if (host != NULL)
+        host->answer = fa2i_surveys_find(&host->key, question, &bytes);
+    if (host == NULL || host->answer == NULL) {
+        lua_pushnil(L);
+        return 1;
+    }
+    lua_pushlstring(L, host->answer, bytes); /* an error leaves the answer to the end of the run */
+    fa2i_free(host->answer);
+    host->answer = NULL;
+    return 1;
+}
+
+/* host.keep(question, text). Upvalue 1: the host, or NULL. */
+static int host_keep(lua_State *L)
+{
+    const fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
+    size_t bytes = 0;
+    const char *question = luaL_checkstring(L, 1), *answer = luaL_checklstring(L, 2, &bytes);
+    if (host != NULL)
+        fa2i_surveys_keep(&host->key, question, answer, bytes);
+    return 0;
+}
+
+void fa2i_lua_host_push_functions(lua_State *L, fa2i_lua_host *host)
+{
+    static const luaL_Reg functions[] = {
+        {"splits", host_splits}, {"recall", host_recall}, {"keep", host_keep}, {NULL, NULL}};
+    luaL_newlibtable(L, functions);
+    lua_pushlightuserdata(L, host);
+    luaL_setfuncs(L, functions, 1);
 }
 
 static void remove_fields(lua_State *L, const char *const *names)
@@ -277,7 +314,7 @@ static int body_setup(lua_State *L)
     lua_pushcfunction(L, host_load);
     lua_setglobal(L, "load");
     lua_newtable(L);
-    fa2i_lua_host_push_functions(L);
+    fa2i_lua_host_push_functions(L, host);
     lua_setfield(L, -2, "host");
     lua_setfield(L, LUA_REGISTRYINDEX, modules_key);
     lua_pushlightuserdata(L, host);
@@ -327,12 +364,15 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
     host->steps = 0;
     host->tick = FA2I_LUA_TICK;
     host->deadline = fa2i_clock_thread_s() + host->seconds_max;
-    lua_sethook(L, on_tick, LUA_MASKCOUNT, FA2I_LUA_TICK);
+    if (host->counts)
+        lua_sethook(L, on_tick, LUA_MASKCOUNT, FA2I_LUA_TICK);
     lua_pushcfunction(L, add_traceback);
     lua_pushcfunction(L, body);
     lua_pushlightuserdata(L, argument);
     const int result = lua_pcall(L, 1, 0, top + 1);
     lua_sethook(L, NULL, 0, 0);
+    fa2i_free(host->answer);
+    host->answer = NULL;
     host->deadline = HUGE_VAL;
     if (result != LUA_OK && host->limit != FA2I_LUA_WITHIN) {
         st = over_limit(host);
@@ -354,6 +394,8 @@ fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host)
     ret_host->seconds_max = FA2I_LUA_SECONDS_MAX;
     ret_host->deadline = HUGE_VAL;
     FA2_TRY(fa2i_generator_files_open(&ret_host->files));
+    FA2_TRY(fa2i_generator_files_key(&ret_host->files, &ret_host->key));
+    ret_host->counts = !fa2i_generator_files_are_own(&ret_host->files);
     ret_host->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (ret_host->c_locale != (locale_t)0)
         ret_host->lua = lua_newstate(allocate, ret_host);
@@ -372,6 +414,7 @@ void fa2i_lua_host_done(fa2i_lua_host *host)
 {
     if (host->lua != NULL)
         lua_close(host->lua);
+    fa2i_lua_pool_done(&host->pool);
     if (host->c_locale != (locale_t)0)
         freelocale(host->c_locale);
     fa2i_generator_files_done(&host->files);

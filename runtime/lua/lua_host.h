@@ -14,6 +14,7 @@
 #include <lua.h>
 #include <signal.h>
 #include "runtime/lua/generator_files.h"
+#include "runtime/lua/lua_pool.h"
 
 /* What a run may take: twice the instructions of the dearest one, a survey of backward's candidates, and ten times its
  * processor time, of which a loaded machine takes no more. */
@@ -42,14 +43,19 @@ typedef enum fa2i_lua_limit {
 typedef struct fa2i_lua_host {
     const volatile sig_atomic_t *stop; /* ends the scripts when it is nonzero; NULL: nothing does */
     lua_State *lua;
+    fa2i_lua_pool pool;   /* of its memory */
     locale_t c_locale;
     fa2i_generator_files files;
+    fa2i_key key;         /* of the files */
+    char *answer;         /* that is being pushed; NULL otherwise */
     bool out_of_memory;   /* a request failed in the current run, whatever a script made of it */
     size_t bytes;         /* that Lua holds */
     double seconds_max;   /* of processor time: FA2I_LUA_SECONDS_MAX; less in tests */
     double deadline;      /* of the current run, on the thread's clock; HUGE_VAL: there is no run */
+    bool counts;          /* instructions: the scripts are not the library's own */
     int tick;             /* instructions until the next look at the limits */
     long steps;           /* instructions, in the current run */
+    unsigned requests;    /* of memory, where instructions are not counted */
     int calls;            /* of watched library functions, since the last look at the clock */
     fa2i_lua_limit limit; /* that the current run met */
 } fa2i_lua_host;
@@ -72,8 +78,9 @@ void fa2i_lua_host_expect(lua_State *L, double steps);
  * count of instructions ends those. A Lua error if the run is over its time. */
 void fa2i_lua_host_watch_calls(lua_State *L, bool watched);
 
-/* For bodies: push the table of functions that scripts get by require("host"). */
-void fa2i_lua_host_push_functions(lua_State *L);
+/* For bodies: push the table of functions that scripts get by require("host"). host: whose scripts' answers are kept
+ * (surveys.h); NULL: none are. */
+void fa2i_lua_host_push_functions(lua_State *L, fa2i_lua_host *host);
 
 /* For bodies: push the function gen/init.lua exports as `name`. */
 void fa2i_lua_host_push_entry(lua_State *L, const char *name);

@@ -52,7 +52,7 @@ static void push_fields(lua_State *L)
 
 static int push_host(lua_State *L)
 {
-    fa2i_lua_host_push_functions(L);
+    fa2i_lua_host_push_functions(L, NULL);
     return 1;
 }
 
