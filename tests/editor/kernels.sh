@@ -37,7 +37,7 @@ entry() { # FILE COMMAND: another one of the compile database
 }
 
 # headers KERNEL_WITH_LINES: prints the headers that no kernel before had, and writes FOLDER/before/HEADER: the
-# configuration (config.cu.in), and the headers that come before.
+# generated parts (config and lists), and the headers that come before.
 headers() {
     awk -v folder="$folder/before" '
         function begin(header,    file, path, line) {
@@ -59,7 +59,7 @@ headers() {
                 begin(from)
             next
         }
-        from ~ /config\.cu\.in$/ { before = before $0 "\n" }' "$1"
+        from ~ /(config|lists)\.cu\.in$/ { before = before $0 "\n" }' "$1"
 }
 
 # The model's first choice of each family, for a problem that the family serves.
