@@ -1,12 +1,12 @@
 /*
- * fa2.Context: a fa2_context, and when it ends.
+ * fa2.Context: a fa2_context and its lifetime.
  *
- * - `users` counts calls that are under way without the GIL: a context that is closed meanwhile is
- *   destroyed by the last of them.
- * - A context is destroyed when nobody holds it, after its device has finished. One that launched into
- *   a stream that was being captured never is: the graph may be replayed at any time. Neither are the
- *   default ones, whose calls do not spend the time to look for that.
- * - In a forked child nothing is destroyed: it belongs to the parent.
+ * - `users` counts running calls that have released the GIL. If a context is closed meanwhile, the last of them
+ *   destroys it.
+ * - A context is destroyed when its last reference goes, after its device has finished. A context that launched into a
+ *   captured stream is never destroyed, because the graph may be replayed at any time. Default contexts are never
+ *   destroyed either, because their calls do not spend the time to check for captures.
+ * - In a forked child nothing is destroyed, because it belongs to the parent.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +102,7 @@ static bool parse_arch(PyObject *value, int *ret_arch)
     return false;
 }
 
-/* database: None, the default; "" works without one; else a path. A new bytes object, or NULL. */
+/* database: None means the default, "" none, else it is a path. *ret_bytes is a new bytes object, or NULL. */
 static bool parse_database(PyObject *value, PyObject **ret_bytes)
 {
     *ret_bytes = NULL;
@@ -118,7 +118,7 @@ static PyObject *default_log(void)
     return log;
 }
 
-/* config: without device and log. */
+/* config: all but device and log. */
 static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config config, PyObject *log)
 {
     if (!fa2py_check_process())
@@ -214,7 +214,7 @@ static void context_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject *kind, *value, *trace;
     PyObject_GC_UnTrack(self);
-    PyErr_Fetch(&kind, &value, &trace); /* what is under way is not ours */
+    PyErr_Fetch(&kind, &value, &trace); /* preserve an exception that is being handled */
     destroy(context);
     PyErr_Restore(kind, value, trace);
     Py_CLEAR(context->log);
@@ -239,7 +239,7 @@ fa2py_context *fa2py_default_context(int device)
         Py_XDECREF(log);
         if (made == NULL)
             return NULL;
-        /* Another thread may have been faster, outside the GIL: then ours goes. */
+        /* Another thread may have been faster while the GIL was released. Then ours is dropped. */
         if (defaults[device] == NULL) {
             made->is_default = true;
             defaults[device] = made;
@@ -312,7 +312,7 @@ static PyObject *context_workspace_size(PyObject *self, PyObject *fields)
     return ok ? PyLong_FromSize_t(bytes) : NULL;
 }
 
-/* With the keys of an answer without a device, see fa2/_tuner.py. */
+/* Returns the explanation as a dict with the keys that fa2/_tuner.py uses, too. */
 static PyObject *explanation_dict(const fa2_problem *problem, const fa2_explanation *e)
 {
     PyObject *asked = fa2py_problem_dict(problem);
@@ -340,7 +340,7 @@ static PyObject *context_explain(PyObject *self, PyObject *fields)
     size_t bytes = 0;
     if (!fa2py_problem_parse(fields, &problem) || !fa2py_context_begin(context))
         return NULL;
-    bool ok = fa2py_context_prepare(context, &problem, &bytes); /* so that our table follows the library's */
+    bool ok = fa2py_context_prepare(context, &problem, &bytes); /* keeps our table equal to the library's */
     if (ok) {
         Py_BEGIN_ALLOW_THREADS st = fa2_explain(context->handle, &problem, &explanation);
         Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);

@@ -1,5 +1,5 @@
 /*
- * The module fa2._native. Its state is the process's: one interpreter.
+ * The module fa2._native. Its state belongs to the process, because it serves one interpreter.
  */
 #include "native.h"
 
@@ -90,7 +90,8 @@ static const char backward_doc[] =
     "for slopes.\n\n"
     "Raises as attention.";
 
-/* Modules of Python may be imported anew, and what they told others of be still known there. */
+/* keep(object): stores an object beyond the module's life, and returns the one stored before. A module that is imported
+ * anew uses it to remove what its predecessor registered. */
 static PyObject *keep(PyObject *module, PyObject *object)
 {
     static PyObject *kept;
@@ -100,7 +101,7 @@ static PyObject *keep(PyObject *module, PyObject *object)
         Py_INCREF(before);
     Py_INCREF(object);
     kept = object;
-    return before; /* with the reference that was ours */
+    return before; /* passes on the static variable's reference */
 }
 
 static PyMethodDef methods[] = {
@@ -150,7 +151,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "fa2._native", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__native(void); /* Python finds it by its name */
+PyMODINIT_FUNC PyInit__native(void); /* Python looks it up by this name */
 
 PyMODINIT_FUNC PyInit__native(void)
 {
