@@ -394,46 +394,44 @@ static PyObject *context_repr(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"prepare", context_prepare, METH_O,
-     "prepare($self, problem, /)\n--\n\nChoose and load the kernel of a problem, a dict as "
-     "fa2.problem "
-     "makes it; compile it if nothing\nin the database fits. Later calls on it only launch."},
+     "prepare($self, problem, /)\n--\n\n"
+     "Chooses and loads the kernel of a problem, a dict as fa2.problem returns it. Compiles it if nothing in the\n"
+     "database fits. Later calls on this problem only launch."},
     {"workspace_size", context_workspace_size, METH_O,
-     "workspace_size($self, problem, /)\n--\n\nBytes of device memory that a call on the problem "
-     "takes "
-     "while it runs. Prepares it."},
+     "workspace_size($self, problem, /)\n--\n\n"
+     "Returns the bytes of device memory that a call on the problem needs while it runs. Prepares the problem."},
     {"explain", context_explain, METH_O,
-     "explain($self, problem, /)\n--\n\nWhich kernel the problem gets here, and by which rule: a "
-     "dict, "
-     "as of fa2.explain. Prepares it."},
+     "explain($self, problem, /)\n--\n\n"
+     "Returns a dict that says which kernel the problem gets, and by which rule: see fa2.explain. Prepares the\n"
+     "problem."},
     {"close", context_close, METH_NOARGS,
-     "close($self, /)\n--\n\nWait for the device and release every kernel; calls fail from then "
-     "on. "
-     "CUDA graphs that were\ncaptured with this context stay valid."},
+     "close($self, /)\n--\n\n"
+     "Waits for the device and releases every kernel. Later calls fail. CUDA graphs that were captured with this\n"
+     "context stay valid."},
     {"__enter__", context_enter, METH_NOARGS, NULL},
     {"__exit__", context_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef attributes[] = {
     {"device", context_get_device, NULL, "The CUDA device, counted from 0.", NULL},
-    {"closed", context_get_closed, NULL, "Whether close was called.", NULL},
+    {"closed", context_get_closed, NULL, "True after close was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static const char context_doc[] =
     "Context(database=None, *, device=0, arch=None, read_only=False, log=None, never_compile=False, "
     "check_numbers=False)\n--\n\n"
-    "A device and a tuning database. Calls without one use a default context of their device.\n\n"
-    "database: a path; None: $FA2_DB, else ~/.cache/fa2/fa2.db; \"\": work without one. A path that is\n"
-    "named, here or by FA2_DB, must be usable. Without the default one calls work, and the log says why.\n"
+    "A device and a tuning database. Calls without a context use the default context of their device.\n\n"
+    "database: a path. None: $FA2_DB, else ~/.cache/fa2/fa2.db. \"\": no database. A path that is named, here or in\n"
+    "FA2_DB, must be usable. If the default path is not, calls work without a database, and the log says why.\n"
     "device: the CUDA device, counted from 0.\n"
-    "arch: \"sm_86\": generate for that SM and let the driver compile its PTX for the device.\n"
+    "arch: \"sm_86\" generates for that SM, and the driver compiles its PTX for the device.\n"
     "read_only: never write to the database.\n"
-    "log: called with a sentence about what is worth knowing and no error; None: logger "
-    "\"fa2\".\n"
-    "never_compile: use only what the database holds; a call for which it holds nothing raises "
-    "fa2.Error\nwith status FA2_E_FORBIDDEN. Not with arch.\n"
-    "check_numbers: for finding mistakes: before each launch lengths, bounds, block tables and cache rows\nare read "
-    "back, waiting for the stream, and one that is out of range raises ValueError naming it.\n\n"
-    "Many threads may use one. It ends by close(), at the end of `with`, or when nobody holds it.";
+    "log: called with a sentence about events that are no errors. None: logger \"fa2\".\n"
+    "never_compile: use only kernels in the database. A call for which it has none raises fa2.Error with status\n"
+    "FA2_E_FORBIDDEN. Not together with arch.\n"
+    "check_numbers: for debugging. Before each launch, read back lengths, bounds, block tables and cache rows,\n"
+    "which waits for the stream. A number out of range raises ValueError with its name.\n\n"
+    "Many threads may use one context. It ends by close(), at the end of `with`, or with its last reference.";
 
 bool fa2py_context_init(PyObject *module)
 {

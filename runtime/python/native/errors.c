@@ -24,8 +24,8 @@ bool fa2py_errors_init(PyObject *module)
     if (fa2py_error == NULL)
         fa2py_error =
             PyErr_NewExceptionWithDoc("fa2.Error",
-                                      "What fa2 could not do for a reason outside the call: "
-                                      "driver, NVRTC, database, kernel.\n\n"
+                                      "A call failed for a reason outside of it: driver, NVRTC, "
+                                      "database, kernel.\n\n"
                                       "status: its name in fa2.h, for example \"FA2_E_NO_DRIVER\".",
                                       PyExc_RuntimeError, NULL);
     if (fa2py_error == NULL)

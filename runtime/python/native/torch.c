@@ -403,14 +403,12 @@ PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args)
          "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
          "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16 or bfloat16 on a CUDA "
          "device.\n"
-         "Leading dimensions are broadcast as in PyTorch. Tensors that a kernel cannot read "
-         "where they lie\n"
-         "are copied. Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned "
-         "top-left.\n"
-         "What fa2 cannot do raises NotImplementedError."},
+         "Leading dimensions are broadcast as in PyTorch. Tensors that a kernel cannot read in place are copied.\n"
+         "Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned top-left.\n"
+         "Raises NotImplementedError for calls that fa2 cannot serve."},
         {"_patched_sdpa", (PyCFunction)(void (*)(void))patched_sdpa, METH_FASTCALL | METH_KEYWORDS,
          "_patched_sdpa" SDPA_SIGNATURE
-         "sdpa, and what it cannot do goes to PyTorch's own function."}};
+         "sdpa. Calls that it cannot serve go to PyTorch's own function."}};
     PyObject *owner = NULL, *name = NULL, *made = NULL;
     int in_place = 0;
     (void)module;
