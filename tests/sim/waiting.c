@@ -1,10 +1,9 @@
 /*
  * Waiting of warps: barriers, mbarriers, registers.
  *
- * - When no warp can go on, every complete barrier opens. So all warps that can meet at a barrier are there. If they
- * are
- *   more than it expects, they would meet by chance, which is an error. If some warps only arrive, the barrier opens at
- *   the last arrival, because they may come again before the others go on.
+ * - When no warp can go on, every complete barrier opens. So all warps that can meet at a barrier are there. If there
+ *   are more than it expects, they would meet by chance, which is an error. If some warps only arrive, the barrier
+ *   opens at the last arrival, because they may come again before the others go on.
  * - A block is stuck if no warp can go on and no barrier is complete. The message says what each warp waits for.
  */
 #include "machine.h"
