@@ -3,11 +3,9 @@
  * test has compiled is not compiled again, in this run or a later one.
  *
  * - The key has everything that the code depends on: the compiler (its version, and the file's path, size and time),
- * the
- *   options in their order, the program's name and its whole text. A change of any of them compiles anew.
+ *   the options in their order, the program's name and its whole text. A change of any of them compiles anew.
  * - The compiler is the one that the library would find, or $FA2_TEST_NVRTC_LIBRARY. runtime/cuda/cuda_api.c finds it.
- * It
- *   is compiled into this library with its own fa2i_environment().
+ *   It is compiled into this library with its own fa2i_environment().
  * - Only results without an error are kept: one file per program in the folder $FA2_KEPT_CODE, with its log, PTX and
  * cubin.
  *   rename() puts complete files there; an incomplete file is ignored. Without a folder nothing is kept. A used file is

@@ -4,8 +4,7 @@
  * - Addresses grow to the end of the card's range. Then the ranges of released allocations are reused in turn. Several
  *   neighbours are joined if one is too small.
  * - Marks need no order between each other. Each is read and replaced on its own. Two host threads may so hide a race
- * at
- *   one word from each other; it is found at the next of its words.
+ *   at one word from each other; it is found at the next of its words.
  * - A mark holds 12 bits of the launch's serial number. All marks are cleared when these bits restart.
  */
 #include "memory.h"

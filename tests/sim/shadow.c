@@ -6,8 +6,7 @@
  *   conflict comes after all these reads, and so does everything that comes after the write.
  * - Accesses to parts of a word conflict only if they share bytes.
  * - An entry of four words is true for each of them, because they were written and read as a whole. An access to some
- * of
- *   them divides the entry. A write of all four joins it again, because all earlier accesses are settled then.
+ *   of them divides the entry. A write of all four joins it again, because all earlier accesses are settled then.
  */
 #include "shadow.h"
 #include "arena.h"
