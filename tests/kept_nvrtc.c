@@ -7,9 +7,8 @@
  * - The compiler is the one that the library would find, or $FA2_TEST_NVRTC_LIBRARY. runtime/cuda/cuda_api.c finds it.
  *   It is compiled into this library with its own fa2i_environment().
  * - Only results without an error are kept: one file per program in the folder $FA2_KEPT_CODE, with its log, PTX and
- * cubin.
- *   rename() puts complete files there; an incomplete file is ignored. Without a folder nothing is kept. A used file is
- *   touched, so that its age shows if it is still needed.
+ *   cubin. rename() puts complete files there; an incomplete file is ignored. Without a folder nothing is kept. A used
+ *   file is touched, so that its age shows if it is still needed.
  * - Programs with their own headers are refused, because fa2 has none.
  */
 #undef fa2i_environment /* CMakeLists.txt makes it kept_environment, for cuda_api.c */

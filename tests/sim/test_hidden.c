@@ -5,10 +5,9 @@
  *     test_hidden [-v]
  *
  * - Each case hides bad keys in one way. If fa2.h promises it ("Hidden keys"), a row that sees none of them must have
- * the
- *   same bits as with zeros in their place. A row that sees one must differ.
+ *   the same bits as with zeros in their place. A row that sees one must differ.
  * - It runs forward and backward with 96 queries, and forward with 2 queries and 700 keys, by families that divide
- * keys.
+ *   keys.
  * - -v prints for each case how many rows differ, promised or not. This is the table in fa2.h.
  */
 #include <cuda.h>
