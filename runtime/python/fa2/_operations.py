@@ -57,8 +57,8 @@ def _inference(features: Dict[str, Any]) -> Optional[str]:
 
 
 def _refuse_gradient(name: str) -> None:
-    raise NotImplementedError(f"a gradient of fa2.attention with {name} is asked for, and fa2 has none: call it under "
-                              "torch.no_grad() or on detached tensors")
+    raise NotImplementedError(f"fa2.attention with {name} has no gradient: call it under torch.no_grad() or on "
+                              "detached tensors")
 
 
 def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],

@@ -177,7 +177,7 @@ def _attend_varlen(tensors: Sequence[Tensor], cu_seqlens_q: Tensor, cu_seqlens_k
                                "max_seqlen_k": max_seqlen_k}
     if block_table is not None:
         if dropout_p and return_attn_probs:
-            raise NotImplementedError("return_attn_probs: probabilities are not made of keys in pages")
+            raise NotImplementedError("return_attn_probs: probabilities are not computed for keys in pages")
         lengths["block_table"] = block_table
     return _attend(tensors, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                    return_attn_probs, **lengths)
@@ -252,7 +252,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     if rotary_cos is not None and (k is None or rotary_sin is None):
         raise ValueError("rotary embedding is of new keys: give k, v and rotary_sin too")
     if (k is not None or v is not None) and (k is None or v is None or cache_seqlens is None):
-        raise ValueError("k is written behind the keys that are in the cache: give v and cache_seqlens too")
+        raise ValueError("k is written after the keys in the cache: give v and cache_seqlens, too")
     lengths = {"block_table": block_table, "leftpad": cache_leftpad, "cache_rows": cache_batch_idx}
     angles = None if rotary_cos is None else (rotary_cos, rotary_sin, rotary_interleaved)
     return _decode(q, (k_cache, v_cache), None if k is None else (k, v), angles, cache_seqlens, lengths, return_softmax_lse,

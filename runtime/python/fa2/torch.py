@@ -39,9 +39,9 @@ attention = _native.attention
 def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
              scale: Optional[float]) -> Optional[str]:
     if attn_mask is not None and (is_causal or attn_mask.dtype not in _MASKS):
-        return "attn_mask is a boolean, float16, bfloat16 or float32 tensor, beside is_causal=False"
+        return "attn_mask is given with is_causal, or is no boolean, float16, bfloat16 or float32 tensor"
     if scale is not None and scale <= 0:
-        return f"scale is {scale}; fa2 wants it more than 0"
+        return f"scale is {scale}; fa2 needs more than 0"
     if type(query).__name__ == "NestedTensor" or query.is_nested:
         return "fa2 has no nested tensors yet"
     if min(query.dim(), key.dim(), value.dim()) < 2:

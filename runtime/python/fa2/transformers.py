@@ -168,7 +168,7 @@ def _mask_of_all(query: Tensor, key: Tensor, bounds: Optional[Tensor], is_causal
 def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Optional[Tensor],
               **keywords: Any) -> Tuple[Tensor, None]:
     if softcap is not None or s_aux is not None:
-        raise NotImplementedError(f"fa2 cannot do it where {reason}, and neither can sdpa with softcap or sinks: "
+        raise NotImplementedError(f"fa2 does not support calls where {reason}, and sdpa has no softcap or sinks: "
                                   'use attn_implementation="eager" there')
     if reason not in _said:
         _said.add(reason)

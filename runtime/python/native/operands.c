@@ -63,7 +63,7 @@ static bool check_place(const char *name, const dl_tensor *tensor, const dl_tens
         return false;
     if (tensor->device.id == q->device.id)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s is on CUDA device %d and q on %d; they must be on one", name,
+    PyErr_Format(PyExc_ValueError, "%s is on CUDA device %d and q on %d; they must be on one device", name,
                  (int)tensor->device.id, (int)q->device.id);
     return false;
 }
