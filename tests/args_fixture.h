@@ -1,5 +1,5 @@
 /*
- * Arguments of forward that are right, to be made wrong: what the tests of arguments share.
+ * Valid arguments of forward, for tests that make them invalid.
  */
 #ifndef FA2_TESTS_ARGS_FIXTURE_H
 #define FA2_TESTS_ARGS_FIXTURE_H
@@ -7,7 +7,7 @@
 #include "check.h"
 #include "runtime/base/problem.h"
 #include "runtime/ops/op.h"
-#include "good_args.h" /* last: its problem would be shadowed by parameters of that name */
+#include "good_args.h" /* last, because parameters named `problem` would shadow its variable */
 
 static const fa2i_grid plain_grid = {.blocks = {32}, .splits = 1};
 static const fa2i_grid split_grid = {
@@ -19,7 +19,7 @@ static inline fa2_status check_args(const fa2_problem *of, const fa2_forward_arg
     return fa2i_op_of(of)->check_args(of, args, grid);
 }
 
-/* Good or bad with a plan and without one. */
+/* Checks arguments with a plan and without one. */
 static inline void check_good(const fa2_problem *of, const fa2_forward_args *args)
 {
     CHECK_EQ(check_args(of, args, NULL), FA2_OK);

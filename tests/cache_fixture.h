@@ -1,5 +1,5 @@
 /*
- * A folder for one test's databases, and records to put into them. Failures are counted by check.h.
+ * A folder for one test's databases, and records to store in them. check.h counts failures.
  */
 #ifndef FA2_TESTS_CACHE_FIXTURE_H
 #define FA2_TESTS_CACHE_FIXTURE_H
@@ -18,11 +18,11 @@
 #include "check.h"
 #include "recipe_fixture.h"
 
-enum { ABI = 2 }; /* of the recipes in recipe_fixture.h */
+enum { ABI = 2 }; /* the ABI of the recipes in recipe_fixture.h */
 
 typedef struct fixture {
     char folder[64];
-    char path[96]; /* of a database that is not there yet */
+    char path[96]; /* of a database that does not exist yet */
 } fixture;
 
 static inline void fixture_begin(fixture *f)
@@ -32,7 +32,7 @@ static inline void fixture_begin(fixture *f)
     snprintf(f->path, sizeof f->path, "%s/fa2.db", f->folder);
 }
 
-/* Remove the folder and the files in it; databases are closed. */
+/* Removes the folder and its files. The databases must be closed. */
 static inline void fixture_end(const fixture *f)
 {
     char file[400];
@@ -48,7 +48,7 @@ static inline void fixture_end(const fixture *f)
     CHECK_EQ(rmdir(f->folder), 0);
 }
 
-/* Each test with a folder of its own: the whole fixture, the path of a database, or those of two. */
+/* Runs tests, each with its own folder. They take the whole fixture, the path of a database, or two paths. */
 static inline void fixture_each(void (*const tests[])(fixture *), size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -82,7 +82,7 @@ static inline void fixture_each_pair(void (*const tests[])(const char *, const c
     }
 }
 
-/* A device on which every write fails; NULL, said, where there is none. Never creates a file. */
+/* Opens a device on which every write fails. If there is none, says so and returns NULL. Never creates a file. */
 static inline FILE *open_full_disk(const char *what)
 {
     struct stat info;
@@ -98,7 +98,7 @@ static inline FILE *open_full_disk(const char *what)
     return NULL;
 }
 
-/* Open for writing, which must work. */
+/* Opens for writing. Must succeed. */
 static inline fa2i_cache *fixture_open(const char *path)
 {
     fa2i_cache *cache = NULL;
@@ -110,7 +110,7 @@ static inline fa2i_cache *fixture_open(const char *path)
     return cache;
 }
 
-/* Opening must fail so, with a message that has this in it and names the file. */
+/* Checks that opening fails with this status, and with a message that contains `part` and the file's name. */
 static inline void check_refused(const char *path, fa2i_cache_mode mode, fa2_status status,
                                  const char *part)
 {
@@ -155,7 +155,7 @@ static inline fa2i_key sample_key(int number)
     return key;
 }
 
-/* The image is static: do not free it. Those of other numbers have other lengths. */
+/* The image is static: do not free it. Kernels of different numbers have images of different lengths. */
 static inline fa2i_kernel sample_kernel(int number)
 {
     static char image[5000] = "the code of a kernel";
@@ -174,7 +174,7 @@ static inline fa2i_kernel sample_kernel(int number)
     return kernel;
 }
 
-/* Ids of a device, a session on it and a problem. */
+/* The ids of a device, a session on it, and a problem. */
 typedef struct ids {
     int64_t device, session, problem;
 } ids;
@@ -195,7 +195,7 @@ static inline ids sample_ids(fa2i_cache *cache, int seq)
     return found;
 }
 
-/* Store a kernel with a verification and a measurement of median_us; winner: make it the winner. */
+/* Stores a kernel with a verification and a measurement of median_us. winner: makes it the winner. */
 static inline void store_result(fa2i_cache *cache, const ids *to, int number, double median_us,
                                 bool winner)
 {
@@ -222,11 +222,11 @@ static inline void store_result(fa2i_cache *cache, const ids *to, int number, do
         CHECK_EQ(fa2i_cache_put_winner(cache, to->session, to->device, to->problem, &won), FA2_OK);
 }
 
-/* What an export of the database has; the caller frees it. ret_counts may be NULL. */
+/* Returns an export of the database; the caller frees it. ret_counts may be NULL. */
 static inline char *exported(fa2i_cache *cache, fa2i_export_counts *ret_counts)
 {
     static char
-        *text; /* static: gcc takes what a stream writes through a pointer for a local's end */
+        *text; /* static, because gcc's analysis does not see that the stream writes through this pointer */
     static size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     CHECK(out != NULL);
@@ -246,7 +246,7 @@ static inline fa2_status import_text(fa2i_cache *cache, const char *text, size_t
     return st;
 }
 
-/* The first number of the first row. */
+/* Returns the first number of the first row. */
 static inline int64_t fixture_number(fa2i_cache *cache, const char *sql)
 {
     int64_t value = -1;
@@ -254,21 +254,21 @@ static inline int64_t fixture_number(fa2i_cache *cache, const char *sql)
     return value;
 }
 
-/* Two problems, three kernels, two winners. */
+/* Stores two problems, three kernels and two winners. */
 static inline void fixture_fill(fa2i_cache *cache)
 {
     const ids first = sample_ids(cache, 512), second = sample_ids(cache, 1024);
     store_result(cache, &first, 1, 100, false);
     store_result(cache, &first, 2, 50, true);
     store_result(cache, &second, 3, 190, true);
-    /* sessions are told apart by the second in which they started */
+    /* sessions are distinguished by the second in which they started */
     CHECK_EQ(fa2i_sql_script(cache,
                              "UPDATE session SET started_at = '2026-01-02T03:04:05Z', modelled = 1 "
                              "WHERE id = (SELECT max(id) FROM session)"),
              FA2_OK);
 }
 
-/* The text with the first occurrence of one part replaced by another. The caller frees it. */
+/* Returns the text with the first occurrence of `part` replaced. The caller frees it. */
 static inline char *replaced(const char *text, const char *part, const char *by)
 {
     const char *at = strstr(text, part);
@@ -289,7 +289,7 @@ static inline int number_of_lines(const char *text, size_t bytes)
     return lines;
 }
 
-/* Give a changed export the last line that it needs. The text is freed. */
+/* Returns a changed export with a correct last line. Frees the text. */
 static inline char *sealed(char *text)
 {
     char hash[SHA256_DIGEST_STRING_LENGTH];

@@ -1,6 +1,6 @@
 /*
- * Checks for tests: they print both sides, count, go on, and do not depend on NDEBUG. End main with
- * `return check_done();`. A test that cannot run here returns CHECK_SKIP after saying why.
+ * Checks for tests. A failed check prints both sides and is counted, and the test goes on. NDEBUG has no effect. End
+ * main with `return check_done();`. A test that cannot run here says why and returns CHECK_SKIP.
  */
 #ifndef FA2_TESTS_CHECK_H
 #define FA2_TESTS_CHECK_H

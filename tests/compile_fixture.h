@@ -1,5 +1,5 @@
 /*
- * A kernel to compile, and for what.
+ * A kernel to compile, and its target.
  */
 #ifndef FA2_TESTS_COMPILE_FIXTURE_H
 #define FA2_TESTS_COMPILE_FIXTURE_H

@@ -1,5 +1,5 @@
 /*
- * Databases with one thing wrong, made behind the library's back. Failures are counted by check.h.
+ * Databases with one error, made without the library. check.h counts failures.
  */
 #ifndef FA2_TESTS_DAMAGE_H
 #define FA2_TESTS_DAMAGE_H
@@ -22,7 +22,7 @@ static inline void copy_file(const char *from, const char *to)
     CHECK_EQ(chmod(to, 0600), 0);
 }
 
-/* Behind the library's back; false: SQLite itself refuses that. */
+/* Runs SQL on the file without the library. Returns false if SQLite itself refuses it. */
 static inline bool damage(const char *path, const char *sql)
 {
     sqlite3 *db = NULL;
@@ -40,7 +40,7 @@ static inline bool damage(const char *path, const char *sql)
     return code == SQLITE_OK;
 }
 
-/* Values that some column may not have. */
+/* Values that at least one column must not have. */
 static const char *const damage_values[] = {
     "-3",
     "0",
@@ -56,12 +56,12 @@ static const char *const damage_values[] = {
     "NULL",
 };
 
-/* What sets a column of a table to a value; number: the column is one. */
+/* A function that sets a column of a table to a value. number: the column holds numbers. */
 typedef void (*damage_fn)(void *user, const char *table, const char *column, const char *value,
                           bool number, const char *sql);
 
-/* For each column that is no row's id and refers to none, and each of the values. Returns how many
- * columns there were. */
+/* Calls `with` for each column and each of the values, except for ids of rows and references to them. Returns the
+ * number of columns. */
 static inline int damage_each_column(const char *path, damage_fn with, void *user)
 {
     static const char columns[] =

@@ -1,7 +1,7 @@
 /*
- * A disk that fails as a test wants it to: SQLite's files go through this layer (a VFS over the default one).
+ * A disk that fails on request: SQLite's files go through this layer, a VFS on top of the default one.
  *
- * disk_begin makes every database opened from then on use it; disk_reset lets all work again.
+ * disk_begin makes every later opened database use it. disk_reset ends all failures.
  * Not thread-safe.
  */
 #ifndef FA2_TESTS_FAILING_DISK_H
@@ -13,13 +13,13 @@
 #include "check.h"
 
 typedef struct disk_state {
-    long room;    /* bytes by which files may still grow; negative: no limit */
+    long room;    /* bytes by which files may still grow; negative: unlimited */
     long calls;   /* reads, writes, truncations, synchronisations, openings and deletions so far */
     long fail_at; /* the number of the call that fails; if `stays`, all later calls fail, too; 0: none */
     bool stays;
-    int code;      /* with which it fails */
-    long sleeps;   /* how often SQLite slept, waiting for a lock */
-    long slept_ms; /* in all; no time passes */
+    int code;      /* the error of failing calls */
+    long sleeps;   /* how often SQLite slept while it waited for a lock */
+    long slept_ms; /* the sum of these sleeps; no real time passes */
     sqlite3_vfs vfs, *below;
     sqlite3_io_methods methods;
 } disk_state;
@@ -44,7 +44,7 @@ static inline void disk_reset(void)
     disk.code = SQLITE_IOERR;
 }
 
-/* Count a call; true: it fails. */
+/* Counts a call. Returns true if it fails. */
 static inline bool disk_fails(void)
 {
     disk.calls++;
@@ -82,7 +82,7 @@ static int disk_truncate(sqlite3_file *file, sqlite3_int64 size)
     return disk_fails() ? disk.code : disk_below(file)->pMethods->xTruncate(disk_below(file), size);
 }
 
-/* Takes no time: nothing here must survive a power cut. */
+/* Takes no time, because no test needs to survive a power cut. */
 static int disk_sync(sqlite3_file *file, int flags)
 {
     (void)file, (void)flags;
@@ -164,7 +164,7 @@ static inline void disk_begin(void)
     disk.vfs.xOpen = disk_open;
     disk.vfs.xDelete = disk_delete;
     disk.vfs.xSleep = disk_sleep;
-    disk.methods = (sqlite3_io_methods){.iVersion = 1, /* no shared memory, so no log */
+    disk.methods = (sqlite3_io_methods){.iVersion = 1, /* no shared memory, therefore no write-ahead log */
                                         .xClose = disk_close,
                                         .xRead = disk_read,
                                         .xWrite = disk_write,

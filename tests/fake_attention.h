@@ -1,17 +1,17 @@
 /*
- * Attention in the place of launches: a hook for the fake driver (fake.on_launch) that reads the
- * parameter block and writes O and LSE, so that the tuner's verification has something to find
- * right, and times that depend on the variant. Kernels can be made to misbehave:
+ * Attention computed by the host in place of launches: a hook for the fake driver (fake.on_launch). It reads the
+ * parameter block and writes O and LSE, so that the tuner's verification finds correct results. Times depend on the
+ * variant. Kernels can be made to misbehave:
  *
- *     function test_fault    breaks the context        function test_hang     is never done
- *     text "// behave=wrong" leaves out the last key   "// behave=outside"    writes before O
+ *     function test_fault    breaks the context        function test_hang     never ends
+ *     text "// behave=wrong" ignores the last key      "// behave=outside"    writes before O
  *     "// behave=die"        kills the process
  *     $FA2_TEST_WRONG        variants with this text in their source are wrong
- *     "// behave=killed"     kills the process unless the file $FA2_TEST_ONCE is there; makes it
- *     "// behave=late"       is never done, unless that file is there; makes it
- *     "// behave=slow"       takes the host 6 s to launch, and the device no time
+ *     "// behave=killed"     kills the process and creates the file $FA2_TEST_ONCE, unless the file exists
+ *     "// behave=late"       never ends, and creates that file, unless the file exists
+ *     "// behave=slow"       takes 6 s of host time to launch, and no device time
  *     "// behave=silent"     never returns from the launch
- *     $FA2_TEST_WRONG_AT     with FA2_TEST_WRONG: only when seq_q is this number
+ *     $FA2_TEST_WRONG_AT     with FA2_TEST_WRONG: only if seq_q is this number
  *     $FA2_TEST_SLEEP_US     real time that each launch takes
  */
 #ifndef FA2_TESTS_FAKE_ATTENTION_H
@@ -28,7 +28,7 @@
 #include "tuner/judge/attention.h"
 #include "tuner/judge/number.h"
 
-/* problem: what is compiled into it. */
+/* problem: the one that the kernel is compiled for. */
 typedef struct attention_kernel {
     fa2_problem problem;
     bool wrong;
@@ -40,7 +40,7 @@ static inline int attention_constant(const char *source, const char *name)
     return at == NULL ? 0 : atoi(at + strlen(name));
 }
 
-/* Rows of a head as numbers: [rows, head_dim]. The caller frees them. */
+/* Converts the rows of a head to floats [rows, head_dim]. The caller frees them. */
 static inline float *attention_read(const attention_kernel *kernel, uint64_t base,
                                     const int64_t stride[3], int b, int rows, int h)
 {
@@ -54,14 +54,14 @@ static inline float *attention_read(const attention_kernel *kernel, uint64_t bas
     return to;
 }
 
-/* A score of the softmax from a product of a query with a key. */
+/* Returns a score of the softmax from the product of a query and a key. */
 static inline float attention_score(const attention_kernel *kernel, const fa2i_forward_params *p,
                                     float product)
 {
     return p->scale * (kernel->problem.softcap ? tanhf(product * p->softcap_rate) : product);
 }
 
-/* The product of a query with a key. Eight sums, so that the compiler computes them at once; D is a multiple of 8. */
+/* Returns the product of a query and a key. D is a multiple of 8: eight sums let the compiler vectorise. */
 static inline float attention_product(const float *q, const float *k, int head_dim)
 {
     float sums[8] = {0}, sum = 0;
@@ -73,7 +73,7 @@ static inline float attention_product(const float *q, const float *k, int head_d
     return sum;
 }
 
-/* One row by online softmax over these keys: acc becomes O, the result is LSE. */
+/* Computes one row over these keys by online softmax: acc becomes O. Returns the LSE. */
 static inline float attention_row(const attention_kernel *kernel, const fa2i_forward_params *p,
                                   fa2i_keys keys, const float *q, const float *k, const float *v,
                                   float *acc)
@@ -131,10 +131,10 @@ static inline void attention_head(const attention_kernel *kernel, const fa2i_for
     free(v);
 }
 
-/* Microseconds of a variant per 10^6 products of a query with a key: 30 to 60, by its text. */
+/* Returns the variant's microseconds per 10^6 query-key products: 30 to 60, chosen by its text. */
 static inline double attention_pace(const char *source)
 {
-    uint64_t hash = 14695981039346656037u, word; /* FNV-1a, but eight bytes at a time: each launch hashes a kernel */
+    uint64_t hash = 14695981039346656037u, word; /* FNV-1a by eight bytes, because each launch hashes a kernel */
     for (size_t left = strlen(source); left >= sizeof word; left -= sizeof word, source += sizeof word) {
         memcpy(&word, source, sizeof word);
         hash = (hash ^ word) * 1099511628211u;
@@ -142,7 +142,7 @@ static inline double attention_pace(const char *source)
     return 30 + (double)(hash % 3000) / 100.0;
 }
 
-/* A family that is made to misbehave; the fake driver knows no parameters of it. */
+/* Launches a misbehaving family. The fake driver knows no parameters of it. */
 static inline CUresult attention_test_family(const fake_launch *launch)
 {
     const bool hangs = strcmp(launch->function, "test_hang") == 0;
@@ -150,7 +150,7 @@ static inline CUresult attention_test_family(const fake_launch *launch)
     return hangs || launch->captured ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-/* Is this the first launch, of all processes that share the file FA2_TEST_ONCE? */
+/* Returns true at the first launch of all processes that share the file FA2_TEST_ONCE. */
 static inline bool attention_once(void)
 {
     const char *path = getenv("FA2_TEST_ONCE");
@@ -209,10 +209,10 @@ static inline CUresult attention_on_launch(fake_launch *launch, void *user)
         nanosleep(&(struct timespec){.tv_nsec = 1000 * atol(sleep_us)}, NULL);
     if (launch->captured)
         return CUDA_SUCCESS;
-    if (p->splits > 1 && !combine) /* the result is the combine kernel's */
+    if (p->splits > 1 && !combine) /* the combine kernel computes the result */
         return CUDA_SUCCESS;
     attention_misbehave(launch);
-    /* Only poisoned outputs are looked at; the others are launches that are timed. */
+    /* Compute only poisoned outputs. Other launches are only timed. */
     if (*(const uint16_t *)(uintptr_t)p->o != 0xffff)
         return CUDA_SUCCESS;
     for (int b = 0; b < p->batch; b++)

@@ -1,5 +1,5 @@
 /*
- * A call of forward whose launches the fake driver makes: it reads and writes no tensor.
+ * A call of forward that the fake driver launches: it reads and writes no tensor.
  */
 #ifndef FA2_TESTS_FAKE_CALL_H
 #define FA2_TESTS_FAKE_CALL_H
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include "fa2.h"
 
-/* stride_seq: of rows, in elements. */
+/* stride_seq: between rows, in elements. */
 static inline fa2_status fake_call(fa2_context *context, const fa2_problem *problem,
                                    int64_t stride_seq, CUstream stream)
 {

@@ -3,7 +3,7 @@
  *
  * - One mutex; fake_begin takes it and fake_end releases it, in every function of the tables.
  * - Live objects are a linked list: a handle is valid when it is on the list with the right kind.
- * - A failure asked for by fake_fail_driver counts calls of the table, whoever makes them.
+ * - fake_fail_driver counts all calls of the table, whoever makes them.
  */
 #include <assert.h>
 #include <pthread.h>
@@ -21,8 +21,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fake_object *objects;
 static long calls, fail_at;
 static CUresult fail_error;
-static CUresult broken; /* what a fault left behind: every call returns it */
-static double clock_us; /* launches so far, end to end */
+static CUresult broken; /* the error of a fault: every later call returns it */
+static double clock_us; /* all launches so far */
 static size_t trace_length;
 
 static _Thread_local fake_object *context_stack[STACK_DEPTH];

@@ -104,7 +104,7 @@ CUresult fake_driver_device_get_name(char *out, int bytes, CUdevice handle)
     return fake_end(result);
 }
 
-/* Each process has devices of its own. */
+/* Each process has its own devices. */
 CUresult fake_driver_device_get_uuid(CUuuid *out, CUdevice handle)
 {
     const fake_device *device = device_of(handle);

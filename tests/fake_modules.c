@@ -5,8 +5,8 @@
  *         .entry fwd_sm80 .entry fwd_sm80_combine ...\n
  *     N bytes of CUDA text, then a NUL
  *
- * The sum is over the text, so that a damaged image does not load. A module has its entry, whose handle
- * is the module's, and one function for each suffix, whose handles are the bytes behind it.
+ * The sum covers the text, so that a damaged image does not load. A module has an entry, whose handle is the module's.
+ * It also has one function for each suffix, whose handles are the addresses after it.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 enum { STATIC_LIMIT_BYTES = 48 * 1024, THREADS_MAX = 1024, SM_REGISTERS = 65536, BLOCKS_MAX = 16 };
 
-/* Of the functions of a module. */
+/* Suffixes of a module's functions. */
 static const char *const suffixes[] = {"", "_combine", "_prepare", "_convert", "_sinks", "_clear"};
 
 enum { SUFFIX_COUNT = sizeof suffixes / sizeof *suffixes, MODULE_ALIGNMENT = 8 };
@@ -67,7 +67,7 @@ bool fake_image_read(const char *image, fake_image_info *ret_info)
     return true;
 }
 
-/* Does code for this target run on this SM? A cubin: same major, no newer minor. */
+/* Does code for this target run on this SM? A cubin needs the same major version and no newer minor one. */
 static bool runs_on(const char *target, int arch)
 {
     int made_for = 0;
@@ -77,7 +77,7 @@ static bool runs_on(const char *target, int arch)
            made_for <= arch;
 }
 
-/* Write the settings' PTX error where the caller wants the log. */
+/* Writes fake.ptx_error where the caller wants the log. */
 static void write_jit_log(unsigned count, CUjit_option *options, void **values)
 {
     char *log = NULL;
@@ -130,7 +130,7 @@ CUresult fake_driver_module_unload(CUmodule handle)
     return fake_end(result);
 }
 
-/* The index of a function of a module: that of its suffix; SUFFIX_COUNT: there is none. */
+/* Returns the index of a module's function, by its suffix. SUFFIX_COUNT: there is none. */
 static size_t index_of(const fake_object *module, const char *name)
 {
     const size_t length = strlen(module->entry);
@@ -142,7 +142,7 @@ static size_t index_of(const fake_object *module, const char *name)
     return index;
 }
 
-/* Modules are aligned. */
+/* The index is the offset in the handle, because modules are aligned. */
 static size_t index_of_handle(CUfunction handle)
 {
     return (uintptr_t)handle % MODULE_ALIGNMENT;
@@ -165,7 +165,7 @@ CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule hand
 
 /* ---- functions ---- */
 
-/* The function of this handle, if it belongs to the current context. */
+/* Returns the module of this handle if it belongs to the current context. */
 static fake_object *function_of(CUfunction handle)
 {
     fake_object *function =
@@ -253,7 +253,7 @@ CUresult fake_driver_occupancy_max_blocks(int *ret_blocks, CUfunction handle, in
 
 /* ---- launches ---- */
 
-/* Keep a launch in the stream's capture. */
+/* Adds a launch to the stream's capture. */
 static void capture(fake_object *stream, const fake_launch *launch)
 {
     const size_t count = stream->launch_count + 1;
@@ -265,7 +265,7 @@ static void capture(fake_object *stream, const fake_launch *launch)
     stream->launch_count = count;
 }
 
-/* Grids and blocks of one dimension, in clusters of so many blocks. */
+/* Launches one-dimensional grids and blocks, in clusters of this many blocks. */
 static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, unsigned threads,
                           unsigned smem_bytes, unsigned cluster, bool early, CUstream stream_handle,
                           void **params)
@@ -360,7 +360,7 @@ CUresult fake_driver_tensor_map_encode_tiled(
             return fake_end(CUDA_ERROR_INVALID_VALUE);
     }
     memset(map, promotion == CU_TENSOR_MAP_L2_PROMOTION_L2_256B ? 0x5a : 0, sizeof *map);
-    memcpy(map, &made.address, sizeof made.address); /* so that it is known again */
+    memcpy(map, &made.address, sizeof made.address); /* so that the map can be recognised later */
     if (fake.map_count < FAKE_MAPS)
         fake.maps[fake.map_count] = made;
     fake.map_count++;

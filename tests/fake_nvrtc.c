@@ -3,8 +3,7 @@
  * to the first dot, and a log as ptxas writes it.
  *
  * - A program is an object of the registry: text is its source, block its image, log its log.
- * - Options are not judged, except that there must be one --gpu-architecture; fake.options shows
- * them.
+ * - Options are not checked, except that there must be one --gpu-architecture. fake.options has them.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@ enum { LOG_BYTES = 4096 };
 static long calls, fail_at;
 static nvrtcResult fail_error;
 
-/* As fake_begin: lock, count; what the call is to fail with. */
+/* Like fake_begin: locks and counts. Returns the error with which the call must fail. */
 static nvrtcResult begin(void)
 {
     fake_lock();
@@ -128,7 +127,7 @@ nvrtcResult fake_nvrtc_destroy_program(nvrtcProgram *program_handle)
     return end(result);
 }
 
-/* Join the options in fake.options; false when there is no target, which is written to target. */
+/* Joins the options in fake.options, and stores the target. Returns false if there is none. */
 static bool read_options(int count, const char *const *options, char target[16])
 {
     static const char prefix[] = "--gpu-architecture=";
@@ -144,7 +143,7 @@ static bool read_options(int count, const char *const *options, char target[16])
     return target[0] != '\0';
 }
 
-/* The log of a program that compiles, in the words of ptxas; PTX has seen no ptxas. */
+/* Writes the log of a program that compiles, as ptxas words it. PTX has no such log. */
 static void write_log(const fake_object *program, const fake_compilation *c, const char *target)
 {
     program->log[0] = '\0';

@@ -1,6 +1,6 @@
 /*
- * Inside the fakes (fake_cuda.h): the registry of live objects, and what brackets every call.
- * Everything here is used with the lock held, between fake_begin and fake_end.
+ * The inside of the fakes (fake_cuda.h): the registry of live objects, and the functions that enclose every call. Use
+ * everything here with the lock held, between fake_begin and fake_end.
  */
 #ifndef FA2_TESTS_FAKE_OBJECTS_H
 #define FA2_TESTS_FAKE_OBJECTS_H
@@ -9,7 +9,7 @@
 
 typedef enum fake_kind {
     FAKE_CONTEXT,
-    FAKE_MODULE, /* also its one function: the handles are the same */
+    FAKE_MODULE, /* and its only function, which has the same handle */
     FAKE_MEMORY,
     FAKE_STREAM,
     FAKE_EVENT,
@@ -18,13 +18,13 @@ typedef enum fake_kind {
     FAKE_PROGRAM
 } fake_kind;
 
-/* One struct for all kinds: a test's driver need not be small. */
+/* One struct for all kinds, because a test's driver need not save memory. */
 typedef struct fake_object {
     fake_kind kind;
     struct fake_object *next;
-    struct fake_object *context; /* it was made in; NULL for contexts and programs */
-    int ordinal;                 /* context: of the device */
-    int retained;                /* context: times; a test's own has 1 */
+    struct fake_object *context; /* where it was made; NULL for contexts and programs */
+    int ordinal;                 /* context: its device */
+    int retained;                /* context: how often; 1 for a test's own context */
     bool primary;
     char entry[64];                                 /* module */
     char *text;                                     /* module, program: source */
@@ -39,37 +39,37 @@ typedef struct fake_object {
     size_t launch_count;
 } fake_object;
 
-/* Lock, count and trace a driver call. Not CUDA_SUCCESS: the call is to fail with that. Then,
- * either way, fake_end unlocks and gives back its argument. */
+/* Locks, counts and traces a driver call. If the result is not CUDA_SUCCESS, the call must fail with it. In both cases
+ * end the call with fake_end, which unlocks and returns its argument. */
 CUresult fake_begin(const char *name);
 CUresult fake_end(CUresult result);
 
-/* The same; and needs a current context, and no stream that is being captured. */
+/* The same, but it also requires a current context, and that no stream is being captured. */
 CUresult fake_begin_uncaptured(const char *name);
 
-/* Wait for what was launched: for ever, if that hangs. */
+/* Waits for all launches. Never returns if one hangs. */
 void fake_wait(void);
 
 fake_object *fake_new(fake_kind kind);
-/* The object of this handle, or NULL if there is none of that kind. */
+/* Returns the object of this handle, NULL if there is none of this kind. */
 fake_object *fake_find(const void *handle, fake_kind kind);
 void fake_drop(fake_object *object);
 
-/* The memory in which bytes at pointer lie, or NULL. */
+/* Returns the allocation that contains the bytes at pointer, or NULL. */
 fake_object *fake_memory_at(CUdeviceptr pointer, size_t bytes);
 
-/* The stack of contexts of this thread: its top, or NULL; push is false when it is full. */
+/* This thread's stack of contexts. Top and pop return NULL if it is empty, push returns false if it is full. */
 fake_object *fake_current(void);
 bool fake_push(fake_object *context);
 fake_object *fake_pop(void);
 
-/* The primary context of a device, or NULL while nobody retains it. */
+/* Returns the primary context of a device, NULL while it is not retained. */
 fake_object *fake_primary(int ordinal);
 
-/* Let a launch happen: hook, clock, record. */
+/* Performs a launch: hook, clock, record. */
 CUresult fake_run(fake_launch *launch);
 
-/* Microseconds that launches took so far. */
+/* Returns the microseconds that all launches took so far. */
 double fake_clock_us(void);
 
 void fake_lock(void);
@@ -84,11 +84,11 @@ void fake_unlock(void);
 #undef FA2I_FN
 const char *fake_nvrtc_get_error_string(nvrtcResult result);
 
-/* Make a program's image; see fake_modules.c for what it holds. The caller frees it (free). */
+/* Makes a program's image; fake_modules.c describes its format. The caller frees it (free). */
 char *fake_image_write(const char *entry, const char *target, const char *source, int registers,
                        int local_bytes);
 
-/* What an image says of itself. False: it is damaged, or no image of ours. */
+/* Reads an image. Returns false if it is damaged, or not from this file. */
 typedef struct fake_image_info {
     char target[16], entry[64];
     int registers, local_bytes;

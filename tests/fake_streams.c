@@ -94,7 +94,7 @@ static bool is_stream(CUstream handle)
     return handle == NULL || fake_find(handle, FAKE_STREAM) != NULL;
 }
 
-/* A copy in a graph is not played. */
+/* A copy in a graph is not simulated. */
 CUresult fake_driver_memcpy_dtoh_async(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     CUresult result = fake_begin_uncaptured("memcpy_dtoh_async");
@@ -321,7 +321,7 @@ CUresult fake_driver_graph_destroy(CUgraph handle)
     return fake_end(result);
 }
 
-/* The fake is no software device: it has times of its own. */
+/* The fake is not the software device: it has its own times. */
 CUresult fake_driver_sim_version(int *version)
 {
     const CUresult result = fake_begin("sim_version");

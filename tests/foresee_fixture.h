@@ -1,6 +1,6 @@
 /*
- * A database of four kernels of one problem, of which the first is the winner; what the foresight says of a call on it,
- * and what a context then does. Failures are counted by check.h.
+ * A database with four kernels of one problem, of which the first is the winner. Compares the prediction for a call
+ * with what a context then does. check.h counts failures.
  */
 #ifndef FA2_TESTS_FORESEE_FIXTURE_H
 #define FA2_TESTS_FORESEE_FIXTURE_H
@@ -11,11 +11,11 @@
 #include "runtime/cuda/compile.h"
 #include "tuner/report/foresee.h"
 
-enum { KERNELS = 4 /* the model's first, the best first */ };
+enum { KERNELS = 4 /* the model's first choices, best first */ };
 static fa2i_variant variants[KERNELS];
 static fa2i_key keys[KERNELS];
 
-/* The model's first candidates for the problem, with the keys that they get here. */
+/* Finds the model's first candidates for the problem, and their keys on this device. */
 static inline void find_variants(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -38,7 +38,7 @@ static inline void find_variants(void)
     fa2i_generator_destroy(generator);
 }
 
-/* All of them compiled and timed on device 0, 10, 12, 14 and 16 us: the first is the winner. */
+/* Compiles all of them and stores times on device 0: 10, 12, 14 and 16 us. So the first is the winner. */
 static inline void fill(void)
 {
     fa2i_cache *cache = NULL;
@@ -77,7 +77,7 @@ static inline void fill(void)
     fa2i_cache_close(cache);
 }
 
-/* What is foreseen of problems, one behind the other, with fates. */
+/* Predicts several problems in turn, with fates. */
 static inline void foresee_all(const fa2_problem *problems, size_t count, bool here, fa2i_foreseen *out)
 {
     fa2i_generator *generator = NULL;
@@ -98,7 +98,7 @@ static inline void foresee_all(const fa2_problem *problems, size_t count, bool h
         CHECK_EQ(fa2i_foresee(&foresight, &problems[i], &out[i]), FA2_OK);
         CHECK_EQ(fa2i_foresee_fates(&foresight, &out[i]), FA2_OK);
     }
-    CHECK_EQ(fake_traced("module_load_data_ex"), 0); /* it only looks */
+    CHECK_EQ(fake_traced("module_load_data_ex"), 0); /* predicting loads no kernel */
     CHECK_EQ(fake.compile_count, compiled);
     fa2i_foresight_done(&foresight);
     fa2i_cache_close(cache);
@@ -110,7 +110,7 @@ static inline void foresee(const fa2_problem *problem, bool here, fa2i_foreseen 
     foresee_all(problem, 1, here, out);
 }
 
-/* The fate of a variant; NULL: it is no option. */
+/* Returns the fate of a variant, NULL if it is no option. */
 static inline const fa2i_fate *fate_of(const fa2i_foreseen *f, const char *text)
 {
     for (size_t i = 0; i < f->option_count; i++)
@@ -125,14 +125,14 @@ typedef struct damage_case {
     fa2_status status;
     fa2_rule rule;
     int variant;         /* index; -1: another one */
-    const char *said;    /* in the reason, or the message */
-    bool damaged, other; /* the winner's code is; the next one's is */
+    const char *said;    /* part of the reason or the message */
+    bool damaged, other; /* damage the winner's code; the next kernel's code */
 } damage_case;
 
 static const char winners_code[] = "UPDATE code SET data = zeroblob(length(data)) WHERE id IN "
                                    "(SELECT code FROM image JOIN winner USING (kernel))";
 
-/* What a context says, and does, is what was foreseen. */
+/* Checks that a context explains and does what was predicted. */
 static inline void compare(const fa2_problem *problem, const fa2i_foreseen *f, const damage_case *c)
 {
     fa2_context *context = create();

@@ -1,6 +1,6 @@
 /*
- * What the tests of the generator share. FA2_SOURCE_DIR: the top of the source tree; unset: the
- * current folder is.
+ * Shared by the tests of the generator. FA2_SOURCE_DIR is the top of the source tree. If it is unset, the current
+ * folder is.
  */
 #ifndef FA2_TESTS_GENERATOR_FIXTURE_H
 #define FA2_TESTS_GENERATOR_FIXTURE_H
@@ -25,13 +25,13 @@ static inline fa2_problem problem_of(int head_dim, fa2_dtype dtype, int causal, 
                          .causal = causal};
 }
 
-/* Does it divide the keys? */
+/* Returns true if the variant divides the keys. */
 static inline bool is_split(const fa2i_variant *v)
 {
     return strncmp(v->text, "fwd_splitkv_", 12) == 0;
 }
 
-/* A generator; the test ends here when there is none. */
+/* Creates a generator. Ends the test if that fails. */
 static inline fa2i_generator *open_generator(void)
 {
     fa2i_generator *generator = NULL;
@@ -42,7 +42,7 @@ static inline fa2i_generator *open_generator(void)
     return generator;
 }
 
-/* Point FA2_GEN_PATH at folders of the source tree; NULL: nowhere. */
+/* Points FA2_GEN_PATH at a folder of the source tree. NULL unsets it. */
 static inline void generator_path(const char *folder)
 {
     const char *source = getenv("FA2_SOURCE_DIR");

@@ -1,5 +1,5 @@
 /*
- * A problem of forward, and arguments that are right for it.
+ * A problem of forward, and valid arguments for it.
  */
 #ifndef FA2_TESTS_GOOD_ARGS_H
 #define FA2_TESTS_GOOD_ARGS_H
@@ -11,7 +11,7 @@ static const fa2_problem problem = {
     .struct_bytes = sizeof(fa2_problem),
     .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
 
-/* [B, S, H, D], at addresses that nothing reads. */
+/* [B, S, H, D], at addresses that are never read. */
 static inline fa2_forward_args good_args(void)
 {
     const int64_t d = problem.head_dim;

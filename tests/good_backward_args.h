@@ -1,5 +1,5 @@
 /*
- * A problem of backward, and arguments that are right for it.
+ * A problem of backward, and valid arguments for it.
  */
 #ifndef FA2_TESTS_GOOD_BACKWARD_ARGS_H
 #define FA2_TESTS_GOOD_BACKWARD_ARGS_H
@@ -16,7 +16,7 @@ static const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
                                     .seq_k = 200,
                                     .head_dim = 64};
 
-/* [B, S, H, D], at addresses that nothing reads. */
+/* [B, S, H, D], at addresses that are never read. */
 static inline fa2_backward_args good_args(void)
 {
     const int64_t d = problem.head_dim;

@@ -1,8 +1,7 @@
 /*
- * How the guards work: a tensor's memory is GUARD_ELEMS poison, the tensor with its gaps,
- * GUARD_ELEMS poison. gpu_tensor_put writes the whole of it, gpu_tensor_get reads the whole of it,
- * takes the tensor out (putting poison in its place) and then counts what is not poison any more.
- * LSE has the same with a poison of 32 bits.
+ * How the guards work: a tensor's memory is GUARD_ELEMS of poison, the tensor with its gaps, and GUARD_ELEMS of poison.
+ * gpu_tensor_put writes all of it. gpu_tensor_get reads all of it, takes the tensor out (leaving poison), then counts
+ * elements that are no poison any more. The LSE has the same with a poison of 32 bits.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -169,7 +168,7 @@ void gpu_tensor_done(const fa2i_device *device, gpu_tensor *tensor)
     *tensor = (gpu_tensor){0};
 }
 
-/* Where row (b, s, h) starts in the image; rows of the dense array come in the order b, s, h. */
+/* Returns the beginning of row (b, s, h) in the image. Rows of the dense array have the order b, s, h. */
 static uint16_t *image_row(const gpu_tensor *tensor, size_t dense_row)
 {
     size_t heads = (size_t)tensor->heads, seq = (size_t)tensor->seq;
@@ -203,7 +202,7 @@ void gpu_tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint16_
 
 void gpu_tensor_poison(const fa2i_device *device, gpu_tensor *tensor, CUstream stream)
 {
-    /* strides are multiples of 8: the elements are an even number */
+    /* strides are multiples of 8, so the number of elements is even */
     gpu_must(device,
              device->cuda->memset_d32_async(tensor->memory, GPU_POISON_WORD,
                                             tensor->image_elems / 2, stream),

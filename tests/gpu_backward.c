@@ -1,18 +1,17 @@
 /*
- * The backward kernels' numerics on a GPU, through the public API, against the fp64 reference that
- * judges them while they are tuned. tests/gpu_grid.h has the options.
+ * The backward kernels' numbers on a GPU, through the public API, compared with the fp64 reference that judges them
+ * during tuning. tests/gpu_grid.h describes the options.
  *
- * The grid is dtype x causal x head_dim (the compile-time part) x shape x heads; the layouts take turns. With
- * --whole all of it runs; without, each shape has one of the numbers of heads, another with another
- * compile-time part, and most head_dims have the shapes of the small grid: a third of the references, half of the
- * kernels.
- * Q, K, V and dO are random; O and LSE are what a plain forward gives of them. Each dtype and head_dim gets
- * the deterministic kernels, too, on the shapes that are repeated.
+ * The grid is dtype x causal x head_dim (the compile-time part) x shape x heads; the layouts take turns. --whole runs
+ * all of it. Otherwise each shape has one number of heads, which changes with the compile-time part, and most head_dims
+ * have only the shapes of the small grid. That is a third of the references and half of the kernels. Q, K, V and dO are
+ * random. A plain forward gives O and LSE. Each dtype and head_dim also runs the deterministic kernels, on the shapes
+ * that are repeated.
  *
- * Right means, per launch: each gradient within the judge's bound on the rows compared (all of a small
- * problem, every 23rd, coprime to every tile, and the last of a large one); no poison left in them; no poison changed
- * around them. The workspace is poisoned as well. A gradient that is not wanted changes nothing in the others.
- * Repeats: dK and dV, and the dQ of deterministic kernels, are the same bits at every launch.
+ * A launch is right if each gradient is within the judge's bound, has no poison left in it, and no poison around it has
+ * changed. In small problems all rows are compared; in large ones every 23rd (coprime to every tile), and the last. The
+ * workspace is poisoned, too. If one gradient is not wanted, the others must not change.
+ * Repeated launches give the same bits of dK and dV, and of the dQ of deterministic kernels.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -31,14 +30,13 @@ static const char *const names[OPERANDS] = {
 
 typedef struct shape_case {
     int32_t seq_q, seq_k;
-    float of_q, of_kv; /* magnitudes */
-    float scale;       /* times the default softmax scale: a power of two */
-    bool small;        /* is in the small grid */
+    float of_q, of_kv; /* standard deviations */
+    float scale;       /* factor of the default softmax scale: a power of two */
+    bool small;        /* in the small grid */
     bool repeated;
 } shape_case;
 
-/* FlashAttention-2's lengths; those of its overflow test with its magnitudes; a row and a column; a
- * scale of one's own. */
+/* FlashAttention-2's lengths; the lengths and magnitudes of its overflow test; a row and a column; another scale. */
 static const shape_case shapes[] = {
     {113, 203, 1, 1, 1, true, true},     {128, 217, 1, 1, 1, false, false},
     {113, 211, 1, 1, 1, false, false},   {108, 256, 1, 1, 1, true, false},
@@ -52,24 +50,24 @@ static const shape_case shapes[] = {
 };
 static const int32_t heads_kv[] = {HEADS_Q, 2, 1}; /* MHA, GQA, MQA */
 
-/* Which gradients a call wants: bits 1 << (operand - DQ). */
+/* The gradients that a call wants: bits 1 << (operand - DQ). */
 enum { ALL_GRADIENTS = 7, ONLY_DQ = 1, ONLY_DKV = 6 };
 
 enum { SHAPES = sizeof shapes / sizeof *shapes, HEADS = sizeof heads_kv / sizeof *heads_kv };
 
-/* One point of the grid with what should come out. Dense arrays and numbers by operand. */
+/* One point of the grid with its expected results. Arrays are dense, by operand. */
 typedef struct grid_point {
     const gpu_launcher *own;
     fa2_problem problem;
     const shape_case *shape;
     gpu_layout layout;
     float softmax_scale, softcap;
-    uint16_t *bits[OPERANDS]; /* not LSE's */
+    uint16_t *bits[OPERANDS]; /* all but LSE */
     float *lse;
     gpu_tensor tensors[OPERANDS];
     CUdeviceptr lse_memory, workspace;
     fa2_backward_args args;
-    fa2i_place *places[GRADIENTS]; /* dV has those of dK */
+    fa2i_place *places[GRADIENTS]; /* dV shares dK's */
     fa2i_wanted wanted[GRADIENTS];
 } grid_point;
 
@@ -94,7 +92,7 @@ static size_t elems_of(const fa2_problem *p, int operand)
            (size_t)p->head_dim;
 }
 
-/* ---- what goes in ---- */
+/* ---- inputs ---- */
 
 static void make_tensors(grid_point *point)
 {
@@ -119,7 +117,7 @@ static void make_tensors(grid_point *point)
              "cuMemAlloc");
 }
 
-/* O and LSE, on the device and here. */
+/* Computes O and LSE, and keeps them on the device and the host. */
 static void run_forward(grid_point *point)
 {
     const gpu_launcher *own = point->own;
@@ -160,7 +158,7 @@ static void set_arguments(grid_point *point)
     point->args.workspace = (void *)(uintptr_t)point->workspace;
 }
 
-/* ---- what should come out ---- */
+/* ---- expected results ---- */
 
 static void list_places(grid_point *point, int gradient)
 {
@@ -181,8 +179,7 @@ static void list_places(grid_point *point, int gradient)
         (fa2i_wanted){.places = places, .row_count = count, .width = p->head_dim};
 }
 
-/* The reference knows the default scale only: with `scale` times as much of it, Q takes the factor, which
- * is exact, and dQ gives it back. */
+/* The reference knows only the default scale. So Q is multiplied by `scale`, which is exact, and dQ is corrected. */
 static void find_wanted(grid_point *point)
 {
     const fa2_problem *p = &point->problem;
@@ -207,11 +204,11 @@ static void find_wanted(grid_point *point)
     fa2i_free(q);
 }
 
-/* ---- the kernel, and what it gave ---- */
+/* ---- launches and their results ---- */
 
 typedef struct verdict {
-    double error; /* the largest over its bound */
-    int operand;  /* of it */
+    double error; /* the largest error over its bound */
+    int operand;  /* where it occurred */
     char failure[256];
 } verdict;
 
@@ -220,7 +217,7 @@ static bool is_wanted(unsigned mask, int operand)
     return mask >> (operand - INPUTS) & 1;
 }
 
-/* Poison what is written, launch, wait. */
+/* Poisons the outputs, launches and waits. */
 static fa2_status launch(grid_point *point, unsigned mask)
 {
     const gpu_launcher *own = point->own;
@@ -241,7 +238,7 @@ static fa2_status launch(grid_point *point, unsigned mask)
     return st;
 }
 
-/* The value of a row's element in the dense array. */
+/* Returns an element of a row of the dense array. */
 static double value_at(const grid_point *point, const fa2i_place *place, int column)
 {
     const fa2_problem *p = &point->problem;
@@ -274,7 +271,7 @@ static void compare(const grid_point *point, int operand, verdict *v)
         }
 }
 
-/* Fetch what a launch wrote, and judge it. */
+/* Fetches and judges the outputs of a launch. */
 static void judge(grid_point *point, unsigned mask, verdict *v)
 {
     for (int i = DQ; i < OPERANDS; i++) {
@@ -307,7 +304,7 @@ static void run_launch(grid_point *point, unsigned mask)
     gpu_grid_note(point->own->grid, &point->problem, name, v.failure, v.error, names[v.operand]);
 }
 
-/* Launches after that of which the gradients are in bits. */
+/* Repeats the launch whose gradients are in bits. */
 static void run_repeats(grid_point *point)
 {
     const fa2_problem *p = &point->problem;
@@ -381,13 +378,13 @@ static void point_done(grid_point *point)
         gpu_must(device, device->cuda->mem_free(point->workspace), "cuMemFree");
 }
 
-/* The number of heads for a shape where it has one. */
+/* Returns the number of heads of a shape that has only one. */
 static size_t heads_in_turn(const gpu_part *part, size_t number)
 {
     return (number + (size_t)(part->causal + (int32_t)part->dtype + part->head_dim / 8)) % HEADS;
 }
 
-/* Is it a point of the grid that the options ask for? */
+/* Returns true if the options ask for this point of the grid. */
 static bool is_asked(const gpu_grid_options *options, const gpu_part *part, size_t number,
                      size_t heads)
 {
@@ -428,8 +425,8 @@ static void run_part(const gpu_launcher *own, const gpu_part *part)
         }
 }
 
-/* With and without a causal mask; deterministic, with one of the two; two combinations of features, each
- * shape with one number of heads. */
+/* Adds parts with and without a causal mask, a deterministic one with either mask, and two combinations of features. In
+ * these, each shape has one number of heads. */
 static void list_parts(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, int32_t head_dim)
 {
     gpu_part part = {.dtype = dtype, .head_dim = head_dim};

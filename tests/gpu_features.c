@@ -1,7 +1,8 @@
 /*
- * All features on a GPU, through the public API: every two settings of a problem that go together (tests/pairs.h),
- * forward and backward, on the cases with which the tuner verifies, against the fp64 reference. tests/gpu_grid.h has the
- * options; --small: each fifth case, and none for kernels that divide keys; --every: each so many-th set of settings.
+ * All features on a GPU, through the public API: every two settings of a problem that may occur together
+ * (tests/pairs.h), forward and backward, on the tuner's verification cases, compared with the fp64 reference.
+ * tests/gpu_grid.h describes the options. --small: every fifth case, and none for kernels that divide keys. --every:
+ * every nth set of settings.
  *
  * Each problem gets the kernel that the runtime chooses without a database.
  */
@@ -15,7 +16,7 @@
 
 enum { SMALL_STEP = 5 };
 
-/* Poisoned outputs, one launch; its outputs into `output`. bench: the tensors. */
+/* Poisons the outputs, launches once, and copies the outputs into `output`. bench: the tensors. */
 static fa2_status launch(const gpu_launcher *own, fa2i_bench *bench, const fa2i_case *c,
                          void *output, uint32_t *ret_overwritten)
 {
@@ -71,7 +72,7 @@ static void run_part(const gpu_launcher *own, const gpu_part *part)
     fa2i_bench_done(&bench);
 }
 
-/* Without those for the instructions of an SM that this one lacks. */
+/* Lists all classes, except those for instructions that this SM lacks. */
 static void list_classes(gpu_grid *grid, fa2_dtype dtype, int arch)
 {
     const gpu_grid_options *o = &grid->options;

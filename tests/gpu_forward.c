@@ -1,15 +1,13 @@
 /*
- * The forward kernels' numerics on a GPU, through the public API, against the fp64 reference.
- * tests/gpu_grid.h has the options.
+ * The forward kernels' numbers on a GPU, through the public API, compared with the fp64 reference. tests/gpu_grid.h
+ * describes the options.
  *
- * The grid is dtype x causal x head_dim (the compile-time part) x shape x heads; each point gets
- * its inputs and reference once and runs in every layout. Capped scores and windows are covered
- * pairwise: each dtype and head_dim gets two of their combinations with causal, each of those every
- * shape with one number of heads.
+ * The grid is dtype x causal x head_dim (the compile-time part) x shape x heads. Each point gets its inputs and
+ * reference once, and runs in every layout. Softcaps and windows are covered pairwise: each dtype and head_dim gets two
+ * of their combinations with causal. In these, every shape has one number of heads.
  *
- * Right means, per launch: O within FlashAttention-2's bound and LSE within fa2i_lse_bound on the
- * rows compared (all of a small problem, every 7th and the last of a large one); no poison left in O;
- * no poison changed around it.
+ * A launch is right if O is within FlashAttention-2's bound, LSE is within fa2i_lse_bound, no poison is left in O, and
+ * no poison around it has changed. In small problems all rows are compared; in large ones every 7th, and the last.
  */
 #include <math.h>
 #include "runtime/base/alloc.h"
@@ -20,11 +18,11 @@ typedef struct shape_case {
     int32_t seq_q, seq_k;
     float magnitude;     /* of Q and K: the scores are about magnitude squared */
     float softmax_scale; /* 0: default */
-    bool small;          /* is in the small grid */
+    bool small;          /* in the small grid */
 } shape_case;
 
-/* Around the edges of tiles, Sq much smaller and larger than Sk (under a causal mask: rows that see
- * no key), more than one tile in both directions; then large scores and a scale of one's own. */
+/* Lengths around the edges of tiles; Sq much smaller and larger than Sk (if causal, some rows see no key); more than
+ * one tile in both directions; then large scores, and another scale. */
 static const shape_case shapes[] = {
     {1, 1, 1, 0, false},       {1, 239, 1, 0, false},    {3, 799, 1, 0, true},
     {64, 800, 1, 0, false},    {113, 203, 1, 0, true},   {128, 217, 1, 0, false},
@@ -94,7 +92,7 @@ static void point_done(grid_point *point)
     fa2i_reference_done(&point->reference);
 }
 
-/* Take the compared rows out of the dense O and LSE, in the reference's order, and compare. */
+/* Takes the compared rows out of the dense O and LSE, in the reference's order, and compares them. */
 static void compare(const grid_point *point, const uint16_t *o, const float *lse,
                     fa2i_comparison *ret_comparison)
 {
@@ -123,7 +121,7 @@ static size_t poison_left(const fa2_problem *problem, const uint16_t *o)
     return left;
 }
 
-/* Launch a prepared call and judge what came out; failure is empty if it is right. */
+/* Launches a prepared call and judges its results. failure is empty if they are right. */
 static void launch(const gpu_launcher *own, const grid_point *point, gpu_call *call,
                    fa2i_comparison *ret_comparison, char *failure, size_t failure_bytes)
 {
@@ -159,7 +157,7 @@ static void run_point(const gpu_launcher *own, const grid_point *point)
         gpu_call call = {0};
         fa2i_comparison comparison = {0};
         char failure[256] = "";
-        /* One layout does without LSE: it is optional. */
+        /* One layout runs without LSE, because it is optional. */
         fa2_status st = gpu_call_init(own->grid->device, own->context, &point->problem, layout,
                                       layout != GPU_BHSD, &call);
         if (st == FA2_OK)
@@ -194,7 +192,7 @@ static void run_part(const gpu_launcher *own, const gpu_part *part)
     }
 }
 
-/* Without features, with and without a causal mask; then two combinations of them. */
+/* Lists parts without features, with and without a causal mask; then two combinations of features. */
 static void list_parts(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, int32_t head_dim)
 {
     gpu_part part = {.dtype = dtype, .head_dim = head_dim};

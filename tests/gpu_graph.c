@@ -1,6 +1,6 @@
 /*
- * Stream capture, streams and threads on a GPU: a kernel's result must not depend on how it was
- * launched. What one plain launch gives is `expected`; everything else must give the same bits.
+ * Stream capture, streams and threads on a GPU: a kernel's result must not depend on how it was launched. `expected` is
+ * the result of one plain launch. All other launches must give the same bits.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static const fa2_problem problems[] = {
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
-/* A problem with inputs, tensors of its own and the bits that it must give. */
+/* A problem with inputs, its own tensors, and the bits that it must give. */
 typedef struct subject {
     fa2_problem problem;
     gpu_inputs inputs;
@@ -36,7 +36,7 @@ typedef struct subject {
 } subject;
 
 static fa2i_device device;
-static fa2_context *context; /* the one that all tests and threads use */
+static fa2_context *context; /* shared by all tests and threads */
 
 static void sync_stream(CUstream stream)
 {
@@ -61,7 +61,7 @@ static fa2_status forward(subject *s, CUstream stream)
     return fa2_forward(context, &s->problem, &s->call.args, stream);
 }
 
-/* Is O what a plain launch gives, and nothing else touched? Poisons the outputs again. */
+/* Returns true if O is a plain launch's, and nothing else was changed. Poisons the outputs again. */
 static bool as_expected(subject *s)
 {
     size_t strays = gpu_call_get(&s->call, s->o, s->lse);
@@ -117,7 +117,7 @@ static void replay(CUgraphExec exec, CUstream stream)
     sync_stream(stream);
 }
 
-/* A captured call runs at each replay, on what is in the tensors then. */
+/* A captured call runs at each replay, on the tensors' contents at that time. */
 static void test_capture(subject *s)
 {
     CUstream stream = new_stream();
@@ -140,7 +140,7 @@ static void test_capture(subject *s)
     drop_stream(stream);
 }
 
-/* An unprepared problem in a capture is refused with a message, and the capture stays whole. */
+/* An unprepared problem in a capture is refused with a message, and the capture goes on. */
 static void test_capture_unprepared(subject *s)
 {
     CUstream stream = new_stream();
@@ -157,7 +157,7 @@ static void test_capture_unprepared(subject *s)
     drop_stream(stream);
 }
 
-/* More rows than blocks: whichever block is first, and whichever warps, the bits are the same. */
+/* More rows than blocks: in any order of blocks and warps, the bits are the same. */
 static void test_repeats(void)
 {
     static const fa2_problem repeated[] = {
@@ -184,7 +184,7 @@ static void test_repeats(void)
     }
 }
 
-/* Calls on different streams do not disturb each other. */
+/* Calls on different streams do not affect each other. */
 static void test_streams(subject *subjects)
 {
     CUstream streams[PROBLEMS];
@@ -200,8 +200,8 @@ static void test_streams(subject *subjects)
     }
 }
 
-/* fa2_forward returns while the GPU is at work: after twenty calls of about a millisecond or more
- * each, the last one cannot be finished. */
+/* fa2_forward returns while the GPU works: after twenty calls of about a millisecond or more each, the last one cannot
+ * be finished. */
 static void test_no_wait(void)
 {
     const fa2_problem large = {
@@ -233,8 +233,7 @@ typedef struct thread_result {
 static void *run_thread(void *argument)
 {
     thread_result *result = argument;
-    /* A batch of its own size makes the problem new to the context: threads prepare side by side.
-     */
+    /* A different batch size makes the problem new to the context, so threads prepare in parallel. */
     fa2_problem problem = problems[result->index % PROBLEMS];
     problem.batch += result->index;
     subject s;
@@ -270,7 +269,7 @@ static void test_threads(void)
     }
 }
 
-/* The plain launch itself is right: without this, all of them could be wrong alike. */
+/* The plain launch itself is right. Otherwise all launches could be equally wrong. */
 static void test_expected(subject *s)
 {
     size_t count = gpu_lse_elems(&s->problem);

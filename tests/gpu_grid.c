@@ -1,5 +1,5 @@
 /*
- * Parts are taken off the list in order: the widest heads, which take longest, come first.
+ * Parts are taken from the list in order. The largest head_dims come first, because they take longest.
  */
 #include "tests/gpu_grid.h"
 
@@ -112,7 +112,7 @@ static const gpu_part *take_part(gpu_grid *grid)
     return part;
 }
 
-/* A part is done; every few seconds how far all is. */
+/* Called when a part is done. Prints the progress every few seconds. */
 static void note_part(gpu_grid *grid)
 {
     pthread_mutex_lock(&grid->mutex);

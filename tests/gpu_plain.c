@@ -1,6 +1,6 @@
 /*
- * The kernel reads and writes fp32, dense, so that it needs to know neither dtypes nor layouts; the host
- * converts. It is PTX for the oldest SM, which the driver compiles.
+ * The kernel reads and writes dense fp32, so that it needs no dtypes or layouts; the host converts. It is PTX for the
+ * oldest SM, which the driver compiles.
  */
 #include "tests/gpu_plain.h"
 
@@ -21,8 +21,8 @@ typedef struct plain_params {
     float scale, softcap;
 } plain_params;
 
-/* left, right: of the window; -1: unbounded. A row's maximum is that so far: what was summed is scaled
- * when it grows. */
+/* left, right: the window; -1: unbounded. The maximum of a row is the maximum so far. When it grows, the sums are
+ * rescaled. */
 static const char source[] =
     "struct Params { const float *q, *k, *v; float *o, *lse;\n"
     "    int rows, heads_q, group, seq_q, seq_k, head_dim, causal, left, right;\n"
@@ -113,7 +113,7 @@ static CUdeviceptr reserve(const fa2i_device *device, size_t elems)
     return memory;
 }
 
-/* A copy on the device, as fp32. */
+/* Uploads an array, converted to fp32. */
 static CUdeviceptr upload(const fa2i_device *device, fa2_dtype dtype, const uint16_t *bits,
                           size_t elems)
 {

@@ -1,8 +1,7 @@
 /*
- * Offsets beyond 32 bits: for each of batch, sequence and head, a problem whose stride in that
- * dimension puts the tensors' ends more than 2^31 elements behind their beginnings. All four
- * tensors lie interleaved in one allocation of a bit more than 4 GiB; where there is not that much
- * memory, the test is skipped.
+ * Offsets beyond 32 bits: for each of batch, sequence and head, a problem whose stride in that dimension puts the ends
+ * of the tensors more than 2^31 elements after their beginnings. All four tensors are interleaved in one allocation of
+ * a bit more than 4 GiB. Without that much memory the test is skipped.
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
@@ -25,8 +24,8 @@ static const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
 
 typedef enum far_dimension { FAR_BATCH, FAR_SEQ, FAR_HEAD, FAR_DIMENSIONS } far_dimension;
 
-/* The four tensors' views of the arena. Without the far dimension a tensor is contiguous and starts
- * where the one before ends. */
+/* Places the four tensors in the arena. Apart from the far dimension, a tensor is contiguous and begins where the one
+ * before ends. */
 static void place(far_dimension which, CUdeviceptr arena, fa2_tensor views[TENSORS])
 {
     const int64_t extents[FAR_DIMENSIONS] = {problem.batch, problem.seq_q, problem.heads_q};
@@ -73,7 +72,7 @@ static void get(const fa2i_device *device, const fa2_tensor *view, uint16_t *den
                  "cuMemcpyDtoH");
 }
 
-/* O (dense) by the reference's rule. Rows of the reference are in dense order. */
+/* Compares O (dense) by the reference's rule. The reference's rows are in dense order. */
 static void check(const gpu_inputs *inputs, const uint16_t *o)
 {
     size_t count = gpu_lse_elems(&problem);

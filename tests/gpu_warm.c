@@ -1,7 +1,6 @@
 /*
- * A tuned database alone is enough: a new process without NVRTC runs every problem that was tuned
- * on this device, and fa2_explain says "exact". Usage: gpu_warm DATABASE. Prints what the first
- * call costs beyond CUDA's own start.
+ * A tuned database is sufficient: a new process without NVRTC runs every problem that was tuned on this device, and
+ * fa2_explain says "exact". Usage: gpu_warm DATABASE. It prints the time of the first call beyond CUDA's own start.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -11,9 +10,9 @@
 #include "runtime/base/alloc.h"
 #include "tuner/input/shapes.h"
 
-enum { MAX_GIB = 24 }; /* of tensors; larger problems are prepared and not launched */
+enum { MAX_GIB = 24 }; /* of tensors; larger problems are prepared but not launched */
 
-/* Collect the problem of a row of the view `winners`, if it was measured. */
+/* Collects the problem of a row of the view `winners`, if it was measured. */
 static int add_winner(void *user, int columns, const char *const *names, const char *const *values)
 {
     static const char *const keys[][2] = {

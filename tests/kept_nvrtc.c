@@ -1,16 +1,15 @@
 /*
- * NVRTC that keeps what it compiled: tests load it in NVRTC's place ($FA2_NVRTC_LIBRARY), so that what
- * one of them has compiled no other compiles again, in this run or a later one.
+ * An NVRTC that keeps its results. Tests load it in place of NVRTC ($FA2_NVRTC_LIBRARY), so that a program that one
+ * test has compiled is not compiled again, in this run or a later one.
  *
- * - The key is all that the code depends on: the compiler (its version, and the file: where, how long,
- *   how old), the options in their order, the program's name and its whole text. A change of any of
- *   them is compiled.
- * - The compiler is the one that the library would find; $FA2_TEST_NVRTC_LIBRARY names another. That is
- *   runtime/cuda/cuda_api.c, compiled into this with a fa2i_environment() of ours.
- * - Kept is what compiled without an error: a file in the folder $FA2_KEPT_CODE per program, with its
- *   log, PTX and cubin, put there whole by rename(). A file that is not whole is none. Without a folder
- *   nothing is kept. A file that serves is touched, so that age tells what nobody needs.
- * - Programs with headers of their own fa2 has none of: refused.
+ * - The key has everything that the code depends on: the compiler (its version, and the file's path, size and time),
+ *   the options in their order, the program's name and its whole text. A change of any of them compiles anew.
+ * - The compiler is the one that the library would find, or $FA2_TEST_NVRTC_LIBRARY. runtime/cuda/cuda_api.c finds it.
+ *   It is compiled into this library with its own fa2i_environment().
+ * - Only results without an error are kept: one file per program in the folder $FA2_KEPT_CODE, with its log, PTX and
+ *   cubin. rename() puts complete files there; an incomplete file is ignored. Without a folder nothing is kept. A used
+ *   file is touched, so that its age shows if it is still needed.
+ * - Programs with their own headers are refused, because fa2 has none.
  */
 #undef fa2i_environment /* CMakeLists.txt makes it kept_environment, for cuda_api.c */
 #include <stdint.h>
@@ -67,7 +66,7 @@ static void forget(nvrtcProgram program)
 
 static const uint64_t magic = 0x31706b3261660a0d;
 
-/* false: nothing is kept, or the path does not fit. */
+/* Returns false if nothing is kept, or the path is too long. */
 static bool path_of(const nvrtcProgram program, int count, const char *const *options,
                     char path[PATH_BYTES])
 {
@@ -123,7 +122,7 @@ static bool take_kept(nvrtcProgram program, const char *path)
     return whole;
 }
 
-/* Another process may put the same there at once. */
+/* Another process may store the same file at the same time. */
 static void keep(const nvrtcProgram program, const char *path)
 {
     char begun[PATH_BYTES + 32];
@@ -214,7 +213,7 @@ nvrtcResult nvrtcDestroyProgram(nvrtcProgram *program)
     return NVRTC_SUCCESS;
 }
 
-/* ---- what it made ---- */
+/* ---- its results ---- */
 
 static nvrtcResult size_of(const nvrtcProgram program, int piece, size_t *ret_bytes)
 {
@@ -259,7 +258,7 @@ nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char *out)
     return copy_of(program, CUBIN, out);
 }
 
-/* ---- the compiler's own words ---- */
+/* ---- the compiler's own functions ---- */
 
 nvrtcResult nvrtcVersion(int *major, int *minor)
 {

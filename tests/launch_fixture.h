@@ -1,5 +1,5 @@
 /*
- * A problem, its arguments and a kernel for the tests of loading and launching. Include fake_cuda.h's library.
+ * A problem, its arguments and a kernel for the tests of loading and launching. Link the library of fake_cuda.h.
  */
 #ifndef FA2_TESTS_LAUNCH_FIXTURE_H
 #define FA2_TESTS_LAUNCH_FIXTURE_H
@@ -8,9 +8,9 @@
 #include "fake_cuda.h"
 #include "recipe_fixture.h"
 #include "runtime/cuda/launch.h"
-#include "good_args.h" /* last: its problem would be shadowed by parameters of that name */
+#include "good_args.h" /* last, because parameters named `problem` would shadow its variable */
 
-/* An artifact of a plain kernel for a target, as the fake NVRTC makes it; the caller frees it. */
+/* Returns a plain kernel for a target, as the fake NVRTC makes it. The caller frees it. */
 static inline fa2i_kernel artifact(const char *target)
 {
     fa2i_kernel kernel = {.variant = {.text = "fwd_sm80 d=64 dtype=fp16 causal=0 br=64",

@@ -1,6 +1,6 @@
 /*
- * Many lengths with one context. SQL statements are counted, and made to fail, by a hook on every connection:
- * watch, for sqlite3_auto_extension. Failures are counted by check.h.
+ * Many lengths with one context. A hook on every connection counts SQL statements, and can make them fail: `watch`, for
+ * sqlite3_auto_extension. check.h counts failures.
  */
 #ifndef FA2_TESTS_LENGTHS_FIXTURE_H
 #define FA2_TESTS_LENGTHS_FIXTURE_H
@@ -18,18 +18,18 @@
 
 enum {
     LENGTHS = 4096,
-    PLANS_KEPT = 8192, /* as fa2.h says */
+    PLANS_KEPT = 8192, /* the number in fa2.h */
     PLAN_ALLOCATIONS = 2,
-    EVIDENCE = 4,       /* statements of a reading of all kernels and times */
-    RECALL = 6,         /* of looking for an earlier process's answer, to the problem and to its step */
-    NOTES = 4 + FA2I_NOTES_ANSWERS, /* of writing down answers, each second */
-    SMEM_PER_ID = 1024, /* tuned kernels differ in shared memory, which a launch shows */
+    EVIDENCE = 4,       /* statements that read all kernels and times */
+    RECALL = 6,         /* statements that look for earlier answers, to the problem and to its rounding */
+    NOTES = 4 + FA2I_NOTES_ANSWERS, /* statements that write answers, once a second */
+    SMEM_PER_ID = 1024, /* tuned kernels differ in shared memory, which a launch records */
 };
 
 static tuned_database database;
 static tuned_log log_of;
 static long statements;
-static const char *failing; /* statements with this text fail; NULL: none */
+static const char *failing; /* statements that contain this text fail; NULL: none */
 
 static inline int count_statement(unsigned event, void *db, void *statement, void *text)
 {
@@ -40,7 +40,7 @@ static inline int count_statement(unsigned event, void *db, void *statement, voi
     return 0;
 }
 
-/* SQLite calls it for each new connection. */
+/* SQLite calls this for each new connection. */
 static inline int watch(sqlite3 *db, char **error, const struct sqlite3_api_routines *api)
 {
     (void)error, (void)api;
@@ -108,7 +108,7 @@ static inline void put(int id, fa2_problem problem)
               &(tuned_winner){.id = id, .problem = problem, .smem_bytes = id * SMEM_PER_ID});
 }
 
-/* Files' times tell nothing: clocks are coarse, and may be set. */
+/* Makes the file look old. Its time must not matter, because clocks are coarse, and may be set. */
 static inline void set_written_long_ago(const char *path)
 {
     const struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};

@@ -4,12 +4,12 @@
 
 #include <stddef.h>
 
-/* Bytes of its structs. */
+/* The sizes of its structs in bytes. */
 typedef struct older_sizes {
     size_t config, forward_args, backward_args, explanation;
 } older_sizes;
 
-/* Returns how many checks failed. */
+/* Runs the checks. Returns how many failed. */
 int older_program(older_sizes *ret_sizes);
 
 #endif

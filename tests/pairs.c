@@ -1,14 +1,14 @@
 /*
- * Sets are made one after the other, each from the two settings of those still to be had that lead to the most
- * new pairs, by adding the setting that brings the most; the first of equal ones.
+ * Sets are made one after the other. Each begins with the two settings, still missing together, that lead to the most
+ * new pairs. Then it repeatedly adds the setting with the most new pairs, the first of equal ones.
  */
 #include "tests/pairs.h"
 #include <string.h>
 #include "runtime/base/problem.h"
 #include "tuner/judge/case.h"
 
-/* So many settings in a set at most, not counting what some bring: with more there are features for which cards
- * have no kernels, as each takes registers. */
+/* The largest number of settings in a set, without those that others bring. With more, some cards have no kernel,
+ * because each feature takes registers. */
 enum { SETTINGS_IN_SET = 6 };
 
 enum {
@@ -21,7 +21,8 @@ enum {
     EVERYWHERE = ALL | LATENT_SM90
 };
 
-/* field at value; brings: a field that must be 1 then. More columns, and fewer of V, are numbers that columns[] has. */
+/* A field at a value. brings: a field that must be 1 then. D above 128 and fewer columns of V are not fields: columns[]
+ * has their numbers. */
 enum { NOTHING = -1 };
 
 typedef struct setting {
@@ -65,7 +66,7 @@ static const setting all_settings[] = {
 };
 enum { ALL_SETTINGS = sizeof all_settings / sizeof *all_settings };
 
-/* ---- those of a list ---- */
+/* ---- settings of a list ---- */
 
 static const setting *setting_of(pairs_list list, int index)
 {
@@ -93,7 +94,7 @@ bool pairs_exclude(pairs_list list, int a, int b)
     return setting_of(list, a)->field == setting_of(list, b)->field;
 }
 
-/* With what it brings, where that is a setting, too. */
+/* Returns the set with a setting, and with the one that it brings, if that is a setting. */
 static uint64_t with(pairs_list list, uint64_t set, int index)
 {
     const setting *added = setting_of(list, index);
@@ -111,8 +112,8 @@ uint64_t pairs_of(pairs_list list, int a, int b)
 
 /* ---- problems ---- */
 
-/* Without and with fewer columns of V. 40: not a multiple of 16, padding in D. Of SM 9.0's backward family no D at
- * which it leaves a bias to others. */
+/* D with all columns of V, and with fewer. 40 is not a multiple of 16, so D is padded. The backward family of SM 9.0
+ * has no D for which it leaves a bias to other families. */
 typedef struct columns {
     int32_t all[PAIRS_TURNS], of_more[PAIRS_TURNS], fewer[PAIRS_TURNS];
 } columns;
@@ -179,7 +180,7 @@ bool pairs_allowed(pairs_list list, uint64_t set)
 typedef struct pairs {
     pairs_list list;
     int count;
-    uint64_t missing[PAIRS_SETTINGS_MAX]; /* of each, the others with which it is in no set */
+    uint64_t missing[PAIRS_SETTINGS_MAX]; /* for each, the settings with which it is in no set yet */
 } pairs;
 
 static bool excluded_from(const pairs *p, uint64_t set, int index)
@@ -190,7 +191,7 @@ static bool excluded_from(const pairs *p, uint64_t set, int index)
     return false;
 }
 
-/* How many pairs a set has that are missing. */
+/* Returns how many missing pairs a set has. */
 static int fresh_in(const pairs *p, uint64_t set)
 {
     int fresh = 0;
@@ -220,7 +221,7 @@ static uint64_t grown(const pairs *p, uint64_t set)
     return set;
 }
 
-/* 0: there is none. */
+/* Returns the next set, 0 if nothing is missing. */
 static uint64_t next_set(const pairs *p)
 {
     uint64_t best = 0;
@@ -237,7 +238,7 @@ static uint64_t next_set(const pairs *p)
     return best;
 }
 
-/* The settings that a setting has beside it in all sets, but for those that it brings. */
+/* Returns the settings that are in every set with a setting, except for those that it brings. */
 static uint64_t always_with(const pairs *p, const uint64_t *sets, size_t count, int index)
 {
     uint64_t others = ~pairs_of(p->list, index, index);
@@ -247,7 +248,7 @@ static uint64_t always_with(const pairs *p, const uint64_t *sets, size_t count, 
     return others;
 }
 
-/* More sets, until each setting is in one without each other. */
+/* Adds sets until for every two settings there is a set with the first and without the second. */
 static size_t add_apart(const pairs *p, uint64_t sets[PAIRS_SETS_MAX], size_t count)
 {
     while (count < PAIRS_SETS_MAX) {

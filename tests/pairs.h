@@ -1,12 +1,12 @@
 /*
- * Sets of settings of a problem such that every two that go together are in one of them, and each is in one without
- * each other.
+ * Sets of a problem's settings. They cover all pairs: every two settings that may occur together are together in a set.
+ * For every two settings, there is also a set with the first and without the second.
  *
- * A setting is a field of the problem at a value that says something: softcap=1, a bias in bf16, append with
- * rotary embedding by halves. Those of one field exclude each other. A list has settings of an operation; a set is a
+ * A setting is a field of the problem with a value other than "off": softcap=1, a bias in bf16, append with rotary
+ * embedding by halves. Settings of one field exclude each other. A list holds the settings of an operation. A set is a
  * bit mask of settings of a list.
  *
- * Pure; the same sets each time.
+ * Pure functions; the sets are always the same.
  */
 #ifndef FA2_TESTS_PAIRS_H
 #define FA2_TESTS_PAIRS_H
@@ -18,8 +18,8 @@
 
 enum { PAIRS_SETTINGS_MAX = 64, PAIRS_SETS_MAX = 128, PAIRS_TURNS = 3 };
 
-/* All settings of forward, and of backward; and those that families of SM 9.0's own instructions serve: forward's,
- * backward's, and those of latent attention, where V lies in K, D above 256. */
+/* All settings of forward; all of backward; and the settings that families with SM 9.0's own instructions support:
+ * forward, backward, and latent attention, where V lies in K and D is above 256. */
 typedef enum pairs_list {
     PAIRS_FORWARD,
     PAIRS_BACKWARD,
@@ -29,7 +29,7 @@ typedef enum pairs_list {
     PAIRS_LISTS
 } pairs_list;
 
-/* How many bits are set. */
+/* Returns the number of bits that are set. */
 static inline int pairs_ones(uint64_t set)
 {
     int count = 0;
@@ -38,21 +38,23 @@ static inline int pairs_ones(uint64_t set)
     return count;
 }
 
-/* How many settings a list has, and what one is called. */
+/* The number of settings in a list, and the name of one. */
 int pairs_count(pairs_list list);
 const char *pairs_name(pairs_list list, int setting);
 
-/* Whether they are values of one field. */
+/* Returns true if both are values of one field. */
 bool pairs_exclude(pairs_list list, int a, int b);
 
-/* Two settings of different fields, or one, and what they bring. Whether a problem may have all of a set. */
+/* pairs_of returns one setting, or two of different fields, with the settings that they require. pairs_allowed returns
+ * true if a problem may have all settings of a set. */
 uint64_t pairs_of(pairs_list list, int a, int b);
 bool pairs_allowed(pairs_list list, uint64_t set);
 
-/* The sets of a list. Returns how many. */
+/* Stores the sets of a list. Returns their number. */
 size_t pairs_sets(pairs_list list, uint64_t sets[PAIRS_SETS_MAX]);
 
-/* The problem's KIND fields, and a window's and a page's size. turn: D is another one each turn, of PAIRS_TURNS. */
+/* Returns a problem with these settings, including sizes of windows and pages. turn chooses D, of PAIRS_TURNS values.
+ * */
 fa2_problem pairs_problem(pairs_list list, fa2_dtype dtype, uint64_t set, size_t turn);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * A context on a database of the test's own, on the fake driver. Failures are counted by check.h.
+ * A context with its own database on the fake driver. check.h counts failures.
  */
 #ifndef FA2_TESTS_PLANNER_FIXTURE_H
 #define FA2_TESTS_PLANNER_FIXTURE_H
@@ -10,7 +10,7 @@
 static tuned_database database;
 static tuned_log log_of;
 
-/* Fresh fake, folder and log; then a context with the database in it. */
+/* Creates a new fake, folder and log, and a context with the database in that folder. */
 static inline void begin(void)
 {
     fake_install();
@@ -18,7 +18,7 @@ static inline void begin(void)
     log_of = (tuned_log){.count = 0};
 }
 
-static int never_compile; /* of the contexts that are created */
+static int never_compile; /* for contexts that are created later */
 
 static inline fa2_config config_of(void)
 {
@@ -45,7 +45,7 @@ static inline void end(fa2_context *context)
     tuned_end(&database);
 }
 
-/* From here on there is no NVRTC. */
+/* Removes NVRTC for the rest of the test. */
 static inline void remove_nvrtc(void)
 {
     setenv("FA2_NVRTC_LIBRARY", "/nonexistent/libnvrtc.so", 1);

@@ -1,5 +1,5 @@
 /*
- * A single measurement into a database, as tests want it: the tuner stores a whole search at once.
+ * Stores a single measurement, for tests. The tuner stores a whole search at once.
  */
 #ifndef FA2_TESTS_PUT_MEASUREMENT_H
 #define FA2_TESTS_PUT_MEASUREMENT_H

@@ -1,5 +1,5 @@
 /*
- * Recipes for tests: of a kernel whose blocks see all keys, and of one that splits them.
+ * Recipes for tests: a kernel whose blocks see all keys, and one that splits the keys.
  */
 #ifndef FA2_RECIPE_FIXTURE_H
 #define FA2_RECIPE_FIXTURE_H

@@ -1,11 +1,10 @@
 /*
- * Makes databases for tests of reports: usage: report_database FILE MEASUREMENTS [SCALE [CARD]], or
- * report_database FILE EXPORT.jsonl, whose kernels no generator is asked about.
+ * Makes databases for tests of reports. Usage: report_database FILE MEASUREMENTS [SCALE [CARD]], or
+ * report_database FILE EXPORT.jsonl, which does not ask a generator about the kernels.
  *
- * Kernels are the generator's own candidates, with times that follow the cost model's, multiplied by SCALE and
- * by something that differs from variant to variant; some failed, some were left out. Nothing is compiled. The
- * device's name and some details are markup, which a page must not let through. On another CARD every second winner
- * is modelled.
+ * Kernels are the generator's own candidates. Their times are the cost model's, times SCALE and a factor per variant.
+ * Some failed, and some are left out. Nothing is compiled. The device's name and some details are markup, which a page
+ * must escape. On another CARD every second winner is modelled.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ typedef struct filling {
     size_t count;   /* of measurements */
 } filling;
 
-/* What problems are filled with: the candidates for one of them. */
+/* The candidates of a class, which fill its problems. */
 typedef struct class
 {
     fa2_problem problem;
@@ -80,7 +79,7 @@ static fa2i_measurement make_measurement(filling *f, const fa2i_variant *variant
     return m;
 }
 
-/* The candidates of a class, the fastest the winner. */
+/* Stores the candidates of a class; the fastest is the winner. */
 static void fill_problem(filling *f, const fa2_problem *problem, const class *of, size_t most)
 {
     int64_t id = 0;
@@ -158,7 +157,7 @@ int main(int argc, char **argv)
     CHECK_EQ(fa2i_cache_open(argv[1], FA2I_CACHE_WRITE, NULL, NULL, &f.cache), FA2_OK);
     if (check_failures > 0)
         return 1;
-    /* Each row is a transaction, and nobody's power goes. */
+    /* Each row is a transaction, and no power cut must be survived. */
     sqlite3_exec(f.cache->db, "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY", NULL, NULL,
                  NULL);
     CHECK_EQ(fa2i_cache_device(f.cache, &f.card, true, &f.device), FA2_OK);

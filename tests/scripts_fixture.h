@@ -1,6 +1,6 @@
 /*
- * Scripts of a test's own, which are the real ones with another end of gen/init.lua. Between scripts_begin and
- * scripts_end generators that are created read them, once they were written. Failures are counted by check.h.
+ * A test's own generator scripts: the real ones with a changed end of gen/init.lua. Once they are written, generators
+ * created between scripts_begin and scripts_end read them. check.h counts failures.
  */
 #ifndef FA2_TESTS_SCRIPTS_FIXTURE_H
 #define FA2_TESTS_SCRIPTS_FIXTURE_H
@@ -21,7 +21,7 @@ static inline const char *inside(const char *name)
     return path;
 }
 
-/* gen/init.lua with this before its end. */
+/* Writes gen/init.lua with this text before its end. */
 static inline void write_scripts(const char *more)
 {
     static char text[32768];
@@ -43,7 +43,7 @@ static inline void write_scripts(const char *more)
     CHECK(file != NULL && fprintf(file, "%s\n%sreturn M\n", text, more) > 0 && fclose(file) == 0);
 }
 
-/* Kernels have another text, which does the same. */
+/* Gives kernels a different text with the same effect. */
 static inline void write_commented(const char *comment)
 {
     char more[256];

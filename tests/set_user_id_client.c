@@ -1,5 +1,5 @@
-/* Shows what the library takes from the environment, for test_set_user_id: a line for each thing that a variable names.
- * Exit status 77: this process has no more rights than its caller; --plain allows that. */
+/* Prints what the library takes from the environment, for test_set_user_id: a line for each thing that a variable
+ * names. Exit status 77: this process has no more rights than its caller. --plain allows that. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>

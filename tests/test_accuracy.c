@@ -1,4 +1,4 @@
-/* Rank correlations against values worked out by hand; the random problems and the summary of a field report. */
+/* Rank correlations compared with values computed by hand; the random problems and the summary of a field report. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void test_summary(void)
     CHECK(s.problems == 0 && s.rank_correlation == 0);
 }
 
-/* The worst first, five at most, none that lost nothing. */
+/* The worst come first, at most five, and none without a loss. */
 static void test_misses(void)
 {
     const fa2_problem problem = {

@@ -1,6 +1,6 @@
 /*
- * The table of the cost model's answers: each question has its own, the limit holds, and the answer is dropped that was
- * asked for longest ago.
+ * The table of the cost model's answers: each question has its own answer, the limit holds, and the least recently used
+ * answer is dropped.
  */
 #include "check.h"
 #include "runtime/base/alloc.h"
@@ -60,7 +60,7 @@ static void test_limit(void)
     for (int n = 0; n < FA2I_ANSWERS_KEPT; n++)
         CHECK_EQ(add(&answers, n, false, 0), FA2_OK);
     CHECK_EQ(answers.count, FA2I_ANSWERS_KEPT);
-    CHECK(has(&answers, 0, false, 0)); /* asked for now, so 1 is the oldest */
+    CHECK(has(&answers, 0, false, 0)); /* used now, so 1 is the oldest */
     CHECK_EQ(add(&answers, FA2I_ANSWERS_KEPT, false, 0), FA2_OK);
     CHECK_EQ(answers.count, FA2I_ANSWERS_KEPT);
     CHECK(has(&answers, 0, false, 0));

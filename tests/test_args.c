@@ -1,7 +1,7 @@
 /*
- * What an operation says to its arguments: every refusal by its words, what looks odd and is right,
- * and two searches against counting: whether rows share a byte, and whether the quick look at
- * arguments lets anything pass that a close one does not.
+ * An operation's checks of its arguments: every refusal with its message, and valid arguments that look odd. Two
+ * algorithms are compared with counting: the one that finds out if rows share a byte, and the quick check, which must
+ * not accept arguments that the full check refuses.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <float.h>
@@ -79,7 +79,7 @@ static void test_bad_scale(void)
     }
 }
 
-/* With a cap, its value; without one it is not looked at. */
+/* The value counts only if the problem has a softcap. */
 static void test_softcap(void)
 {
     static const float bad[] = {0.0f, -1.0f, NAN, INFINITY, -INFINITY, FLT_MAX};
@@ -121,7 +121,7 @@ static void test_good_args(void)
     check_good(&single, &args);
 }
 
-/* ---- how far strides lead ---- */
+/* ---- large strides ---- */
 
 static void test_far_strides(void)
 {
@@ -133,7 +133,7 @@ static void test_far_strides(void)
     args.k.stride_seq = INT64_MAX - 7;
     check_bad(&args, "k.stride_seq is 9223372036854775800; with an extent of 200");
     args = good_args();
-    args.o.stride_batch = (INT64_C(1) << 59) - 8; /* only the last row */
+    args.o.stride_batch = (INT64_C(1) << 59) - 8; /* only the last row is too far away */
     check_bad(&args, "o.stride_batch is 576460752303423480");
     args.o.stride_batch = INT64_C(1) << 58;
     check_good(&problem, &args);
@@ -145,7 +145,7 @@ static void test_far_strides(void)
     check_bad(&args, "lse is 0xfffffffffffffffc; what is there would end at 2^60");
 }
 
-/* ---- what is written ---- */
+/* ---- overlap of what is written ---- */
 
 static void test_overlap(void)
 {
@@ -178,7 +178,7 @@ static void check_bad_split(const fa2_forward_args *args, const char *said)
     CHECK_CONTAINS(fa2_last_message(), said);
 }
 
-/* A workspace counts as far as it is needed. */
+/* Only the needed part of a workspace counts. */
 static void test_workspace(void)
 {
     fa2_forward_args args = good_args();
@@ -201,11 +201,11 @@ static void test_workspace(void)
     check_bad_split(&args, "workspace shares memory with q");
     args.workspace = args.o.data;
     check_bad_split(&args, "workspace shares memory with o");
-    check_good(&problem, &args); /* which needs none */
+    check_good(&problem, &args); /* the problem needs none */
 }
 
-/* Slices of one packed tensor: Q, K, V and O side by side in each row, as one projection gives them,
- * and with fewer key heads than query heads. */
+/* Slices of one packed tensor: each row has Q, K, V and O side by side, as one projection writes them, with fewer key
+ * heads than query heads. */
 static void test_packed(void)
 {
     const int64_t d = problem.head_dim, row = d * (8 + 2 + 2 + 8);
@@ -221,7 +221,7 @@ static void test_packed(void)
     args.o.data = base + 2 * d * 12 + 16; /* its last head reaches into the next row's Q */
     check_bad(&args, "o shares memory with q");
 
-    /* heads between each other: O's head h lies behind Q's head h */
+    /* interleaved heads: O's head h lies after Q's head h */
     args = good_args();
     args.q = args.o = (fa2_tensor){base, 100 * 16 * d, 16 * d, 2 * d};
     args.o.data = base + 2 * d;
@@ -244,7 +244,7 @@ static void test_colliding_rows(void)
     args = good_args();
     args.o.stride_batch = 99 * 8 * 64;
     check_bad(&args, "would share memory");
-    args.q.stride_batch = 99 * 8 * 64; /* what is read may */
+    args.q.stride_batch = 99 * 8 * 64; /* tensors that are only read may overlap */
     args.o.stride_batch = 100 * 8 * 64;
     check_good(&problem, &args);
     args.o.stride_seq = 64; /* [B, H, S, D], and then [H, S, B, D] */
@@ -254,7 +254,7 @@ static void test_colliding_rows(void)
     check_good(&problem, &args);
 }
 
-/* ---- against counting ---- */
+/* ---- comparison with counting ---- */
 
 static int below(int end)
 {
@@ -312,7 +312,7 @@ static void test_meetings_by_counting(void)
     CHECK(refused > TENSOR_PAIRS / 10 && refused < TENSOR_PAIRS * 9 / 10);
 }
 
-/* The one thing that may be left open ends, and is not refused. */
+/* The search has a limit of steps. The one case that exceeds it is accepted. */
 static void test_patience(void)
 {
     const int32_t many[] = {1 << 20, (1 << 20) + 1, (1 << 20) + 3};
@@ -332,7 +332,7 @@ static int64_t odd_value(void)
     return values[below(sizeof values / sizeof *values)];
 }
 
-/* Whatever passes at once would have passed the close look, too. */
+/* Arguments that pass the quick check pass the full check, too. */
 static void test_glance_by_chance(void)
 {
     const fa2_problem problems[] = {
@@ -361,7 +361,7 @@ static void test_glance_by_chance(void)
             uint64_t *word = &words[below(offsetof(fa2_forward_args, softmax_scale) / 8)];
             if (below(4) == 0)
                 *word = (uint64_t)odd_value();
-            else /* a little off, or what another member is */
+            else /* a slightly different value, or another member's */
                 *word =
                     below(2) == 0 ? *word + (uint64_t)(8 * (below(200) - 100)) : words[below(16)];
         }
@@ -376,7 +376,7 @@ static void test_glance_by_chance(void)
 
 /* ---- an older caller ---- */
 
-/* A struct that ends before the members that came later, at the end of what can be read. */
+/* A shorter struct, without later members, at the end of readable memory. */
 static void test_short_struct(void)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE),

@@ -1,11 +1,11 @@
 /*
- * What backward makes of a call: refusals by their words, gradients that are not wanted, the grid of
- * each way to gather dQ, the parameter block, and how much work it is.
+ * Backward's treatment of a call: refusals with their messages, unwanted gradients, the grid of each way to sum dQ, the
+ * parameter block, and the work.
  */
 #include <math.h>
 #include "check.h"
 #include "runtime/ops/op.h"
-#include "good_backward_args.h" /* last: its problem would be shadowed by parameters of that name */
+#include "good_backward_args.h" /* last, because parameters named `problem` would shadow its variable */
 
 static const char added_recipe[] =
     "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
@@ -111,7 +111,7 @@ static void test_unwanted(void)
         fa2_tensor *const gradients[] = {&args.dq, &args.dk, &args.dv};
         for (int i = 0; i < 3; i++)
             if (i != wanted)
-                *gradients[i] = (fa2_tensor){NULL, 1, -3, 5}; /* nobody reads these strides */
+                *gradients[i] = (fa2_tensor){NULL, 1, -3, 5}; /* these strides are not read */
         CHECK_EQ(check_args(&args, &grid), FA2_OK);
         fa2i_params params;
         fa2i_op_of(&problem)->fill(&grid, &problem, &args, &params);
@@ -136,7 +136,7 @@ static void test_workspace(void)
     args.workspace = args.dv.data;
     CHECK_EQ(check_args(&args, &grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "workspace shares memory with dv");
-    /* Without dQ there are no sums of it. */
+    /* Without dQ no sums of it are needed. */
     args.workspace = (void *)0x10000000;
     args.workspace_bytes = grid.rows_bytes;
     CHECK_EQ(check_args(&args, &grid), FA2_E_INVALID);
@@ -170,7 +170,7 @@ static void test_grid(void)
     CHECK_EQ(grid.workspace_bytes, 8 * 2048);
     grid = grid_of(alone_recipe, &problem);
     CHECK(grid.blocks[0] == 28 + 16 * 2 && grid.workspace_bytes == 0);
-    /* A head's keys are two tiles of 128: sums that are converted. Or one: none, nothing is. */
+    /* A head's keys are two tiles of 128: sums of dQ are converted. With one tile there are no sums to convert. */
     grid = grid_of(whole_recipe, &problem);
     CHECK(grid.key_tiles == 2 && grid.blocks[0] == 2 * 2 && grid.blocks[1] == 64);
     CHECK(grid.rows_bytes == 0 && grid.workspace_bytes == 4 * 2048 * 64);
@@ -181,7 +181,7 @@ static void test_grid(void)
     CHECK_EQ(grid.workspace_bytes, 0);
 }
 
-/* Blocks that share the queries of a tile of keys: for each SM two, but no more than there are tiles of queries. */
+/* Blocks that share the queries of a key tile: two for each SM, but no more than there are query tiles. */
 static void test_splits(void)
 {
     /* 4 key heads x 2 tiles of 128 keys; 16 heads x 4 tiles of 32 queries, 16 of a key head's group. */
@@ -202,16 +202,16 @@ static void test_splits(void)
     args.dk.data = args.dv.data = NULL;
     CHECK(op->does_without(FA2I_STEP_COMBINE, &args));
     fa2_problem some = problem;
-    some.seq_q = 32; /* 4 tiles of a group */
+    some.seq_q = 32; /* 4 query tiles per group */
     CHECK_EQ(grid_of(split_recipe, &some).splits, 4);
-    some.batch = 13; /* 52 blocks: 3 times those are fewer than 200 */
+    some.batch = 13; /* 52 blocks: 3 times as many are fewer than 200 */
     CHECK_EQ(grid_of(split_recipe, &some).splits, 3);
     some.batch = 26; /* 104 blocks are enough */
     grid = grid_of(split_recipe, &some);
     CHECK(grid.splits == 1 && grid.partial_bytes == 0 && grid.blocks[2] == 0);
 }
 
-/* Packed sequences: tiles by rows of all of them, one more for each sequence. */
+/* Packed sequences: the tiles of all rows, and one more for each sequence. */
 static void test_packed(void)
 {
     fa2_problem packed = problem;
@@ -222,7 +222,7 @@ static void test_packed(void)
     const int q_tiles = 230 / 64 + 5, k_tiles = 330 / 32 + 5;
     fa2i_grid grid = grid_of(packed_recipe, &packed);
     CHECK(grid.row_tiles == q_tiles && grid.key_tiles == k_tiles);
-    /* LSE and delta: whole eights of each sequence; sums of dQ: its rows. */
+    /* LSE and delta: each sequence in multiples of eight rows. Sums of dQ: its rows. */
     const int prepared = ((230 / 8 + 5) * 8 + 31) / 32 * 32;
     CHECK(grid.blocks[0] == 8 * prepared / 32 && grid.blocks[1] == 2 * k_tiles);
     CHECK_EQ(grid.blocks[2], 8 * (230 / 32 + 5));
@@ -237,12 +237,12 @@ static void test_packed(void)
     CHECK_EQ(op->check_args(&packed, &args, NULL), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "dk shares memory with cu_seqlens_k");
     args.cu_seqlens_k = (const int32_t *)0xa001000;
-    args.q.stride_batch = args.dk.stride_batch = -1; /* not there */
+    args.q.stride_batch = args.dk.stride_batch = -1; /* not read */
     CHECK_EQ(op->check_args(&packed, &args, NULL), FA2_OK);
     args.dq.data = (char *)args.q.data + args.q.stride_seq * 2 * 229;
     CHECK_EQ(op->check_args(&packed, &args, NULL), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "dq shares memory with q");
-    fa2_problem alike = problem; /* five sequences of the most rows */
+    fa2_problem alike = problem; /* five sequences of the maximum length */
     alike.batch = 5;
     packed.total_q = packed.total_k = 0;
     CHECK(op->bytes(&packed) == op->bytes(&alike) && op->flop(&packed) == op->flop(&alike));
@@ -293,7 +293,7 @@ static void test_params(void)
     CHECK(p->group == 4 && p->q_tiles == 2 && p->k_tiles == 7 && p->batch == 2);
 }
 
-/* 2.5 times forward's. */
+/* Backward's work is 2.5 times forward's. */
 static void test_work(void)
 {
     fa2_problem forward = problem, causal = problem;

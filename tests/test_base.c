@@ -32,7 +32,7 @@ static void test_status(void)
     CHECK_STR(fa2_last_message(), "again: reading shapes: file a.csv, line 3");
 }
 
-/* A message that is too long keeps its beginning, prefix included. */
+/* A message that is too long keeps its beginning, including the prefix. */
 static void test_long_message(void)
 {
     char filler[2 * FA2I_MESSAGE_BYTES];
@@ -45,7 +45,7 @@ static void test_long_message(void)
     CHECK(strncmp(fa2_last_message(), "prefix: begin xxx", 17) == 0);
 }
 
-/* ---- texts from elsewhere ---- */
+/* ---- texts from outside ---- */
 
 static void check_shown(const char *text, const char *expected)
 {
@@ -69,7 +69,7 @@ static void test_shown(void)
     check_shown("cut \xe2\x82", "cut \\xe2\\x82");
 }
 
-/* As snprintf writes it, where nothing is to be escaped. */
+/* Equal to snprintf's output if nothing must be escaped. */
 static void test_shown_format(void)
 {
 #define FORMAT "%-6s|%6s|%.2s|%*d|%05d|%+.3f|%g|%zu|%lld|%u|%c|%%|%-*s|%.*s|%02x|%.4g"
@@ -82,14 +82,14 @@ static void test_shown_format(void)
     CHECK_STR(out, expected);
     fa2i_shown_write(out, sizeof out, "%4s|%-4s|%.1s", "\n", "\n", "µ");
     CHECK_STR(out, "  \\n|\\n  |\\xc2");
-    /* Whole characters and whole escapes alone. */
+    /* Only whole characters and whole escapes are written. */
     fa2i_shown_write(small, sizeof small, "abcd%s", "µe");
     CHECK_STR(small, "abcd");
     fa2i_shown_write(small, sizeof small, "ab%s", "\x1b[");
     CHECK_STR(small, "ab");
 }
 
-/* Every message is printable, whatever its arguments hold; a log keeps its lines. */
+/* Every message is printable, with any arguments. A log keeps its lines. */
 static void test_printable_message(void)
 {
     fa2i_fail(FA2_E_IO, "%s: %.3s", "a\n\x1b[0m\xff", "\u202e!");
@@ -137,7 +137,7 @@ static void test_alloc(void)
     fa2i_free(copy);
 }
 
-/* What grows keeps what is in it, is asked for seldom, and is as before where it cannot grow. */
+/* An array that grows keeps its contents, grows seldom, and is unchanged if it cannot grow. */
 static void test_room(void)
 {
     size_t capacity = 0, moves = 0;
@@ -214,7 +214,7 @@ static void test_text_out_of_memory(void)
     fa2i_alloc_fail_at(0);
 }
 
-/* Sizes that kernels can count in int, and the first ones that they cannot. */
+/* The largest sizes that kernels can count in int, and the first that they cannot. */
 static void check_limits(void)
 {
     fa2_problem problem = good;
@@ -239,7 +239,7 @@ static void check_limits(void)
     CHECK_EQ(fa2i_problem_check(&problem), FA2_E_INVALID);
 }
 
-/* Each bad problem with what its message must name. */
+/* Each bad problem, with the words that its message must contain. */
 static void test_problem_check(void)
 {
     static const struct {
@@ -294,7 +294,7 @@ static void test_problem_check(void)
                    "seqused is 1; the operation backward has no seqused; it has varlen");
 }
 
-/* 2^29 packed rows at most, given or as batch times the most. */
+/* At most 2^29 packed rows, given as a total or as batch times the longest length. */
 static void test_totals(void)
 {
     fa2_problem packed = good;

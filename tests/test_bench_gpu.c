@@ -1,6 +1,6 @@
 /*
- * The worker's GPU part on the fake driver, in this process: what it launches and how it times, and
- * that nothing leaks and no error gets lost, whichever driver call or allocation fails.
+ * The worker's GPU part on the fake driver, in this process: its launches and timing. If any driver call or allocation
+ * fails, nothing leaks, and no error gets lost.
  */
 #include "check.h"
 #include "fake_attention.h"
@@ -8,7 +8,7 @@
 #include "runtime/base/alloc.h"
 #include "tuner/worker/bench_gpu.h"
 
-/* Of forward. */
+/* Forward's operands. */
 enum { OPERAND_K = 1, OPERAND_V, OPERAND_O, OPERAND_LSE };
 
 static const fa2i_case small = {
@@ -27,7 +27,7 @@ static fa2i_kernel make_kernel(void)
     return kernel;
 }
 
-/* Everything that a worker does, once. */
+/* Uses every function of a worker once. */
 static fa2_status use(fa2i_bench *bench, const fa2i_kernel *kernel, void *output, double *ret_cold,
                       double *ret_warm)
 {
@@ -47,7 +47,7 @@ done:
     return st;
 }
 
-/* Which calls a sample is made of, by its warmth. */
+/* Checks the driver calls of a sample, cold and warm. */
 static void check_traces(fa2i_bench *bench)
 {
     double cold = 0, warm = 0;
@@ -59,7 +59,7 @@ static void check_traces(fa2i_bench *bench)
     CHECK_EQ(fa2i_bench_case(bench, &other), FA2_OK);
     fake_trace_clear();
     CHECK_EQ(fa2i_bench_sample(bench, 2, 20, FA2I_WARMTH_COLD, &warm),
-             FA2_OK); /* but not for another case */
+             FA2_OK); /* but not kept for another case */
     CHECK_CONTAINS(fake.trace, "graph_instantiate");
     fake_trace_clear();
     CHECK_EQ(fa2i_bench_sample(bench, 2, 1, FA2I_WARMTH_COLD, &cold), FA2_OK);
@@ -101,8 +101,8 @@ static void test_use(const fa2i_kernel *kernel)
     CHECK_EQ(fa2i_bench_output_bytes(&bench, NULL, 0), 2 * 2 * 9 * (16 * 2 + 4));
     CHECK_EQ(fa2i_bench_output_bytes(&bench, places, 1), 4);
     CHECK_EQ(fa2i_bench_output_bytes(&bench, places, 2), 16 * 2 + 4);
-    /* The clock counts the launches between the events and nothing else: not the flush, not the
-     * graph's first run; and a batch is divided by its launches. */
+    /* The clock counts only the launches between the events: neither the flush nor the graph's first run. A batch's
+     * time is divided by its launches. */
     double expected = attention_pace("constexpr int kHeadDim = 16;\n") * (4 * 9 * 17 * 1e-6 + 0.1);
     CHECK(cold > expected * 0.999 && cold < expected * 1.001);
     CHECK(warm > expected * 0.999 && warm < expected * 1.001);
@@ -114,8 +114,7 @@ static void test_use(const fa2i_kernel *kernel)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Data of a case as the kernel sees them are the data that the reference uses, also beyond one
- * period. */
+/* The kernel and the reference see the same data of a case, even beyond one period. */
 static void test_data(void)
 {
     static uint16_t block[90000 * 8];
@@ -158,10 +157,10 @@ static void test_failing_calls(const fa2i_kernel *kernel)
         CHECK(st == FA2_OK || fa2_last_message()[0] != '\0');
         ignored += st == FA2_OK;
     }
-    CHECK_EQ(ignored, 1); /* a graph that cannot be released after it was instantiated */
+    CHECK_EQ(ignored, 1); /* releasing a graph after it was instantiated */
 }
 
-/* Open, load and launch a kernel that measures the card. */
+/* Opens, loads and launches a kernel that measures the card. */
 static fa2_status probe(fa2i_bench *bench, const fa2i_kernel *kernel)
 {
     static const fa2i_probe small_probe = {.bytes = 64, .iterations = 1};

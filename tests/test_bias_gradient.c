@@ -1,17 +1,17 @@
 /*
- * What backward says to the gradient of a bias: refusals by their words, and which of its elements share memory,
- * against counting.
+ * Backward's checks of the gradient of a bias: refusals with their messages, and elements that share memory, compared
+ * with counting.
  */
 #include <stddef.h>
 #include <stdlib.h>
 #include "check.h"
 #include "runtime/base/problem.h"
 #include "runtime/ops/op.h"
-#include "good_backward_args.h" /* last: its problem would be shadowed by parameters of that name */
+#include "good_backward_args.h" /* last, because parameters named `problem` would shadow its variable */
 
 enum { SEED = 15, TENSORS = 20000, MOST = 4, STRIDES = 16 };
 
-/* The gradient of a bias: [B, 1, Sq, Sk] at the end of what there is. */
+/* The gradient of a bias: [B, 1, Sq, Sk] at the end of the address space. */
 static void test_refusals(void)
 {
     static const struct {
@@ -49,7 +49,7 @@ static void test_refusals(void)
     const fa2i_feature_params *f = &params.backward.features;
     CHECK(f->dbias == 0xb000000 && f->dbias_batch == 20000 && f->dbias_head == 0);
     CHECK(f->dbias_query == 200 && f->dbias_key == 1 && f->bias == 0xa000000);
-    fa2_problem rounded = with; /* the scale of forward, whose LSE it is */
+    fa2_problem rounded = with; /* forward's scale, because the LSE is forward's */
     rounded.bias = FA2_BIAS_BF16_GRADIENT;
     args.softmax_scale = 0.0883883f;
     op->fill(&(fa2i_grid){.row_tiles = 2, .key_tiles = 7}, &rounded, &args, &params);
@@ -60,7 +60,7 @@ static void test_refusals(void)
         CHECK_EQ(op->check_args(&with, &other, NULL), FA2_E_INVALID);
         CHECK_CONTAINS(fa2_last_message(), bad[i].said);
     }
-    args.dq.data = args.dk.data = args.dv.data = NULL; /* it alone is wanted */
+    args.dq.data = args.dk.data = args.dv.data = NULL; /* only the bias's gradient is wanted */
     CHECK_EQ(op->check_args(&with, &args, NULL), FA2_OK);
     with.deterministic = 1;
     CHECK_EQ(op->check_args(&with, &args, NULL), FA2_E_UNSUPPORTED);
@@ -72,7 +72,7 @@ static void test_refusals(void)
                    "bias is fp16_gradient, which is for backward; forward's must be fp16");
 }
 
-/* Sums over dimensions, elements between each other's, and a stride that no element has. */
+/* Sums over dimensions, interleaved elements, and a stride that no element uses. */
 static void test_good_strides(void)
 {
     static const int64_t good[][4] = {/* batch, head, query, key */
@@ -93,7 +93,7 @@ static void test_good_strides(void)
     CHECK_EQ(fa2i_op_of(&with)->check_args(&with, &args, NULL), FA2_OK);
 }
 
-/* Packed sequences: i and j are below the most that one has, whatever the totals are. */
+/* Packed sequences: i and j are limited by the longest sequence, whatever the totals are. */
 static void test_packed(void)
 {
     fa2_problem with = problem;
@@ -110,7 +110,7 @@ static void test_packed(void)
     CHECK_CONTAINS(fa2_last_message(), "some of its 2 x 8 x 100 x 200 elements would share memory");
 }
 
-/* The one thing that may be left open ends, and is not refused. */
+/* The search has a limit of steps. The one case that exceeds it is accepted. */
 static void test_patience(void)
 {
     const int64_t strides[] = {4 * 1000003, 4 * 1000033, 4 * 1000037, 4 * 999983};
@@ -118,9 +118,9 @@ static void test_patience(void)
     CHECK(!fa2i_memory_elements_meet(strides, many, 4));
 }
 
-/* ---- against counting ---- */
+/* ---- comparison with counting ---- */
 
-/* Whether two elements have one place, though no stride of 0 makes them one. */
+/* Returns true if two elements share a place without a stride of 0 between them. */
 static bool count_meetings(const int64_t strides[4], const int32_t extents[4])
 {
     bool taken[4 * MOST * STRIDES] = {false};

@@ -1,6 +1,6 @@
 /*
- * Building without a GPU, against an NVRTC of the test's own: what is compiled, what is reused,
- * which kernel wins, and what happens when all spill, nothing compiles, or somebody presses Ctrl-C.
+ * Building without a GPU, with the test's own NVRTC: compiled kernels, reused kernels, the winner. Also if all kernels
+ * spill, nothing compiles, or the user presses Ctrl-C.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -21,10 +21,10 @@ typedef struct setup {
     fa2i_shapes shapes;
     fa2i_card card;
     volatile sig_atomic_t stop;
-    fa2i_outcome expected; /* of winners' kernels */
-    long spill_first;      /* compilations that spill, from the first on */
-    long spill_less;       /* the one that spills less than the others; 0: none */
-    long stop_after;       /* compilations until the stop flag is set; 0: never */
+    fa2i_outcome expected; /* of the winners' kernels */
+    long spill_first;      /* number of compilations that spill, beginning with the first */
+    long spill_less;       /* the compilation that spills less than the others; 0: none */
+    long stop_after;       /* number of compilations before the stop flag is set; 0: never */
 } setup;
 
 static void on_compile(fake_compilation *compilation, void *user)
@@ -80,7 +80,7 @@ static fa2_status build(setup *s, fa2i_build_result *ret_result)
     return fa2i_build_arch(&work, &s->card, ret_result);
 }
 
-/* A dry run says so, and compiles nothing. */
+/* A dry run reports these numbers, and compiles nothing. */
 static void check_foreseen(setup *s, size_t compiled, size_t reused)
 {
     const fa2i_build work = work_of(s);
@@ -95,7 +95,7 @@ static void check_foreseen(setup *s, size_t compiled, size_t reused)
     fa2i_build_result_done(&result);
 }
 
-/* The stored winner is the one reported: modelled, with the model's time for its real registers. */
+/* The stored winner is the reported one. It is modelled, with the model's time for its real registers. */
 static void check_winner(setup *s, const fa2i_built *built)
 {
     int64_t device = 0, problem = 0;
@@ -120,8 +120,8 @@ static void check_winner(setup *s, const fa2i_built *built)
     fa2i_kernel_done(&kernel);
 }
 
-/* Every KIND field that may be 1 makes a class: its problem gets a kernel of its own, also in one run
- * with the plain problem. */
+/* Every KIND field that may be 1 makes a class: its problem gets its own kernel, even in one run with the plain
+ * problem. */
 static void test_classes(void)
 {
     setup s;
@@ -181,7 +181,7 @@ static void test_build_and_reuse(void)
     end(&s);
 }
 
-/* The winner is the cheapest of what was compiled, by the registers that the compiler reported. */
+/* The winner is the cheapest compiled kernel by the model, with the registers that the compiler reported. */
 static void test_cheapest_wins(void)
 {
     setup s;
@@ -207,7 +207,7 @@ static void test_cheapest_wins(void)
     end(&s);
 }
 
-/* What spills wins nothing while there is something else to try. */
+/* A kernel that spills wins only if there is no other candidate. */
 static void test_spills(void)
 {
     setup s;
@@ -224,7 +224,7 @@ static void test_spills(void)
     end(&s);
 }
 
-/* Where all spill, the one that spills least wins. Returns how many were compiled for that. */
+/* If all kernels spill, the one that spills least wins. Returns the number of compilations. */
 static size_t build_spilling(setup *s, fa2i_built *ret_winner)
 {
     fa2i_build_result result = {0};
@@ -242,7 +242,7 @@ static size_t build_spilling(setup *s, fa2i_built *ret_winner)
     return result.compiled;
 }
 
-/* Its code is there also after a run that finds all of them in the database, or all but that code. */
+/* The winner's code is stored, even after a run that finds all kernels in the database, or all but that code. */
 static void test_all_spill(void)
 {
     setup s;
@@ -293,13 +293,13 @@ static void test_unserved(void)
     end(&s);
 }
 
-/* Where NVRTC does not know the SM, PTX for the newest one below; it has no registers to report. */
+/* If NVRTC does not know the SM, it compiles PTX for the newest SM below. PTX reports no registers. */
 static void test_ptx(void)
 {
     setup s;
     fa2i_build_result result = {0};
     begin(&s, 89);
-    fake.archs[2] = 0; /* 75 and 80 are left */
+    fake.archs[2] = 0; /* only 75 and 80 remain */
     add(&s, "Hq=8,Sq=512,D=64");
     CHECK_EQ(build(&s, &result), FA2_OK);
     CHECK_STR(result.target, "compute_80");
@@ -330,7 +330,7 @@ static void test_interrupted(void)
     end(&s);
 }
 
-/* Every allocation fails once; nothing leaks, and nothing but memory is blamed. */
+/* Each allocation fails once. Nothing leaks, and the only error is lack of memory. */
 static void test_out_of_memory(void)
 {
     fa2_status st = FA2_E_MEMORY;

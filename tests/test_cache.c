@@ -1,4 +1,4 @@
-/* Rows of the tuning database: what is put comes back, what is not there is not found. */
+/* Rows of the tuning database: stored rows are found, others are not. */
 #include <math.h>
 #include "put_measurement.h"
 #include "cache/internal.h"
@@ -12,7 +12,7 @@ static void test_identities(fa2i_cache *cache)
     int64_t first = 0, again = 0, offline = 0, other = 0;
 
     CHECK_EQ(fa2i_cache_device(cache, &card, true, &first), FA2_OK);
-    card.clock_khz++; /* no part of the identity */
+    card.clock_khz++; /* not part of the identity */
     CHECK_EQ(fa2i_cache_device(cache, &card, true, &again), FA2_OK);
     CHECK_EQ(fa2i_cache_device(cache, &card, false, &offline), FA2_OK);
     card.l2_bytes++;
@@ -110,7 +110,7 @@ static void test_verifications(fa2i_cache *cache)
     CHECK_EQ(got.outcome, FA2I_OUTCOME_WRONG);
     CHECK(got.max_error == 1.75);
     CHECK_STR(got.detail, "S=129");
-    put.max_error = (double)NAN; /* a kernel that writes NaN: worse than any bound */
+    put.max_error = (double)NAN; /* a kernel that writes NaN is beyond any bound */
     CHECK_EQ(fa2i_cache_put_verification(cache, to.device, &kernel.key, &put), FA2_OK);
     CHECK_EQ(fa2i_cache_get_verification(cache, to.device, &kernel.key, &got), FA2_OK);
     CHECK(isinf(got.max_error) && got.max_error > 0);
@@ -164,7 +164,7 @@ static void test_winners(fa2i_cache *cache)
              FA2_E_NOT_FOUND);
 }
 
-/* The numbers of the problems' sequence lengths, in the order of the choices: "512 4096 ". */
+/* Checks the sequence lengths of the choices' problems, in order: "512 4096 ". */
 static void check_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
                           const char *expected)
 {
@@ -187,7 +187,7 @@ static void check_choices(fa2i_cache *cache, int arch, const fa2_problem *proble
     fa2i_free(choices);
 }
 
-/* What others than this device found against kernels: against this one alone; NULL: nothing. */
+/* Checks what other devices found wrong with kernels: only with this kernel. NULL: nothing. */
 static void check_refuted(fa2i_cache *cache, int64_t device, const fa2i_key *kernel)
 {
     fa2i_refutation *list = NULL;
@@ -203,7 +203,7 @@ static void check_refuted(fa2i_cache *cache, int64_t device, const fa2i_key *ker
     fa2i_free(list);
 }
 
-/* A winner that spills is a winner; one that failed its verification on some card is none. */
+/* A winner that spills stays a winner. One that failed its verification on any card does not. */
 static void test_spilled_and_refuted(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);
@@ -229,7 +229,7 @@ static void test_spilled_and_refuted(const char *path)
     CHECK_EQ(fa2i_cache_refutation(cache, &second, &outcome), FA2_OK);
     CHECK_EQ(outcome, wrong.outcome);
     check_refuted(cache, other + 1, &second);
-    check_refuted(cache, other, NULL); /* its own verdict is not another's */
+    check_refuted(cache, other, NULL); /* a device's own verdict is not another device's */
     CHECK_EQ(fa2i_cache_put_verification(cache, other, &second, &right), FA2_OK);
     check_refuted(cache, other + 1, NULL);
     check_choices(cache, 86, &asked, ABI, "512 4096 "); /* verified again, and right */
@@ -277,7 +277,7 @@ static void test_choices(const char *path)
     fa2i_kernel broken = sample_kernel(2);
     broken.outcome = FA2I_OUTCOME_COMPILE_ERROR;
     CHECK_EQ(fa2i_cache_put_kernel(cache, &broken), FA2_OK);
-    check_choices(cache, 86, &asked, ABI, "64 512 4096 128m "); /* who loads it is told */
+    check_choices(cache, 86, &asked, ABI, "64 512 4096 128m "); /* the loader is told */
     fa2i_cache_close(cache);
 }
 
@@ -300,7 +300,7 @@ static void test_many_choices(const char *path)
     fa2i_cache_close(cache);
 }
 
-/* A cache that is open for reading reads, and refuses to write. */
+/* A cache opened for reading reads, and refuses to write. */
 static void test_reading(const char *path)
 {
     fa2i_cache *cache = NULL;
@@ -321,7 +321,7 @@ static void test_reading(const char *path)
     fa2i_cache_close(cache);
 }
 
-/* Fail each allocation in turn: an error, no leak, and the database as before. */
+/* Each allocation fails in turn: an error, no leak, and the database is unchanged. */
 static void test_allocations(const char *path)
 {
     const fa2_problem asked = sample_problem(512);
@@ -353,7 +353,7 @@ static void test_allocations(const char *path)
         fa2i_free(choices);
         fa2i_cache_close(cache);
     }
-    CHECK_EQ(st, FA2_OK); /* and not another error on the way */
+    CHECK_EQ(st, FA2_OK); /* no other error occurred before */
     CHECK(nth > 5);
 }
 

@@ -1,4 +1,4 @@
-/* Importing what no fa2 exported, or what was cut or changed since: nothing of it is kept. */
+/* Importing a file that fa2 did not export, or that was cut or changed later: nothing is stored. */
 #include "cache_fixture.h"
 
 static void check_bad(fa2i_cache *cache, const char *text, size_t bytes, const char *line,
@@ -17,8 +17,7 @@ static void check_bad(fa2i_cache *cache, const char *text, size_t bytes, const c
              0); /* all or nothing */
 }
 
-/* One change to a good export each: what it replaces, by what, and the line and word of the
- * message. */
+/* One change to a good export each: the old text, the new text, and the line and a word of the message. */
 static const struct bad {
     const char *part, *by, *line, *word;
 } bad_lines[] = {
@@ -119,7 +118,7 @@ static void test_bad_lines(const char *from, const char *to)
     fa2i_cache_close(target);
 }
 
-/* Cut anywhere, a byte changed anywhere, a line more or less: nothing is kept. */
+/* The file is cut anywhere, a byte is changed anywhere, or a line is added or removed: nothing is stored. */
 static void test_damaged_file(const char *from, const char *to)
 {
     fa2i_cache *source = fixture_open(from);

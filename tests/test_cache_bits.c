@@ -1,9 +1,9 @@
 /*
- * A small database with one wrong bit, anywhere. What is asked of each:
- * - check, gc, check, export and import work, and check finds no damage after gc;
- * - export writes every row as before, but at most one: what the bit belonged to;
+ * A small database with one wrong bit anywhere. For each bit:
+ * - check, gc, check, export and import work, and check finds no damage after gc
+ * - export writes every row as before, except at most one: the row with the bit
  * - a call gets the code that was stored for its problem, or none.
- * A fixed sample of the bits is tried. FA2_TEST_ALL=1 tries all, which takes hours, and FA2_TEST_BIT=N that one.
+ * It tries a fixed sample of the bits. FA2_TEST_ALL=1 tries all, which takes hours. FA2_TEST_BIT=N tries one.
  */
 #include "cache/internal.h"
 #include "cache_fixture.h"
@@ -29,7 +29,7 @@ static void store(fa2i_cache *cache, const ids *to, int number, bool winner)
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
 }
 
-/* Small pages, so that few bits are in none of the rows. */
+/* The pages are small, so that few bits belong to no row. */
 static void make_database(void)
 {
     char sql[64];
@@ -64,9 +64,9 @@ static void write_with(size_t bit)
     CHECK_EQ(chmod(path, 0600), 0);
 }
 
-/* ---- what is asked ---- */
+/* ---- the checks ---- */
 
-/* Whatever it says. */
+/* Runs check and ignores its result. */
 static void look(void)
 {
     fa2i_cache *cache = NULL;
@@ -97,7 +97,7 @@ static void check_content(fa2i_cache *cache)
         CHECK_EQ(health.without_code, 1); /* it is compiled again */
 }
 
-/* Lines of the good export, but the last, that this text has not. */
+/* Returns how many lines of the good export, except the last, this text lacks. */
 static int lost_lines(const char *text)
 {
     char line[4096];
@@ -122,7 +122,7 @@ static void check_export(fa2i_cache *cache)
     free(text);
 }
 
-/* What a call may load is the code of one of the kernels. */
+/* Checks that the code a call may load is the code of one of the kernels. */
 static void check_code(fa2i_cache *cache, const fa2i_choice *choice, const char *class_key)
 {
     fa2i_kernel kernel = {0};
@@ -153,7 +153,7 @@ static void check_call(fa2i_cache *cache)
     fa2i_free(choices);
 }
 
-/* A call before gc, on the damaged file. */
+/* Makes a call on the damaged file, before gc. */
 static void call_damaged(void)
 {
     fa2i_cache *cache = NULL;
@@ -182,9 +182,9 @@ static void test_bit(size_t bit)
                 bit / 8 % PAGE_BYTES, bit % 8, fa2_last_message());
 }
 
-/* ---- which ---- */
+/* ---- the choice of bits ---- */
 
-/* A prime, so that a sample meets every place of bytes and pages. */
+/* Returns a prime, so that a sample meets every place in bytes and pages. */
 static size_t stride(void)
 {
     const char *all = getenv("FA2_TEST_ALL");

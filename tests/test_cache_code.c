@@ -1,4 +1,4 @@
-/* The code of kernels in the database: what is damaged is found out and told, what is equal is shared. */
+/* The code of kernels in the database: damage is found and reported, equal code is shared. */
 #include "cache/internal.h"
 #include "cache_fixture.h"
 
@@ -14,7 +14,7 @@ static void count_line(void *user, const char *message)
     snprintf(lines->last, sizeof lines->last, "%s", message);
 }
 
-/* A damaged kernel is a miss that is told once; for writing its image goes, for reading it stays. */
+/* A damaged kernel is a miss that is logged once. A writer deletes its image, a reader leaves it. */
 static void test_damaged_image(const char *path, const char *damage)
 {
     fa2i_cache *cache = NULL;
@@ -42,7 +42,7 @@ static void test_damaged_image(const char *path, const char *damage)
 
 static void test_damages(void)
 {
-    /* what is sealed, and the seal; "the recipe is another" alone could be followed */
+    /* what the hash protects, and the hash; a launch by another recipe would still be possible */
     static const char *const damages[] = {
         "UPDATE code SET data = CAST(substr(data, 1, 9) || x'00' || substr(data, 11) AS BLOB)",
         "UPDATE code SET data = x''",
@@ -63,7 +63,7 @@ static void test_damages(void)
     }
 }
 
-/* A recipe that cannot be followed is a miss, said once, even under a seal that fits. */
+/* An impossible recipe is a miss that is logged once, even if its hash is right. */
 static void test_bad_recipes(const char *path)
 {
     static const char *const bad[] = {"''",
@@ -95,7 +95,7 @@ static void test_bad_recipes(const char *path)
     }
 }
 
-/* What reads PTX looks for its NUL, and the bytes of a database may lack it. */
+/* The reader of PTX needs its NUL, which bytes in a database may lack. */
 static void test_text_has_an_end(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);
@@ -119,8 +119,8 @@ static void put_code(fa2i_cache *cache, int kernel_number, const char *text)
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
 }
 
-/* Kernels with equal code share it, and it goes with the last of them. Damage to it is theirs
- * together, and one that is stored again mends all. */
+/* Kernels with equal code share it. It is deleted with the last of them. Damage affects all of them, and storing one
+ * again repairs all. */
 static void test_shared_code(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);
@@ -150,7 +150,7 @@ static void test_shared_code(const char *path)
     fa2i_cache_close(cache);
 }
 
-/* A kernel with an outcome that this fa2 does not know is a miss, not a guess. */
+/* A kernel with an outcome that this fa2 does not know is a miss. */
 static void test_unknown_outcome(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);

@@ -1,6 +1,6 @@
 /*
- * Making the database on a full or failing disk must leave nothing half-made that a later opening refuses. And how long
- * calls wait for a locked file.
+ * Creating the database on a full or failing disk must not leave a partial file that a later opening refuses. Also how
+ * long calls wait for a locked file.
  */
 #include "cache_fixture.h"
 #include "failing_disk.h"
@@ -8,7 +8,7 @@
 
 enum { PAGE = 4096 };
 
-/* After an opening that failed: a reader finds nothing there, and a writer with a sound disk makes the database. */
+/* After a failed opening, a reader finds no database, and a writer with a working disk creates it. */
 static void check_makeable(const char *path)
 {
     fa2i_cache *cache = NULL;
@@ -24,7 +24,7 @@ static void check_makeable(const char *path)
     fa2i_cache_close(cache);
 }
 
-/* From no free byte to enough, page by page. */
+/* Free space from nothing to enough, page by page. */
 static void test_nearly_full(fixture *f)
 {
     fa2i_cache *cache = NULL;
@@ -41,7 +41,7 @@ static void test_nearly_full(fixture *f)
         failed++;
         CHECK_EQ(st, FA2_E_DATABASE);
         CHECK_CONTAINS(fa2_last_message(), "free some space");
-        CHECK(access(f->path, F_OK) != 0); /* what was created for nothing is gone */
+        CHECK(access(f->path, F_OK) != 0); /* the useless file is removed */
         check_makeable(f->path);
         CHECK_EQ(remove(f->path), 0);
     }
@@ -49,7 +49,7 @@ static void test_nearly_full(fixture *f)
     CHECK(failed > 10);
 }
 
-/* Each call of the disk fails in turn, alone and with all that follow. */
+/* Each call of the disk fails in turn, alone or with all later calls. */
 static void test_each_call_fails(fixture *f)
 {
     static const int codes[] = {SQLITE_IOERR_READ, SQLITE_IOERR_WRITE, SQLITE_FULL};
@@ -86,7 +86,7 @@ static void run_sql(const char *path, const char *sql)
     CHECK_EQ(chmod(path, 0600), 0);
 }
 
-/* A file that an older fa2 could not finish counts as empty, also while the disk is still full. */
+/* A file that an older fa2 could not finish counts as empty, even while the disk is still full. */
 static void check_half_made(const char *path)
 {
     fa2i_cache *cache = NULL;
@@ -104,20 +104,20 @@ static void test_half_made(fixture *f)
     run_sql(f->path, "PRAGMA user_version = 1");
     check_half_made(f->path);
 
-    run_sql(f->path, fa2i_asset_find("cache/schema.sql")->data); /* between the tables and their columns */
+    run_sql(f->path, fa2i_asset_find("cache/schema.sql")->data); /* tables without their columns yet */
     run_sql(f->path, "PRAGMA user_version = 1");
     fa2i_cache_close(fixture_open(f->path));
     run_sql(f->path, "DROP VIEW winners; DROP VIEW measurements; DROP INDEX problem_fields;"
                      "ALTER TABLE problem DROP COLUMN dropout");
     check_half_made(f->path);
 
-    run_sql(f->path, "VACUUM"); /* no byte */
+    run_sql(f->path, "VACUUM"); /* an empty file */
     check_half_made(f->path);
 }
 
 /* ---- waiting ---- */
 
-/* How long one reading, or storing, waited. */
+/* Return how long a reading, or a storing, waited. */
 static long waited_to_read(fa2i_cache *cache, fa2_status status)
 {
     int64_t version = 0;
@@ -147,7 +147,7 @@ static sqlite3 *lock_file(const char *path, const char *sql)
     return other;
 }
 
-/* After a wait in vain nothing waits, for a minute or until the lock is gone. */
+/* After a vain wait no call waits, for a minute or until the lock is gone. */
 static void test_waits_once(fixture *f)
 {
     fa2i_cache *cache = fixture_open(f->path);
@@ -166,7 +166,7 @@ static void test_waits_once(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* A lock on writing leaves reading free, so a reading that works says nothing about writing. */
+/* A lock on writing allows reading, so a successful reading does not mean that writing is possible. */
 static void test_waits_to_write(fixture *f)
 {
     fa2i_cache *cache = fixture_open(f->path);
@@ -182,7 +182,7 @@ static void test_waits_to_write(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* All waits of an opening together have one limit, and so have those of a call. */
+/* All waits of an opening have one common limit. So have all waits of a call. */
 static void test_waits_by_call(fixture *f)
 {
     int wait_ms = 700;

@@ -1,6 +1,6 @@
 /*
- * Every table, column and index of the database, damaged: check finds it and names the column and what
- * mends it; what the runtime would read is a miss or as it was; an export holds what import takes; gc mends.
+ * Damages every table, column and index of the database. check finds it, and names the column and the remedy. The
+ * runtime reads the right values or none. An export can be imported. gc repairs the file.
  */
 #include <math.h>
 #include "cache/internal.h"
@@ -11,7 +11,7 @@
 
 enum { KERNELS = 3, WINNER = 2 };
 
-/* One device, problem, session; three kernels, measured; the second wins. */
+/* Stores one device, problem and session, and three measured kernels, of which the second wins. */
 static void make_database(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);
@@ -28,7 +28,7 @@ static void make_database(const char *path)
     fa2i_cache_close(cache);
 }
 
-/* Open, and leave writing to the operating system: nothing here outlives it. */
+/* Opens without waiting for the disk, because nothing must survive the test. */
 static fa2i_cache *open_quick(const char *path, fa2i_cache_mode mode)
 {
     fa2i_cache *cache = NULL;
@@ -41,7 +41,7 @@ static fa2i_cache *open_quick(const char *path, fa2i_cache_mode mode)
     return cache;
 }
 
-/* What a choice must be whatever was done to the file: the winner's kernel, with times that are some. */
+/* Checks that choices are valid in spite of all damage: the winner's kernel, with possible times. */
 static void check_choices(fa2i_cache *cache)
 {
     fa2i_choice *choices = NULL;
@@ -69,12 +69,12 @@ static void check_choices(fa2i_cache *cache)
         }
     }
     fa2i_free(choices);
-    /* who serves is listed, where there is a view to list it */
+    /* every served kernel is listed, if there is a view to list it */
     if (fa2i_sql_number(cache, "SELECT count(*) FROM winners", NULL, 0, &listed) == FA2_OK)
         CHECK(served <= listed);
 }
 
-/* What a tuner reads is as it was stored, or not there. */
+/* Checks that a tuner reads values as they were stored, or none. */
 static void check_results(fa2i_cache *cache)
 {
     const fa2i_key key = sample_key(WINNER);
@@ -92,7 +92,7 @@ static void check_results(fa2i_cache *cache)
     CHECK(v.max_error >= 0);
 }
 
-/* An export of whatever is there comes in elsewhere, and from there nothing is left out. */
+/* Checks that an export of the current rows can be imported, and that exporting the import loses nothing. */
 static void check_round_trip(fa2i_cache *cache, const char *other_path, bool whole)
 {
     fa2i_export_counts counts = {0}, again = {0};
@@ -110,7 +110,7 @@ static void check_round_trip(fa2i_cache *cache, const char *other_path, bool who
 }
 
 typedef struct place {
-    const char *good, *path, *other; /* the undamaged file; a copy; where an export goes */
+    const char *good, *path, *other; /* the undamaged file; a copy; the target of exports */
 } place;
 
 static void check_mended(const place *at)
@@ -120,7 +120,7 @@ static void check_mended(const place *at)
     fa2i_cache *cache = open_quick(at->path, FA2I_CACHE_REPAIR);
     CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
-    CHECK_EQ(health.first_problem[0] != '\0', health.without_code > 0); /* which a compiler mends */
+    CHECK_EQ(health.first_problem[0] != '\0', health.without_code > 0); /* a compiler repairs missing code */
     CHECK(health.without_code == 0 ||
           strncmp(health.first_problem, "winners without code", 20) == 0);
     check_choices(cache);
@@ -129,7 +129,7 @@ static void check_mended(const place *at)
     fa2i_cache_close(cache);
 }
 
-/* said: what check says, beside the remedy; NULL: it finds nothing, since nothing is wrong. */
+/* said: check's finding, apart from the remedy. NULL: it finds nothing, because nothing is wrong. */
 static void check_damage(const place *at, const char *sql, const char *said)
 {
     fa2i_cache_health health = {0};
@@ -156,16 +156,16 @@ static void check_damage(const place *at, const char *sql, const char *said)
 
 /* ---- columns ---- */
 
-/* Columns with values that are none of theirs, and yet no matter; all others must be found. */
+/* Returns true for invalid values of a column that have no effect. All others must be found. */
 static bool is_fine(const char *column, const char *value)
 {
     static const char *const none[] = {"x'00'", "NULL", "printf('%20000s', 'x')"};
-    /* import blanks details, show cleans them; an answer with other texts than its kernel's is none */
+        /* import blanks details, and show cleans them; an answer whose texts do not fit its kernel is ignored */
     static const char *const remarks[] = {"detail", "kind", "card", "passed_over", "why"};
     bool remark = false;
     for (size_t i = 0; i < sizeof remarks / sizeof *remarks; i++)
         remark = remark || strcmp(column, remarks[i]) == 0;
-    if (strcmp(column, "log") == 0)                    /* words of the compiler, for people */
+    if (strcmp(column, "log") == 0)                    /* the compiler's output, for people */
         return true;
     if (strcmp(column, "max_error") == 0 || strcmp(column, "gflop") == 0)
         return strcmp(value, "NULL") == 0 || strcmp(value, "1 << 62") == 0;
@@ -180,7 +180,7 @@ static bool is_fine(const char *column, const char *value)
     return remark || (strcmp(value, "''") != 0 && strncmp(value, "char", 4) != 0);
 }
 
-/* 0 is a value of most numbers. */
+/* Most numbers may be 0. */
 static bool may_be_zero(const char *table, const char *column)
 {
     static const char *const not_zero[] = {"arch",     "sm_count", "batch", "heads_q",
@@ -229,7 +229,7 @@ static void test_references(const place *at)
     }
 }
 
-/* Rows that are whole, and do not go together. */
+/* Rows that are valid but do not fit each other. */
 static void test_relations(const place *at)
 {
     static const char other_device[] =
@@ -253,7 +253,7 @@ static void test_relations(const place *at)
     check_damage(at, "UPDATE code SET hash = zeroblob(32) WHERE id = 1", "code is damaged");
 }
 
-/* ---- what is missing altogether ---- */
+/* ---- missing tables, views and indices ---- */
 
 static void test_schema(const place *at)
 {
@@ -287,7 +287,7 @@ static void test_schema(const place *at)
     }
 }
 
-/* One that is there, and is another than a new file's; the rows are counted all the same. */
+/* A table, view or index differs from a new file's. The rows are still counted. */
 static void test_changed_schema(const place *at)
 {
     static const char *const objects[][3] = {
@@ -313,7 +313,7 @@ static void test_changed_schema(const place *at)
     }
 }
 
-/* A column that is not there cannot be made up: it is named, and so is what to do. */
+/* A missing column cannot be restored: it is named, with the remedy. */
 static void test_lacking_column(const place *at)
 {
     fa2i_cache *cache = NULL;
@@ -325,7 +325,7 @@ static void test_lacking_column(const place *at)
     CHECK(!fa2i_cache_is_healthy(&health));
     CHECK_CONTAINS(health.first_problem, "its table 'winner' lacks the column 'median_us'");
     CHECK_CONTAINS(health.first_problem, "move it away");
-    check_choices(cache); /* an error that names check */
+    check_choices(cache); /* the error names `check` */
     fa2i_cache_close(cache);
 }
 

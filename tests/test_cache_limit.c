@@ -1,7 +1,7 @@
 /*
- * The size limit of a database: it holds while several processes store kernels. Code that was used longest ago is
- * dropped first; winners' code and measurements stay.
- * The processes are this program again, with arguments: PATH FIRST COUNT.
+ * The size limit of a database. It holds while several processes store kernels. The least recently used code is dropped
+ * first. Winners' code and measurements stay.
+ * The processes run this program with arguments: PATH FIRST COUNT.
  */
 #include <sys/wait.h>
 #include "cache/size_limit.h"
@@ -11,14 +11,14 @@
 
 enum {
     LIMIT_BYTES = 3 << 20,
-    CODE_BYTES = 100000, /* of a kernel: 30 fit */
+    CODE_BYTES = 100000, /* of a kernel; 30 kernels fit */
     WRITERS = 3,
     KERNELS = 40 /* of each writer */
 };
 
 static const char *program;
 
-/* Code of its own for each number. */
+/* Stores a kernel with different code for each number. */
 static void put(fa2i_cache *cache, int number)
 {
     static char code[CODE_BYTES];
@@ -81,7 +81,7 @@ static void test_processes(fixture *f)
     pid_t writers[WRITERS];
     fa2i_cache *cache = open_limited(f->path);
     const ids first = sample_ids(cache, 512), second = sample_ids(cache, 1024);
-    store_result(cache, &first, 1, 100, false); /* a measurement, with code that may leave */
+    store_result(cache, &first, 1, 100, false); /* a measurement; its code may be dropped */
     win(cache, &first, 2);
     win(cache, &second, 3);
     for (int i = 0; i < WRITERS; i++)
@@ -96,9 +96,9 @@ static void test_processes(fixture *f)
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM winner JOIN image USING (kernel)"), 2);
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM measurement"), 1);
     const int64_t images = fixture_number(cache, "SELECT count(*) FROM image");
-    CHECK(images >= 20 && images <= 30); /* as many as there is room for, less the room that is made in advance */
+    CHECK(images >= 20 && images <= 30); /* as many as fit, minus the room that is made in advance */
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM code"), images);
-    for (int i = 0; i < WRITERS; i++) { /* the code that was stored last is there */
+    for (int i = 0; i < WRITERS; i++) { /* the last stored code exists */
         fa2i_kernel kernel = {0};
         const fa2i_key key = sample_key(1000 * (i + 1) + KERNELS - 1);
         if (fa2i_cache_get_kernel(cache, &key, ABI, true, &kernel) == FA2_OK)
@@ -108,7 +108,7 @@ static void test_processes(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* Code with an older use is dropped first, whatever was stored first, and an answer goes with its code. */
+/* The least recently used code is dropped first, in any order of storing. An answer is dropped with its code. */
 static void test_order(fixture *f)
 {
     fa2i_cache *cache = open_limited(f->path);
@@ -134,7 +134,7 @@ static void test_order(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* A file that is larger, from another limit or an older fa2, loses code; gc frees the pages. */
+/* A file above the limit, set by another limit or an older fa2, loses code. gc frees the pages. */
 static void test_large_file(fixture *f)
 {
     fa2i_cache_cleanup cleanup = {0};
@@ -152,7 +152,7 @@ static void test_large_file(fixture *f)
     CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
     CHECK(file_bytes(f->path) <= LIMIT_BYTES);
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM winner JOIN image USING (kernel)"), 1);
-    /* an impossible limit does not count */
+    /* an invalid limit has no effect */
     CHECK_EQ(fa2i_sql_script(cache, "UPDATE setting SET value = -5"), FA2_OK);
     int64_t limit = 0;
     CHECK_EQ(fa2i_sql_begin(cache, FA2I_CACHE_READ), FA2_OK);
@@ -163,7 +163,7 @@ static void test_large_file(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* Winners alone are larger than the limit: they stay, and so does the code that is stored last. */
+/* The winners alone exceed the limit: they stay, and so does the last stored code. */
 static void test_winners_only(fixture *f)
 {
     fa2i_cache *cache = open_limited(f->path);

@@ -1,6 +1,6 @@
 /*
- * From one version of the database to the next: a file of version 1 keeps its winners and their code,
- * and a file whose problems have other columns than this fa2 is brought forward, or refused.
+ * From one version of the database to the next. A file of version 1 keeps its winners and their code. A file whose
+ * problems have other columns than this fa2's is updated, or refused.
  */
 #include "cache/internal.h"
 #include "cache_fixture.h"
@@ -38,7 +38,7 @@ static int64_t number(const char *path, const char *sql)
     return value;
 }
 
-/* A file as version 1 left it. */
+/* Makes a file as version 1 wrote it. */
 static void make_version_1(const char *path)
 {
     static char rows[100000];
@@ -90,7 +90,7 @@ static void test_version_1_rows(fixture *f)
     CHECK_EQ(number(f->path, "SELECT round(1000 * tflops) FROM winners WHERE seq_q = 512"), 13094);
     CHECK_EQ(number(f->path, "SELECT threads * 100000 + smem_bytes FROM winners WHERE seq_q = 1"),
              128 * 100000 + 49152);
-    /* as new files are, and once is enough */
+    /* equal to a new file; a second update changes nothing */
     const int64_t schema = number(f->path, "PRAGMA schema_version");
     bring_forward(f->path);
     CHECK_EQ(number(f->path, "PRAGMA schema_version"), schema);
@@ -125,7 +125,7 @@ static fa2_explanation explain(fa2_context *context, fa2_problem problem)
     return e;
 }
 
-/* In two steps, as the recipe of its kernel says. */
+/* Checks a launch in two steps, as its kernel's recipe says. */
 static void launch_decode(fa2_context *context, const fa2_problem *problem)
 {
     CHECK_EQ(fake_call(context, problem, 2048, NULL), FA2_OK);
@@ -138,7 +138,7 @@ static void launch_decode(fa2_context *context, const fa2_problem *problem)
     CHECK_EQ(fake.launches[1].blocks, 32 / 4);
 }
 
-/* The winners of a migrated file are launched, from their cubins. */
+/* The winners of a migrated file are launched from their cubins. */
 static void test_version_1_serves(fixture *f)
 {
     const fa2_problem causal = {.struct_bytes = sizeof(fa2_problem),
@@ -160,7 +160,7 @@ static void test_version_1_serves(fixture *f)
                               .seq_q = 300,
                               .seq_k = 300,
                               .head_dim = 64};
-    fa2_problem lost = causal; /* its winner's code was damaged: the next one serves */
+    fa2_problem lost = causal; /* its winner's code was damaged: the next kernel serves it */
     lost.seq_q = lost.seq_k = 4096;
     const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = f->path};
     fa2_context *context = NULL;
@@ -184,7 +184,7 @@ static void test_version_1_serves(fixture *f)
     fake_uninstall();
 }
 
-/* What no version 1 wrote is kept as a record, and serves nobody. */
+/* Rows that version 1 never wrote are kept as records, and serve no problem. */
 static void test_version_1_odd_rows(fixture *f)
 {
     make_version_1(f->path);
@@ -224,7 +224,7 @@ static void test_version_1_fails(fixture *f)
 
 /* ---- version 2 ---- */
 
-/* A file as version 2 left it: what the third script made is taken away again. */
+/* Makes a file as version 2 wrote it, by removing what the third script made. */
 static void make_version_2(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);
@@ -249,7 +249,7 @@ static void test_version_2(fixture *f)
     CHECK_STR(health.first_problem, "");
     CHECK_EQ(health.winners, 2);
     CHECK_EQ(health.images, 3);
-    CHECK_EQ(fixture_number(cache, "SELECT max(used) FROM image"), 0); /* not known: it is dropped first */
+    CHECK_EQ(fixture_number(cache, "SELECT max(used) FROM image"), 0); /* unknown: dropped first */
     const fa2i_key key = sample_key(2);
     fa2i_kernel kernel = {0};
     CHECK_EQ(fa2i_cache_get_kernel(cache, &key, ABI, true, &kernel), FA2_OK);
@@ -259,7 +259,7 @@ static void test_version_2(fixture *f)
 
 /* ---- columns ---- */
 
-/* As a fa2 that does not know capped scores yet wrote it. */
+/* Makes a file as a fa2 without softcap wrote it. */
 static void remove_softcap(const char *path)
 {
     run_sql(path, "DROP VIEW winners; DROP VIEW measurements; DROP INDEX problem_fields;"
@@ -299,7 +299,7 @@ static void test_unknown_column(fixture *f)
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "column 'casual'");
 }
 
-/* Views and index are made anew where they are others, or not there. */
+/* Views and the index are created again if they differ or are missing. */
 static void test_views_come_back(fixture *f)
 {
     static const char *const damages[] = {
@@ -322,7 +322,7 @@ static void test_views_come_back(fixture *f)
     }
 }
 
-/* Steps between versions, each as a whole or not at all. */
+/* Each step between versions is made completely or not at all. */
 static void test_migrations(fixture *f)
 {
     static const char *const good[] = {"-- as it is", "-- as it is", "-- as it is",
@@ -333,7 +333,7 @@ static void test_migrations(fixture *f)
     fa2i_cache *cache = fixture_open(f->path);
     int64_t version = 0;
 
-    /* one version behind: reading says what to do, and does not do it; without rows there is nothing to bring */
+    /* one version behind: reading says what to do, and does not do it; a file without rows needs no step */
     CHECK_EQ(fa2i_cache_version_check(cache, 4), FA2_E_NOT_FOUND);
     (void)sample_ids(cache, 512);
     CHECK_EQ(fa2i_cache_version_check(cache, 4), FA2_E_DATABASE);
@@ -341,7 +341,7 @@ static void test_migrations(fixture *f)
 
     CHECK_EQ(fa2i_cache_migrate(cache, bad, 4), FA2_E_DATABASE);
     CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);
-    CHECK_EQ(version, 3); /* as before, and the table is not there */
+    CHECK_EQ(version, 3); /* as before, and the new table does not exist */
     CHECK_EQ(fa2i_cache_migrate(cache, good, 5), FA2_OK);
     CHECK_EQ(fa2i_cache_migrate(cache, good, 5), FA2_OK); /* nothing to do */
     CHECK_EQ(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version), FA2_OK);

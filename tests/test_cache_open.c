@@ -18,7 +18,7 @@ static mode_t mode_of(const char *path)
     return info.st_mode & 07777;
 }
 
-/* A path made of the fixture's folder. */
+/* Returns a path in the fixture's folder. */
 static const char *inside(const fixture *f, const char *name)
 {
     static char path[200];
@@ -56,7 +56,7 @@ static void test_created(fixture *f)
     check_refused("", FA2I_CACHE_WRITE, FA2_E_INVALID, "the name of the database is empty");
     CHECK_EQ(fa2i_cache_check_writable(""), FA2_E_INVALID);
     snprintf(path, sizeof path, "%s", inside(f, "new/folders/fa2.db"));
-    /* Only an existing home gets folders, and nobody else's places do. */
+    /* Folders are created only in an existing home directory. */
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", inside(f, "nobody"), 1);
     check_refused(path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "there is no folder");
@@ -73,7 +73,7 @@ static void test_created(fixture *f)
     CHECK_EQ(mode_of(inside(f, "new")), 0700);
     CHECK_EQ(mode_of(inside(f, "new/folders")), 0700);
     CHECK_EQ(mode_of(path), 0600);
-    fa2i_cache_close(fixture_open(path)); /* and again, now that it is there */
+    fa2i_cache_close(fixture_open(path)); /* and again, when it exists */
     CHECK_EQ(remove(path), 0);
     CHECK_EQ(rmdir(inside(f, "new/folders")), 0);
     CHECK_EQ(rmdir(inside(f, "new")), 0);
@@ -113,7 +113,7 @@ static void test_settings(fixture *f)
     CHECK_CONTAINS(fa2_last_message(), "3.36.99");
 }
 
-/* Who may write the file, and whose it is. */
+/* The file's owner, and who may write to it. */
 static void test_trust(fixture *f)
 {
     char link[200], journal[200];
@@ -136,7 +136,7 @@ static void test_trust(fixture *f)
     CHECK_EQ(chmod(f->path, 0644), 0); /* others may read */
     fa2i_cache_close(fixture_open(f->path));
 
-    /* SQLite would play another's journal back into the database */
+    /* SQLite would replay another user's journal into the database */
     write_file(journal, "x", 1);
     CHECK_EQ(chmod(journal, 0666), 0);
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "fa2.db-journal");
@@ -157,7 +157,7 @@ static void test_empty_and_foreign(fixture *f)
 {
     write_file(f->path, "", 0);
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_NOT_FOUND, "empty file");
-    fa2i_cache_close(fixture_open(f->path)); /* becomes a database */
+    fa2i_cache_close(fixture_open(f->path)); /* an empty file becomes a database */
     fa2i_cache *cache = NULL;
     CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
     fa2i_cache_close(cache);
@@ -176,7 +176,7 @@ static void test_empty_and_foreign(fixture *f)
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "move the file away");
 }
 
-/* The version that a file says must be that of its tables. */
+/* The version in the file must fit its tables. */
 static void test_lost_version(fixture *f)
 {
     fa2i_cache *cache = fixture_open(f->path);
@@ -206,8 +206,8 @@ static void test_newer_version(fixture *f)
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "up to 3");
 }
 
-/* A file cut at many lengths: refused with a message, or found damaged; never a crash. (One byte is
- * an empty file to SQLite, and the end of the last page may be unused.) */
+/* A file cut at many lengths is refused with a message, or found damaged, and never causes a crash. To SQLite, one byte
+ * is an empty file, and the end of the last page may be unused. */
 static void test_truncated(fixture *f)
 {
     static char bytes[400000];
@@ -236,7 +236,7 @@ static void test_truncated(fixture *f)
     }
 }
 
-/* Bytes overwritten somewhere in the file: no crash, and check finds what opening does not. */
+/* Bytes overwritten in the file cause no crash. check finds damage that opening does not find. */
 static void test_overwritten(fixture *f)
 {
     fa2i_cache_health health = {0};
@@ -256,9 +256,9 @@ static void test_overwritten(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* ---- permissions, as a user whom they bind ---- */
+/* ---- permissions, as a user to whom they apply ---- */
 
-/* from_root: root.db and open.db are root's, and everybody may write the second. */
+/* from_root: root owns root.db and open.db, and all users may write open.db. */
 static void check_permissions(fixture *f, bool from_root)
 {
     char path[200];
@@ -278,7 +278,7 @@ static void check_permissions(fixture *f, bool from_root)
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "that folder is not writable");
     check_refused(inside(f, "other.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE, "cannot create");
 
-    /* chmod is no advice for somebody else's file */
+    /* the message must not advise chmod for another user's file */
     if (from_root) {
         CHECK_EQ(chmod(f->folder, 0700), 0);
         snprintf(path, sizeof path, "%s", inside(f, "root.db"));
@@ -287,7 +287,7 @@ static void check_permissions(fixture *f, bool from_root)
         check_refused(path, FA2I_CACHE_READ, FA2_E_DATABASE, "it belongs to user 0: if you trust");
     }
 
-    /* both journal modes are read where nothing can be written */
+    /* both journal modes can be read where nothing can be written */
     for (int wal = 0; wal < 2; wal++) {
         CHECK_EQ(chmod(f->folder, 0700), 0);
         CHECK_EQ(chmod(f->path, 0600), 0);
@@ -304,7 +304,7 @@ static void check_permissions(fixture *f, bool from_root)
     }
 }
 
-/* Root is bound by no permission: then a child gives root up first. */
+/* Permissions do not apply to root, so a child gives up root first. */
 static void test_permissions(fixture *f)
 {
     enum { NOBODY = 65534 };
@@ -333,7 +333,7 @@ static void test_permissions(fixture *f)
         CHECK_EQ(status, 0);
 }
 
-/* '?' and '%' mean something in the URI that a read-only WAL database is opened by. */
+/* '?' and '%' have a meaning in the URI by which a read-only WAL database is opened. */
 static void test_odd_name(fixture *f)
 {
     snprintf(f->path, sizeof f->path, "%s/a?b%%20#.db", f->folder);
@@ -347,7 +347,7 @@ static int64_t data_version(fa2i_cache *cache)
     return version;
 }
 
-/* Each commit makes it another one; reading, and a write that is rolled back, does not. */
+/* Each commit changes the data version. Reading, and a write that is rolled back, does not. */
 static void test_data_version(fixture *f)
 {
     int64_t id = 0;
@@ -362,7 +362,7 @@ static void test_data_version(fixture *f)
     CHECK_EQ(fa2i_cache_problem(writer, &a, &id), FA2_OK);
     const int64_t second = data_version(reader);
     CHECK(second != first);
-    CHECK_EQ(fa2i_cache_problem(reader, &b, &id), FA2_OK); /* its own */
+    CHECK_EQ(fa2i_cache_problem(reader, &b, &id), FA2_OK); /* its own commit */
     const int64_t third = data_version(reader);
     CHECK(third != first && third != second);
 
@@ -375,7 +375,7 @@ static void test_data_version(fixture *f)
     CHECK_EQ(remove(link), 0);
 }
 
-/* Each part of a new file is missed when it is gone. */
+/* Each missing part of a new file is noticed. */
 static void test_parts(fixture *f)
 {
     static const char listed[] = "SELECT 'DROP ' || type || ' ' || name, name FROM sqlite_schema "

@@ -1,6 +1,6 @@
 /*
- * The database under stress: several processes and threads, a writer that is killed, a full disk.
- * The processes are this program again, with arguments: writer PATH FIRST COUNT; torn PATH.
+ * The database under stress: several processes and threads, a killed writer, a full disk. The processes run this
+ * program with arguments: writer PATH FIRST COUNT; torn PATH.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,9 +14,9 @@
 
 static const char *program;
 
-/* ---- what the other processes do ---- */
+/* ---- the other processes ---- */
 
-/* Waits for another writer as long as that takes, on whatever machine. */
+/* Opens, and waits for another writer without a limit. */
 static fa2_status open_patiently(const char *path, fa2i_cache **ret_cache)
 {
     fa2_status st;
@@ -28,7 +28,7 @@ static fa2_status open_patiently(const char *path, fa2i_cache **ret_cache)
     return st;
 }
 
-/* Says each result by a byte on standard output. */
+/* Reports each result by a byte on standard output. */
 static int run_writer(const char *path, int first, int count)
 {
     fa2i_cache *cache = NULL;
@@ -47,7 +47,7 @@ static int run_writer(const char *path, int first, int count)
     return check_failures > 0;
 }
 
-/* Die in a transaction that has reached the file. */
+/* Dies in a transaction that has reached the file. */
 static int run_torn(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);
@@ -60,7 +60,7 @@ static int run_torn(const char *path)
     return 1;
 }
 
-/* Claim this work, say so by a file, and stay. */
+/* Claims this work, creates a file to show it, and stays. */
 static _Noreturn void run_claimant(const char *path, int work)
 {
     fa2i_cache *cache = fixture_open(path);
@@ -88,7 +88,7 @@ static pid_t start(const char *what, const char *path, int first, int count)
     return child;
 }
 
-/* The same, with a pipe in the place of its output. */
+/* The same, with its output in a pipe. */
 static pid_t start_heard(const char *what, const char *path, int first, int count, int *ret_from)
 {
     int ends[2], out = dup(STDOUT_FILENO);
@@ -125,7 +125,7 @@ static fa2i_cache_health healthy(const char *path)
     return health;
 }
 
-/* Two processes make the file, and write to it at once: nothing is lost. */
+/* Two processes create the file and write to it at the same time. Nothing is lost. */
 static void test_two_writers(fixture *f)
 {
     enum { EACH = 30 };
@@ -140,7 +140,7 @@ static void test_two_writers(fixture *f)
     CHECK_EQ(health.winners, 1);
 }
 
-/* A writer killed amid its work leaves what it had stored, and nothing half-stored. */
+/* A killed writer leaves all that it had stored, and no partial record. */
 static void test_killed_writer(fixture *f)
 {
     size_t kernels = 0;
@@ -150,19 +150,18 @@ static void test_killed_writer(fixture *f)
         const pid_t child = start_heard("writer", f->path, 1000 * round, 1000, &from);
         for (int stored = 0; stored < 1 + 7 * round; stored++)
             CHECK_EQ(read(from, &byte, 1), 1);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000L * round}, NULL); /* anywhere in the next ones */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000L * round}, NULL); /* anywhere in the next records */
         CHECK_EQ(kill(child, SIGKILL), 0);
         close(from);
         CHECK(WIFSIGNALED(wait_for(child)));
         const fa2i_cache_health health = healthy(f->path);
         CHECK(health.kernels > kernels + 7 * (size_t)round);
-        CHECK_EQ(health.images, health.kernels); /* each put is all or nothing */
+        CHECK_EQ(health.images, health.kernels); /* each record is complete or missing */
         kernels = health.kernels;
     }
 }
 
-/* What a process claimed is another's when it is killed; the file of claims goes with the last
- * one. */
+/* When a process is killed, others can claim its work. The file of claims is removed with the last claim. */
 static void test_claims(fixture *f)
 {
     const struct timespec moment = {0, 10000000};
@@ -177,7 +176,7 @@ static void test_claims(fixture *f)
     CHECK_EQ(unlink(said), 0);
     CHECK(!fa2i_cache_claim(cache, &work));
     CHECK(fa2i_cache_claim(cache, &other));
-    CHECK(fa2i_cache_claim(cache, &other)); /* its own already */
+    CHECK(fa2i_cache_claim(cache, &other)); /* it already has this claim */
     CHECK(!fa2i_cache_claim(second, &other));
     fa2i_cache_unclaim(cache, &other);
     CHECK(fa2i_cache_claim(second, &other));
@@ -192,7 +191,7 @@ static void test_claims(fixture *f)
     CHECK(access(file, F_OK) != 0);
 }
 
-/* Where the file cannot be, everyone has all claims. */
+/* If the file cannot be created, every process gets every claim. */
 static void test_claims_without_file(fixture *f)
 {
     const fa2i_key work = sample_key(1);
@@ -207,8 +206,7 @@ static void test_claims_without_file(fixture *f)
     CHECK_EQ(unlink(file), 0);
 }
 
-/* The journal of a torn transaction is played back by a writer; a reader says that one is needed.
- */
+/* A writer rolls back an interrupted transaction by its journal. A reader says that a writer is needed. */
 static void test_torn_transaction(fixture *f)
 {
     fa2i_cache *cache = NULL;
@@ -225,8 +223,7 @@ static void test_torn_transaction(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* A full disk, played by a limit on the file's pages: an error that says so, and nothing is lost.
- */
+/* A full disk, simulated by a limit on the file's pages: the error says so, and nothing is lost. */
 static void test_full_disk(fixture *f)
 {
     fa2i_cache *cache = fixture_open(f->path);
@@ -252,7 +249,7 @@ static void test_full_disk(fixture *f)
     CHECK_EQ(health.images, stored);
 }
 
-/* SQLite itself without memory: an error, and the database goes on. */
+/* SQLite itself has no memory: an error, and the database stays usable. */
 static void test_sqlite_memory(fixture *f)
 {
     fa2i_cache *cache = fixture_open(f->path);

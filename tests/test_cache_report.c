@@ -1,4 +1,4 @@
-/* The database for people: list, JSON, check, clean-up. */
+/* The database's reports: list, JSON, check, clean-up. */
 #include <math.h>
 #include "put_measurement.h"
 #include "cache/internal.h"
@@ -8,7 +8,7 @@
 
 /* ---- rows ---- */
 
-/* Everything listed as "name=value;" in one string per row. */
+/* Collects each listed row as "name=value;" texts in one string. */
 typedef struct rows {
     char text[8][4096];
     int count, stop_after;
@@ -29,7 +29,7 @@ static int keep_row(void *user, int columns, const char *const *names, const cha
     return r->count == r->stop_after;
 }
 
-/* A kernel that failed, measured as failed. */
+/* Stores a kernel with a failed measurement. */
 static void store_failure(fa2i_cache *cache, const ids *to, int number, fa2i_outcome outcome,
                           const char *detail, const char *log)
 {
@@ -54,7 +54,7 @@ static void fill(fa2i_cache *cache, const ids *to)
     store_result(cache, to, 3, 70, false);
     store_failure(cache, to, 4, FA2I_OUTCOME_COMPILE_ERROR, "", "fwd.cu(7): error\nmore");
     store_failure(cache, to, 5, FA2I_OUTCOME_HANG, "10 s without an end", "");
-    /* measured fast, and then found wrong on this device */
+    /* measured as fast, then found wrong on this device */
     const fa2i_key wrong = sample_key(3);
     const fa2i_verification verdict = {FA2I_OUTCOME_WRONG, (double)INFINITY, "S=129: NaN"};
     CHECK_EQ(fa2i_cache_put_verification(cache, to->device, &wrong, &verdict), FA2_OK);
@@ -142,7 +142,7 @@ static fa2_status print_measurements(fa2i_cache *cache, FILE *out)
     return fa2i_cache_print_measurements_json(cache, &problem, 1, NULL, out);
 }
 
-/* Of several problems, one array. */
+/* Prints several problems as one array. */
 static fa2_status print_both(fa2i_cache *cache, FILE *out)
 {
     const fa2_problem problems[] = {sample_problem(8), sample_problem(512), sample_problem(1024)};
@@ -155,7 +155,7 @@ static fa2_status print_nothing(fa2i_cache *cache, FILE *out)
     return fa2i_cache_print_measurements_json(cache, &problem, 1, NULL, out);
 }
 
-/* What the printer writes must be valid JSON, with one object per line. The caller frees it. */
+/* Returns the printer's output, which must be valid JSON with one object per line. The caller frees it. */
 static char *printed(fa2i_cache *cache, print_fn print, int expected_rows)
 {
     char *text = NULL;
@@ -198,7 +198,7 @@ static void test_json(fa2i_cache *cache)
     }
 }
 
-/* A default that was not timed is unknown, not 0. */
+/* The time of a default that was not timed is null, not 0. */
 static void test_default_unknown(fa2i_cache *cache)
 {
     CHECK_EQ(fa2i_sql_script(cache, "UPDATE winner SET default_us = 0"), FA2_OK);
@@ -228,7 +228,7 @@ static int refuse_json(void *user, int action, const char *a, const char *functi
     return action == SQLITE_FUNCTION && strncmp(function, "json", 4) == 0 ? SQLITE_DENY : SQLITE_OK;
 }
 
-/* An SQLite without JSON functions is named as the cause. */
+/* If SQLite has no JSON functions, the message says so. */
 static void test_without_json(fa2i_cache *cache)
 {
     FILE *out = tmpfile();
@@ -263,7 +263,7 @@ static void test_check(fa2i_cache *cache)
                  "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
              FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
-    CHECK_EQ(health.damaged_images, 1); /* how it is launched belongs to the code */
+    CHECK_EQ(health.damaged_images, 1); /* because the code's hash covers its launch parameters */
     CHECK_EQ(fa2i_sql_script(
                  cache,
                  "UPDATE kernel SET recipe = replace(recipe, 'rows=65', 'rows=64') WHERE id = "
@@ -280,7 +280,7 @@ static void test_check(fa2i_cache *cache)
     CHECK_CONTAINS(health.first_problem, "damaged");
 }
 
-/* Of four images two lose and one winner's is damaged: the winner stays, and waits for the compiler. */
+/* Of four images, two belong to losers, and one winner's is damaged. That winner stays, and will be compiled again. */
 static void test_gc(fa2i_cache *cache)
 {
     fa2i_cache_cleanup cleanup = {0};
@@ -300,7 +300,7 @@ static void test_gc(fa2i_cache *cache)
     CHECK_EQ(fa2i_cache_gc(cache, 0, &cleanup), FA2_OK);
     CHECK_EQ(cleanup.images + cleanup.winners + cleanup.rows, 0);
     CHECK_EQ(cleanup.bytes_freed, 0);
-    /* One that is known not to compile never will be served. */
+    /* A winner that is known not to compile will never be used. */
     CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET outcome = 'compile_error' WHERE id IN "
                                     "(SELECT kernel FROM winner) AND id NOT IN "
                                     "(SELECT kernel FROM image)"),
@@ -311,8 +311,8 @@ static void test_gc(fa2i_cache *cache)
     CHECK_STR(health.first_problem, "");
 }
 
-/* A database with one winner, damaged by a statement: what check finds, and what gc leaves, which is sound but for lost
- * code. */
+/* A database with one winner is damaged by a statement. Checks check's finding and gc's result, which is valid except
+ * for lost code. */
 typedef enum left { GONE, WITHOUT_CODE, MENDED } left;
 
 static void check_mended(const char *damage, fa2i_cache_health expected, const char *sentence, left winner)
@@ -347,7 +347,7 @@ static void check_mended(const char *damage, fa2i_cache_health expected, const c
     fixture_end(&f);
 }
 
-/* A database with one winner, damaged by a statement: gc loses no row. */
+/* A database with one winner is damaged by a statement, and gc must lose no row. */
 static void check_kept(const char *damage)
 {
     fixture f;
@@ -387,7 +387,7 @@ static void test_mending(void)
     check_mended("DELETE FROM session", (fa2i_cache_health){.dangling = 3}, "not there: 3", GONE);
     check_mended("DELETE FROM device", (fa2i_cache_health){.dangling = 6}, "not there: 6", GONE);
     check_mended("DELETE FROM kernel", (fa2i_cache_health){.dangling = 7, .without_code = 0}, "not there: 7", GONE);
-    /* a winner that points at another class: of the problem, of the kernel (which is sealed) */
+    /* a winner with another class: the problem's, the kernel's (which a hash protects) */
     check_mended("UPDATE problem SET causal = 0, class = 'D=64 dtype=fp16 causal=0'",
                  (fa2i_cache_health){.misfits = 3}, "not its own", GONE);
     check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own", MENDED);
@@ -400,7 +400,7 @@ static void test_mending(void)
                  MENDED);
 }
 
-/* Values that decide nothing do not cost the rows that refer to theirs. */
+/* A wrong value in a row that decides nothing does not delete the rows that refer to it. */
 static void test_told_values(void)
 {
     static const char *const damages[] = {

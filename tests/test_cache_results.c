@@ -1,7 +1,7 @@
-/* What a tuning stores of a problem in the database, and the ids of many problems. */
+/* The results that a tuning of a problem stores in the database, and the ids of many problems. */
 #include "cache_fixture.h"
 
-/* Measurements, a verdict, the record of a kernel that was never compiled, and a winner: all or nothing. */
+/* Measurements, a verification, the record of a kernel that was never compiled, and a winner: all or nothing. */
 static void test_results(fa2i_cache *cache)
 {
     const ids to = sample_ids(cache, 640);
@@ -29,7 +29,7 @@ static void test_results(fa2i_cache *cache)
     CHECK_EQ(fa2i_cache_get_kernel(cache, &unmade.key, unmade.variant.recipe.abi, false, &kernel),
              FA2_E_NOT_FOUND);
     winner.kernel = measured.key;
-    for (size_t i = 0; i < 2; i++) { /* the record is new once */
+    for (size_t i = 0; i < 2; i++) { /* the record is new only once */
         CHECK_EQ(fa2i_cache_put_results(cache, &of, results, 2, &winner, &noted), FA2_OK);
         CHECK_EQ(noted, 1 - i);
     }
@@ -48,7 +48,7 @@ static void test_results(fa2i_cache *cache)
     fa2i_kernel_done(&kernel);
 }
 
-/* Ids of many problems are those of each. */
+/* The ids of many problems equal the ids found one by one. */
 static void test_problems(fa2i_cache *cache)
 {
     const fa2_problem first = sample_problem(7001), second = sample_problem(7002);

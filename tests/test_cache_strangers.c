@@ -1,6 +1,6 @@
 /*
- * Files with objects that are not fa2's: views, triggers, indexes, generated columns and checks. SQLite would run them
- * in fa2's statements, and some have no end.
+ * Files with foreign objects: views, triggers, indexes, generated columns and checks. SQLite would execute them within
+ * fa2's statements, and some never end.
  */
 #include "cache/internal.h"
 #include "cache_fixture.h"
@@ -8,7 +8,7 @@
 
 #define ENDLESS "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) "
 
-/* Somebody else changes the file, without fa2. */
+/* Changes the file without fa2. */
 static void change(const char *path, const char *sql)
 {
     sqlite3 *db = NULL;
@@ -68,7 +68,7 @@ static int count_row(void *user, int columns, const char *const *names, const ch
     return 0;
 }
 
-/* Views of the file are never read, so fa2's lists are right. */
+/* fa2 never reads the file's views, so its lists are right. */
 static void test_endless_views(fixture *f)
 {
     int rows = 0;
@@ -99,11 +99,11 @@ static void test_endless_views(fixture *f)
     CHECK(fa2i_clock_thread_s() - start < 5);
     fa2i_cache_close(cache);
     check_says(f->path, "its view 'winners' is not the one that this fa2 makes");
-    fa2i_cache_close(fixture_open(f->path)); /* makes them anew */
+    fa2i_cache_close(fixture_open(f->path)); /* creates them again */
     check_says(f->path, NULL);
 }
 
-/* Objects that run at a write: opening for writing refuses them, check names them, gc drops them. */
+/* Objects that are executed by a write: opening for writing refuses them, check names them, gc drops them. */
 static void test_what_runs_at_writes(fixture *f)
 {
     static const struct {
@@ -130,7 +130,7 @@ static void test_what_runs_at_writes(fixture *f)
     }
 }
 
-/* An object whose text is of another type cannot be dropped by its type; SQLite itself may find it. */
+/* An object whose text has another type cannot be dropped by its type. SQLite itself may notice it. */
 static void test_disguised(fixture *f)
 {
     make_database(f->path);
@@ -140,7 +140,7 @@ static void test_disguised(fixture *f)
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "more");
 }
 
-/* Generated columns run at a read: every opening refuses them. */
+/* Generated columns are executed by a read, so every opening refuses them. */
 static void test_generated(fixture *f)
 {
     make_database(f->path);
@@ -150,7 +150,7 @@ static void test_generated(fixture *f)
                       "its table 'kernel' has the generated column 'made'");
 }
 
-/* Other objects run nothing by themselves. check names them; gc drops views, but no table. */
+/* Other objects are never executed. check names them; gc drops views, but no tables. */
 static void test_named(fixture *f)
 {
     make_database(f->path);
@@ -167,7 +167,7 @@ static void test_named(fixture *f)
     change(f->path, "DROP TABLE notes");
     check_says(f->path, NULL);
 
-    /* Comments and blanks may differ, checks may not. */
+    /* Comments and blanks may differ, but not checks. */
     change(f->path, "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'CREATE TABLE device (', "
                     "'CREATE TABLE device (  -- of today' || char(10)) WHERE name = 'device'");
     check_says(f->path, NULL);
@@ -175,7 +175,7 @@ static void test_named(fixture *f)
     check_says(f->path, "its table 'device' is not the one that this fa2 makes; fa2-tune gc makes the file anew if");
 }
 
-/* A trigger that comes while the database is open, and has no end: the call ends with an error. */
+/* An endless trigger that is created while the database is open: the call ends with an error. */
 static void test_endless_trigger(fixture *f)
 {
     const fa2i_kernel kernel = sample_kernel(7);

@@ -1,8 +1,8 @@
-/* Export, import, and giving imported kernels their code. */
+/* Export, import, and code for imported kernels. */
 #include "cache_fixture.h"
 #include "runtime/base/alloc.h"
 
-/* *ret_fresh (may be NULL): the rows that were new. */
+/* *ret_fresh (may be NULL): the number of new rows. */
 static fa2_status import_all(fa2i_cache *cache, const char *text, size_t *ret_fresh)
 {
     fa2i_import_counts counts = {0};
@@ -26,7 +26,7 @@ static void test_round_trip(const char *from, const char *to)
     CHECK_EQ(rows, 1 + 2 + 2 + 3 + 3 + 3 + 2); /* device ... winners */
     CHECK(strstr(text, "the code") == NULL);
     CHECK_EQ(import_all(target, text, &again), FA2_OK);
-    CHECK_EQ(again, rows - 3); /* all but the verifications */
+    CHECK_EQ(again, rows - 3); /* all except the verifications */
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM image"), 0);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM verification"), 0);
     fa2i_import_counts counts = {0};
@@ -36,7 +36,7 @@ static void test_round_trip(const char *from, const char *to)
     CHECK_EQ(counts.verifications, 3);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM session WHERE origin = 'import'"), 2);
 
-    /* what is here already stays, and nothing is new */
+    /* importing known rows changes nothing, and nothing is new */
     CHECK_EQ(import_all(target, text, &again), FA2_OK);
     CHECK_EQ(again, 0);
     CHECK_EQ(import_all(source, text, &again), FA2_OK);
@@ -44,7 +44,7 @@ static void test_round_trip(const char *from, const char *to)
     CHECK_EQ(fixture_number(source, "SELECT count(*) FROM image"), 3);
     CHECK_EQ(fixture_number(source, "SELECT count(*) FROM session WHERE origin = 'tune'"), 2);
 
-    /* what came in goes out as it came, but for the verifications, and no longer settled */
+    /* an import exports as the same text, except for verifications; its measurements are no longer settled */
     char *second = exported(target, &exports);
     CHECK_EQ(exports.rows, rows - 3);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM measurement WHERE settled"), 0);
@@ -91,7 +91,7 @@ static void test_existing_wins(const char *from, const char *to)
 
 /* ---- code for imported kernels ---- */
 
-/* Compiled by another NVRTC, so under another key: winner and measurement go with it. */
+/* Another NVRTC gives another key. The winner and the measurement move to it. */
 static void check_other_key(fa2i_cache *cache, const ids *to)
 {
     fa2i_measurement measurement = {0};
@@ -154,8 +154,8 @@ static void test_rebind(const char *from, const char *to)
     fa2i_cache_close(target);
 }
 
-/* The new kernel's own measurement stands; that of the old one goes with the old one. A kernel that
- * does not compile here is not asked for again. */
+/* If the new kernel has a measurement, it stays, and the old kernel's is deleted with the old kernel. A kernel that
+ * does not compile here is not offered again. */
 static void test_rebind_conflict(const char *from, const char *to)
 {
     fa2i_cache *cache = fixture_open(from);
@@ -202,7 +202,7 @@ static void import_from(fa2i_cache *source, fa2i_cache *target, fa2i_variant_fn 
     fclose(file);
 }
 
-/* A variant that nobody here knows is passed over, and what is about it; the rest comes in. */
+/* A variant that is unknown here is skipped, with all rows about it. The rest is imported. */
 static void test_unknown_variant(const char *from, const char *to)
 {
     fa2i_import_counts all = {0}, some = {0};
@@ -218,7 +218,7 @@ static void test_unknown_variant(const char *from, const char *to)
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM kernel"), 2);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM measurement"), 2);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM winner"), 1);
-    /* Known, it comes in the next time, and only it. */
+    /* Once it is known, the next import takes it, and only it. */
     import_from(source, target, NULL, FA2_OK, &all);
     CHECK_EQ(all.unknown, 0);
     CHECK_EQ(all.passed_over, 0);
@@ -228,7 +228,7 @@ static void test_unknown_variant(const char *from, const char *to)
     fa2i_cache_close(source);
 }
 
-/* An export with ids below 0, as a damaged file had them, comes in. */
+/* An export with negative ids, as a damaged file had them, is imported. */
 static void test_negative_ids(const char *from, const char *to)
 {
     fa2i_cache *source = fixture_open(from), *target = fixture_open(to);
@@ -251,7 +251,7 @@ static fa2_status know_other_class(void *user, const fa2i_variant *variant)
     return fa2i_variant_check_class(variant, "D=128 dtype=fp16 causal=1");
 }
 
-/* A kernel whose class is not that of its variant would win for problems that it does not serve. */
+/* A kernel with another class than its variant's would win for problems that it does not serve. */
 static void test_other_class(const char *from, const char *to)
 {
     fa2i_cache *source = fixture_open(from), *target = fixture_open(to);
@@ -263,7 +263,7 @@ static void test_other_class(const char *from, const char *to)
     fa2i_cache_close(target);
 }
 
-/* A failure that says nothing about a variant: nothing is kept, and no file where there was none. */
+/* A failure that says nothing about variants: nothing is kept, and no file is left if there was none. */
 static void test_nobody_to_ask(const char *from, const char *to)
 {
     struct stat info;
@@ -272,7 +272,7 @@ static void test_nobody_to_ask(const char *from, const char *to)
     import_from(source, target, know_nothing, FA2_E_GENERATOR, NULL);
     fa2i_cache_abandon(target);
     CHECK(stat(to, &info) != 0);
-    /* What holds something, or was there before, stays. */
+    /* Files that contain something, or existed before, stay. */
     fa2i_cache_abandon(source);
     CHECK_EQ(stat(from, &info), 0);
     fa2i_cache_close(fixture_open(to));
@@ -280,7 +280,7 @@ static void test_nobody_to_ask(const char *from, const char *to)
     CHECK_EQ(stat(to, &info), 0);
 }
 
-/* Control characters in text for people are blanked; code in the file stays out. */
+/* Control characters in text for people are replaced by blanks. Code in the file is ignored. */
 static void test_remarks_and_code(const char *from, const char *to)
 {
     fa2i_cache *source = fixture_open(from);
@@ -310,7 +310,7 @@ static void test_files(const char *from, const char *to)
         CHECK_EQ(fa2i_cache_export(cache, full, NULL), FA2_E_IO);
         fclose(full);
     }
-    FILE *folder = fopen("/tmp", "r"); /* opens, and cannot be read */
+    FILE *folder = fopen("/tmp", "r"); /* opens, but cannot be read */
     CHECK(folder != NULL);
     CHECK_EQ(fa2i_cache_import(cache, folder, "/tmp", NULL, NULL, NULL), FA2_E_IO);
     CHECK_CONTAINS(fa2_last_message(), "/tmp:1: cannot be read");
@@ -324,7 +324,7 @@ static void test_files(const char *from, const char *to)
     fa2i_cache_close(cache);
 }
 
-/* Fail each allocation in turn: an error, no leak, and all or nothing. */
+/* Each allocation fails in turn: an error, no leak, and all or nothing is stored. */
 static void test_allocations(const char *from, const char *to)
 {
     fa2i_cache *source = fixture_open(from);
@@ -349,7 +349,7 @@ static void test_allocations(const char *from, const char *to)
         fa2i_free(kernels);
         fclose(sink);
     }
-    CHECK_EQ(st, FA2_OK); /* and not another error on the way */
+    CHECK_EQ(st, FA2_OK); /* no other error occurred before */
     free(text);
     fa2i_cache_close(source);
     fa2i_cache_close(target);

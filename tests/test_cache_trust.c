@@ -1,6 +1,7 @@
 /*
- * Opening in folders that others can write: they put files beside the database, or another file in its place. Most
- * attacks need no second user, because the mode of the folder counts. The others need root, say so and are skipped.
+ * Opening in folders that others can write. They put files beside the database, or replace it. Most attacks need no
+ * second user, because the mode of the folder decides. The others need root; without it they are skipped with a
+ * message.
  */
 #define _GNU_SOURCE /* F_OFD_SETLK, syscall */
 #include <grp.h>
@@ -33,7 +34,7 @@ static void copy_file(const char *from, const char *to)
     CHECK_EQ(chmod(to, 0600), 0);
 }
 
-/* A database with one kernel. */
+/* Creates a database with one kernel. */
 static void make_database(const char *path)
 {
     const fa2i_kernel kernel = sample_kernel(1);
@@ -42,7 +43,7 @@ static void make_database(const char *path)
     fa2i_cache_close(cache);
 }
 
-/* Makes a database with the attacker's kernel; in a log, if that is wanted. */
+/* Creates a database with the attacker's kernel, in a log if wanted. */
 static sqlite3 *change_kernel(const char *path, bool log)
 {
     sqlite3 *db = NULL;
@@ -53,7 +54,7 @@ static sqlite3 *change_kernel(const char *path, bool log)
     return db;
 }
 
-/* OWN or THEIRS. */
+/* Returns OWN or THEIRS. */
 static int kernel_of(fa2i_cache *cache)
 {
     fa2i_kernel found = {0};
@@ -70,8 +71,7 @@ static void put_number(unsigned char *to, unsigned number)
         to[i] = (unsigned char)(number >> (24 - 8 * i));
 }
 
-/* Makes a hot journal, in SQLite's documented format. It turns any database beside it into the one in `theirs`, byte
- * for byte. */
+/* Writes a hot journal in SQLite's documented format. It turns any database beside it into a copy of `theirs`. */
 static void write_journal(const char *theirs, const char *path)
 {
     enum { PAGE = 4096, SECTOR = 512 };
@@ -123,7 +123,7 @@ static void test_folder_modes(fixture *f)
         CHECK_EQ(kernel_of(cache), OWN);
         fa2i_cache_close(cache);
     }
-    CHECK_EQ(chmod(f->folder, 0755), 0); /* others may read */
+    CHECK_EQ(chmod(f->folder, 0755), 0); /* others may only read */
     fa2i_cache_close(fixture_open(f->path));
     if (geteuid() == 0) {
         CHECK_EQ(chown(f->folder, STRANGER, (gid_t)-1), 0);
@@ -134,7 +134,7 @@ static void test_folder_modes(fixture *f)
     }
 }
 
-/* The folder is opened to others while a cache is open, and closed again: in between nothing is read or written. */
+/* The folder is opened to others while a cache is open, and closed again. Between, nothing is read or written. */
 static void test_opened_up(fixture *f)
 {
     fa2i_cache *cache = fixture_open(f->path);
@@ -149,7 +149,7 @@ static void test_opened_up(fixture *f)
     fa2i_cache_close(cache);
 }
 
-/* A user who can write a folder above can put another folder in the place of this one. */
+/* A user who can write a parent folder can replace this folder. */
 static void test_folders_above(fixture *f)
 {
     static const struct {
@@ -179,7 +179,7 @@ static void test_folders_above(fixture *f)
     CHECK(remove(path) == 0 && rmdir(last) == 0 && rmdir(middle) == 0);
 }
 
-/* Runs act(f) in a child as this user. false: this process is not root, and cannot. */
+/* Runs act(f) in a child as this user. Returns false if this process is not root. */
 static bool run_as(uid_t user, gid_t group, void (*act)(const fixture *f), const fixture *f)
 {
     int status = 0;
@@ -232,7 +232,7 @@ static void test_private_group(fixture *f)
 
 /* ---- files beside the database ---- */
 
-static const char *made_file, *side_file; /* of the present attack */
+static const char *made_file, *side_file; /* of the current attack */
 
 static void put_side_file(const fixture *f)
 {
@@ -240,7 +240,7 @@ static void put_side_file(const fixture *f)
     copy_file(made_file, side_file);
 }
 
-/* SQLite itself takes the made file for a copy of the database, which shows that it is an attack. */
+/* SQLite itself accepts the forged file as a copy of the database, so the attack is real. */
 static void check_attack(fixture *f, const char *suffix, const char *made)
 {
     char plain[200], plain_side[250];
@@ -258,7 +258,7 @@ static void check_attack(fixture *f, const char *suffix, const char *made)
     sqlite3_close(db);
 }
 
-/* A journal or a log comes while the database is open, and lies there when it is opened again. */
+/* A journal or log appears while the database is open, and exists when it is opened again. */
 static void check_side_file(fixture *f, const char *suffix, const char *made)
 {
     fa2i_cache *cache = NULL;
@@ -271,7 +271,7 @@ static void check_side_file(fixture *f, const char *suffix, const char *made)
     copy_file(made, file);
     CHECK_EQ(kernel_of(cache), OWN);
     fa2i_cache_close(cache);
-    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "a writer was stopped half-way"); /* ours */
+    check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "a writer was stopped half-way"); /* our own journal */
     CHECK_EQ(remove(file), 0);
     CHECK_EQ(fa2i_cache_open(f->path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
     CHECK_EQ(chmod(made, 0644), 0);
@@ -302,7 +302,7 @@ static void test_journal(fixture *f)
     check_side_file(f, "-journal", journal);
 }
 
-/* SQLite reads a log that lies beside any database, also for a reader, and whatever its header says. */
+/* SQLite reads a log beside any database, for readers too, and with any header. */
 static void test_log(fixture *f)
 {
     char theirs[200], log[200];
@@ -318,7 +318,7 @@ static void test_log(fixture *f)
     check_side_file(f, "-wal", log);
 }
 
-/* Both journal modes, and an empty file, are read from a folder of others. */
+/* Both journal modes, and an empty file, can be read in a folder of others. */
 static void test_read_copies(fixture *f)
 {
     fa2i_cache *cache = NULL;
@@ -335,7 +335,7 @@ static void test_read_copies(fixture *f)
     int64_t version = 0;
     CHECK_EQ(fa2i_cache_data_version(cache, &version), FA2_OK);
     fa2i_cache_close(cache);
-    CHECK(access(inside(f, "fa2.db-shm"), F_OK) != 0); /* nothing was made there */
+    CHECK(access(inside(f, "fa2.db-shm"), F_OK) != 0); /* no file was created there */
     CHECK_EQ(truncate(f->path, 0), 0);
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_NOT_FOUND, "empty file");
     CHECK_EQ(truncate(f->path, 10), 0);
@@ -344,19 +344,19 @@ static void test_read_copies(fixture *f)
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "not a database");
 }
 
-/* ---- another file in its place ---- */
+/* ---- a replaced file ---- */
 
 static void exchange_for_ever(const char *a, const char *b)
 {
     enum { EXCHANGE = 2 };
     for (long i = 1; syscall(SYS_renameat2, -1, a, -1, b, EXCHANGE) == 0; i++) {
-        const struct timespec pause = {0, i % 7 * 20000}; /* so that it meets every moment of an opening */
+        const struct timespec pause = {0, i % 7 * 20000}; /* to hit every moment of an opening */
         nanosleep(&pause, NULL);
     }
     _exit(CHECK_SKIP);
 }
 
-/* A file that others can write takes the place of ours and goes again: an opening refuses it, or reads ours. */
+/* A file that others can write replaces ours for a while. An opening refuses it, or reads ours. */
 static void test_exchanged(fixture *f)
 {
     enum { TRIES = 600 };
@@ -409,7 +409,7 @@ static void test_claims(fixture *f)
     const int locked = open(file, O_RDWR | O_CLOEXEC);
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     CHECK_EQ(fcntl(locked, F_OFD_SETLK, &all), 0);
-    CHECK(fa2i_cache_claim(cache, &work)); /* another user's lock makes no process wait */
+    CHECK(fa2i_cache_claim(cache, &work)); /* another user's lock never blocks */
     CHECK_CONTAINS(told, "work is not shared with other processes, remove ");
     CHECK_CONTAINS(told, "others can write ");
     close(locked);

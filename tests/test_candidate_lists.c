@@ -1,6 +1,6 @@
 /*
- * Candidates listed by several threads are those that one generator gives, with the keys of their sources; a
- * problem that nobody serves has its own reason.
+ * Candidates listed by several threads equal those of one generator, with the keys of their sources. A problem that no
+ * family supports has its own reason.
  */
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
@@ -50,7 +50,7 @@ static const char *text_of(const void *of, size_t place)
     return ((const numbered *)of)[place].text;
 }
 
-/* Every text is found at its place, and no other; while the index grows, too. */
+/* Every text is found at its place, and no other text, even while the index grows. */
 static void test_text_index(void)
 {
     static numbered texts[TEXTS];
@@ -73,7 +73,7 @@ static void test_text_index(void)
     fa2i_text_index_done(&index);
 }
 
-/* Without memory to grow it is as it was. */
+/* Without memory to grow, the index is unchanged. */
 static void test_text_index_memory(void)
 {
     static numbered texts[TEXTS];
@@ -97,7 +97,7 @@ static void test_text_index_memory(void)
 
 /* ---- lists ---- */
 
-/* One problem, of which the sources are more than one thread's. */
+/* One problem whose sources are divided among threads. */
 static void test_one_problem(fa2i_generator *generator)
 {
     fa2i_shapes shapes = {0};
@@ -125,10 +125,10 @@ static void test_many_problems(fa2i_generator *generator)
     enum { FIRST = sizeof texts / sizeof *texts, COUNT = FIRST + 18 };
     fa2i_shapes shapes = {0};
     fa2i_card card = {0};
-    CHECK_EQ(fa2i_generator_card(generator, 75, &card), FA2_OK); /* which has no bf16 */
+    CHECK_EQ(fa2i_generator_card(generator, 75, &card), FA2_OK); /* it has no bf16 */
     for (int i = 0; i < FIRST; i++)
         CHECK_EQ(fa2i_shapes_add_text(&shapes, texts[i]), FA2_OK);
-    for (int i = FIRST; i < COUNT; i++) { /* more of one class than one thread takes at a time */
+    for (int i = FIRST; i < COUNT; i++) { /* more of one class than a thread takes at once */
         char text[64];
         snprintf(text, sizeof text, "Hq=2,Sq=%d,D=16", 100 + 10 * i);
         CHECK_EQ(fa2i_shapes_add_text(&shapes, text), FA2_OK);
@@ -147,7 +147,7 @@ static void test_many_problems(fa2i_generator *generator)
     fa2i_shapes_done(&shapes);
 }
 
-/* Features that take too many registers together have kernels all the same: those that spill. */
+/* A combination of features that needs too many registers still has kernels, which spill. */
 static void test_crowded(fa2i_generator *generator)
 {
     static const char *const features[] = {"seqused=1,page=16",

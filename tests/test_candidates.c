@@ -1,19 +1,16 @@
 /*
- * Candidates of the presets compile to machine code for every SM, in the registers and spills that
- * are recorded in candidates.csv in the working folder. NVRTC needs no GPU. A variant that spills
- * is allowed, since the tuner drops it, but each class of problems must have one on each SM that
- * does not.
+ * Compiles candidates of the presets to machine code for every SM. It compares registers and spills with candidates.csv
+ * in the working folder. NVRTC needs no GPU. Variants may spill, because the tuner drops them. But each class of
+ * problems must have a variant on each SM that does not.
  *
- * All of them on all SMs take a quarter of an hour of a processor. That each is valid CUDA and
- * right is for the software device to show (sim/test_sweep.c); here it is the machine code that
- * counts. So on each SM: for each problem, the variant that the cost model puts first, which is the
- * one that runs untuned; and every SAMPLE-th of forward's others. FA2_TEST_ALL in the environment: all.
- * Of families for one SM's own instructions (sm_90a), which the software device does not have: all, always.
- * Backward's are for preset quick, which has the head dimensions of most models. What the model puts
- * next is compiled only where what came before spills.
+ * Compiling all takes a quarter of an hour of processor time. The software device checks that the code is right
+ * (sim/test_sweep.c); this test is about machine code. So it takes for each problem on each SM the model's first
+ * choice, which runs untuned, and every SAMPLE-th of forward's other candidates. With FA2_TEST_ALL it takes all. It
+ * always takes all candidates of families for one SM alone (sm_90a). For backward it uses preset quick, which has the
+ * head dimensions of most models. The model's next choice is compiled only if those before it spill.
  *
- * Classes are (op, head_dim, dtype, causal); problems of one class share most candidates, so each
- * variant is compiled once per SM.
+ * Classes are (op, head_dim, dtype, causal). Problems of one class share most candidates, so each variant is compiled
+ * once per SM.
  */
 #include <stdlib.h>
 #include "generator_fixture.h"
@@ -24,14 +21,14 @@
 static const int archs[] = {75, 80, 86, 87, 89, 90};
 enum { ARCH_COUNT = sizeof archs / sizeof archs[0], MAX_JOBS = 8192, SAMPLE = 64 };
 
-/* Backward kernels spill more easily, and not where the model thinks. */
+/* Backward kernels spill more easily, and not always where the model expects it. */
 enum { ROUNDS = 4 };
 
 typedef struct candidate {
     int arch;
-    fa2_problem problem; /* the first that asked for it */
-    size_t rank;         /* the best place that the model gives it for some problem */
-    bool clean;          /* compiled, and does not spill */
+    fa2_problem problem; /* the first one with this candidate */
+    size_t rank;         /* its best rank by the model for any problem */
+    bool clean;          /* compiled, without spills */
 } candidate;
 
 typedef struct sweep {
@@ -39,8 +36,8 @@ typedef struct sweep {
     fa2i_compile_job jobs[MAX_JOBS];
     candidate candidates[MAX_JOBS];
     size_t count, spilled;
-    size_t specific, specific_spilled; /* of those that were compiled */
-    size_t round[MAX_JOBS];            /* those that are being compiled */
+    size_t specific, specific_spilled; /* numbers of compiled ones */
+    size_t round[MAX_JOBS];            /* jobs that are being compiled */
     FILE *record;
 } sweep;
 
@@ -80,13 +77,13 @@ static void add_candidates(int arch, const fa2_problem *problem)
     fa2i_free(variants);
 }
 
-/* For the instructions that one SM alone has. */
+/* Returns true if the variant uses instructions of one SM alone. */
 static bool is_specific(const fa2i_variant *variant)
 {
     return variant->recipe.suffix[0] != '\0';
 }
 
-/* Keep what is to be compiled. */
+/* Keeps only the sample. */
 static void take_sample(void)
 {
     size_t kept = 0;
@@ -143,7 +140,7 @@ static fa2_status compiled(void *user, size_t index, const fa2i_kernel *kernel, 
     return FA2_OK;
 }
 
-/* Some kernel of this class does not spill on this SM. */
+/* Returns true if some kernel of this class does not spill on this SM. */
 static bool has_clean(int arch, const fa2_problem *problem)
 {
     for (size_t i = 0; i < all.count; i++)
@@ -153,7 +150,7 @@ static bool has_clean(int arch, const fa2_problem *problem)
     return false;
 }
 
-/* The candidates of this rank, but for classes that have a kernel already which does not spill. */
+/* Compiles the candidates of this rank, except for classes that already have a kernel without spills. */
 static void compile_round(size_t rank)
 {
     static fa2i_compile_job jobs[MAX_JOBS];
@@ -203,7 +200,7 @@ int main(void)
 
     printf("%zu of them spill; for one SM's instructions %zu of %zu\n", all.spilled,
            all.specific_spilled, all.specific);
-    CHECK(all.specific > 0 && all.specific_spilled * 10 < all.specific); /* the model knows them */
+    CHECK(all.specific > 0 && all.specific_spilled * 10 < all.specific); /* the model avoids spills */
     for (size_t i = 0; i < all.count; i++)
         fa2i_free(all.jobs[i].source);
     fclose(all.record);

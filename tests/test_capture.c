@@ -1,6 +1,6 @@
 /*
- * FA2_CAPTURE on the fake driver: what is counted, by one context and by several processes at
- * once, what a killed one leaves, and what is said where the file is no good.
+ * FA2_CAPTURE on the fake driver: counts by one context and by several processes at once, counts of a killed process,
+ * and messages about bad files.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -17,7 +17,7 @@
 
 static char folder[] = "/tmp/fa2_test_capture_XXXXXX";
 static char path[64];
-static _Alignas(256) char memory[256]; /* the fake launches without reading tensors */
+static _Alignas(256) char memory[256]; /* the fake driver reads no tensors */
 
 static fa2_context *create(void)
 {
@@ -44,7 +44,7 @@ static void calls(fa2_context *context, int batch, int count)
         CHECK_EQ(call(context, &problem), FA2_OK);
 }
 
-/* The lines of the file behind its header; static. */
+/* Returns the lines of the file after its header; static. */
 static const char *lines(void)
 {
     static char content[4096];
@@ -59,12 +59,12 @@ static const char *lines(void)
     return end == NULL ? "" : end + 1;
 }
 
-/* A launch counts, nothing else does; the most called first; a later context adds. */
+/* Only launches count. The problem with the most calls is first. A later context adds to the counts. */
 static void test_counts(void)
 {
     const fa2_problem bad = tuned_problem(0, 512), prepared = tuned_problem(9, 512);
     fa2_context *context = create();
-    CHECK_STR(lines(), ""); /* the file is there at once */
+    CHECK_STR(lines(), ""); /* the file exists at once */
     calls(context, 1, 2);
     calls(context, 2, 5);
     CHECK_EQ(call(context, &bad), FA2_E_INVALID);
@@ -80,7 +80,7 @@ static void test_counts(void)
     CHECK_EQ(unlink(path), 0);
 }
 
-/* Of calls that fail, those for want of a kernel, which tuning elsewhere makes. */
+/* Of failed calls, only those without a kernel count, because tuning on another machine can provide one. */
 static void test_counts_what_lacks_a_kernel(void)
 {
     const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .never_compile = 1};
@@ -96,7 +96,7 @@ static void test_counts_what_lacks_a_kernel(void)
     CHECK_EQ(unlink(path), 0);
 }
 
-/* What is written is a shape file. */
+/* The file is a shape file. */
 static void test_is_a_shape_file(void)
 {
     const fa2_problem first = tuned_problem(1, 512);
@@ -113,7 +113,7 @@ static void test_is_a_shape_file(void)
     CHECK_EQ(unlink(path), 0);
 }
 
-/* More problems than a context keeps plans for. */
+/* More problems than a context keeps prepared. */
 static void test_many(void)
 {
     enum { PROBLEMS = 2 * 8192 + 50 };
@@ -144,7 +144,7 @@ static uint64_t calls_of(const fa2i_call_table *table)
     return sum;
 }
 
-/* Counts between two writes have a limit: known problems are counted on, new ones are not. */
+/* Between two writes the number of problems is limited: known problems are still counted, new ones are not. */
 static void test_full(void)
 {
     fa2i_call_table table = {.places = NULL};
@@ -175,7 +175,7 @@ static pid_t start(void (*run)(void))
     CHECK(child >= 0);
     if (child == 0) {
         run();
-        exit(check_failures > 0); /* not _exit: the end of the process writes */
+        exit(check_failures > 0); /* not _exit, because the file is written when the process ends */
     }
     return child;
 }
@@ -198,7 +198,7 @@ static void run_many(void)
 
 static void run_without_destroying(void)
 {
-    static fa2_context *volatile left; /* kept, so that it is no leak for a sanitizer */
+    static fa2_context *volatile left; /* static, so that a sanitizer sees no leak */
     left = create();
     calls(left, 3, 7);
 }
@@ -221,7 +221,7 @@ static void test_processes(void)
     CHECK(strncmp(lines(), "1000,forward,1,", 15) == 0);
     finish(start(run_without_destroying), false);
     CHECK_CONTAINS(lines(), "\n7,forward,3,");
-    /* Seconds later, what was called is in the file, whatever becomes of the process. */
+    /* After a few seconds the calls are in the file, even if the process is killed. */
     const struct timespec nap = {0, 50000000};
     const pid_t child = start(run_until_killed);
     for (int i = 0; i < 400 && strstr(lines(), "\n6,forward,4,") == NULL; i++)
@@ -241,7 +241,7 @@ static void run_inherited(void)
     fa2_context_destroy(own);
 }
 
-/* A forked process writes its own counts, and none of its parent's, twice. */
+/* A forked process writes its own counts, and does not repeat its parent's. */
 static void test_fork(void)
 {
     inherited = create();
@@ -254,7 +254,7 @@ static void test_fork(void)
     CHECK_EQ(unlink(path), 0);
 }
 
-/* ---- files that are no good ---- */
+/* ---- bad files ---- */
 
 static void check_refused(const char *message)
 {
@@ -288,7 +288,7 @@ static void test_links(void)
     CHECK_EQ(unlink(real), 0);
 }
 
-/* Lines that no fa2 wrote; nothing of the file may get lost. */
+/* Lines that fa2 never wrote. Nothing in the file may be lost. */
 static void test_bad_lines(void)
 {
     static const struct {
@@ -317,7 +317,7 @@ static void test_bad_lines(void)
     CHECK_EQ(unlink(path), 0);
 }
 
-/* Counts that have no room stay the highest there is. */
+/* Counts that would overflow stay at the maximum. */
 static void test_highest(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -341,11 +341,11 @@ static void test_no_good(void)
     setenv("FA2_CAPTURE", path, 1);
     put("something else\n");
     check_refused("no capture of this fa2; name another, or remove it");
-    put("calls,op\n7,forward\n"); /* of a fa2 with other fields */
+    put("calls,op\n7,forward\n"); /* from a fa2 with other fields */
     check_refused("no capture of this fa2");
     fa2_context *context = NULL;
     CHECK_EQ(unlink(path), 0);
-    for (long nth = 1; nth < 200; nth++) { /* out of memory, anywhere */
+    for (long nth = 1; nth < 200; nth++) { /* each allocation fails */
         const fa2_config no_database = {.struct_bytes = sizeof(fa2_config), .database = ""};
         fa2i_alloc_fail_at(nth);
         const fa2_status st = fa2_context_create(&no_database, &context);
@@ -374,7 +374,7 @@ static void log_last(void *user, const char *message)
     snprintf(logged, sizeof logged, "%s", message);
 }
 
-/* A file that cannot be written when it matters: what was in it stays, and the log is told. */
+/* A file that later cannot be written keeps its contents, and the log says so. */
 static void test_trouble_later(void)
 {
     const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .log = log_last};
@@ -408,6 +408,6 @@ int main(void)
     test_no_good();
     test_trouble_later();
     fake_uninstall();
-    CHECK_EQ(rmdir(folder), 0); /* nothing else was left */
+    CHECK_EQ(rmdir(folder), 0); /* nothing else is left */
     return check_done();
 }

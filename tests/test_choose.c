@@ -1,6 +1,6 @@
 /*
- * Which kernel for a problem, among hand-made winners and options: what is this card's, what is tried in
- * which order, and what is said of it; distances and rounding.
+ * The choice of a kernel among hand-made winners and options: which winners are this card's, the order in which options
+ * are tried, the explanation; distances and rounding.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static fa2_problem problem_of(int32_t batch, int32_t heads, int32_t seq_q, int32
                          .causal = 1};
 }
 
-/* A measured winner of this card for a problem. id tells the choices apart. */
+/* Returns a measured winner of this card for a problem. id distinguishes the choices. */
 static fa2i_choice choice_of(uint8_t id, fa2_problem problem)
 {
     fa2i_choice choice = {.winner = {.measured = true, .median_us = 10},
@@ -73,7 +73,7 @@ static void test_distance(void)
     q.heads_q = q.heads_kv = 16; /* the same product */
     CHECK(near(fa2i_problem_distance(&p, &q), 0));
     q = p;
-    q.heads_kv = 2; /* of which each serves four */
+    q.heads_kv = 2; /* each for four query heads */
     CHECK(near(fa2i_problem_distance(&p, &q), 0.6 * log(4)));
     q = problem_of(3, 5, 77, 1);
     CHECK(fa2i_problem_distance(&p, &q) == fa2i_problem_distance(&q, &p));
@@ -81,16 +81,16 @@ static void test_distance(void)
     CHECK(fa2i_problem_distance(&p, &q) > 0 && isfinite(fa2i_problem_distance(&p, &q)));
 }
 
-/* Each size is rounded by itself, and never beyond what is valid. */
+/* Each size is rounded separately, and never beyond its limit. */
 static void test_rounding(void)
 {
     fa2_problem problem = problem_of(9, 8, 17, 4097);
     fa2_problem rounded = fa2i_problem_rounded(&problem);
     CHECK_EQ(rounded.batch, 9);
     CHECK_EQ(rounded.seq_q, 18);
-    CHECK_EQ(rounded.seq_k, 4352); /* tiles of 16 keys, five bits */
+    CHECK_EQ(rounded.seq_k, 4352); /* a multiple of 16 keys with five significant bits */
     CHECK_EQ(rounded.heads_q, 8);
-    problem.batch = (1 << 29) - 1; /* with one head the most: rounded up it would be 2^29 */
+    problem.batch = (1 << 29) - 1; /* the most with one head; rounding up would give 2^29 */
     problem.heads_q = problem.heads_kv = problem.seq_q = 1;
     problem.seq_k = (1 << 29) - 1;
     rounded = fa2i_problem_rounded(&problem);
@@ -112,7 +112,7 @@ static bool is_exact(fa2i_choice choice, fa2_problem problem)
     return fa2i_choose_exact(&choice, 1, &card, &problem) != NULL;
 }
 
-/* The very problem, on this card: each property that tells two cards apart makes a winner another's. */
+/* The same problem on this card. Each property that distinguishes cards makes a winner another card's. */
 static void test_exact(void)
 {
     const fa2_problem p = problem_of(2, 8, 512, 512);
@@ -122,7 +122,7 @@ static void test_exact(void)
                          choice_of(3, p)};
     const fa2i_choice *exact = fa2i_choose_exact(all, 3, &card, &p);
     CHECK(exact == &all[2]);
-    CHECK(fa2i_choose_exact(all, 2, &card, &p) == NULL); /* distance 0 is another problem */
+    CHECK(fa2i_choose_exact(all, 2, &card, &p) == NULL); /* distance 0, but another problem */
     CHECK(fa2i_choose_exact(NULL, 0, &card, &p) == NULL);
 
     fa2i_decision d;
@@ -147,7 +147,7 @@ static void test_exact(void)
     choice = choice_of(1, p);
     strcpy(choice.device, "NVIDIA GeForce RTX 3060 Ti");
     CHECK(!is_exact(choice, p));
-    CHECK(!is_exact(modelled(choice_of(1, p)), p)); /* the same numbers, but no card */
+    CHECK(!is_exact(modelled(choice_of(1, p)), p)); /* the same numbers, but not a real card */
     choice = choice_of(1, p);
     choice.winner.measured = false; /* this card, ranked by the model */
     choice.winner.model_us = 7;
@@ -158,8 +158,8 @@ static void test_exact(void)
 
 /* ---- options ---- */
 
-/* What trying an option comes to, by its text: "-" cannot be used, nor can "?", as is
- * known before; a number is what it spills. */
+/* The result of trying an option, given by its text: "-" and "?" cannot be used, and for "?" this is known before. A
+ * number is the bytes that it spills. */
 static int tries;
 
 static fa2_status try_text(void *user, const fa2i_option *option, fa2i_trial *ret_trial)
@@ -187,7 +187,7 @@ static fa2i_option option_of(const char *text, bool compile)
     return option;
 }
 
-/* The index chosen of options with these texts, all of which must be compiled or none; tries: how many. */
+/* Returns the index of the chosen option. All options must be compiled, or none. tries: how many were tried. */
 static size_t choose(const char *const *texts, size_t count, bool compile)
 {
     fa2i_option options[8];
@@ -209,11 +209,11 @@ static void test_options(void)
     CHECK_EQ(choose((const char *[]){"8", "4", "6", "12", "0"}, 5, true), 1); /* four compile */
     CHECK_EQ(tries, FA2I_COMPILE_MOST);
     CHECK_EQ(choose((const char *[]){"?", "?", "?", "?", "-", "-", "-", "0"}, 8, true), 7);
-    CHECK_EQ(choose((const char *[]){"-", "-", "-", "-", "-", "0"}, 6, false), 5); /* is there */
+    CHECK_EQ(choose((const char *[]){"-", "-", "-", "-", "-", "0"}, 6, false), 5); /* its code exists */
     CHECK_EQ(choose((const char *[]){"-", "-"}, 2, false), 2);
     CHECK_EQ(choose(NULL, 0, false), 0);
 
-    /* what cannot be compiled does not hide what is there */
+    /* options that cannot be compiled do not hide options with code */
     fa2i_option options[6];
     size_t chosen = 99;
     for (size_t i = 0; i < 5; i++)
@@ -221,7 +221,7 @@ static void test_options(void)
     options[5] = option_of("0", false);
     CHECK_EQ(fa2i_choose_option(options, 6, try_text, &tries, &chosen, NULL), FA2_OK);
     CHECK_EQ(chosen, 5);
-    options[0] = option_of("16", false); /* spills, and yet was the fastest when it was measured */
+    options[0] = option_of("16", false); /* spills, but was measured as the fastest */
     options[0].rests = FA2I_RESTS_NEARBY;
     CHECK_EQ(fa2i_choose_option(options, 6, try_text, &tries, &chosen, NULL), FA2_OK);
     CHECK_EQ(chosen, 0);
@@ -229,7 +229,7 @@ static void test_options(void)
     CHECK_EQ(fa2i_choose_option(options, 6, try_text, &tries, &chosen, NULL), FA2_E_MEMORY);
 }
 
-/* What is said of an option, by what it rests on. */
+/* The explanation of an option, depending on its evidence. */
 static void test_decision(void)
 {
     const fa2_problem asked = problem_of(1, 8, 1024, 1024), p = problem_of(1, 8, 1000, 1000);
@@ -249,7 +249,7 @@ static void test_decision(void)
     const fa2_rule rules[] = {FA2_RULE_EXACT, FA2_RULE_NEAREST, FA2_RULE_ARCH, FA2_RULE_DEFAULT};
     for (int rests = FA2I_RESTS_MEASURED; rests <= FA2I_RESTS_MODEL; rests++) {
         fa2i_decision d;
-        memset(&d, 0xa5, sizeof d); /* everything must be written */
+        memset(&d, 0xa5, sizeof d); /* every field must be written */
         options[0].rests = (fa2i_rests)rests;
         fa2i_decide_option(options, 0, &evidence, &asked, &card, &d);
         CHECK_EQ(d.rule, rules[rests]);
@@ -269,7 +269,7 @@ static void test_decision(void)
     CHECK_STR(d.device, card.name);
 }
 
-/* The next behind the chosen one that can be used, and why it is not the chosen one if it seems faster. */
+/* The next usable option after the chosen one. If it seems faster, the explanation says why it was not chosen. */
 static void test_runner_up(void)
 {
     fa2i_option options[] = {option_of("-damaged", false), option_of("0 chosen", false),
@@ -292,7 +292,7 @@ static void test_runner_up(void)
     CHECK_CONTAINS(next.but, "it spills");
     CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "8 spills", try_text, &tries, &next), FA2_OK);
     CHECK_STR(next.text, "");
-    /* a winner need not be among them */
+    /* the winner may be missing among the options */
     CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "other", try_text, &tries, &next), FA2_OK);
     CHECK_STR(next.text, "0 chosen");
     options[2] = option_of("fail", false);
@@ -300,7 +300,7 @@ static void test_runner_up(void)
              FA2_E_MEMORY);
 }
 
-/* The winner is named before others, which are counted. */
+/* Rejected kernels: the winner is named first, the others are counted. */
 static void test_passed_over(void)
 {
     fa2i_decision d = {.passed_count = 0};

@@ -1,6 +1,6 @@
 /*
- * What the commands print when there is a device and something was measured: devices, explain
- * --device, list and show, with a driver of the test's own.
+ * The output of commands if there is a device and measurements: devices, explain --device, list and show, with a driver
+ * of the test's own.
  */
 #include <sqlite3.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static char folder[] = "/tmp/fa2_test_commands_XXXXXX";
 static char db[64], shape[] = "Hq=8,Sq=512,D=64";
 static char output[65536];
 
-/* Run a command with its standard output in `output`. */
+/* Runs a command and stores its standard output in `output`. */
 static int run(int (*command)(int, char **), int argc, char **argv)
 {
     FILE *file = tmpfile();
@@ -54,7 +54,7 @@ static fa2i_kernel kernel_named(unsigned char number, const char *text, fa2i_out
     return kernel;
 }
 
-/* A winner, and a variant that spilled, measured on device 0. */
+/* Stores a winner, and a variant that spilled, measured on device 0. */
 static void fill_database(void)
 {
     fa2i_cache *cache = NULL;
@@ -109,7 +109,7 @@ static void test_devices(void)
     CHECK_CONTAINS(output, "Everything is here");
     CHECK_EQ(run(fa2i_cmd_devices, 2, json), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "\"usable\":2,");
-    /* A device that is too old is shown, and is none that can be used. */
+    /* A device that is too old is listed, but it cannot be used. */
     fake.device_count = 1;
     fake.devices[0].arch = 61;
     CHECK_EQ(run(fa2i_cmd_devices, 1, text), FA2I_EXIT_NO_DEVICE);
@@ -137,7 +137,7 @@ static void test_explain(void)
     CHECK_EQ(fake.compile_count, 0);
 }
 
-/* Behind the library's back. */
+/* Changes the file without the library. */
 static void change(const char *sql)
 {
     sqlite3 *file = NULL;
@@ -146,7 +146,7 @@ static void change(const char *sql)
     sqlite3_close(file);
 }
 
-/* The winner's code is damaged: it is made again, or the call fails, and no time or register is made up. */
+/* The winner's code is damaged: it is compiled again, or the call fails. No time or register number is invented. */
 static void test_explain_damaged(void)
 {
     char *argv[] = {"explain", "--device", "0", "--shape", shape, "--db", db, NULL};
@@ -181,7 +181,7 @@ static void test_explain_damaged(void)
     CHECK_CONTAINS(output, "code      in the database\n");
 }
 
-/* Whichever driver call fails: what could not be found out is not made up. */
+/* Each driver call fails once. Facts that could not be found out are not invented. */
 static void test_explain_fails(void)
 {
     char *argv[] = {"explain", "--device", "0", "--shape", shape, "--db", db, NULL};
@@ -212,7 +212,7 @@ static void test_list_and_show(void)
     CHECK(good != NULL && bad != NULL && good < bad);
     CHECK_CONTAINS(output, "24 bytes spilled");
     CHECK_CONTAINS(output, "  48 ");
-    /* A problem that nobody tuned: a failure, alone and among others. */
+    /* A problem that was never tuned is a failure, alone and among others. */
     char other[] = "Hq=8,Sq=513,D=64";
     char *unknown[] = {"show", "--shape", other, "--shape", shape, "--db", db, NULL};
     char *unknown_json[] = {"show", "--json", "--shape", other, "--db", db, NULL};
@@ -220,7 +220,7 @@ static void test_list_and_show(void)
     CHECK_CONTAINS(output, "24 bytes spilled");
     CHECK_EQ(run(fa2i_cmd_show, 6, unknown_json), FA2I_EXIT_FAILED);
     CHECK_STR(output, "[\n]\n");
-    /* Whatever was measured on a device, and on none of that name. */
+    /* All measurements of a device; none of an unknown name. */
     char *on_device[] = {"show", "--device", "all", "--json", "--db", db, NULL};
     CHECK_EQ(run(fa2i_cmd_show, 6, on_device), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "\"outcome\":\"spilled\"");
@@ -237,7 +237,7 @@ static void run_sql(const char *sql)
     sqlite3_close(file);
 }
 
-/* fa2 reads by views of its own, so one that somebody changed is not seen; gc makes it anew. */
+/* fa2 reads by views of its own, so a changed view has no effect; gc restores it. */
 static void test_other_view(void)
 {
     char *list[] = {"list", "--db", db, NULL}, *gc[] = {"gc", "--db", db, NULL};
@@ -254,7 +254,7 @@ static void test_other_view(void)
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
 }
 
-/* What `list` says on stderr. */
+/* Returns the number of damaged winners that `list` reports on stderr. */
 static size_t damaged_winners(void)
 {
     fa2i_cache *cache = NULL;
@@ -265,7 +265,7 @@ static size_t damaged_winners(void)
     return damaged;
 }
 
-/* A winner that lost its code is marked, and check and gc do what they say: it stays, and what was measured of it. */
+/* A winner without code is marked. check and gc do what they say: the winner and its measurements stay. */
 static void test_lost_code(void)
 {
     char *list[] = {"list", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL},
@@ -303,8 +303,8 @@ static void test_lost_code(void)
     "UPDATE kernel SET variant = iif(instr(variant, 'causal=1'), replace(variant, 'causal=1', 'causal=0'), "          \
     "replace(variant, 'causal=0', 'causal=1')) WHERE id IN (SELECT kernel FROM winner)"
 
-/* One wrong bit in a winner's variant makes it that of another class. The seal of the code tells what it was. Without
- * code nobody knows, so it is kept and named, and wins no other problem. */
+/* One wrong bit in a winner's variant gives it another class. The hash of the code shows the original. Without code the
+ * original is unknown. Then the winner is kept and reported, and wins no other problem. */
 static void test_other_class(void)
 {
     char *list[] = {"list", "--db", db, NULL}, *gc[] = {"gc", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL};
@@ -325,7 +325,7 @@ static void test_other_class(void)
     CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_OK);
 }
 
-/* A table whose text lost its types: SQLite takes any value then. */
+/* The table's declaration lost its types, so SQLite accepts any value. */
 static void test_lost_types(void)
 {
     char *json[] = {"list", "--json", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL},

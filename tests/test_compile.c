@@ -1,4 +1,4 @@
-/* Compiling with the fake NVRTC: what is asked of it, and every failure. The real one: test_compile_real. */
+/* Compiling with the fake NVRTC: the calls, and every failure. test_compile_real uses the real one. */
 #include <locale.h>
 #include <stdlib.h>
 #include "check.h"
@@ -18,7 +18,7 @@ static void test_target(void)
     CHECK_EQ(fa2i_target_for(75, true, &target), FA2_OK);
     CHECK_STR(target.name, "compute_75");
     CHECK(target.ptx);
-    CHECK_EQ(fa2i_target_for(88, false, &target), FA2_OK); /* the fake does not know it */
+    CHECK_EQ(fa2i_target_for(88, false, &target), FA2_OK); /* an SM that the fake does not know */
     CHECK_STR(target.name, "compute_87");
     CHECK_EQ(fa2i_target_for(121, false, &target), FA2_OK);
     CHECK_STR(target.name, "compute_90");
@@ -26,7 +26,7 @@ static void test_target(void)
     CHECK_CONTAINS(fa2_last_message(), "sm_70");
     CHECK_CONTAINS(fa2_last_message(), "sm_75");
     CHECK_EQ(fa2i_target_for(-3, false, &target), FA2_E_INVALID);
-    CHECK_STR(target.name, "compute_90"); /* untouched by the failures */
+    CHECK_STR(target.name, "compute_90"); /* failures do not change it */
 }
 
 static void test_key(void)
@@ -107,14 +107,14 @@ static void test_ptx(void)
     fa2i_kernel_done(&kernel);
 }
 
-/* Options that the compiler refuses and builtins that it does not find are no results. */
+/* If the compiler refuses options, or does not find its builtins, that is no result about a kernel. */
 static void refuse(fake_compilation *compilation, void *user)
 {
     compilation->result = *(const nvrtcResult *)user;
     compilation->log = "said by the compiler";
 }
 
-/* Products that were to run beside their warps and do not are as bad as a spill, and so is a stack frame. */
+/* Products that ptxas serialises are as bad as a spill. So is a stack frame. */
 static const char *logs[] = {
     "ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async instructions are "
     "serialized "
@@ -128,7 +128,7 @@ static const char *logs[] = {
     "\n    16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
     "ptxas info    : Used 168 registers, 16 bytes cumulative stack size\n",
     "\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
-    "ptxas info    : Used 168 registers\n", /* the last one is as it should be */
+    "ptxas info    : Used 168 registers\n", /* the last log is a good one */
 };
 
 static void say(fake_compilation *compilation, void *user)
@@ -156,7 +156,7 @@ static void test_serialized(void)
     }
 }
 
-/* Compilers that know no code for one SM alone are not asked for it. */
+/* A compiler that knows no code for one SM alone (sm_90a) is not asked for it. */
 static void test_old_for_suffix(void)
 {
     const fa2i_target sm_90 = {.name = "sm_90"};
@@ -202,7 +202,7 @@ static void test_compiler_broken(void)
     }
 }
 
-/* A source that the compiler breaks on is a kernel that does not compile. */
+/* If the compiler crashes on a source, the kernel counts as one that does not compile. */
 static void test_internal_error(void)
 {
     fa2i_kernel kernel = {0};
@@ -219,8 +219,8 @@ static void test_internal_error(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Target and compilation with the nth NVRTC call, then the nth allocation, failing: a failure is
- * reported and nothing is left. */
+/* Finds a target and compiles. Each NVRTC call, then each allocation fails in turn: the failure is reported, and
+ * everything is released. */
 static fa2_status compile_once(void)
 {
     fa2i_target target;
@@ -241,7 +241,7 @@ static void test_nth_failure(void)
     for (long nth = 1; nth <= calls; nth++) {
         fake_install();
         fake_fail_nvrtc(nth, NVRTC_ERROR_INTERNAL_ERROR);
-        /* The last call destroys the program; there is nothing to do about its failure. */
+        /* The last call destroys the program; its failure is ignored. */
         CHECK_EQ(compile_once(), nth < calls ? FA2_E_COMPILE : FA2_OK);
         CHECK_EQ(fake_live(), 0);
     }
@@ -259,8 +259,8 @@ static void test_nth_failure(void)
     fa2i_alloc_fail_at(0);
 }
 
-/* While the compiler runs, the thread has a locale that is neither its own nor the process's;
- * afterwards its own is back. */
+/* While the compiler runs, the thread has a locale that is neither its own nor the process's. Afterwards it has its own
+ * again. */
 static void note_locale(fake_compilation *compilation, void *user)
 {
     (void)compilation;

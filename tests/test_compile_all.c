@@ -1,6 +1,6 @@
 /*
- * Compiling in parallel, against an NVRTC of the test's own: every job once, equal code once,
- * failures as results, stopping early, no leak.
+ * Compiling in parallel with the test's own NVRTC: every job once, equal code once, failures as results, early stops,
+ * no leaks.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ typedef struct record {
     pthread_t caller;
     int seen[JOBS];
     size_t delivered, errors;
-    size_t stop_after; /* deliveries until the callback asks to stop or fails; 0: never */
+    size_t stop_after; /* deliveries before the callback stops or fails; 0: never */
     bool fail;
     volatile sig_atomic_t stop;
 } record;
@@ -131,7 +131,7 @@ static void test_stop(void)
     const long compiled_before = fake.compile_count;
     CHECK_EQ(compile(JOBS, 4, &amid), FA2_OK);
     CHECK(amid.delivered >= 5 && amid.delivered < JOBS);
-    /* What was compiled was also delivered. */
+    /* Every compiled kernel was delivered. */
     CHECK_EQ(amid.delivered, fake.compile_count - compiled_before);
     CHECK_EQ(fake_live(), 0);
 }
@@ -152,7 +152,7 @@ static void run_out_of_memory(fake_compilation *compilation, void *user)
         compilation->result = NVRTC_ERROR_OUT_OF_MEMORY;
 }
 
-/* A failure that is no compile error ends all of it, and its message reaches this thread. */
+/* A failure that is no compile error ends everything. Its message reaches this thread. */
 static void test_compiler_fails(void)
 {
     record r = {0};
@@ -165,7 +165,7 @@ static void test_compiler_fails(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* ---- several at one database ---- */
+/* ---- several processes with one database ---- */
 
 typedef struct sharer {
     fa2i_cache *cache;
@@ -197,7 +197,7 @@ static void take_a_while(fake_compilation *compilation, void *user)
     nanosleep(&while_, NULL);
 }
 
-/* Each job is compiled by one of them, and all have it. */
+/* Each job is compiled by one of them, and all get the result. */
 static void test_shared_work(void)
 {
     enum { SHARERS = 3 };
@@ -223,7 +223,7 @@ static void test_shared_work(void)
         fa2i_cache_close(sharers[i].cache);
     fake.on_compile = NULL;
     CHECK_EQ(unlink(path), 0);
-    CHECK_EQ(rmdir(folder), 0); /* nothing of the claims is left */
+    CHECK_EQ(rmdir(folder), 0); /* no file of claims is left */
     CHECK_EQ(fake_live(), 0);
 }
 

@@ -1,4 +1,4 @@
-/* Compiling with the real NVRTC, real code; skipped where there is none. */
+/* Compiling with the real NVRTC. Skipped if there is none. */
 #include "check.h"
 #include "compile_fixture.h"
 #include "recipe_fixture.h"
@@ -7,14 +7,14 @@
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/image.h"
 
-/* Text without a kernel compiles, and is none; nor is a kernel of another name, or one that is only
- * declared. */
+/* A text without a kernel compiles, but gives no kernel. Neither does a kernel of another name, or a mere declaration.
+ * */
 static void test_real_entries(bool ptx)
 {
     static const struct {
         const char *source;
         int waves;
-        const char *missing; /* NULL: all are there */
+        const char *missing; /* NULL: none */
     } cases[] = {
         {"", 0, "fwd_sm80:"},
         {"// extern \"C\" __global__ void fwd_sm80() {}\n", 0, "fwd_sm80:"},
@@ -44,7 +44,7 @@ static void test_real_entries(bool ptx)
     }
 }
 
-/* A cubin with any of its bytes changed, or cut anywhere: an answer, and nothing else is read. */
+/* A cubin with any byte changed, or cut anywhere, gives an answer, and nothing outside of it is read. */
 static void test_real_damage(void)
 {
     fa2i_kernel kernel = {0};
@@ -57,7 +57,7 @@ static void test_real_damage(void)
         const unsigned char was = bytes[i];
         fa2i_blob cut = {.data = fa2i_alloc(i + 1), .bytes = i};
         CHECK(cut.data != NULL);
-        memcpy(cut.data, bytes, i); /* a block of its own, so that ASan sees its end */
+        memcpy(cut.data, bytes, i); /* a separate block, so that ASan sees its end */
         (void)fa2i_image_has_entry(&cut, "fwd_sm80");
         fa2i_blob_done(&cut);
         bytes[i] = (unsigned char)(was + 1 + i % 255);
@@ -90,8 +90,8 @@ static void test_real_results(void)
     fa2i_kernel_done(&first);
 }
 
-/* More live values than registers: 1024 threads leave 64 registers to each. It counts unless it is a step
- * that helps the main one, whose registers are those of the kernel. */
+/* More live values than registers: 1024 threads leave 64 registers to each. Spills count, except in a step that helps
+ * the main one, because the kernel's registers are the main step's. */
 static void test_real_spill(void)
 {
     static const char hungry[] =
@@ -118,7 +118,7 @@ static void test_real_spill(void)
     CHECK_EQ(kernel.outcome, FA2I_OUTCOME_SPILLED);
     CHECK_EQ(kernel.registers, 64);
     fa2i_kernel_done(&kernel);
-    /* now the hungry one helps */
+    /* now the spilling step is the helper */
     snprintf(helped.recipe.steps[0].entry, FA2I_ENTRY_CHARS, "fwd_sm80_combine");
     snprintf(helped.recipe.steps[1].entry, FA2I_ENTRY_CHARS, "fwd_sm80");
     CHECK_EQ(fa2i_compile(&helped, hungry, &sm_86, "", &kernel), FA2_OK);
@@ -140,7 +140,7 @@ static void test_real_ptx(void)
     CHECK_CONTAINS(ptx, ".target sm_80");
     CHECK_CONTAINS(ptx, ".entry fwd_sm80");
     fa2i_kernel_done(&kernel);
-    CHECK_EQ(fa2i_target_for(999, false, &target), FA2_OK); /* of the future */
+    CHECK_EQ(fa2i_target_for(999, false, &target), FA2_OK); /* a future SM */
     CHECK(target.ptx);
 }
 

@@ -1,6 +1,6 @@
 /*
- * The public interface on the fake driver: statuses, what a warm call does, capture, threads.
- * Kernels come from the default rule; the database's rules are in test_planner.c.
+ * The public interface on the fake driver: statuses, warm calls, capture, threads. Kernels come from the default rule.
+ * test_planner.c tests the database's rules.
  */
 #include <pthread.h>
 #include "fa2.h"
@@ -9,7 +9,7 @@
 
 enum { THREADS = 4, ROUNDS = 50 };
 
-static _Alignas(256) char memory[256]; /* the fake launches without reading tensors */
+static _Alignas(256) char memory[256]; /* the fake driver reads no tensors */
 
 static fa2_forward_args args_of(const fa2_problem *problem)
 {
@@ -131,7 +131,7 @@ static void test_arguments(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* What a call needs beyond its problem, and what another operation's problem is told. */
+/* Arguments that a call needs beside its problem, and messages about the other operation's problem. */
 static void test_refused_calls(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -157,7 +157,7 @@ static void test_refused_calls(void)
         CHECK_CONTAINS(fa2_last_message(),
                        "deterministic is 1; the operation forward has no deterministic");
         other = problem;
-        other.softcap = 1; /* asks for a value that is not there */
+        other.softcap = 1; /* needs a value that is missing */
         CHECK_EQ(fa2_forward(context, &other, &args, NULL), FA2_E_INVALID);
         CHECK_CONTAINS(fa2_last_message(), "softcap is 0; it must be finite");
         other = problem;
@@ -183,8 +183,7 @@ static void test_refused_calls(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* A program that was built before the last members were added, one that was built after others were,
- * and ones that were built with nothing. */
+/* Programs built before the last members were added, or after more were added, and invalid sizes. */
 static void test_explanation_sizes(void)
 {
     static const size_t bad[] = {0, 1, offsetof(fa2_explanation, tuned_problem) - 1, sizeof(fa2_explanation) + 1025,
@@ -261,7 +260,7 @@ static void test_forward(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Device 1 is a Turing card: its own family, in its own primary context. */
+/* Device 1 is a Turing card, with its own family and its own primary context. */
 static void test_second_device(void)
 {
     const fa2_problem problem = tuned_problem(2, 512);
@@ -280,7 +279,7 @@ static void test_second_device(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* A warm call: these driver calls and no others, and no memory. */
+/* A warm call makes exactly these driver calls, and allocates nothing. */
 static void test_warm_path(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -307,7 +306,7 @@ static void test_warm_path(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Problems that differ only in what is decided at run time share one module. */
+/* Problems that differ only in values decided at run time share one module. */
 static void test_kernels_are_shared(void)
 {
     const fa2_problem a = tuned_problem(4, 1024), b = tuned_problem(4, 1032);
@@ -362,7 +361,7 @@ static void test_capture(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* The host program destroyed the CUDA context first: its modules went with it. */
+/* The host program destroyed the CUDA context first, and with it the context's modules. */
 static void test_context_gone(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -382,7 +381,7 @@ static void test_context_gone(void)
 static fa2_context *shared_context;
 static fa2_status thread_status[THREADS];
 
-/* Every thread prepares, launches and explains the same problems, in another order. */
+/* Each thread prepares, launches and explains the same problems in another order. */
 static void *run_thread(void *user)
 {
     fa2_status *st = user;

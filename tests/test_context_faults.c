@@ -1,8 +1,7 @@
 /*
- * Every single fault on the way through create, prepare, forward, explain and destroy: the nth
- * driver call, the nth NVRTC call and the nth allocation fail, for each n. Whatever happens, a
- * failure has a status and a sentence, nothing is launched by a call that failed, and nothing is
- * left behind.
+ * Every single fault in create, prepare, forward, explain and destroy: the nth driver call, the nth NVRTC call and the
+ * nth allocation fail, for each n. Each failure has a status and a sentence, a failed call launches nothing, and
+ * everything is released.
  */
 #include "fa2.h"
 #include "runtime/base/alloc.h"
@@ -11,7 +10,7 @@
 
 enum { NEAR_AN_END = 60, SAMPLES = 40 };
 
-static _Alignas(256) char memory[256]; /* the fake launches without reading tensors */
+static _Alignas(256) char memory[256]; /* the fake driver reads no tensors */
 static tuned_database database;
 
 static fa2_status forward(fa2_context *context, const fa2_problem *problem)
@@ -27,7 +26,7 @@ static fa2_status forward(fa2_context *context, const fa2_problem *problem)
     return st;
 }
 
-/* How many driver calls were made since fake_install. */
+/* Returns the number of driver calls since fake_install. */
 static long calls_made(void)
 {
     long calls = 0;
@@ -36,8 +35,8 @@ static long calls_made(void)
     return calls;
 }
 
-/* The whole life of a context; the first status that is not FA2_OK ends it. driver_fault: the
- * driver call that fails; 0: none. */
+/* The whole life of a context. The first status other than FA2_OK ends it. driver_fault: the number of the failing
+ * driver call; 0: none. */
 static fa2_status live(const char *path, long driver_fault)
 {
     fa2_status st = FA2_OK;
@@ -58,8 +57,7 @@ static fa2_status live(const char *path, long driver_fault)
     }
     if (st != FA2_OK)
         CHECK(fa2_last_message()[0] != '\0');
-    /* a driver that does not let us into its context to unload keeps the module: no fault of ours
-     */
+    /* if the driver does not let us enter its context for unloading, the module stays, which is not our fault */
     const int kept = driver_fault > calls_made() ? 1 : 0;
     fa2_context_destroy(context);
     CHECK(fake_live() <= kept);
@@ -68,7 +66,7 @@ static fa2_status live(const char *path, long driver_fault)
 
 typedef enum fault { DRIVER_CALL, NVRTC_CALL, ALLOCATION } fault;
 
-/* Let the nth call of a kind fail (0: none) and tell how many were made since the last time. */
+/* Makes the nth call of a kind fail (0: none). Returns the number of calls since the last time. */
 static long fail_at(fault kind, long nth, int error)
 {
     switch (kind) {
@@ -95,9 +93,8 @@ static bool is_expected(fault kind, fa2_status st)
     return false;
 }
 
-/* The next n to try of 1 ... total: all of them near both ends, and about SAMPLES of those between,
- * which are Lua's own allocations if there are that many (test_generator.c has a closer look at
- * those). */
+/* Returns the next n of 1 ... total to try: all near both ends, and about SAMPLES between them. Most of those are Lua's
+ * own allocations, which test_generator.c tests more closely. */
 static long next_of(long n, long total)
 {
     const long step = (total - 2 * NEAR_AN_END) / SAMPLES;
@@ -141,9 +138,9 @@ static void fail_each(fault kind, int error, const char *path, bool stored)
         begin_life(kind, path);
         fail_one(kind, n, error, path, &failed);
     }
-    CHECK(failed >= 5); /* the faults do reach the library */
+    CHECK(failed >= 5); /* some faults reach the library */
     fake_install();
-    CHECK_EQ(live(path, 0), FA2_OK); /* and none stays behind */
+    CHECK_EQ(live(path, 0), FA2_OK); /* no fault has a lasting effect */
 }
 
 int main(void)

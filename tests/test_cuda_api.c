@@ -1,7 +1,6 @@
 /*
- * runtime/cuda_api: what is said when a library is missing, too old or does not start; the tables
- * of a library that is there. The real driver and NVRTC are asked only through what every machine
- * has: names that do not exist, and libc in the place of CUDA.
+ * runtime/cuda_api: messages about a library that is missing, too old or does not start; the tables of an existing
+ * library. The test uses only libraries that every machine has: names that do not exist, and libc instead of CUDA.
  */
 #include <stdlib.h>
 #include "check.h"
@@ -26,13 +25,13 @@ static void test_driver_incomplete(void)
     setenv("FA2_CUDA_LIBRARY", "libc.so.6", 1);
     CHECK_EQ(fa2i_cuda_get(&cuda), FA2_E_NO_DRIVER);
     CHECK(cuda == NULL);
-    CHECK(strncmp(fa2_last_message(), "/", 1) == 0); /* the file that was found, wherever it lies */
+    CHECK(strncmp(fa2_last_message(), "/", 1) == 0); /* the path of the file that was found */
     CHECK_CONTAINS(fa2_last_message(), "/libc.so.6 has no function cuInit");
     CHECK_CONTAINS(fa2_last_message(), "; FA2_CUDA_LIBRARY can name another");
     unsetenv("FA2_CUDA_LIBRARY");
 }
 
-/* Every name that is tried without the variable is in the message. */
+/* Without the variable, the message contains every name that was tried. */
 static void test_driver_names(void)
 {
     const fa2i_cuda_table *cuda = NULL;
@@ -58,12 +57,12 @@ static void test_driver_does_not_start(void)
     CHECK_EQ(fa2i_cuda_get(&cuda), FA2_E_NO_DEVICE);
     CHECK(cuda == NULL);
 
-    CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK); /* the failure was not for ever */
+    CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK); /* the failure is not remembered */
     const fa2i_cuda_table *again = NULL;
     fake_trace_clear();
     CHECK_EQ(fa2i_cuda_get(&again), FA2_OK);
     CHECK(cuda != NULL && cuda == again);
-    CHECK_STR(fake.trace, ""); /* a table that is ready costs no driver call */
+    CHECK_STR(fake.trace, ""); /* an existing table costs no driver call */
     fake_uninstall();
 }
 
@@ -98,7 +97,7 @@ static void test_nvrtc_missing(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
-/* Loads the real one where there is one; where there is none, all names are in the message. */
+/* Loads the real NVRTC if there is one. Otherwise the message contains all names. */
 static void test_nvrtc_here(void)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;

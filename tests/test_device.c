@@ -1,6 +1,6 @@
 /*
- * runtime/device on the fake driver: which device and context are taken, what is said when there is
- * none, and what entering and leaving costs.
+ * runtime/device on the fake driver: which device and context it uses, the messages if there is none, and the driver
+ * calls of entering and leaving.
  */
 #include "check.h"
 #include "fake_cuda.h"
@@ -26,7 +26,7 @@ static void test_card(void)
     CHECK_EQ(fake_live(), 1);
     fa2i_device_close(&device);
     CHECK_EQ(fake_live(), 0);
-    fa2i_device_close(&device); /* zeroed: nothing to do */
+    fa2i_device_close(&device); /* zeroed: nothing happens */
 
     fake.devices[1].memory_clock_khz = 0;
     CHECK_EQ(fa2i_device_open(2, &device), FA2_OK);
@@ -63,7 +63,7 @@ static void test_old_device(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* The host program's context is used, not retained, and left as it is. */
+/* The host program's context is used without retaining it, and stays as it is. */
 static void test_borrowed_context(void)
 {
     fa2i_device device = {0};
@@ -106,7 +106,7 @@ static void test_enter_leave(void)
     CHECK(current == NULL);
 
     fake_fail_driver(2, CUDA_ERROR_INVALID_CONTEXT);
-    CHECK_EQ(fa2i_device_enter(&first), FA2_E_CUDA); /* a failed enter is not left */
+    CHECK_EQ(fa2i_device_enter(&first), FA2_E_CUDA); /* after a failed enter there is no leave */
     CHECK_CONTAINS(fa2_last_message(), "cuCtxPushCurrent: CUDA_ERROR_INVALID_CONTEXT");
     fa2i_device_close(&first);
     fa2i_device_close(&second);

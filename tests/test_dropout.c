@@ -1,12 +1,12 @@
 /*
- * Dropout's reference on the host: the numbers that keys make, against values computed elsewhere, and what dropout.h
- * says of their distribution. Seeds are fixed, so the bounds, five or six standard deviations, are met always or never.
+ * Dropout's reference on the host: its random numbers against values computed elsewhere, and their distribution as
+ * dropout.h describes it. Seeds are fixed, so the bounds of five or six standard deviations hold always or never.
  */
 #include <math.h>
 #include "check.h"
 #include "runtime/ops/dropout.h"
 
-/* The known answers of Random123 for philox4x32. */
+/* Random123's known answers for philox4x32. */
 static void test_philox(void)
 {
     static const struct {
@@ -40,7 +40,7 @@ static uint32_t number_of(uint64_t seed, uint64_t offset, int64_t plane, int32_t
     return fa2i_dropout_number(&of_row, &of_pair);
 }
 
-/* By dropout.h's words in Python, whose numbers have no width. Changing them changes every mask of every user. */
+/* Computed in Python from the words of dropout.h, with unbounded integers. Changing them changes every user's masks. */
 static void test_numbers(void)
 {
     CHECK_EQ(number_of(0, 0, 0, 0, 0), 229948);
@@ -65,7 +65,7 @@ static void test_thresholds(void)
     CHECK(fa2i_dropout_scale(0x1.fffffep-1f) == 0x1p24f);
 }
 
-/* Made in Python after dropout.h, like the numbers above. A choice is found by the parts that are above it. */
+/* Computed in Python like the numbers above. A choice is found by counting the thresholds above it. */
 static void test_choices(void)
 {
     static const struct {
@@ -91,12 +91,11 @@ static void test_choices(void)
     }
 }
 
-/* FlashAttention's tests take 0.17; 0.001 is below 1/256, so that choices alone decide which elements may be dropped.
- * */
+/* FlashAttention's tests use 0.17. 0.001 is below 1/256, so choices alone decide which elements may be dropped. */
 static const float probabilities[] = {0.17f, 0.1f, 0.001f, 0.5f, 0.9f};
 enum { PROBABILITIES = sizeof probabilities / sizeof *probabilities };
 
-/* How many of a row's elements are dropped with each probability. */
+/* Counts a row's dropped elements for each probability. */
 static void count_row(const fa2i_dropout_key *row_key, const fa2i_dropout_key *pairs,
                       int pair_count, uint32_t word, int32_t row, int64_t dropped[PROBABILITIES])
 {
@@ -113,8 +112,8 @@ static void count_row(const fa2i_dropout_key *row_key, const fa2i_dropout_key *p
     }
 }
 
-/* 2^30 elements: the share is within 2^-16 of p, but for what chance makes of so many; so kept ones, scaled, have a
- * mean of 1. */
+/* Over 2^30 elements the share of dropped ones is within 2^-16 of p, apart from chance. So the mean of kept elements,
+ * scaled, is 1. */
 static void test_probability(void)
 {
     enum { EDGE = 4096, HEADS = 64 };
@@ -141,8 +140,8 @@ static void test_probability(void)
     }
 }
 
-/* Elements that have one choice, and others, in 2^25: are dropped together as often as p^2 says, within what dropout.h
- * allows. */
+/* Two elements at a fixed distance are dropped together with probability p^2, within dropout.h's bounds. Among 2^25 of
+ * them, some share a choice. */
 static void check_together(const uint8_t *mask, int edge, int heads, double p, const int apart[3])
 {
     int64_t together = 0, count = 0;
@@ -157,8 +156,8 @@ static void check_together(const uint8_t *mask, int edge, int heads, double p, c
             count += edge - apart[2];
         }
     const double all = (double)count, share = (double)together / all;
-    const double chance = 5 * p * (1 - p) / sqrt(all);        /* of the covariance's estimate */
-    const double shift = 2 * p * 5 * sqrt(p * (1 - p) / all); /* the two shares are not exactly p */
+    const double chance = 5 * p * (1 - p) / sqrt(all);        /* deviation of the covariance's estimate */
+    const double shift = 2 * p * 5 * sqrt(p * (1 - p) / all); /* the two shares differ from p */
     if (!(fabs(share - p * p) < 4e-6 + chance + shift))
         fprintf(stderr, "p = %g, %d %d %d apart: %g together, not %g\n", p, apart[0], apart[1],
                 apart[2], share, p * p);
@@ -169,7 +168,7 @@ static void test_independence(void)
 {
     enum { EDGE = 2048, HEADS = 8 };
     static uint8_t mask[HEADS * EDGE * EDGE];
-    /* In a pair, in the next row, in the next quarter of 8 columns, in the next 8 with one choice; heads. */
+    /* In a pair, in the next row, in the next quarter of 8 columns, in the next 8 with one choice; in other heads. */
     static const int apart[][3] = {{0, 0, 1}, {0, 1, 0},  {0, 1, 1}, {0, 0, 2},
                                    {0, 0, 8}, {0, 8, 0},  {0, 8, 8}, {0, 32, 0},
                                    {0, 2, 0}, {0, 0, 64}, {1, 0, 0}, {1, 1, 1}};
@@ -190,7 +189,7 @@ static void test_independence(void)
 
 /* ---- the mask ---- */
 
-/* Element by element, with a column that is no pair's second one, behind the columns that are made at once. */
+/* Element by element, including a column without a second one in its pair, after the columns that are made at once. */
 static void test_mask_by_elements(void)
 {
     enum { ROWS = 37, COLUMNS = 515, PLANES = 4 };
@@ -217,7 +216,7 @@ static void test_mask_by_elements(void)
     CHECK(fabs(higher / (PLANES * ROWS * COLUMNS / 3.0) - 0.52) < 0.05);
 }
 
-/* The share that is kept, of the whole and of each row; every argument changes it. */
+/* The share of kept elements, in the whole and in each row. Every argument changes the mask. */
 static void test_mask(void)
 {
     enum { N = 96, ALL = 2 * 3 * N * N };
@@ -263,7 +262,7 @@ static void test_mask(void)
 
 /* ---- the odd bytes ---- */
 
-/* How many values the lowest byte has while byte `byte` of one key takes all of its own. */
+/* Returns how many values the lowest byte takes while byte `byte` of one key takes all its values. */
 static int values_of(const fa2i_dropout_key *fixed, fa2i_dropout_key moved, int byte)
 {
     bool seen[256] = {false};
@@ -277,8 +276,8 @@ static int values_of(const fa2i_dropout_key *fixed, fa2i_dropout_key moved, int 
     return count;
 }
 
-/* What makes even columns' bytes uniform, for any row, and independent of another row's, for any pair. Forcing these
- * bits costs the others nothing: they are even and odd as often. */
+/* The property that makes even columns' bytes uniform for any row, and independent of another row's for any pair.
+ * Forcing these bits does not bias the others: they are even and odd equally often. */
 static void test_permutations(void)
 {
     enum { TRIALS = 400 };
@@ -301,7 +300,7 @@ static void test_permutations(void)
 enum { PLANES = 3, ROWS = 256, COLUMNS = 512, PAIRS = COLUMNS / 2, ALL = PLANES * ROWS * COLUMNS };
 
 static uint8_t bytes[ALL];
-static float kept[ALL]; /* with mean 0 and variance 1 */
+static float kept[ALL]; /* scaled to mean 0 and variance 1 */
 
 static int place(int plane, int row)
 {
@@ -344,7 +343,7 @@ static double decide(float p, uint64_t seed, uint64_t offset)
     return sum / sqrt(ALL);
 }
 
-/* What is far from what chance makes of a sum with mean 0 and variance 1. */
+/* Fails if z, a sum with mean 0 and variance 1, is unlikely by chance. */
 static void check_chance(double z, double bound, const char *what, int a, int b, int c)
 {
     if (!(fabs(z) < bound))
@@ -352,7 +351,7 @@ static void check_chance(double z, double bound, const char *what, int a, int b,
     CHECK(fabs(z) < bound);
 }
 
-/* Chi square of all values of either byte. */
+/* Chi-square test of all values of either byte. */
 static void check_values(void)
 {
     for (int odd = 0; odd < 2; odd++) {
@@ -367,7 +366,7 @@ static void check_values(void)
     }
 }
 
-/* Sums of rows and of columns are as wide as those of independent decisions. */
+/* Sums of rows and of columns have the variance of independent decisions. */
 static void check_sums(void)
 {
     static double columns[COLUMNS];
@@ -388,7 +387,7 @@ static void check_sums(void)
     check_chance((of_columns - COLUMNS) / sqrt(2.0 * COLUMNS), 6, "columns", 0, 0, 0);
 }
 
-/* Decisions so far apart, from every second column on. */
+/* Correlates decisions at this distance, from every second column on. */
 static double pairs_apart(int planes, int rows, int columns, int first)
 {
     double sum = 0;
@@ -401,7 +400,7 @@ static double pairs_apart(int planes, int rows, int columns, int first)
     return sum / sqrt(count);
 }
 
-/* Both decisions of each of two rows, in the same two columns. */
+/* Correlates both decisions of each of two rows, in the same two columns. */
 static double cycles(int rows, int columns, int first)
 {
     double sum = 0;
@@ -415,7 +414,7 @@ static double cycles(int rows, int columns, int first)
     return sum / sqrt(count);
 }
 
-/* Row i in the columns of pair c against row c in those of pair i. */
+/* Correlates row i in the columns of pair c with row c in the columns of pair i. */
 static double mirrored(void)
 {
     double sum = 0;
@@ -427,7 +426,7 @@ static double mirrored(void)
 
 static void check_pairs(void)
 {
-    /* Neighbours, words of one call of Philox, and calls beside each other. */
+    /* Neighbours, words of one call of Philox, and neighbouring calls. */
     static const int apart[][3] = {{0, 0, 1},  {0, 0, 2}, {0, 0, 16}, {0, 0, 64}, {0, 1, 0},
                                    {0, 2, 0},  {0, 8, 0}, {0, 32, 0}, {0, 1, 1},  {0, 1, 2},
                                    {0, 8, 16}, {1, 0, 0}, {1, 1, 0},  {1, 0, 1},  {2, 0, 0}};

@@ -1,6 +1,6 @@
 /*
- * FA2_DUMP: what is compiled lies in the folder, whole, under one name per variant; and a folder that cannot be written
- * costs a line and no call.
+ * FA2_DUMP: compiled kernels are in the folder, complete, with one name per variant. If the folder cannot be written,
+ * the log gets one line, and no call fails.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include "tuned_database.h"
 #include "tuner/search/compile_all.h"
 
-#include "compile_fixture.h" /* behind what has a `source` of its own */
+#include "compile_fixture.h" /* after headers that have their own `source` */
 
 static char folder[64];
 
@@ -25,7 +25,7 @@ static void begin(void)
     setenv("FA2_DUMP", folder, 1);
 }
 
-/* Count the files whose names end so; "" takes all. removes: and remove them. */
+/* Counts the files whose names end in this; "" means all. removes: also removes them. */
 static int count_files(const char *ending, bool removes)
 {
     int count = 0;
@@ -55,7 +55,7 @@ static void end(void)
     fake_uninstall();
 }
 
-/* The text of a file in the folder; "" if it is not there. Valid until the next call. */
+/* Returns the text of a file in the folder, "" if it does not exist. Valid until the next call. */
 static const char *text_of(const char *name)
 {
     static char text[4096];
@@ -89,7 +89,7 @@ static void test_files(void)
     CHECK_STR(text_of("fwd_sm80,d=64,sm_86.cubin"), (const char *)kernel.image.data);
     CHECK_EQ(count_files("", false), 2);
 
-    /* What does not compile has no code, and the code of an earlier source goes. */
+    /* A kernel that does not compile has no code, and code of an earlier source is removed. */
     fa2i_blob_done(&kernel.image);
     CHECK_EQ(fa2i_dump(&kernel, "an error"), FA2_OK);
     CHECK_STR(text_of("fwd_sm80,d=64,sm_86.cu"), "an error");
@@ -105,7 +105,7 @@ static void test_files(void)
     end();
 }
 
-/* Names of files are limited; those of two long variants are two all the same. */
+/* Names of files are cut, but two long variants still have two names. */
 static void test_long_names(void)
 {
     begin();
@@ -114,7 +114,7 @@ static void test_long_names(void)
         memset(of.text + strlen(of.text), ' ', 1);
         memset(of.text + strlen(variant.text) + 1, 'x', FA2I_VARIANT_CHARS - strlen(variant.text) - 3);
         of.text[FA2I_VARIANT_CHARS - 2] = last;
-        snprintf(of.recipe.text, sizeof of.recipe.text, "%c", last); /* another key, as another text would give */
+        snprintf(of.recipe.text, sizeof of.recipe.text, "%c", last); /* gives another key, as another text does */
         fa2i_kernel kernel = compile(&of, &sm_86);
         CHECK_EQ(fa2i_dump(&kernel, source), FA2_OK);
         fa2i_kernel_done(&kernel);
@@ -124,7 +124,7 @@ static void test_long_names(void)
     end();
 }
 
-/* A file that cannot be written whole is not written: a disk that is full, or a limit of this process. */
+/* A file is written completely or not at all, even on a full disk or at a limit of the process. */
 static void test_full_disk(void)
 {
     const struct rlimit small = {.rlim_cur = 16, .rlim_max = RLIM_INFINITY};
@@ -151,7 +151,7 @@ static fa2_status take(void *user, size_t index, const fa2i_kernel *kernel, bool
     return FA2_OK;
 }
 
-/* The tuner's variants, also those that share their code. */
+/* The tuner's variants, including those that share code. */
 static void test_tuner(void)
 {
     fa2i_compile_job jobs[3];
@@ -192,7 +192,7 @@ static void prepare(fa2_context *context, int head_dim)
     CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
 }
 
-/* The runtime's kernels; where they cannot be written, a context says so once, and its calls go on. */
+/* The runtime's kernels. If they cannot be written, a context logs it once, and its calls succeed. */
 static void test_runtime(void)
 {
     begin();

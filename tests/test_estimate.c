@@ -1,9 +1,9 @@
 /*
- * Choices among estimates, on the cards that stand for three SMs: what is known of one problem must not
- * lead another one astray, and must help its neighbours.
+ * Choices among estimates, on cards of three SMs. Knowledge of one problem must not make another one's choice worse,
+ * and must help its neighbours.
  *
- * The truth is the cost model, times a factor for each kernel that the model does not know: choices are
- * compared with the exhaustive ranking of all candidates by it.
+ * The true times here are the cost model's, times a factor for each kernel that the model does not know. Choices are
+ * compared with a ranking of all candidates by true times.
  */
 #include <math.h>
 #include "cache/evidence.h"
@@ -18,9 +18,9 @@ static const int archs[] = {75, 86, 89}; /* T4, RTX 3060, L4 */
 
 static fa2i_generator *generator;
 static fa2i_card card;
-static double spread; /* of the factors: up to exp(spread) either way */
+static double spread; /* range of the factors: exp(-spread) ... exp(spread) */
 
-/* What a kernel takes: its factor depends on its parameters alone. */
+/* Returns a kernel's true time. Its factor depends only on its parameters. */
 static double true_us(const char *text, const fa2_problem *problem)
 {
     double us = 0;
@@ -32,7 +32,7 @@ static double true_us(const char *text, const fa2_problem *problem)
     return us * factor;
 }
 
-/* A database in which these problems were tuned: every candidate timed, and its code kept. */
+/* A database in which these problems were tuned: every candidate was timed, and its code is kept. */
 typedef struct tuned {
     fa2i_known_kernel kernels[KERNELS_MAX];
     fa2i_known_set sets[4];
@@ -70,7 +70,7 @@ static void tune(tuned *t, const fa2_problem *problem)
     fa2i_free(variants);
 }
 
-/* Start with nothing known, then tune these. */
+/* Clears the database, then tunes these problems. */
 static void know(tuned *t, const fa2_problem *problems, size_t count)
 {
     *t = (tuned){.evidence = {.kernels = t->kernels, .sets = t->sets, .times = t->times}};
@@ -79,7 +79,7 @@ static void know(tuned *t, const fa2_problem *problems, size_t count)
     CHECK_EQ(fa2i_generator_learn(generator, FA2_OP_FORWARD, &t->evidence, &card), FA2_OK);
 }
 
-/* True time of the first choice. */
+/* Returns the true time of the first choice. */
 static double chosen_us(const fa2_problem *problem, fa2i_option *ret_chosen)
 {
     fa2i_option *options = NULL;
@@ -118,8 +118,8 @@ static fa2_problem shape(int32_t batch, int32_t heads_kv, int32_t seq_q, int32_t
                          .causal = 1};
 }
 
-/* A problem that was tuned gets its fastest kernel, and says so; with exact times others are in its
- * neighbourhood by at most what a compilation must gain. */
+/* A tuned problem gets its fastest kernel by the exact rule. With exact times, its neighbours' choices are slower than
+ * their best by at most the gain that justifies compiling. */
 static void test_known(tuned *t)
 {
     const fa2_problem problems[] = {shape(2, 8, 1024, 1024), shape(8, 2, 1, 4096)};
@@ -142,8 +142,8 @@ static void test_known(tuned *t)
     CHECK_EQ(option.rests, FA2I_RESTS_MODEL);
 }
 
-/* A class that was never tuned takes what its neighbours teach about families, and says whose measurements those
- * are; far away nothing does. */
+/* A class that was never tuned uses its neighbours' corrections of families, and says whose measurements they are. Far
+ * from all neighbours there is no correction. */
 static void test_other_classes(tuned *t)
 {
     const fa2_problem plain = shape(2, 8, 1024, 1024);
@@ -170,13 +170,13 @@ static void test_other_classes(tuned *t)
     (void)chosen_us(&far, &option);
     CHECK_EQ(option.kin, FA2I_NONE);
     (void)chosen_us(&plain, &option);
-    CHECK_EQ(option.kin, FA2I_NONE); /* its own */
+    CHECK_EQ(option.kin, FA2I_NONE); /* its own measurements */
     know(t, NULL, 0);
     (void)chosen_us(&asked[0], &option);
     CHECK_EQ(option.kin, FA2I_NONE);
 }
 
-/* By what the estimate corrects the model for an option. */
+/* Returns the estimate's correction of the model for an option. */
 static double correction(const fa2i_option *option, const fa2_problem *problem)
 {
     double us = 0;
@@ -184,7 +184,7 @@ static double correction(const fa2i_option *option, const fa2_problem *problem)
     return option->us / us;
 }
 
-/* Factors that may be chance say nothing about single kernels of another class: those of a family keep the model's
+/* Factors that may be chance do not affect single kernels of another class: kernels of a family keep the model's
  * order. */
 static void test_single_kernels(tuned *t)
 {
@@ -207,8 +207,8 @@ static void test_single_kernels(tuned *t)
     fa2i_free(options);
 }
 
-/* A database that is older than a family does not keep its kernels out: near what was tuned they are considered,
- * and where all families are known nothing is but what is known. */
+/* A database older than a family does not exclude its kernels: near a tuned problem they are considered. If all
+ * families were tuned, only known kernels are considered. */
 static void test_new_family(tuned *t)
 {
     const fa2_problem known = shape(8, 2, 1, 4096), near = shape(8, 2, 1, 4200);
@@ -224,7 +224,7 @@ static void test_new_family(tuned *t)
         CHECK_EQ(kept < t->evidence.time_count, older);
         t->sets[0].count = t->evidence.time_count = kept;
         kept = 0;
-        for (size_t i = 0; i < t->evidence.time_count; i++) { /* one time of each kernel */
+        for (size_t i = 0; i < t->evidence.time_count; i++) { /* keep one time per kernel */
             t->kernels[kept] = t->kernels[t->times[i].kernel];
             t->times[i].kernel = kept++;
         }
@@ -234,13 +234,13 @@ static void test_new_family(tuned *t)
         for (size_t i = 0; i < count; i++)
             compiled += options[i].compile;
         CHECK_EQ(compiled > 0, older);
-        CHECK_EQ(strncmp(options[0].text, name, strlen(name)), 0); /* it is the one for a decode */
+        CHECK_EQ(strncmp(options[0].text, name, strlen(name)), 0); /* the right family for a decode */
         fa2i_free(options);
     }
 }
 
-/* Kernels of one text that another compiler made are one where a neighbour is estimated, by the best of them,
- * whichever comes last. */
+/* Kernels with the same text from different compilers count as one for a neighbour's estimate, by the best of them, in
+ * any order. */
 static void test_twins(tuned *t)
 {
     const fa2_problem known = shape(2, 8, 1024, 1024), near = shape(2, 8, 1150, 1150);
@@ -258,7 +258,7 @@ static void test_twins(tuned *t)
             t->times[e->time_count - 1].kernel = best;
             t->times[best].kernel = twin;
         }
-        /* A third one, of which nothing was measured, and whose code alone is here. */
+        /* A third one without measurements, and the only one with code. */
         t->kernels[e->kernel_count++] = t->kernels[best];
         t->kernels[best].has_code = t->kernels[twin].has_code = false;
         CHECK_EQ(fa2i_generator_learn(generator, FA2_OP_FORWARD, e, &card), FA2_OK);
@@ -269,8 +269,8 @@ static void test_twins(tuned *t)
     CHECK(fabs(first.us / last.us - 1) < 1e-9);
 }
 
-/* What was measured far away does not count, nor what the compiler made of it, nor that its code is there: the
- * first choice is that of an empty database. */
+/* Measurements far away do not count, nor the registers there, nor the presence of code: the first choice is the same
+ * as with an empty database. */
 static void test_far_away(tuned *t)
 {
     const fa2_problem known = shape(2, 8, 1024, 1024);
@@ -290,8 +290,8 @@ static void test_far_away(tuned *t)
     }
 }
 
-/* One tuned prefill, one decode, both: where the model is right for no problem worse than nothing, by more
- * than 5 %; and where it is not, better on the whole. */
+/* One tuned prefill, one decode, or both. Where the model is right, no problem gets worse by more than 5 %. Where it is
+ * wrong, choices are better on the whole. */
 static void test_any_database(tuned *t)
 {
     const fa2_problem asked[] = {
@@ -320,11 +320,11 @@ static void test_any_database(tuned *t)
         "sm_%d, factors up to %.2f: any database against none, geometric mean %.3f, worst %.3f\n",
         card.arch, exp(spread), exp(sum / (3 * ASKED)), worst);
     CHECK(sum <= (spread > 0 ? 0 : 3 * ASKED * log(1.005)));
-    if (spread <= 0) /* else the luck of the model's first choice among equals counts, too */
+    if (spread <= 0) /* otherwise the model may be lucky among equal candidates */
         CHECK(worst <= 1.05);
 }
 
-/* A decode that grows, where a prefill is all that was tuned: never a kernel that is slow for it. */
+/* A decode that grows, where only a prefill was tuned, never gets a kernel that is slow for it. */
 static void test_growing(tuned *t)
 {
     const fa2_problem prefill = shape(4, 2, 2048, 2048);
@@ -340,11 +340,11 @@ static void test_growing(tuned *t)
     }
     printf("sm_%d: %d growing lengths beside a tuned prefill, worst %.3f of the best\n", card.arch,
            LENGTHS, worst);
-    CHECK(worst <= 1.01); /* what a choice must gain over the model's, which is the truth here */
+    CHECK(worst <= 1.01); /* the least gain over the model's choice, which is the truth here */
 }
 
-/* Calls have any lengths, and one question serves many of them: by the model, which is the truth here, the kernel of
- * the question's end is hardly slower than the best of all for the very problem. */
+/* Calls have any lengths, and one question to the model serves many of them. By the model, which is the truth here, the
+ * kernel for the rounded lengths is hardly slower than the best for the real ones. */
 static void test_own_lengths(tuned *t)
 {
     const fa2_problem asked[] = {
@@ -366,8 +366,8 @@ static void test_own_lengths(tuned *t)
     CHECK(worst <= 1.05);
 }
 
-/* 782 queries whose packed rows just fill two waves of an H200: a question about more of them would be answered by
- * another kernel, 1.6 times as slow. */
+/* 782 queries: their packed rows just fill two waves of an H200. If the lengths were rounded up further, the choice
+ * would be another kernel, 1.6 times as slow. */
 static void test_filled_waves(tuned *t)
 {
     fa2_problem problem = shape(2, 4, 782, 29867);

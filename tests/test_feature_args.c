@@ -1,10 +1,10 @@
 /*
- * What forward says to the arguments that a problem asks for beside tensors: lengths, packed sequences,
- * pages, cache rows, append, rotary embedding, fewer columns of V.
+ * Forward's checks of arguments that features take beside the tensors: lengths, packed sequences, pages, cache rows,
+ * append, rotary embedding, fewer columns of V.
  */
 #include "args_fixture.h"
 
-/* Where lengths are asked for they are there, and nothing is written over them. */
+/* If the problem has lengths, they must be given, and no output may overlap them. */
 static void test_lengths(void)
 {
     fa2_problem with = problem;
@@ -23,7 +23,7 @@ static void test_lengths(void)
     CHECK_CONTAINS(fa2_last_message(), "lse shares memory with seqused_k");
 }
 
-/* A padded cache: whose rows are those that are counted, and of which nothing is written. */
+/* A padded cache: cache_row_count gives its rows, and no output may overlap it. */
 static void test_cache(void)
 {
     fa2_problem with = problem;
@@ -81,7 +81,7 @@ static void check_refused(const fa2_problem *p, const fa2_forward_args *args, co
     CHECK_CONTAINS(fa2_last_message(), said);
 }
 
-/* What is appended is there, fits, and shares nothing with the caches, which are written. */
+/* New keys and values must be given, have the right shape, and not overlap the caches, which are written. */
 static void test_append(void)
 {
     fa2_problem with = problem;
@@ -130,7 +130,7 @@ static void test_append(void)
     check_refused(&with, &args, "v shares memory with seqused_k");
 }
 
-/* To packed sequences as many as queries, packed as these are. */
+/* For packed sequences there are as many new keys as queries, packed in the same way. */
 static void test_append_packed(void)
 {
     fa2_problem with = problem;
@@ -140,7 +140,7 @@ static void test_append_packed(void)
     with.total_k = 220;
     args.cu_seqlens_q = (const int32_t *)0x5000000;
     args.cu_seqlens_k = (const int32_t *)0x5001000;
-    args.append.seq = -1; /* not read, nor is a stride of the batch */
+    args.append.seq = -1; /* not read; the batch stride is not read either */
     args.append.k.stride_batch = args.append.v.stride_batch = -1;
     check_good(&with, &args);
     args.cu_seqlens_q = (const int32_t *)((char *)args.k.data + args.k.stride_seq * 2 * 219);
@@ -152,7 +152,7 @@ static void test_append_packed(void)
     check_good(&with, &args);
 }
 
-/* Tables for all positions that keys have. */
+/* The tables must cover all positions of keys. */
 static void test_rotary(void)
 {
     fa2_problem with = problem;
@@ -186,7 +186,7 @@ static void test_rotary(void)
     CHECK_CONTAINS(fa2_last_message(), "rotary is 9; it must be none where append is 0");
 }
 
-/* Packed sequences: tensors of as many rows as the totals say, and bounds. */
+/* Packed sequences: tensors with as many rows as the totals say, and bounds. */
 static void test_varlen(void)
 {
     fa2_problem with = problem;
@@ -200,7 +200,7 @@ static void test_varlen(void)
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "cu_seqlens_k is NULL, but problem.varlen is 1");
     args.cu_seqlens_k = (const int32_t *)0x5001000;
-    args.q.stride_batch = args.o.stride_batch = -1; /* not there */
+    args.q.stride_batch = args.o.stride_batch = -1; /* not read */
     check_good(&with, &args);
     args.o.data = (char *)args.q.data + args.q.stride_seq * 2 * 119;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
@@ -209,7 +209,7 @@ static void test_varlen(void)
     check_good(&with, &args);
 }
 
-/* Pages: a table, as many pages as are said, of a power of two of rows. */
+/* Pages: a table, and page_count pages of a power of two of rows. */
 static void test_paged(void)
 {
     fa2_problem with = problem;
@@ -244,7 +244,7 @@ static void check_steps(const uint32_t steps[3], uint32_t page, uint32_t row, ui
     CHECK_EQ(steps[2], bytes);
 }
 
-/* Rows of pages are counted in what both strides are multiples of: 32 bits must be enough for them. */
+/* Kernels count the rows of pages in a common divisor of both strides. 32 bits must be enough for the count. */
 static void test_page_steps(void)
 {
     fa2_problem with = problem;
@@ -256,13 +256,13 @@ static void test_page_steps(void)
     args.block_table_stride = 13;
     args.page_count = 40;
     const int64_t row = args.k.stride_seq;
-    args.k.stride_batch = 2 * 16 * row; /* K of a page, then its V */
+    args.k.stride_batch = 2 * 16 * row; /* K of a page is followed by its V */
     args.v.stride_batch = 16 * row + row / 2;
     check_good(&with, &args);
     fa2i_op_of(&with)->fill(&plain_grid, &with, &args, &params);
     check_steps(params.forward.features.k_steps, 32, 1, (uint32_t)row * 2);
     check_steps(params.forward.features.v_steps, 33, 2, (uint32_t)row);
-    with.page = 1; /* whose rows have no stride */
+    with.page = 1; /* then rows have no stride */
     args.k.stride_seq = 7;
     args.page_count = 1;
     check_good(&with, &args);
@@ -276,14 +276,14 @@ static void test_page_steps(void)
     CHECK_CONTAINS(fa2_last_message(), "make the stride of pages a multiple of that of rows");
     args.v.stride_batch = row << 20;
     check_good(&with, &args);
-    args.page_count = 2; /* it is the last page's last row that counts */
+    args.page_count = 2; /* the last row of the last page decides */
     args.v.stride_batch = row * ((INT64_C(1) << 32) - 16);
     check_good(&with, &args);
     args.v.stride_batch += row;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(),
                    "the last row of 2 pages of 16 less than 2^32 times that behind the first");
-    args.page_count = 1; /* whose stride is not used */
+    args.page_count = 1; /* then the page stride is not used */
     check_good(&with, &args);
     args.v.stride_seq = (INT64_C(1) << 31) - 8;
     check_good(&with, &args);
@@ -292,7 +292,7 @@ static void test_page_steps(void)
     CHECK_CONTAINS(fa2_last_message(), "what both are multiples of must be less than 2^31");
 }
 
-/* Rows of V and O are shorter than those of K; V may be the beginning of K's rows. */
+/* Rows of V and O are shorter than rows of K. V may be the beginning of K's rows. */
 static void test_fewer_values(void)
 {
     fa2_problem with = problem;
@@ -312,7 +312,7 @@ static void test_fewer_values(void)
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "o.stride_head is 32; it must be at least 40");
     args = good_args();
-    args.o.data = (char *)args.k.data + 2 * 40; /* behind V, but in K's rows */
+    args.o.data = (char *)args.k.data + 2 * 40; /* after V's columns, but inside K's rows */
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "o shares memory with k");
     args = good_args();

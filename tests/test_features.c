@@ -1,6 +1,6 @@
 /*
- * What acts on scores and on P, on the host: what is said to its arguments, what kernels are told, and the
- * judge's expectations against the definition, element by element.
+ * Features that change scores and P, on the host: checks of their arguments, the kernels' parameters, and the judge's
+ * expected results against the definition, element by element.
  */
 #include <math.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ static const fa2_problem problem = {
     .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
 static const fa2i_grid plain_grid = {.blocks = {32}, .splits = 1};
 
-/* [B, S, H, D], at addresses that nothing reads; all features given. */
+/* [B, S, H, D], at addresses that are never read, with all features. */
 static fa2_forward_args good_args(void)
 {
     const fa2_tensor q = {(void *)0x1000000, 64 * 8 * 100, 64 * 8, 64};
@@ -43,9 +43,9 @@ static fa2_problem with(int field, int32_t value)
 
 /* ---- arguments ---- */
 
-/* A value put over a member of good arguments. */
+/* A value for a member of good arguments. */
 typedef struct bad_value {
-    int field; /* which asks for the member; the value of the field is asked */
+    int field; /* the feature that needs the member, and its value in the problem */
     int32_t asked;
     size_t offset;
     int64_t value;
@@ -105,7 +105,7 @@ static void check_good(const fa2_problem *p, const fa2_forward_args *args)
         fprintf(stderr, "%s\n", fa2_last_message());
 }
 
-/* What is wrong is said where it is asked for, and not looked at where it is not. */
+/* A bad value is refused if the problem has the feature, and ignored otherwise. */
 static void test_bad_values(void)
 {
     for (size_t i = 0; i < sizeof bad_values / sizeof *bad_values; i++) {
@@ -120,7 +120,7 @@ static void test_bad_values(void)
     }
 }
 
-/* Terms are divided by the scale of scores; a batch that is alone has no stride. */
+/* Additions to scores are divided by the scale. A batch of 1 has no stride. */
 static void test_scale_and_stride(void)
 {
     fa2_problem p = with(FA2I_FIELD_alibi, 1);
@@ -136,7 +136,7 @@ static void test_scale_and_stride(void)
     check_good(&p, &args);
 }
 
-/* ---- what kernels are told ---- */
+/* ---- parameters of kernels ---- */
 
 static fa2i_feature_params fill(const fa2_problem *p, const fa2_forward_args *args)
 {
@@ -157,7 +157,7 @@ static void test_params(void)
     CHECK(got.inverse_scale == 8.0f);
     p.softcap = 1;
     CHECK(fill(&p, &args).inverse_scale == 1.0f);
-    p = with(FA2I_FIELD_bias, FA2_BIAS_BF16); /* the sum of two numbers of bf16 */
+    p = with(FA2I_FIELD_bias, FA2_BIAS_BF16); /* the value is the sum of two bf16 numbers */
     fa2_forward_args odd = good_args();
     odd.softmax_scale = 0.0883883f;
     got = fill(&p, &odd);
@@ -169,7 +169,7 @@ static void test_params(void)
     CHECK(got.sinks == 0x7000004 && got.alibi_slopes == 0);
 }
 
-/* Neighbours at once: side by side, aligned, and so in every row. */
+/* Pairs of neighbours are read at once if they are adjacent and aligned, in every row. */
 static void test_side(void)
 {
     static const struct {
@@ -203,10 +203,10 @@ static void test_side(void)
     }
     fa2_problem single = with(FA2I_FIELD_bias, FA2_BIAS_FP32);
     fa2_forward_args args = good_args();
-    single.seq_q = 1; /* whose stride is not used */
+    single.seq_q = 1; /* then the query stride is not used */
     args.bias = (fa2_bias_tensor){(void *)0x8000010, 0, 0, 7, 1};
     CHECK_EQ(fill(&single, &args).bias_side, 8);
-    single.seq_k = 1; /* likewise; kernels are told the same of it as of neighbours */
+    single.seq_k = 1; /* likewise; kernels get the same parameters as for pairs */
     args.bias.stride_key = 1;
     const fa2i_feature_params side = fill(&single, &args);
     args.bias.stride_key = 5;
@@ -241,9 +241,9 @@ static void test_threshold(void)
     }
 }
 
-/* ---- what should come out ---- */
+/* ---- expected results ---- */
 
-/* The operands of forward cases, in their order. */
+/* Forward's operands of a case, in their order. */
 enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, SEEDS, OPERANDS };
 
 typedef struct data {
@@ -260,7 +260,7 @@ static double number(const data *d, int operand, int b, int h, int row, int colu
     return (double)fa2i_from_bits(d->c.problem.dtype, ((uint16_t *)d->blocks[operand])[at]);
 }
 
-/* In the case's own places, from which its strides were made. */
+/* Reads the bias from the case's own places, from which its strides were made. */
 static double bias_of(const data *d, int b, int h, int i, int j)
 {
     const fa2i_bias_strides s = fa2i_case_bias(&d->c, BIAS);
@@ -281,7 +281,7 @@ static double bias_of(const data *d, int b, int h, int i, int j)
     return 0;
 }
 
-/* A score as fa2.h words it; -INFINITY: the key is not seen. */
+/* Returns a score as fa2.h defines it, -INFINITY if the key is hidden. */
 static double score_of(const data *d, int b, int h, int i, int j)
 {
     const fa2_problem *p = &d->c.problem;

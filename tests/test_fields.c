@@ -1,7 +1,7 @@
 /*
- * Every field of problem.def through every layer: check and class, texts, shape files, the database,
- * exports, the generator, the planner. Built twice: with problem.def, and with a copy that has one
- * compile-time field more, `extra`, which nothing else knows of; the generator must refuse it.
+ * Every field of problem.def through every layer: check and class, texts, shape files, the database, exports, the
+ * generator, the planner. It is built twice: with problem.def, and with a copy that has one more compile-time field,
+ * `extra`. Nothing else knows this field, so the generator must refuse it.
  */
 #include "cache/report.h"
 #include "cache_fixture.h"
@@ -15,14 +15,14 @@ static const fa2_problem base_problem = {
     .struct_bytes = sizeof(fa2_problem),
     .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 64, .seq_k = 128, .head_dim = 64};
 
-/* With all fields that are needed for this one, which is left as it is. */
+/* Sets all fields that this one needs, but not the field itself. */
 static void ask_for(fa2_problem *problem, int field)
 {
     for (int needs = fa2i_fields[field].needs; needs >= 0; needs = fa2i_fields[needs].needs)
         fa2i_field_set(problem, needs, 1);
 }
 
-/* What has a meaning now, and may not be 0. */
+/* Gives fields their smallest values if they may not be 0 now. */
 static void put_least(fa2_problem *problem)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
@@ -33,8 +33,8 @@ static void put_least(fa2_problem *problem)
     }
 }
 
-/* What a field is compared with: the base, of the first operation that has the field, and with the
- * field that is asked for. */
+/* Returns the problem to compare with: the base problem of the field's first operation, with the fields that it needs.
+ * */
 static fa2_problem counterpart(int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -46,7 +46,7 @@ static fa2_problem counterpart(int field)
     return problem;
 }
 
-/* That with another value in the field; false where a field has one value only. */
+/* Makes the same problem with another value of the field. Returns false if the field has only one value. */
 static bool differ_in(int field, fa2_problem *ret_problem)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -55,7 +55,7 @@ static bool differ_in(int field, fa2_problem *ret_problem)
     fa2i_field_set(&problem, field, value + f->step);
     put_least(&problem);
     if (fa2i_problem_check(&problem) != FA2_OK)
-        fa2i_field_set(&problem, field, 2 * value); /* heads are multiples of each other */
+        fa2i_field_set(&problem, field, 2 * value); /* because heads must be multiples of each other */
     *ret_problem = problem;
     return fa2i_problem_check(&problem) == FA2_OK && fa2i_field_get(&problem, field) != value;
 }
@@ -78,7 +78,7 @@ static void check_class(int field, const fa2_problem *a, const fa2_problem *b)
     CHECK_EQ(strcmp(of_a, of_b) != 0, is_kind(field));
 }
 
-/* Below its least value, and above its most. */
+/* Values below the smallest and above the largest are refused. */
 static void check_limits(int field, const fa2_problem *problem)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -95,7 +95,7 @@ static void check_limits(int field, const fa2_problem *problem)
 
 /* ---- texts ---- */
 
-/* As --shape takes it. */
+/* The text for --shape. */
 static void check_text(const fa2_problem *problem)
 {
     char text[FA2I_PROBLEM_CHARS];
@@ -118,7 +118,7 @@ static void write_value(FILE *file, const fa2_problem *problem, int field)
         fprintf(file, "%d", (int)value);
 }
 
-/* A shape file with a column for each field that the problem shows. */
+/* A shape file with a column for each shown field of the problem. */
 static void check_file(const fa2_problem *problem)
 {
     fixture f;
@@ -149,7 +149,7 @@ static void check_file(const fa2_problem *problem)
 
 /* ---- the database ---- */
 
-/* How many choices there are for a problem. */
+/* Returns how many choices there are for a problem. */
 static size_t count_choices(fa2i_cache *cache, const fa2_problem *problem)
 {
     fa2i_choice *choices = NULL;
@@ -181,7 +181,7 @@ static void put_winner(fa2i_cache *cache, const fa2_problem *problem, int64_t *r
              FA2_OK);
 }
 
-/* A winner for a is none for b, if they are of two classes; the rows are two in any case. */
+/* A winner of problem a is not b's if their classes differ. The problems' rows differ in any case. */
 static void check_rows(int field, const fa2_problem *a, const fa2_problem *b)
 {
     fixture f;
@@ -215,7 +215,7 @@ static int note_value(void *user, int columns, const char *const *names, const c
     return 0;
 }
 
-/* The view of winners has all fields, and an export brings them to another database. */
+/* The view of winners has all fields, and an export carries them to another database. */
 static void check_export(const fa2_problem *problem)
 {
     fixture from, to;
@@ -232,7 +232,7 @@ static void check_export(const fa2_problem *problem)
     CHECK_EQ(fa2i_cache_import(target, file, "export", NULL, NULL, NULL), FA2_OK);
     CHECK_EQ(fa2i_cache_list_winners(target, NULL, note_value, &copy), FA2_OK);
     CHECK_EQ(fa2i_cache_problem(target, problem, &there), FA2_OK);
-    CHECK_EQ(there, 1); /* it was there */
+    CHECK_EQ(there, 1); /* the winner arrived */
     fclose(file);
     fa2i_cache_close(source);
     fa2i_cache_close(target);
@@ -240,7 +240,7 @@ static void check_export(const fa2_problem *problem)
     fixture_end(&to);
 }
 
-/* fa2-tune list has a column for what is asked for. */
+/* fa2-tune list has a column for the field. */
 static void check_list(int field, const fa2_problem *problem)
 {
     static char text[20000];
@@ -270,8 +270,7 @@ static void check_list(int field, const fa2_problem *problem)
 
 /* ---- the generator and the planner ---- */
 
-/* Two classes share no variant. A class that the generator does not know it refuses by name. Returns
- * whether it knows it. */
+/* Different classes share no variant. The generator refuses an unknown class by name. Returns true if it knows it. */
 static bool check_variants(int field, const fa2_problem *a, const fa2_problem *b)
 {
     const fa2i_card card = sample_card();
@@ -297,7 +296,7 @@ static bool check_variants(int field, const fa2_problem *a, const fa2_problem *b
     return st == FA2_OK;
 }
 
-/* The planner gives b a kernel of its own class, or none, though there is a winner for a. */
+/* The planner gives b a kernel of its own class, or none, although a has a winner. */
 static void check_plan(int field, const fa2_problem *a, const fa2_problem *b, bool is_known)
 {
     fixture f;

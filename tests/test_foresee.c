@@ -1,6 +1,6 @@
 /*
- * What is said of a call beforehand is what the call does: for each damage to a database, with a compiler and without,
- * the foresight (`fa2-tune explain`) and then a context are asked on the same file.
+ * Checks that a prediction about a call equals what the call does. For each damage to a database, with a compiler and
+ * without, it asks the prediction (`fa2-tune explain`), then a context, on the same file.
  */
 #include "foresee_fixture.h"
 
@@ -21,7 +21,7 @@ static const damage_case damages[] = {
      1, "its code is damaged or missing", false, false},
     {"UPDATE image SET seal = zeroblob(32)", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for",
      true, true},
-    /* the winner's record says that it does not compile; is unreadable */
+    /* the winner's record says that it does not compile; the record cannot be read */
     {"UPDATE kernel SET outcome = 'compile_error' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
      ": it does not compile for sm_86, as its record says", false, false},
     {"UPDATE kernel SET outcome = 'compile_error', log = 'error: no' WHERE id = 1; DELETE FROM image WHERE kernel = 1",
@@ -30,7 +30,7 @@ static const damage_case damages[] = {
      "it replaces the winner: ", false, false},
     {"UPDATE kernel SET generator = 'x' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1, "it replaces the winner: ",
      false, false},
-    /* times that nothing takes, of the winner or of another: they do not count */
+    /* impossible times of the winner or of another kernel do not count */
     {"DELETE FROM winner; UPDATE measurement SET median_us = 0 WHERE kernel = 2", true, FA2_OK, FA2_RULE_EXACT, 0,
      "measured on this device", false, false},
     {"DELETE FROM winner; UPDATE measurement SET median_us = -1 WHERE kernel = 2", true, FA2_OK, FA2_RULE_EXACT, 0,
@@ -39,7 +39,7 @@ static const damage_case damages[] = {
      "measured on this device", false, false},
     {"DELETE FROM winner; UPDATE measurement SET median_us = 1e999 WHERE kernel = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
      "measured on this device", false, false},
-    /* the winner's row is damaged, and its kernel is sound */
+    /* the winner's row is damaged, but its kernel is fine */
     {"UPDATE winner SET model_us = -1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
      false},
     {"UPDATE kernel SET variant = 'bogus' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
@@ -51,12 +51,12 @@ static const damage_case damages[] = {
      "the cost model's first choice", false, false},
     {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel", false, FA2_E_NO_NVRTC,
      FA2_RULE_DEFAULT, -1, "none can be compiled", false, false},
-    /* the winner was found to fault since: it is no winner, and nobody's rival */
+    /* the winner was found to fault later: it wins no more, and is not compared with others */
     {"UPDATE verification SET outcome = 'fault' WHERE kernel IN (SELECT kernel FROM winner)", true,
      FA2_OK, FA2_RULE_EXACT, 1, ": it failed its verification (fault)", false, false},
     {"UPDATE verification SET outcome = 'wrong' WHERE kernel = 1", false, FA2_OK, FA2_RULE_EXACT, 1,
      "it replaces the winner fwd_sm80", false, false},
-    /* its kernel's row is gone, or never was; is of another version, of another class */
+    /* the row of the winner's kernel is missing, or has another version or class */
     {"PRAGMA foreign_keys = 0; DELETE FROM kernel WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
      "it replaces the winner: its kernel's row is missing", false, false},
     {"PRAGMA foreign_keys = 0; UPDATE winner SET kernel = 99", true, FA2_OK, FA2_RULE_EXACT, 0,
@@ -65,16 +65,16 @@ static const damage_case damages[] = {
      ": it is of another version of fa2", false, false},
     {"UPDATE kernel SET class = 'D=32 dtype=fp16 causal=1' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
      ": its kernel is for problems of another class", false, false},
-    /* the problem's row is filed under a class that is none, or is another: nothing that refers to it counts */
+    /* the problem's row has an invalid class, or another one: nothing that refers to the row counts */
     {"UPDATE problem SET class = 'D=64 dtype=fp8'", true, FA2_OK, FA2_RULE_DEFAULT, 0, "the cost model's first choice",
      false, false},
     {"UPDATE problem SET class = 'D=64 dtype=fp16 causal=0'", false, FA2_OK, FA2_RULE_DEFAULT, 0,
      "the cost model's first choice", false, false},
-    /* the session is another device's */
+    /* the session is of another device */
     {"INSERT INTO device SELECT 9, 'other', arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz, "
      "bandwidth_bytes, real FROM device; UPDATE session SET device = 9", false, FA2_OK, FA2_RULE_DEFAULT, 0,
      "the cost model's first choice", false, false},
-    /* the target's column lies: the code does not fit its seal, and is made again */
+    /* the target's column is wrong: the code does not match its hash, and is compiled again */
     {"UPDATE kernel SET target = 'sm_75' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for", true,
      false},
     {"UPDATE verification SET outcome = 'hang'", true, FA2_E_UNSUPPORTED, FA2_RULE_DEFAULT, -1,
@@ -83,7 +83,7 @@ static const damage_case damages[] = {
      -1, "none can be compiled", false, false},
 };
 
-/* Let a kernel of the database be PTX that spills so much. */
+/* Turns a kernel of the database into PTX that spills this much. */
 static void put_ptx(size_t i, int spill_bytes)
 {
     fa2i_cache *cache = NULL;
@@ -136,7 +136,8 @@ static void test_damage_by(const damage_case *cases, size_t count)
     }
 }
 
-/* No database, and then no compiler either; of a card that is not here, another machine may have one. */
+/* Without a database, and then without a compiler, too. If the card is not here, another machine may have a compiler.
+ * */
 static void test_no_database(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -161,8 +162,8 @@ static void test_no_database(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
-/* What is said of a problem is said whatever was asked before: of the winner's, and of one whose estimates are made
- * for the same lengths. */
+/* Predictions do not depend on earlier questions: about the winner's problem, and about one that rounds to the same
+ * lengths. */
 static void test_order(void)
 {
     const fa2_problem problems[] = {tuned_problem(1, 512), tuned_problem(1, 511), tuned_problem(1, 512)};
@@ -200,7 +201,7 @@ static int loads_traced(void)
     return count;
 }
 
-/* What PTX spills is known when a driver has loaded it, and to all who ask later. */
+/* How much PTX spills is known once a driver has loaded it, and then to all later processes. */
 static void test_spilling_ptx(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -223,13 +224,14 @@ static void test_spilling_ptx(void)
     compare(&problem, &f, &second);
     fa2i_foreseen_done(&f);
     fake_trace_clear();
-    context = create(); /* the next process knows it, and does not load the first */
+    context = create(); /* the next process knows the spills, and does not load the first kernel */
     CHECK_STR(explain(context, problem).variant, variants[1].text);
     CHECK_EQ(loads_traced(), 1);
     end(context);
 }
 
-/* Where all spill, another process loads the least spilling one alone; where the driver refuses it, the next one. */
+/* If all kernels spill, another process loads only the one that spills least. If the driver refuses it, the next one.
+ * */
 static void test_all_spill(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -259,7 +261,7 @@ static void test_all_spill(void)
     end(context);
 }
 
-/* Of a card that is not here, what a machine with NVRTC would do about a winner that cannot be used. */
+/* For a card that is not here: what would a machine with NVRTC do about a winner that cannot be used? */
 static void test_supposed(void)
 {
     static const struct supposed_case {
@@ -294,8 +296,8 @@ static void test_supposed(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
-/* The winner's record was changed, to more shared memory than the card has: its code is none for that, and it is made
- * again as it was. */
+/* The winner's record was changed to more shared memory than the card has. Its code does not match this, so the kernel
+ * is compiled again, as it was. */
 static void test_unfit_record(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -318,7 +320,7 @@ static void test_unfit_record(void)
     end(context);
 }
 
-/* A variant of which the database knows that it does not compile is not compiled again, nor promised. */
+/* If the database knows that a variant does not compile, it is neither compiled again nor predicted. */
 static void test_known_compile_error(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -335,7 +337,7 @@ static void test_known_compile_error(void)
     end(NULL);
 }
 
-/* Whose config forbids compiling: NVRTC is here, and not asked. */
+/* The config forbids compiling: NVRTC is present, but must not be called. */
 static const damage_case forbidden[] = {
     {"SELECT 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
      false},
@@ -349,7 +351,7 @@ static const damage_case forbidden[] = {
      true},
     {"DELETE FROM image", true, FA2_E_FORBIDDEN, FA2_RULE_EXACT, -1, "config forbids compiling",
      false, false},
-    /* the fourth alone is left: what comes before it would have to be compiled */
+    /* only the fourth kernel is left; better ones would have to be compiled */
     {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel WHERE id <> 4", true, FA2_OK,
      FA2_RULE_DEFAULT, 3, "it must be compiled, and the context's config forbids compiling", false,
      false},
@@ -370,7 +372,7 @@ static void test_never_compile(void)
     never_compile = 0;
 }
 
-/* The winner is one of those that are passed over, and not the first of them: each counts once. */
+/* The winner is among the rejected kernels, but not the first. Each counts once. */
 static void test_count(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -392,7 +394,8 @@ static void test_count(void)
     end(NULL);
 }
 
-/* What is supposed of another machine leaves what is known of this one: a kernel is gone when the former asks. */
+/* Assumptions about another machine do not change what is known of this one. A kernel is gone when that question comes.
+ * */
 static void test_supposed_apart(void)
 {
     fa2i_generator *generator = NULL;

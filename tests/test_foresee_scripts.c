@@ -1,11 +1,11 @@
 /*
- * The scripts are others than those that wrote the database's kernels: what the foresight says of a call is what the
+ * The scripts differ from those that wrote the database's kernels. The prediction about a call still equals what the
  * call does.
  */
 #include "foresee_fixture.h"
 #include "scripts_fixture.h"
 
-/* Untimed, a sound kernel of the others is nobody's: what the scripts write now is compiled. */
+/* A valid kernel of the other scripts that was never timed is not used: the present scripts' kernel is compiled. */
 static void test_untimed(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -21,7 +21,7 @@ static void test_untimed(void)
     end(NULL);
 }
 
-/* A lost winner that the scripts of now have written already, and of which the code is there. */
+/* A winner without code that the present scripts have already written, and whose code exists. */
 static void test_written_before(bool nvrtc)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -48,8 +48,8 @@ static void test_written_before(bool nvrtc)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
-/* What a lost winner is made again as is another problem's choice, of which nothing is lost: since one of its launches
- * failed, the winner is no kernel that the database has for others. */
+/* A lost winner's replacement is also chosen for another problem, which lost nothing. One of the winner's launches
+ * failed before, so the winner is no kernel that the database offers to other problems. */
 static void test_made_again(void)
 {
     const fa2_problem both[] = {tuned_problem(1, 512), tuned_problem(1, 511)};

@@ -1,6 +1,6 @@
 /*
- * A child that was forked while another thread of its parent was in a call: every function refuses the parent's
- * context at once, with a sentence, and touches neither lock nor driver.
+ * A child that was forked while another thread of its parent was in a call. Every function refuses the parent's context
+ * at once with a sentence, and uses neither lock nor driver.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include "fake_call.h"
 #include "fake_cuda.h"
 
-enum { FORKS = 200, CHILD_S = 20 /* more than any machine needs for no waiting at all */ };
+enum { FORKS = 200, CHILD_S = 20 /* more than any machine needs if nothing waits */ };
 
 static fa2_context *context;
 static atomic_bool ended;
@@ -24,7 +24,7 @@ static fa2_problem problem_of(int32_t seq_k)
         .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = seq_k, .head_dim = 64};
 }
 
-/* Calls with new shapes all the time, so it holds the locks of context, driver and allocator in turn. */
+/* Calls with new shapes continuously, so it holds the locks of context, driver and allocator in turn. */
 static void *call(void *user)
 {
     int *failed = user;
@@ -41,7 +41,7 @@ static bool is_refused(fa2_status st)
            strstr(fa2_last_message(), "before this process was forked") != NULL;
 }
 
-/* 0, or the number of the function that is wrong. */
+/* Returns 0, or the number of the function that is wrong. */
 static int check_child(void)
 {
     const fa2_problem known = problem_of(1), unknown = problem_of(777777);
@@ -100,7 +100,7 @@ static void test_while_in_a_call(void)
     fake_uninstall();
 }
 
-/* A child may have contexts of its own, which its children may not use. */
+/* A child may have its own contexts, which its children may not use. */
 static void test_own(void)
 {
     const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = ""};

@@ -1,4 +1,4 @@
-/* The candidates that the generator lists: of every class and SM, their sizes, their order. */
+/* The candidates that the generator lists for every class and SM: their sizes and their order. */
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 
@@ -9,7 +9,7 @@ enum {
     HEAD_DIMS = sizeof head_dims / sizeof head_dims[0],
 };
 
-/* The value of " key=" in a canonical text; -1 when it is not there. */
+/* Returns the value of " key=" in a canonical text, -1 if it is missing. */
 static int value_of(const char *text, const char *key)
 {
     char word[32];
@@ -29,7 +29,7 @@ static int max_of(int a, int b)
     return a > b ? a : b;
 }
 
-/* The sizes of a candidate follow from its text: the templates assert this sum, too. */
+/* Checks a candidate's sizes, computed from its text. The templates assert the same sum. */
 static void check_sizes(const fa2i_variant *v, const fa2_problem *problem)
 {
     const int br = value_of(v->text, "br"), bc = value_of(v->text, "bc");
@@ -49,27 +49,27 @@ static void check_sizes(const fa2i_variant *v, const fa2_problem *problem)
     CHECK_EQ(v->recipe.waves, is_split(v) ? value_of(v->text, "waves") : 0);
 }
 
-/* The same of one on wgmma: pages of 64 columns, and barriers behind them. */
+/* The same for a candidate on wgmma: pages of 64 columns, with barriers after them. */
 static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
 {
     const int bc = value_of(v->text, "bc"), groups = value_of(v->text, "groups");
     const int stages = value_of(v->text, "stages"), pages = (problem->head_dim + 63) / 64;
     const int rows = 64 * groups + 2 * stages * bc, barriers = 8 * (2 * groups + 4 * stages);
     const bool staged = problem->bias == FA2_BIAS_FP16 || problem->bias == FA2_BIAS_BF16;
-    const int side = staged ? 64 * 2 * bc + 16 : 0; /* with two barriers */
+    const int side = staged ? 64 * 2 * bc + 16 : 0; /* including two barriers */
     const bool counted = strstr(v->text, " persistent=2") != NULL;
     const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
-    const bool stores = persistent && groups > 1;             /* by a map of O */
-    const bool sloped = strstr(v->text, " sloped=1") != NULL; /* sixteen columns more of K */
-    const int keys = problem->dropout ? stages * 8 * bc : 0;  /* of columns */
+    const bool stores = persistent && groups > 1;             /* O is stored by a tensor map */
+    const bool sloped = strstr(v->text, " sloped=1") != NULL; /* sixteen more columns of K, for ALiBi */
+    const int keys = problem->dropout ? stages * 8 * bc : 0;  /* dropout keys of columns */
     const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0) + groups * side +
                       (sloped ? 32 * bc : 0) + keys;
     const int with_o = bytes + pages * 128 * 64 * groups;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     const int blocks = step->block_rows;
-    const bool has_room = blocks * (with_o + 1024) <= 233472; /* of an SM */
+    const bool has_room = blocks * (with_o + 1024) <= 233472; /* shared memory of an SM */
     const int held = persistent && has_room ? with_o : bytes;
-    const int more = held + (stages - 1) * groups * side; /* as many tiles beside K as of it */
+    const int more = held + (stages - 1) * groups * side; /* if there are as many bias tiles as tiles of K */
     CHECK_EQ(step->smem_bytes, blocks * (more + 1024) <= 233472 ? more : held);
     CHECK_EQ(step->blocks, persistent ? FA2I_BLOCKS_RESIDENT_ROW_TILES : FA2I_BLOCKS_ROW_TILES);
     CHECK(blocks * (step->smem_bytes + 1024) <= 233472);
@@ -77,7 +77,7 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     CHECK_EQ(v->recipe.rows, 64 * groups);
     CHECK_EQ(v->recipe.keys, bc);
     CHECK_STR(v->recipe.suffix, "a");
-    const int k = v->recipe.pack ? 0 : 1; /* rows of several heads come without a map of Q */
+    const int k = v->recipe.pack ? 0 : 1; /* packed rows of several heads need no map of Q */
     CHECK_EQ(v->recipe.pack, strstr(v->text, " pack=1") != NULL);
     CHECK(v->recipe.map_count == k + 2 + stores + staged &&
           (k == 0 || v->recipe.maps[0].rows == 64));
@@ -115,7 +115,7 @@ static void check_candidate(const fa2i_variant *v, const fa2i_card *card,
     CHECK_EQ(strncmp(v->text, family, strlen(family)), 0);
 }
 
-/* Check the candidates of a problem; *ret_split: how many divide the keys. */
+/* Checks the candidates of a problem. *ret_split: the number that divide the keys. */
 static void check_class(fa2i_generator *generator, const fa2i_card *card,
                         const fa2_problem *problem, size_t *ret_split)
 {
@@ -132,15 +132,15 @@ static void check_class(fa2i_generator *generator, const fa2i_card *card,
     }
     CHECK(split <= 24);
     CHECK(count - split - wgmma >= 1 && count - split - wgmma <= 40);
-    const int rows = problem->seq_q * (problem->heads_q / problem->heads_kv); /* of packed heads */
+    const int rows = problem->seq_q * (problem->heads_q / problem->heads_kv); /* with packed heads */
     CHECK(card->arch == 90 && !card->generic && rows >= 64 ? wgmma >= 1 && wgmma <= 19
                                                            : wgmma == 0);
     *ret_split = split;
     fa2i_free(list);
 }
 
-/* bf16 has the tiles of fp16, cards beyond sm_90 have those of sm_90, and those from sm_80 on are one
- * family's: a part of them is enough. All where FA2_TEST_ALL is set. */
+/* Returns true for a sufficient part of all classes: bf16 has fp16's tiles, cards beyond sm_90 have those of sm_90, and
+ * cards from sm_80 on share a family. With FA2_TEST_ALL it is always true. */
 static bool is_sampled(size_t arch, size_t d, int kind)
 {
     const bool first_of_its_tiles = kind / 2 == FA2_FP16 && archs[arch] <= 90;
@@ -149,7 +149,7 @@ static bool is_sampled(size_t arch, size_t d, int kind)
     return (d + arch + (size_t)kind) % (first_of_its_tiles ? 2 : 4) == 0;
 }
 
-/* Each class with a problem that fills any card, and with decoding, which fills none. */
+/* Each class with a problem that fills any card, and with decoding, which fills no card. */
 static void test_every_class(void)
 {
     fa2i_generator *generator = open_generator();
@@ -175,7 +175,7 @@ static void test_every_class(void)
     fa2i_generator_destroy(generator);
 }
 
-/* A device that takes no code for one SM alone has no family that is such code. */
+/* A device that takes no code for one SM alone (sm_90a) has no family with such code. */
 static void test_generic_card(void)
 {
     fa2i_generator *generator = open_generator();
@@ -189,7 +189,7 @@ static void test_generic_card(void)
     fa2i_generator_destroy(generator);
 }
 
-/* Latent attention's decoding goes to wgmma, where V lies in K and a group has more rows than half a block. */
+/* Decoding of latent attention uses wgmma if V lies in K and a group has more rows than half a block. */
 static void test_latent(void)
 {
     fa2i_generator *generator = open_generator();
@@ -216,7 +216,7 @@ static void test_latent(void)
     fa2i_generator_destroy(generator);
 }
 
-/* Of the candidates of fwd_sm90: all, those that pack query heads, those with ALiBi's columns in the product. */
+/* Numbers of fwd_sm90's candidates: all, those that pack query heads, those with ALiBi's columns in the product. */
 typedef struct wgmma_counts {
     int all, packed, sloped;
 } wgmma_counts;
@@ -242,8 +242,8 @@ static wgmma_counts count_wgmma(fa2i_generator *generator, const fa2_problem *pr
     return counts;
 }
 
-/* Who packs the query heads of a key head: few queries of several heads, and no feature by head but ALiBi. Whose ALiBi
- * is in the product: a causal one that is added to the product itself. */
+/* Candidates pack the query heads of a key head if there are few queries of several heads, and no feature per head
+ * except ALiBi. ALiBi is part of the product if the problem is causal and ALiBi is added to the product itself. */
 static void test_wgmma_forward(void)
 {
     fa2i_generator *generator = open_generator();
@@ -255,10 +255,10 @@ static void test_wgmma_forward(void)
     problem.heads_kv = problem.heads_q / 4;
     counts = count_wgmma(generator, &problem);
     CHECK(counts.packed > 0 && counts.packed == counts.all);
-    problem.batch = 32; /* blocks enough to fill the card without dividing keys */
+    problem.batch = 32; /* enough blocks to fill the card without dividing keys */
     CHECK(count_wgmma(generator, &problem).packed > 0);
     problem.batch = 1;
-    problem.seq_q = 15; /* of four heads, 60 rows */
+    problem.seq_q = 15; /* 60 rows of four heads */
     CHECK_EQ(count_wgmma(generator, &problem).all, 0);
     problem.seq_q = 300;
     problem.alibi = 1;
@@ -271,7 +271,7 @@ static void test_wgmma_forward(void)
     problem.sinks = 1;
     CHECK_EQ(count_wgmma(generator, &problem).packed, 0);
     problem.sinks = 0;
-    problem.seq_q = 4096; /* a head has rows enough */
+    problem.seq_q = 4096; /* one head has enough rows */
     CHECK_EQ(count_wgmma(generator, &problem).packed, 0);
     problem.dropout = 1;
     CHECK(count_wgmma(generator, &problem).all > 0);
@@ -280,7 +280,7 @@ static void test_wgmma_forward(void)
     fa2i_generator_destroy(generator);
 }
 
-/* How many candidates are of backward on wgmma; their recipes are checked. */
+/* Returns the number of candidates of backward on wgmma. Checks their recipes. */
 static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem *problem,
                                    const fa2i_card *card)
 {
@@ -302,14 +302,14 @@ static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem 
                                                            : FA2I_WORKSPACE_ROWS_AND_DQ);
         CHECK(fa2i_recipe_main(recipe)->smem_bytes <= card->smem_block_bytes);
     }
-    /* As measured: where the products are divided, or scores have a bias, it is the fastest. */
+    /* As measured, it is the fastest if the products are divided, or scores have a bias. */
     CHECK(found == 0 || (problem->head_dim <= 128 && problem->bias == 0) ||
           strncmp(list[0].text, "bwd_sm90 ", 9) == 0);
     fa2i_free(list);
     return found;
 }
 
-/* Backward on wgmma: whom it serves. */
+/* The problems that backward on wgmma supports. */
 static void test_wgmma_backward(void)
 {
     static const struct {
@@ -353,8 +353,7 @@ static void test_wgmma_backward(void)
     fa2i_generator_destroy(generator);
 }
 
-/* Each text of a list comes through the parser, whole: it has a source or, here, a cost; and the
- * cost is the one that the list says. */
+/* The parser accepts each text of a list in full: it has a source or, here, a cost, which equals the list's cost. */
 static void test_cards(void)
 {
     fa2i_generator *generator = open_generator();
@@ -376,14 +375,14 @@ static void test_cards(void)
         fa2_last_message(),
         "sm_75, sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_100, sm_103, sm_110, sm_120, sm_121");
     CHECK_EQ(untouched.arch, 1);
-    /* A card newer than all that are known: the newest family, its own limits. */
+    /* A card newer than all known ones gets the newest family, with the card's own limits. */
     CHECK_EQ(fa2i_generator_card(generator, 89, &card), FA2_OK);
     card.arch = 130;
     CHECK_EQ(fa2i_generator_candidates(generator, &fp16, &card, &list, &count), FA2_OK);
     for (size_t i = 0; i < count; i++)
         check_candidate(&list[i], &card, &fp16);
     fa2i_free(list);
-    /* GeForce sums at half the rate of the server card beside it. */
+    /* GeForce has half the matrix rate of the server card of the same SM. */
     double server = 0, geforce = 0;
     card.arch = 89;
     CHECK_EQ(fa2i_generator_cost(generator, good, &bf16, &card, 0, &server), FA2_OK);

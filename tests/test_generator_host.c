@@ -1,5 +1,5 @@
-/* The host of the scripts: golden config blocks, determinism, overrides through FA2_GEN_PATH, and
- * answers that are wrong, running out of memory anywhere. FA2_UPDATE_GOLDEN=1 writes the golden files anew. */
+/* The host of the scripts: golden configurations, determinism, overrides by FA2_GEN_PATH, wrong answers, and failing
+ * allocations. FA2_UPDATE_GOLDEN=1 rewrites the golden files. */
 #include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 static const int archs[] = {75, 80, 86, 87, 89, 90};
 enum { ARCHS = sizeof archs / sizeof archs[0], LATE_FAILURES = 150 };
 
-/* Whether a file holds exactly text; writes it instead when FA2_UPDATE_GOLDEN is set. */
+/* Checks that a file holds exactly this text. With FA2_UPDATE_GOLDEN it writes the file instead. */
 static void check_golden(const char *name, const char *text)
 {
     const char *source = getenv("FA2_SOURCE_DIR");
@@ -31,8 +31,7 @@ static void check_golden(const char *name, const char *text)
     fclose(file);
 }
 
-/* The config blocks of a few variants, alone: tests/golden/templates has root templates that
- * include nothing else. */
+/* The configurations of a few variants alone: the root templates in tests/golden/templates include nothing else. */
 static void test_golden(void)
 {
     static const char *const cases[][2] = {
@@ -59,7 +58,7 @@ static void test_golden(void)
     generator_path(NULL);
 }
 
-/* Two generators give the same bytes, whatever the locale; another file is another generator id. */
+/* Two generators give the same bytes in any locale. A changed file gives another generator id. */
 static void test_determinism(void)
 {
     fa2i_generator *first = open_generator();
@@ -92,7 +91,7 @@ static void test_determinism(void)
     fa2i_generator_destroy(third);
 }
 
-/* FA2_GEN_PATH adds families beside the embedded ones; a folder that holds nothing is an error. */
+/* FA2_GEN_PATH adds families to the embedded ones. An empty folder is an error. */
 static void test_override(void)
 {
     const fa2_problem problem = problem_of(256, FA2_FP16, 1, 1);
@@ -131,7 +130,7 @@ static void test_override(void)
     generator_path(NULL);
 }
 
-/* A family refuses, by name, a feature that it does not know; the others serve. */
+/* A family refuses an unknown feature by name. The others serve the problem. */
 static void test_unknown_feature(void)
 {
     fa2_problem problem = problem_of(64, FA2_FP16, 1, 512);
@@ -159,7 +158,7 @@ static void test_unknown_feature(void)
     "recipe = 'op=forward abi=2 rows=64 keys=64; v role=main threads=32 smem=0 blocks=row_tiles'"
 #define KIND(x) "kind = {op = 'forward', dtype = 'fp16', head_dim = 64" x "}"
 
-/* What scripts answer is checked: nothing of it is trusted by a launch. */
+/* The scripts' answers are checked, so that no launch relies on wrong ones. */
 static void test_bad_answers(void)
 {
     static const char *const cases[][2] = {
@@ -209,7 +208,7 @@ static void test_bad_answers(void)
     generator_path(NULL);
 }
 
-/* Everything that the generator does, once. FA2_E_MEMORY is the only failure there may be. */
+/* Uses every function of the generator once. The only possible failure is FA2_E_MEMORY. */
 static fa2_status use_all(void)
 {
     fa2_status st = FA2_OK;
@@ -241,8 +240,8 @@ static void test_no_memory(void)
     const long requests = fa2i_alloc_fail_at(0);
     int failures = 0;
     CHECK(requests > 1000);
-    /* Lua collects garbage and asks again, so late failures are survived; all early ones are tried,
-     * and of the late ones LATE_FAILURES or, where FA2_TEST_ALL is set, one in 101. */
+    /* Lua collects garbage and retries, so late failures are survived. All early ones are tried. Of the late ones,
+     * LATE_FAILURES are tried, or one in 101 with FA2_TEST_ALL. */
     const long apart = getenv("FA2_TEST_ALL") != NULL ? 101 : requests / LATE_FAILURES + 1;
     for (long nth = 1; nth <= requests; nth += nth < 300 ? 1 : apart) {
         fa2i_alloc_fail_at(nth);

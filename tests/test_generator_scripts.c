@@ -1,5 +1,4 @@
-/* Scripts that mean no good: without end, of endless calls, of answers and files that are none; and that they can be
- * stopped. */
+/* Malicious scripts: endless loops, endless calls, invalid answers and files. All of them can be stopped. */
 #include <lauxlib.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -27,13 +26,13 @@ static void write_file(const char *name, const char *text)
     CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
-/* gen/init.lua of the folder becomes this. */
+/* Makes this text the folder's gen/init.lua. */
 static void write_init(const char *text)
 {
     write_file("gen/init.lua", text);
 }
 
-/* Creating a generator, or asking it for candidates, fails with these words. */
+/* Creating a generator, or asking it for candidates, must fail with this message. */
 static void check_stopped(const char *script, const char *said)
 {
     fa2i_generator *generator = NULL;
@@ -69,7 +68,7 @@ static void test_without_end(void)
                   "C stack overflow");
 }
 
-/* One call of a library function that would not come back, or not in a life: refused before it begins. */
+/* One call of a library function that would never return, or not for years, is refused before it begins. */
 static void test_endless_calls(void)
 {
     static const char *const calls[] = {
@@ -97,7 +96,7 @@ static void test_endless_calls(void)
     check_stopped("return string.unpack", "the module returns no table");
 }
 
-/* What scripts of their own may do, none of it refused. */
+/* Long calls that scripts may make. None of them is refused. */
 static void test_long_calls(void)
 {
     static const char script[] =
@@ -131,8 +130,8 @@ static int run_script(lua_State *L)
     return 0;
 }
 
-/* Instructions of which each takes long, of which few are needed: the processor's time is what ends
- * them, and a script that catches errors does not go on. */
+/* Few instructions that take long. The limit of processor time ends them. A script that catches errors does not go
+ * on. */
 static void test_slow_steps(void)
 {
     static const char *const scripts[] = {
@@ -143,7 +142,7 @@ static void test_slow_steps(void)
         "local t = {} for i = 1, 1 << 20 do t[i] = i end for i = 1, 1 << 20 do t[i] = nil end "
         "while true do next(t) end",
         "local s = ('a'):rep(20000) while true do pcall(string.find, s, '.-b') end",
-        /* of C functions, which run no instructions */
+        /* long C functions, which execute no Lua instructions */
         "local t = {} for i = 1, 4000 do t[i] = ('a'):rep(200) .. i .. ('a-'):rep(2) .. 'b' end "
         "while true do pcall(table.sort, t, string.find) end",
         "local t = {} for i = 1, 1 << 21 do t[i] = i end while true do pcall(table.sort, t, rawequal) end",
@@ -164,7 +163,7 @@ static void test_slow_steps(void)
         const double start = fa2i_clock_thread_s();
         CHECK_EQ(fa2i_lua_host_run(&host, run_script, script), FA2_E_GENERATOR);
         CHECK_CONTAINS(fa2_last_message(), "stopped after 0.3 s of processor time");
-        CHECK(fa2i_clock_thread_s() - start < 5); /* a second, and more under sanitizers */
+        CHECK(fa2i_clock_thread_s() - start < 5); /* one second; more under sanitizers */
     }
     char good_script[] = "local s = '' for i = 1, 1000 do s = s .. 'eighteen more bytes' end";
     CHECK_EQ(fa2i_lua_host_run(&host, run_script, good_script), FA2_OK);
@@ -179,7 +178,7 @@ static void on_alarm(int number)
     stop = 1;
 }
 
-/* A flag ends scripts, whatever they are at, and those that are begun behind it. */
+/* The stop flag ends scripts in any state, and scripts that begin later. */
 static void test_stop(void)
 {
     static const char *const scripts[] = {
@@ -206,7 +205,7 @@ static void test_stop(void)
         CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before), 0);
         CHECK_EQ(fa2i_lua_host_run(&host, run_script, script), FA2_E_GENERATOR);
         CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after), 0);
-        CHECK(after.tv_sec - before.tv_sec < 10); /* a second, and more under sanitizers */
+        CHECK(after.tv_sec - before.tv_sec < 10); /* one second; more under sanitizers */
         CHECK_STR(fa2_last_message(), "interrupted while the scripts ran");
     }
     fa2i_lua_host_done(&host);
@@ -216,7 +215,7 @@ static void test_stop(void)
     CHECK_EQ(sigaction(SIGALRM, &before_it, NULL), 0);
 }
 
-/* What a real run takes, of what it may take. */
+/* The real scripts use only a small part of the limits. */
 static void test_margins(void)
 {
     fa2i_card card;
@@ -258,7 +257,7 @@ static void test_messages(void)
     CHECK_EQ(rmdir(inside("gen/core")), 0);
 }
 
-/* A variant like any other but for what `change` does to it. */
+/* Checks the answer about a normal variant that `change` modifies. */
 static void check_answer(const char *change, const char *said)
 {
     char script[1024];
@@ -304,7 +303,7 @@ static void test_answers(void)
                  "there are 1152921504606846976 candidates");
 }
 
-/* What is no regular file is not read: it may have no end, or never begin. */
+/* A path that is no regular file is not read, because it may never end, or never begin. */
 static void test_no_files(void)
 {
     fa2i_generator *generator = NULL;

@@ -1,4 +1,4 @@
-/* What the generator says of candidates: their texts there and back, what lists share, why others are none. */
+/* The generator's texts about candidates: parsing them, parts that lists share, and reasons for rejection. */
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 
@@ -30,8 +30,7 @@ static void test_round_trip(void)
     fa2i_generator_destroy(generator);
 }
 
-/* One compilation serves every sequence length: the lists of a class differ only in what is too
- * tall. */
+/* One compilation serves every sequence length: the lists of a class differ only by tiles that are too tall. */
 static void test_sharing(void)
 {
     fa2i_generator *generator = open_generator();

@@ -1,12 +1,12 @@
 /*
- * The judge of backward: rows that are sampled are those of the whole, and the cases of a verification.
+ * The judge of backward: sampled rows equal the same rows of the whole; and the cases of a verification.
  */
 #include "check.h"
 #include "judge_fixture.h"
 #include "runtime/base/problem.h"
 #include "tuner/judge/verify.h"
 
-/* Rows by themselves are as in the whole; of a tuned problem, too, whose O and LSE are any numbers. */
+/* Sampled rows equal those of the whole, even for a tuned problem with arbitrary O and LSE. */
 static void test_samples(void)
 {
     const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),

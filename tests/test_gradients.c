@@ -1,6 +1,6 @@
 /*
- * The judge of backward: its reference against central differences of the loss, on every element of the
- * three gradients; and verdicts on what is right and on what is not. Samples: test_gradient_samples.
+ * The judge of backward: its reference compared with central differences of the loss, for every element of the three
+ * gradients; and its verdicts on right and wrong results. test_gradient_samples tests samples.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,11 +13,11 @@
 
 enum { Q, K, V, O, DO, LSE, BIAS = LSE + 3 };
 
-/* Inputs as numbers, [batch, head, row, D] of each. */
+/* Inputs as numbers, each [batch, head, row, D]. */
 typedef struct numbers {
     const fa2i_case *c;
     double *data[LSE];
-    double *bias; /* as it lies in memory; NULL: there is none */
+    double *bias; /* in the order of memory; NULL: none */
 } numbers;
 
 static double *row_of(const numbers *n, int operand, int b, int h, int i)
@@ -87,7 +87,7 @@ static double forward_row(const numbers *n, int b, int h, int i, double *o)
     return log(weights);
 }
 
-/* The sum of dO * O. */
+/* Returns the sum of dO * O. */
 static double loss(const numbers *n)
 {
     const fa2_problem *p = &n->c->problem;
@@ -102,8 +102,8 @@ static double loss(const numbers *n)
     return sum;
 }
 
-/* Kernels may be as far from the reference as its bound is; so may the truth, as the reference reads an
- * O and an LSE that are rounded. */
+/* Kernels may differ from the reference by its bound. So may the true gradients, because the reference reads rounded O
+ * and LSE. */
 static void check_against_differences(numbers *n, const fa2i_expected *e)
 {
     static const double step = 1e-5;
@@ -128,11 +128,11 @@ static void check_against_differences(numbers *n, const fa2i_expected *e)
             }
         }
         CHECK(worst < 0.5);
-        CHECK(wanted->bound.absolute < 0.02 * largest); /* it says something */
+        CHECK(wanted->bound.absolute < 0.02 * largest); /* tight enough to be useful */
     }
 }
 
-/* O and LSE that the case has are what forward gives. */
+/* The case's O and LSE must be forward's results. */
 static void check_forward(const numbers *n)
 {
     const fa2_problem *p = &n->c->problem;
@@ -161,7 +161,7 @@ static fa2i_outcome verdict_of(const fa2i_expected *e, const uint16_t *output, c
     return verdict.outcome;
 }
 
-/* The reference's own values are right; one element that is not is found, in each gradient. */
+/* The reference's own values pass. One wrong element is found in each gradient. */
 static void check_verdicts(const fa2i_expected *e)
 {
     static const char *const names[] = {"dQ", "dK", "dV"};
@@ -210,8 +210,8 @@ static void check_case(const fa2i_case *c)
     free_inputs(&n);
 }
 
-/* Grouped heads; causal with rows that see nothing, and with keys that nobody is to see; windows, caps
- * that bite, and both; fewer columns of V. */
+/* Grouped heads; causal with rows that see nothing, and with keys that no query sees; windows, effective softcaps, and
+ * both; fewer columns of V. */
 static void test_reference(void)
 {
     static const struct {
@@ -253,7 +253,7 @@ static void test_reference(void)
     }
 }
 
-/* The gradient of a bias, whose numbers are for several batches, heads or queries, or for one each. */
+/* The gradient of a bias that is shared by several batches, heads or queries, or not shared. */
 static void check_bias(const fa2i_case *c)
 {
     static const double step = 1e-5;
@@ -316,7 +316,8 @@ static void test_bias(void)
     }
 }
 
-/* The three gradients of one head where each tanh is off by a factor 1 + off, or 1 - off for every other one. */
+/* Computes the gradients of one head if each tanh is wrong by a factor 1 + off. alternates: 1 - off for every second
+ * one. */
 static void gradients_off(const numbers *n, double off, bool alternates, double *out[3])
 {
     const fa2_problem *p = &n->c->problem;
@@ -346,7 +347,7 @@ static void gradients_off(const numbers *n, double off, bool alternates, double 
     }
 }
 
-/* How far such gradients are off, over the bound; the worst of the three. */
+/* Returns the largest ratio of such gradients' error to the bound. */
 static double worst_off(const numbers *n, const fa2i_expected *e, double off, bool alternates)
 {
     const fa2_problem *p = &n->c->problem;
@@ -368,7 +369,7 @@ static double worst_off(const numbers *n, const fa2i_expected *e, double off, bo
     return worst;
 }
 
-/* A tanh that is off by what tanh.approx promises is no fault; one that is off by much more is. */
+/* A tanh with tanh.approx's documented error passes. One with a much larger error does not. */
 static void test_tanh(void)
 {
     static const struct {

@@ -1,11 +1,11 @@
-/* How a launch is spread: blocks, splits, workspace, limits. */
+/* The grid of a launch: blocks, splits, workspace, limits. */
 #include <stdint.h>
 #include "check.h"
 #include "recipe_fixture.h"
 #include "runtime/ops/op.h"
 
 static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
-static fa2i_recipe plain, split; /* filled by main */
+static fa2i_recipe plain, split; /* set by main */
 
 static fa2_problem decode(int batch, int heads_q, int heads_kv, int seq_k)
 {
@@ -37,7 +37,7 @@ static void test_plain(void)
     CHECK_EQ(grid.workspace_bytes, 0);
 }
 
-/* Blocks that take one row tile after the other: no more than the card holds. */
+/* Blocks that process several row tiles in turn: no more blocks than the card holds. */
 static void test_resident(void)
 {
     fa2i_recipe resident = plain;
@@ -53,7 +53,7 @@ static void test_resident(void)
     CHECK_EQ(grid.workspace_bytes, 0);
 }
 
-/* The same where a counter says which comes next: one block sets it to 0 before. */
+/* The same with a counter for the next tile, which one block sets to 0 before. */
 static void test_counter(void)
 {
     static const char text[] = "op=forward abi=2 rows=64 keys=64 workspace=counter; "
@@ -69,7 +69,7 @@ static void test_counter(void)
     CHECK_EQ(grid.partial_bytes, 0);
 }
 
-/* Keys of dropout's columns: of whole tiles of keys, and of whole blocks of the step before. */
+/* Dropout keys of columns cover whole key tiles, and whole blocks of the step before. */
 static void test_column_keys(void)
 {
     static const char text[] = "op=forward abi=3 rows=64 keys=96 workspace=column_keys; "
@@ -90,7 +90,7 @@ static void test_column_keys(void)
     }
 }
 
-/* Sequences with lengths: as many shares as fit the card, and one more for each row tile. */
+/* Sequences with lengths: as many work shares as fit the card, and one more for each row tile. */
 static void test_lengths(void)
 {
     fa2_problem problem = decode(32, 32, 8, 4096);
@@ -102,7 +102,7 @@ static void test_lengths(void)
     CHECK_EQ(grid.blocks[1], 32 * 32 / 4);
     CHECK_EQ(grid.partial_bytes, 8 * 44 * split.rows * 128 * 4);
     CHECK_EQ(grid.workspace_bytes, 8 * 44 * split.rows * 129 * 4);
-    problem.seq_k = split.keys; /* one step: nothing to divide */
+    problem.seq_k = split.keys; /* one tile cannot be divided */
     grid = grid_of(&split, problem);
     CHECK_EQ(grid.splits, 1);
     CHECK_EQ(grid.slots, 32);
@@ -112,7 +112,7 @@ static void test_lengths(void)
     CHECK_EQ(grid_of(&plain, problem).slots, 0);
 }
 
-/* New keys are appended by a step before, which rotates Q into the workspace, behind what splits take. */
+/* A step before appends new keys, and rotates Q into the workspace, after the splits' part. */
 static void test_append(void)
 {
     fa2_problem problem = decode(4, 32, 8, 4096);
@@ -143,7 +143,7 @@ static void test_append(void)
     CHECK_EQ(grid.workspace_bytes, grid.queries_at + 3 * 128 * 2);
 }
 
-/* Packed sequences: tiles by rows, one more for each sequence. */
+/* Packed sequences: the tiles of all rows, and one more for each sequence. */
 static void test_packed(void)
 {
     fa2_problem problem = decode(64, 8, 2, 16384);
@@ -157,21 +157,20 @@ static void test_packed(void)
     CHECK_EQ(grid.slots, (16384 + 63 * 64) * 4 / split.rows + 64 + 100 / 2);
     CHECK_EQ(grid.blocks[0], 2 * grid.slots);
     CHECK_EQ(grid.blocks[1], 8 * (16384 + 63 * 64) / 4);
-    /* Parts: of twice as many blocks as share the keys, or of all. */
+    /* Partial results: of twice the blocks that share the keys, or of all blocks. */
     CHECK_EQ(grid.workspace_bytes, 2 * 2 * (100 / 2) * split.rows * 129 * 4);
     fa2_problem few = problem;
     few.batch = 1;
     few.seq_q = few.total_q = 1;
     few.total_k = few.seq_k;
     CHECK_EQ(grid_of(&split, few).workspace_bytes, 2 * (1 + 100 / 2) * split.rows * 129 * 4);
-    problem.total_q = 0; /* all as long as the longest */
+    problem.total_q = 0; /* all sequences have the largest length */
     CHECK_EQ(grid_of(&plain, problem).row_tiles, 64 * 16384 / plain.rows + 64);
 }
 
 static void test_split(void)
 {
-    /* 8 key heads of 4 rows each: 8 blocks, 100 SMs, so 12 splits of 64 steps: 6 steps each, 11
-     * splits. */
+    /* 8 key heads of 4 rows each: 8 blocks on 100 SMs, so 12 splits of 64 tiles: 6 tiles each, 11 splits. */
     fa2i_grid grid = grid_of(&split, decode(1, 32, 8, 4096));
     CHECK_EQ(grid.row_tiles, 1);
     CHECK_EQ(grid.splits, 11);
@@ -182,11 +181,11 @@ static void test_split(void)
     /* Fewer keys than splits. */
     CHECK_EQ(grid_of(&split, decode(1, 32, 8, 130)).splits, 3);
     CHECK_EQ(grid_of(&split, decode(1, 32, 8, 64)).workspace_bytes, 0);
-    /* Enough blocks: no split, and still the heads of a group in one tile. */
+    /* Enough blocks: no split, but the heads of a group still share a tile. */
     grid = grid_of(&split, decode(32, 32, 8, 4096));
     CHECK_EQ(grid.splits, 1);
     CHECK_EQ(grid.blocks[0], 32 * 8);
-    /* A limit of its own on a card with many SMs. */
+    /* A card with many SMs meets another limit. */
     fa2i_card wide = card;
     wide.sm_count = 10000;
     const fa2_problem one = decode(1, 1, 1, 1 << 20);
@@ -194,7 +193,7 @@ static void test_split(void)
     CHECK(grid.splits <= split.max_splits && grid.splits > split.max_splits / 2);
 }
 
-/* Every step of the keys belongs to exactly one split, and no split is empty. */
+/* Every key tile belongs to exactly one split, and no split is empty. */
 static void test_shares(void)
 {
     for (int seq_k = 1; seq_k < 9000; seq_k += 61) {
@@ -204,7 +203,7 @@ static void test_shares(void)
     }
 }
 
-/* What fa2.h warns of: fewer keys can need more workspace, as they divide into more even shares. */
+/* fa2.h warns that fewer keys can need more workspace: they can be divided more evenly. */
 static void test_workspace_is_not_monotone(void)
 {
     const fa2i_grid shorter = grid_of(&split, decode(1, 32, 8, 11 * 64)),

@@ -1,5 +1,5 @@
 /*
- * Launching on the fake driver: what is asked of it, step by step; tensor maps, clusters, steps that begin early.
+ * Launching on the fake driver: the driver calls, step by step; tensor maps, clusters, steps that begin early.
  */
 #include <math.h>
 #include "launch_fixture.h"
@@ -76,7 +76,7 @@ static void test_launch(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* A family that splits: two kernels, and the parts of the workspace. */
+/* A family that splits: two kernels, and partial results in the workspace. */
 static void test_split_launch(void)
 {
     fa2i_device device = {0};
@@ -111,7 +111,7 @@ static void test_split_launch(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* The device opened and entered, the kernel loaded, its grid for the problem known. */
+/* Opens and enters the device, loads the kernel, and computes its grid for the problem. */
 static void begin(fa2i_device *device, const fa2i_kernel *kernel, fa2i_loaded *loaded,
                   fa2i_grid *ret_grid)
 {
@@ -123,15 +123,15 @@ static void begin(fa2i_device *device, const fa2i_kernel *kernel, fa2i_loaded *l
     fake_trace_clear();
 }
 
-/* A recipe with tensor maps: each operand's is encoded from what the parameters say, unless it lies where it
- * lay before. */
+/* A recipe with tensor maps: each operand's map is encoded from the parameters, unless the operand lies where it lay
+ * before. */
 static void test_tensor_maps(void)
 {
     fa2i_device device = {0};
     fa2i_loaded loaded = {0};
     fa2i_grid grid;
     fa2_forward_args args = good_args();
-    fa2_problem one = problem; /* whose batch needs no stride */
+    fa2_problem one = problem; /* its batch of 1 needs no stride */
     fake_install();
     fa2i_kernel kernel = artifact("sm_86");
     fa2i_recipe *recipe = &kernel.variant.recipe;
@@ -161,9 +161,9 @@ static void test_tensor_maps(void)
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
     CHECK(fake.maps[2].extents[3] == 1 && fake.maps[2].strides[2] == 16);
     CHECK_EQ(fake.maps[2].type, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16);
-    args.v.stride_head = 0; /* one to the map, however many there are */
+    args.v.stride_head = 0; /* one head to the map, however many there are */
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
-    CHECK_EQ(fake.map_count, 5); /* q lies where it lay */
+    CHECK_EQ(fake.map_count, 5); /* q did not move */
     CHECK(fake.maps[4].extents[2] == 1 && fake.maps[4].strides[1] == 16);
     args.v.stride_seq += 8;
     (void)fake_fail_driver(1, CUDA_ERROR_INVALID_VALUE);
@@ -180,7 +180,7 @@ static void test_tensor_maps(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Without memory for what is kept of maps, or a driver that encodes them, such a kernel is not loaded. */
+/* Without memory for kept maps, or if the driver cannot encode them, such a kernel is not loaded. */
 static void test_no_tensor_maps(void)
 {
     fa2i_device device = {0};
@@ -203,7 +203,7 @@ static void test_no_tensor_maps(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* A bias that no map expresses costs no call of the driver, and what a kernel is given is known. */
+/* A bias that no map can express costs no driver call, and the kernel's parameters are known. */
 static void test_no_map(void)
 {
     fa2i_recipe recipe = plain_recipe("fwd_sm80", 128, 64, 64, 65536);
@@ -223,10 +223,10 @@ static void test_no_map(void)
     CHECK_EQ(fake.map_count, 1);
 }
 
-/* What is kept of maps is for these very operands, and those of a model's layers stay. */
+/* A kept map serves only exactly the same operands. The maps of a model's layers stay. */
 static void test_kept_maps(void)
 {
-    enum { TENSORS = 1000, LAYERS = 36 }; /* more than are kept; far fewer */
+    enum { TENSORS = 1000, LAYERS = 36 }; /* more than are kept; far fewer than are kept */
     fa2i_recipe recipe = plain_recipe("fwd_sm80", 128, 64, 64, 65536);
     const fa2i_grid grid = {.row_tiles = 2, .splits = 1};
     const fa2i_cuda_table *cuda = NULL;
@@ -271,7 +271,7 @@ static void test_kept_maps(void)
     fa2i_kept_maps_destroy(kept);
 }
 
-/* Clusters go another way, which older drivers lack. */
+/* Clusters need another launch function, which older drivers lack. */
 static void test_clusters(void)
 {
     fa2i_device device = {0};
@@ -311,7 +311,7 @@ static void test_clusters(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Whether a step that may begin early does. */
+/* Returns true if a step that may begin early does so. */
 static bool begins_early(const char *target, int driver, bool without)
 {
     fa2i_device device = {0};
@@ -344,7 +344,7 @@ static bool begins_early(const char *target, int driver, bool without)
     return early;
 }
 
-/* A step begins early where its code waits, and where the driver knows of it. */
+/* A step begins early if its code waits for the step before, and the driver supports this. */
 static void test_early(void)
 {
     CHECK(begins_early("sm_90", 13000, false));

@@ -1,6 +1,6 @@
 /*
- * Many lengths with one context, as decoding makes them, tuned: each gets the right kernel and grid, few of them
- * ask the database, and what becomes of it meanwhile is seen.
+ * Many lengths with one context, as decoding makes them, tuned. Each gets the right kernel and grid. Few of them ask
+ * the database, and changes of the database are noticed.
  */
 #include "lengths_fixture.h"
 
@@ -9,18 +9,18 @@
 static const int tuned_lengths[] = {256, 1024, 3000, 4000}; /* ids 1 ... 4 */
 enum { TUNED = sizeof(tuned_lengths) / sizeof(tuned_lengths[0]), TWIN };
 
-/* The rule in whole numbers: ratios are compared instead of their logarithms. */
+/* Returns the id of the nearest tuned length. It compares ratios in integers instead of logarithms. */
 static int nearest_id(int length)
 {
     int best = 0;
-    for (int i = 1; i < TUNED; i++) /* length is nearer to the longer one beyond the mean */
+    for (int i = 1; i < TUNED; i++) /* lengths beyond the geometric mean are nearer to the longer one */
         if ((int64_t)length * length > (int64_t)tuned_lengths[i - 1] * tuned_lengths[i])
             best = i;
     return best + 1;
 }
 
-/* Its own, else the nearest to the length about which is asked. No kernel here is one that the model knows,
- * so all are estimated alike, and what is nearest decides. */
+/* Returns the id of the problem's own winner, else of the one nearest to the rounded length. The model knows none of
+ * these kernels, so all have the same estimate, and the distance decides. */
 static int expected_id(const fa2_problem *problem)
 {
     for (int i = 0; i < TUNED; i++)
@@ -32,7 +32,7 @@ static int expected_id(const fa2_problem *problem)
 static void test_tuned_lengths(void)
 {
     int wrong = 0;
-    fa2_problem twin = problem_of(3000); /* at its distance, and behind it in the order of texts */
+    fa2_problem twin = problem_of(3000); /* at the same distance, but later in the order of texts */
     twin.heads_kv = 1;
 
     begin();
@@ -57,13 +57,13 @@ static void test_tuned_lengths(void)
     CHECK_EQ(e.tuned_problem.seq_k, tuned_lengths[expected_id(&near) - 1]);
     CHECK_EQ(fake.compile_count, 0);
     CHECK(statements > opened);
-    /* one reading of the winners, one of all kernels, one of each that is used, and each second a
-     * question; BEGIN and COMMIT around each */
+    /* one reading of the winners, one of all kernels, one of each used kernel, and one question per second; each
+     * between BEGIN and COMMIT */
     CHECK(statements - opened <= RECALL + EVIDENCE + (3 + NOTES) * (1 + TWIN + 2 + time(NULL) - began));
     end(context);
 }
 
-/* What another process tunes is seen within a second by problems that are not prepared. */
+/* Problems that are not prepared notice within a second what another process tunes. */
 static void test_new_winner_is_seen(void)
 {
     begin();
@@ -80,15 +80,15 @@ static void test_new_winner_is_seen(void)
     CHECK_EQ(forward(context, &b, NULL), FA2_OK);
     CHECK_EQ(launched_id(), 2);
     CHECK_EQ(statements - before, 3 * 3);         /* was it written? the winners; the kernel */
-    CHECK_EQ(forward(context, &a, NULL), FA2_OK); /* a prepared one keeps its kernel */
+    CHECK_EQ(forward(context, &a, NULL), FA2_OK); /* a prepared problem keeps its kernel */
     CHECK_EQ(launched_id(), 1);
     tuned_wait();
     CHECK_EQ(forward(context, &c, NULL), FA2_OK);
-    CHECK_EQ(statements - before, 3 * 4 + RECALL + EVIDENCE); /* was it written? No; but it was before */
+    CHECK_EQ(statements - before, 3 * 4 + RECALL + EVIDENCE); /* was it written? Not now, but before */
     end(context);
 }
 
-/* In SQLite's WAL mode the database itself is not written, but a log beside it: not beside the
+/* In SQLite's WAL mode the log is written instead of the database. The log lies beside the real file, not beside the
  * symbolic link that a context was given. */
 static void test_new_winner_in_log(bool through_link)
 {
@@ -117,7 +117,7 @@ static void test_new_winner_in_log(bool through_link)
     end(NULL);
 }
 
-/* Winners that cannot be read again serve as they are, and each outage is told once. */
+/* Winners that cannot be read again stay in use. Each outage is logged once. */
 static void test_winners_unreadable(void)
 {
     begin();
@@ -139,7 +139,7 @@ static void test_winners_unreadable(void)
     end(context);
 }
 
-/* A kernel that cannot be read for a while is not held against it, though nothing was written. */
+/* A kernel that cannot be read for a while is used later, although the file was not written. */
 static void test_kernel_unreadable(void)
 {
     begin();
@@ -154,7 +154,7 @@ static void test_kernel_unreadable(void)
     end(context);
 }
 
-/* Write what the database knows as what comes with fa2, into a folder of its own. */
+/* Exports the database as shipped results into a folder. */
 static void ship(char *folder, char *file, size_t bytes)
 {
     fa2i_cache *cache = NULL;
@@ -169,7 +169,7 @@ static void ship(char *folder, char *file, size_t bytes)
     fclose(out);
 }
 
-/* A database whose times cannot be read for a while leaves what comes with fa2. */
+/* If the database's times cannot be read for a while, shipped results are used. */
 static void test_evidence_unreadable(void)
 {
     char folder[256], file[256];
@@ -199,7 +199,8 @@ static void test_evidence_unreadable(void)
     end(context);
 }
 
-/* The file is gone: what was prepared stays, and the others are served without, which costs no statement. */
+/* If the file is deleted, prepared problems keep their kernels. Others are served without it, and execute no statement.
+ * */
 static void test_deleted(void)
 {
     begin();
@@ -219,7 +220,7 @@ static void test_deleted(void)
     CHECK_EQ(explain_length(context, 300).rule, FA2_RULE_NEAREST);
     CHECK_EQ(explain_length(context, 301).rule, FA2_RULE_DEFAULT);
     CHECK_CONTAINS(log_of.text, "was deleted; working without it until there is another");
-    CHECK_EQ(log_of.count, 2); /* the other: nothing tuned can be used */
+    CHECK_EQ(log_of.count, 2); /* the second says that nothing tuned can be used */
     end(context);
 }
 

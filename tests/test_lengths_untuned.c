@@ -1,13 +1,13 @@
 /*
- * Many lengths with one context, untuned: few of them ask the generator, and what is remembered is bounded.
- * Questions to the generator are counted by allocations: Lua makes thousands for each, a plan makes one, its table
- * another now and then.
+ * Many lengths with one context, untuned. Few of them ask the generator, and the memory for known problems is bounded.
+ * Questions to the generator are counted by allocations: Lua makes thousands for each. A prepared problem makes one,
+ * and sometimes one for its table.
  */
 #include <limits.h>
 #include "lengths_fixture.h"
 
-/* The first length of a step of keys: behind a multiple of 16, and from 512 on sixteen to each doubling. A single key
- * is as many as there are queries. */
+/* Returns true for the first length of a step of keys: one after a multiple of 16, and from 512 on one after a
+ * sixteenth of a power of two. A single key equals the number of queries. */
 static bool begins_step(int length)
 {
     int step = 16;
@@ -16,7 +16,7 @@ static bool begins_step(int length)
     return length <= 2 || (length - 1) % step == 0;
 }
 
-/* The grid of a launch is that of its very problem. */
+/* Returns true if the launch has the grid of its own problem. */
 static bool has_right_grid(fa2i_generator *generator, fa2_context *context,
                            const fa2_problem *problem, const fake_launch *launch)
 {
@@ -30,7 +30,7 @@ static bool has_right_grid(fa2i_generator *generator, fa2_context *context,
            launch->params.seq_k == problem->seq_k;
 }
 
-/* The kernel is the model's first choice for the end of the step. */
+/* The kernel must be the model's first choice for the step's last length. */
 static void check_kernel(fa2i_generator *generator, fa2_context *context, int32_t length,
                          int32_t end)
 {
@@ -70,14 +70,14 @@ static void test_untuned_lengths(void)
     check_kernel(generator, context, 1000, 1024);
     check_kernel(generator, context, 1025, 1088);
     check_kernel(generator, context, 15, 16);
-    fa2_context *second = create(""); /* without a history: the same */
+    fa2_context *second = create(""); /* without earlier calls: the same choices */
     check_kernel(generator, second, 1025, 1088);
     fa2_context_destroy(second);
     fa2i_generator_destroy(generator);
     end(context);
 }
 
-/* ---- what is remembered ---- */
+/* ---- known problems ---- */
 
 static fa2_status forward_captured(fa2_context *context, const fa2_problem *problem)
 {
@@ -104,7 +104,7 @@ static void call_lengths(fa2_context *context, int first, int last)
     CHECK_EQ(wrong, 0);
 }
 
-/* A problem that was prepared, by any function, or called can be captured until PLANS_KEPT others were. */
+/* A problem that was prepared by any function, or called, can be captured until PLANS_KEPT others were. */
 static void test_plans_are_kept(void)
 {
     const fa2_problem called = problem_of(30001), prepared = problem_of(30002), sized = problem_of(30003),
@@ -121,7 +121,7 @@ static void test_plans_are_kept(void)
     CHECK_EQ(fa2_workspace_size(context, &sized, &bytes), FA2_OK);
     CHECK_EQ(explain(context, &explained).rule, FA2_RULE_DEFAULT);
     call_lengths(context, 1, PLANS_KEPT - 4);
-    fa2i_alloc_fail_at(LONG_MAX); /* counts */
+    fa2i_alloc_fail_at(LONG_MAX); /* only counts */
     CHECK_EQ(forward_captured(context, &called), FA2_OK);
     CHECK_EQ(forward_captured(context, &prepared), FA2_OK);
     CHECK_EQ(forward_captured(context, &sized), FA2_OK);
@@ -135,8 +135,8 @@ static void test_plans_are_kept(void)
     end(NULL);
 }
 
-/* A problem that is not kept any more, and whose step is known, is captured all the same: without SQLite, driver or
- * model. So is one whose winner is loaded. */
+/* A forgotten problem whose step is known can still be captured, without SQLite, driver or model. So can one whose
+ * winner is loaded. */
 static void test_recalled_while_capturing(void)
 {
     const fa2_problem tuned = problem_of(256), forgotten = problem_of(1000), never = problem_of(1001),

@@ -1,6 +1,5 @@
 /*
- * Loading on the fake driver: what is asked of it, step by step, every driver call failing once, and kernels that are
- * refused.
+ * Loading on the fake driver: the driver calls, step by step, each of which fails once, and kernels that are refused.
  */
 #include "launch_fixture.h"
 
@@ -21,12 +20,12 @@ static void test_load(void)
     CHECK_STR(loaded.variant.text, kernel.variant.text);
     CHECK_CONTAINS(fake.trace, "func_load");
     fa2i_unload(&device, &loaded);
-    fa2i_unload(&device, &loaded); /* zeroed: nothing to do */
+    fa2i_unload(&device, &loaded); /* zeroed: nothing happens */
 
     fa2i_device_close(&device);
     CHECK_EQ(fake_live(), 0);
 
-    fake_without_optional(true); /* an older driver finalises at load */
+    fake_without_optional(true); /* an older driver finishes the code while loading */
     fake_install();
     CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
@@ -37,7 +36,7 @@ static void test_load(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* What cannot be loaded, and what is said of it. */
+/* Kernels that cannot be loaded, and the messages. */
 static void test_load_refused(void)
 {
     fa2i_device device = {0};
@@ -84,7 +83,7 @@ static void test_load_refused(void)
     fa2i_kernel_done(&cubin);
 }
 
-/* Open, load, launch, unload, close. */
+/* Opens, loads, launches, unloads and closes. */
 static fa2_status whole_way(const fa2i_kernel *kernel)
 {
     fa2i_device device = {0};
@@ -127,15 +126,14 @@ static void test_nth_failure(void)
         failed += st != FA2_OK;
         shut_out += fake_live();
     }
-    /* Nothing can be done about a failure while leaving (twice), unloading (enter: 2, unload,
-     * leave) and closing. When the context cannot be entered for unloading, its module stays until
-     * it goes. */
+    /* Failures while leaving (twice), unloading (enter: 2, unload, leave) and closing are ignored. If the context
+     * cannot be entered for unloading, its module stays until the context is released. */
     CHECK_EQ(calls - failed, 7);
     CHECK_EQ(shut_out, 2);
     fa2i_kernel_done(&kernel);
 }
 
-/* Each step is looked at by itself: one that needs too much is named, and nothing is launched. */
+/* Each step is checked separately: a step that needs too much is named, and nothing is launched. */
 static void test_step_refused(void)
 {
     fa2i_device device = {0};

@@ -1,6 +1,6 @@
 /*
- * Which strides tensor maps express: at 2^40 bytes, of each operand that has a map, a call gets a kernel that reads
- * none, and one step below it does not. Neither a map nor a message is tried for it.
+ * The strides that tensor maps can express. At 2^40 bytes, in each operand with a map, a call gets a kernel without
+ * maps; one step below it does not. Neither a map nor a message is attempted.
  */
 #include "unmapped_fixture.h"
 
@@ -8,7 +8,7 @@ static const char said[] = "context is NULL";
 
 static fa2_context *begin(void)
 {
-    setenv("FA2_SHARE", "", 1); /* whatever is installed on this machine */
+    setenv("FA2_SHARE", "", 1); /* ignore results installed on this machine */
     fa2_context *context = create_with((fa2_config){.struct_bytes = sizeof(fa2_config), .database = ""});
     CHECK_EQ(fa2_prepare(NULL, NULL), FA2_E_INVALID);
     CHECK_STR(fa2_last_message(), said);
@@ -21,7 +21,7 @@ static void end(fa2_context *context)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* A call of either operation, by a kernel of this name, which reads maps unless it is of sm_80. */
+/* Checks a call of either operation. It must launch this kernel, which reads maps unless it is for sm_80. */
 static void check_call(fa2_context *context, const fa2_problem *p, const void *args,
                        const char *function, const char *what)
 {
@@ -38,7 +38,7 @@ static void check_call(fa2_context *context, const fa2_problem *p, const void *a
         printf("%s: %s, %ld maps\n", what, last_function(), fake.map_count - encoded);
 }
 
-/* Each stride of an operand in turn: where a map is the limit, and where it is not. */
+/* Checks each stride of an operand in turn: if a map limits it, and if not. */
 static void check_strides(fa2_context *context, const fa2_problem *p, const void *args,
                           fa2_tensor *operand, const char *name, const char *by_maps,
                           const char *beyond)
@@ -73,7 +73,7 @@ static void test_forward(void)
     fa2_context *context = begin();
     check_call(context, &p, &args, "fwd_sm90", "at first");
     CHECK_EQ(fake.map_count, 4);
-    CHECK_EQ(fake.maps[3].address, (uintptr_t)args.o.data); /* which some kernels do not map */
+    CHECK_EQ(fake.maps[3].address, (uintptr_t)args.o.data); /* some kernels have no map of O */
     check_strides(context, &p, &args, &args.q, "q", "fwd_sm90", "fwd_sm80");
     check_strides(context, &p, &args, &args.k, "k", "fwd_sm90", "fwd_sm80");
     check_strides(context, &p, &args, &args.v, "v", "fwd_sm90", "fwd_sm80");
@@ -81,7 +81,7 @@ static void test_forward(void)
     end(context);
 }
 
-/* A stride that is never used may be anything. */
+/* A stride that is never used may have any value. */
 static void test_unused_strides(void)
 {
     fa2_problem p = tuned_problem(1, 1024);
@@ -96,7 +96,7 @@ static void test_unused_strides(void)
     end(context);
 }
 
-/* What a map of a bias is made of counts, too; and nothing of one that is read without. */
+/* A bias with a map has these limits, too. A bias without one has none. */
 static void test_bias(void)
 {
     static const struct {
@@ -125,7 +125,7 @@ static void test_bias(void)
     end(context);
 }
 
-/* Of what backward reads and writes, q, k, v and d_o have maps. */
+/* Among backward's operands, q, k, v and d_o have maps. */
 static void test_backward(void)
 {
     const fa2_problem p = {.struct_bytes = sizeof(fa2_problem),

@@ -1,6 +1,6 @@
 /*
- * fa2_config.check_numbers on the fake driver: what a call has in device memory, right and wrong, by one context that
- * checks it and one that does not.
+ * fa2_config.check_numbers on the fake driver: right and wrong numbers in device memory, with one context that checks
+ * them and one that does not.
  */
 #include "fake_cuda.h"
 #include "runtime/base/alloc.h"
@@ -11,20 +11,20 @@ enum { B = 3, SQ = 8, SK = 40, D = 64, PAGE = 16, COLUMNS = 3, STRIDE = 5, ROOM 
 static const fa2i_cuda_table *cuda;
 static CUcontext own;
 static fa2_context *checking, *trusting;
-static CUdeviceptr memory[64]; /* of numbers */
+static CUdeviceptr memory[64]; /* all arrays of numbers */
 static int memory_count;
 
 static const fa2_problem plain = {
     .struct_bytes = sizeof(fa2_problem),
     .batch = B, .heads_q = 2, .heads_kv = 1, .seq_q = SQ, .seq_k = SK, .head_dim = D, .causal = 1};
 
-/* Memory for ROOM numbers, in front of which there are these. */
+/* Returns memory for ROOM numbers that begins with these. */
 static int32_t *numbers(const int32_t *these, size_t count)
 {
     CUdeviceptr *at = &memory[memory_count++];
     CHECK_EQ(cuda->mem_alloc(at, ROOM * sizeof *these), CUDA_SUCCESS);
     int32_t *made = (int32_t *)(uintptr_t)*at;
-    memset(made, 0x7f, ROOM * sizeof *made); /* what is not to be read is no number */
+    memset(made, 0x7f, ROOM * sizeof *made); /* numbers that must not be read are invalid */
     memcpy(made, these, count * sizeof *made);
     return made;
 }
@@ -43,7 +43,7 @@ static fa2_context *create(int check_numbers)
 
 static void begin(void)
 {
-    setenv("FA2_SHARE", "", 1); /* whatever is installed on this machine */
+    setenv("FA2_SHARE", "", 1); /* ignore results installed on this machine */
     fake_install();
     own = fake_context_push(0);
     CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK);
@@ -61,7 +61,7 @@ static void end(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* [B, S, H, D], at addresses that nothing reads; rows of pages or of the cache are S. */
+/* [B, S, H, D], at addresses that are never read. The rows of a page or of the cache are S. */
 static fa2_tensor tensor(uintptr_t at, int32_t seq, int32_t heads)
 {
     return (fa2_tensor){(void *)(at << 36), (int64_t)seq * heads * D, heads * D, D};
@@ -104,13 +104,13 @@ static void check_launched(const fa2_problem *p, const fa2_forward_args *args)
     CHECK(fake.launch_count > before);
 }
 
-/* said: NULL where the numbers are good. */
+/* said: NULL if the numbers are valid. */
 typedef struct trial {
     int32_t numbers[MOST];
     const char *said;
 } trial;
 
-/* Of an operand that the arguments have, and that is left as it was. */
+/* Tries numbers in one operand of the arguments, and restores it. */
 static void try_all(const fa2_problem *p, const fa2_forward_args *args, const int32_t *operand,
                     const trial *trials, size_t count)
 {
@@ -163,7 +163,7 @@ static void test_packed(void)
         {{-7, 0, 15}, "seqused_k[0] is -7; it must be from 0 to 40 (its keys by cu_seqlens_k)"});
 }
 
-/* Totals that are not given are as many as there could be. */
+/* Totals that are not given have their largest possible values. */
 static void test_packed_totals(void)
 {
     fa2_problem p = plain;
@@ -182,7 +182,7 @@ static void test_padded_cache(void)
     p.leftpad = p.cache_rows = 1;
     fa2_forward_args args = args_of(&p);
     args.leftpad = NUMBERS(0, 39, 40);
-    args.cache_rows = NUMBERS(4, 0, 4); /* which may be shared */
+    args.cache_rows = NUMBERS(4, 0, 4); /* rows may be shared if nothing is written */
     check_launched(&p, &args);
     TRY(&p, &args, args.leftpad,
         {{0, 41, 0}, "leftpad[1] is 41; it must be from 0 to 40 (all keys of its sequence)"},
@@ -200,7 +200,7 @@ static void test_padded_cache(void)
 
 #define INTO(what) "; new keys are written into that " what ", so it must be named only once"
 
-/* New keys count, padding may be among them, and what has no room is left out. */
+/* New keys count, they may follow padding, and keys without room are left out. */
 static void test_append(void)
 {
     fa2_problem p = plain;
@@ -218,8 +218,8 @@ static void test_append(void)
     TRY(&p, &args, args.seqused_k,
         {{0, 38, 41}, "seqused_k[2] is 41; it must be from 0 to 40 (seq_k)"});
     memcpy((void *)(uintptr_t)args.seqused_k, (const int32_t[]){0, 40, 40}, 3 * sizeof(int32_t));
-    TRY(&p, &args, args.cache_rows, {{4, 0, 0}, NULL}); /* both are full */
-    p.seqused = 0;                                      /* all get their last keys */
+    TRY(&p, &args, args.cache_rows, {{4, 0, 0}, NULL}); /* both sequences are full */
+    p.seqused = 0;                                      /* all new keys are last keys */
     TRY(&p, &args, args.cache_rows,
         {{4, 0, 0}, "cache_rows[1] and cache_rows[2] are both 0" INTO("row")});
 }
@@ -239,7 +239,7 @@ static void test_pages(void)
     check_refused(&p, &args, "block_table[2][2] is 9; it must be from 0 to 8 (page_count - 1)");
     table[STRIDE] = -1;
     check_refused(&p, &args, "block_table[1][0] is -1; it must be from 0 to 8 (page_count - 1)");
-    p.seqused = 1; /* nothing behind a length is read */
+    p.seqused = 1; /* nothing after a sequence's length is read */
     args.seqused_k = NUMBERS(40, 0, 32);
     check_launched(&p, &args);
     TRY(&p, &args, args.seqused_k,
@@ -248,12 +248,12 @@ static void test_pages(void)
     TRY(&p, &args, args.seqused_k,
         {{41, 0, 32}, "seqused_k[0] is 41; it must be from 0 to 40 (seq_k)"});
     p.seqused = 0;
-    p.batch = 1; /* the table's only row */
+    p.batch = 1; /* the table has one row */
     args.block_table_stride = -1;
     check_launched(&p, &args);
 }
 
-/* Lengths of packed sequences, of the pages' keys too. */
+/* Lengths of packed sequences, and of their keys in pages. */
 static void test_packed_pages(void)
 {
     fa2_problem p = plain;
@@ -271,7 +271,7 @@ static void test_packed_pages(void)
     TRY(&p, &args, args.cu_seqlens_k, {{0, 17, 17, 33}, NULL});
 }
 
-/* Pages that are full may be shared; those that new keys are written into may not, and are all there. */
+/* Full pages may be shared. Pages into which new keys are written may not, and all of them must exist. */
 static void test_append_to_pages(void)
 {
     fa2_problem p = plain;
@@ -293,13 +293,13 @@ static void test_append_to_pages(void)
         {{12, 28, 0}, "block_table[0][0] and block_table[1][0] are both 0" INTO("page")});
     table[STRIDE + 2] = 3;
     table[2 * STRIDE + 1] = table[2 * STRIDE + 2] = 5;
-    table[2] = 3; /* as of the second sequence: both are full */
+    table[2] = 3; /* also a page of the second sequence: both are full */
     TRY(&p, &args, args.seqused_k, {{40, 40, 0}, NULL});
     TRY(&p, &args, args.seqused_k,
-        {{16, 40, 28}, NULL}); /* none for the last page of 2, as it ends */
+        {{16, 40, 28}, NULL}); /* no new keys for the last page of sequence 2, where it ends */
 }
 
-/* As many new keys as queries, behind those that are used, or the last ones. */
+/* As many new keys as queries, after the used keys, or as the last ones. */
 static void test_append_to_packed(void)
 {
     fa2_problem p = plain;
@@ -315,11 +315,11 @@ static void test_append_to_packed(void)
     check_refused(&p, &args, "block_table[2][0] and block_table[1][1] are both 3" INTO("page"));
     TRY(&p, &args, args.cu_seqlens_q,
         {{0, 8, 16, 16}, "block_table[1][1] and block_table[2][0] are both 3" INTO("page")},
-        {{0, 8, 8, 8}, NULL});                            /* none for either */
-    TRY(&p, &args, args.seqused_k, {{16, 17, 10}, NULL}); /* no room for them */
+        {{0, 8, 8, 8}, NULL});                            /* no new keys for two sequences */
+    TRY(&p, &args, args.seqused_k, {{16, 17, 10}, NULL}); /* no room for new keys */
 }
 
-/* Pages of padding alone are not read. */
+/* Pages that contain only padding are not read. */
 static void test_padded_pages(void)
 {
     fa2_problem p = plain;
@@ -332,7 +332,7 @@ static void test_padded_pages(void)
         {{15, 40, 33}, "block_table[0][0] is 2139062143; it must be from 0 to 8 (page_count - 1)"},
         {{16, 40, 31}, "block_table[2][1] is -1; it must be from 0 to 8 (page_count - 1)"},
         {{16, 41, 33}, "leftpad[1] is 41; it must be from 0 to 40 (all keys of its sequence)"});
-    p.append = p.seqused = 1; /* new keys come into padding, too */
+    p.append = p.seqused = 1; /* new keys are written into padding, too */
     args.seqused_k = NUMBERS(32, 36, 14);
     args.leftpad = NUMBERS(16, 40, 18);
     args.block_table = NUMBERS(NONE, 1, 2, NONE, NONE, NONE, NONE, 8, NONE, NONE, 3, 0);
@@ -374,14 +374,14 @@ static void test_backward(void)
     CHECK_EQ(fa2_backward(trusting, &p, &args, NULL), FA2_OK);
 }
 
-/* Behind what the stream has; and where there is nothing to check, or nobody asked for it, as ever. */
+/* The check waits for the stream. Without numbers to check, or without check_numbers, calls are as usual. */
 static void test_driver_calls(void)
 {
     fa2_problem p = plain;
     CUstream stream = NULL;
     p.seqused = p.paged = 1;
     fa2_forward_args args = args_of(&p);
-    args.seqused_k = (const int32_t *)((uintptr_t)8 << 36); /* nobody reads there */
+    args.seqused_k = (const int32_t *)((uintptr_t)8 << 36); /* an address that must not be read */
     args.block_table = args.seqused_k;
     CHECK_EQ(cuda->stream_create(&stream, 0), CUDA_SUCCESS);
     CHECK_EQ(fa2_prepare(checking, &plain), FA2_OK);
@@ -422,7 +422,7 @@ static void test_capture(void)
     CHECK_STR(fa2_last_message(),
               "config.check_numbers is 1 and the stream is being captured: the numbers in device "
               "memory cannot be read then; capture with a context that does not check them");
-    CHECK_EQ(fa2_forward(checking, &plain, &args, stream), FA2_OK);   /* has none */
+    CHECK_EQ(fa2_forward(checking, &plain, &args, stream), FA2_OK);   /* has no numbers */
     CHECK_EQ(cuda->stream_end_capture(stream, &graph), CUDA_SUCCESS); /* the capture is intact */
     CHECK_EQ(cuda->graph_destroy(graph), CUDA_SUCCESS);
     fake_fail_driver(
@@ -432,7 +432,7 @@ static void test_capture(void)
     CHECK_EQ(cuda->stream_destroy(stream), CUDA_SUCCESS);
 }
 
-/* Each driver call and each request for memory fails once: with a sentence, and without a launch. */
+/* Each driver call and each allocation fails once: the message is a sentence, and nothing is launched. */
 static void test_faults(void)
 {
     fa2_problem p = plain;

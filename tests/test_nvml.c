@@ -1,4 +1,4 @@
-/* What NVML says of a card, by a library that stands in for it (FA2_NVML_LIBRARY); and without one. */
+/* NVML's facts about a card, from a library in place of NVML (FA2_NVML_LIBRARY); and without any. */
 #include <stdlib.h>
 #include "check.h"
 #include "tuner/bench/nvml.h"
@@ -32,7 +32,7 @@ static void test_reasons(void)
     char text[128], little[12];
     fa2i_held_back_text(0x25, text, sizeof text);
     CHECK_STR(text, "power cap, thermal slowdown");
-    fa2i_held_back_text(0x103, text, sizeof text); /* idle, set by somebody, display */
+    fa2i_held_back_text(0x103, text, sizeof text); /* idle, set by a user, display */
     CHECK_STR(text, "");
     fa2i_held_back_text(0xff, little, sizeof little);
     CHECK_STR(little, "power cap, ");

@@ -1,5 +1,5 @@
 /*
- * What an operation makes of a call: the parameter block with its features, and how much work it is.
+ * An operation's parameter block with its features, and its work.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void test_row(void)
     CHECK_EQ(op->abi, 2);
 }
 
-/* Without features the words behind the first 192 bytes are 0, whatever the arguments say. */
+/* Without features, the words after the first 192 bytes are 0, whatever the arguments contain. */
 static void test_plain_params(void)
 {
     const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args), .softmax_scale = 0.25f, .softcap = NAN};
@@ -87,7 +87,7 @@ static void test_lengths_params(void)
 
 /* ---- work ---- */
 
-/* What tensor maps are made of: packed sequences are one batch, whatever their number. */
+/* The views of tensor maps: packed sequences are one batch, however many there are. */
 static void test_views(void)
 {
     fa2_problem p = problem;
@@ -111,7 +111,7 @@ static void test_views(void)
     CHECK(memcmp(view.strides, params.forward.o_stride, sizeof view.strides) == 0);
 }
 
-/* A bias has a map where eight of its keys lie side by side, aligned, and each query has its own. */
+/* A bias has a map if eight of its keys are adjacent and aligned, and each query has its own row. */
 static void test_view_of_bias(void)
 {
     fa2_problem p = problem;
@@ -173,11 +173,11 @@ static void test_lengths_work(void)
     CHECK_EQ(fa2i_forward_length(&p, 1), 200);
     CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 100 * 150 * 64);
     CHECK(fa2i_op_of(&p)->bytes(&p) == 2.0 * (2 * 2 * 100 * 8 + 2 * 2 * 150 * 2) * 64);
-    p.seq_k = 1; /* of which the mean is not 0: gen/features/lengths.lua */
+    p.seq_k = 1; /* the mean length must not be 0: gen/features/lengths.lua */
     CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 100 * 64);
 }
 
-/* One sequence of the most rows, the others share the rest. */
+/* The longest sequence has the most rows; the others share the rest. */
 static void test_packed_work(void)
 {
     fa2_problem p = problem, parts[2];
@@ -201,12 +201,12 @@ static void test_bytes(void)
     const fa2i_op *op = fa2i_op_of(&p);
     CHECK(op->bytes(&p) == 2.0 * (2 * 2 * 100 * 8 + 2 * 2 * 200 * 2) * 64);
     p.causal = p.window = 1;
-    p.window_left = 20; /* query 0 stands at key 100, and sees none below 80 */
+    p.window_left = 20; /* query 0 has position 100, and sees no key below 80 */
     p.window_right = -1;
     CHECK(op->bytes(&p) == 2.0 * (2 * 2 * 100 * 8 + 2 * 2 * 120 * 2) * 64);
 }
 
-/* Whether a query at this position sees the key. */
+/* Returns true if a query at this position sees the key. */
 static bool sees(const fa2_problem *p, int at, int j)
 {
     if (p->window == FA2_WINDOW_PREFIX)
@@ -219,7 +219,7 @@ static bool sees(const fa2_problem *p, int at, int j)
            (p->window_right < 0 || j <= at + p->window_right);
 }
 
-/* Pairs that see each other, and keys that are seen at all, one by one. */
+/* Counts, one by one, the pairs in which a query sees a key, and the keys that any query sees. */
 static void count(const fa2_problem *p, long *ret_pairs, long *ret_keys)
 {
     *ret_pairs = *ret_keys = 0;

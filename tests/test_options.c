@@ -1,5 +1,5 @@
 /*
- * The option parser: forms, accumulation, what each command takes, and messages for wrong ones.
+ * The option parser: forms, accumulation, the options of each command, and messages about wrong ones.
  */
 #include "check.h"
 #include "runtime/base/status.h"
@@ -8,7 +8,7 @@
 
 enum { ALL = 255, WORDS_MAX = 32 };
 
-/* Parse a command line given as one text, cut at spaces; "build" is the command. */
+/* Parses a command line given as one text, split at spaces. "build" is the command. */
 static fa2_status parse(const char *line, int accepted, fa2i_options *ret_options)
 {
     static char copy[512];
@@ -54,7 +54,7 @@ static void test_defaults(void)
     CHECK(o.db == NULL && o.positional == NULL && !o.json);
     CHECK_EQ(o.shapes.count, 0);
     fa2i_options_done(&o);
-    /* The commands that work through problems get the seeds. */
+    /* Commands that process problems get the seeds by default. */
     CHECK_EQ(parse("", FA2I_OPT_JOBS | FA2I_OPT_SHAPES, &o), FA2_OK);
     CHECK(o.shapes.count >= 15);
     fa2i_options_done(&o);
@@ -76,7 +76,7 @@ static void test_shapes_accumulate(void)
     fa2i_options_done(&o);
 }
 
-/* Shapes are for the operations that are asked for, in their order. */
+/* Shapes apply to the operations of --op, in their order. */
 static void test_ops(void)
 {
     const int accepted = ALL & ~FA2I_OPT_FILE;
@@ -97,7 +97,7 @@ static void test_ops(void)
         CHECK(o.shapes.items[i].op == (fa2_op)(i % 2) &&
               o.shapes.items[i].seq_q == 40 + (int)i / 2);
     fa2i_options_done(&o);
-    /* Without shapes: the preset, which is for both unless one is asked for. */
+    /* Without shapes: the preset, for both operations unless --op names one. */
     CHECK_EQ(parse("", accepted, &o), FA2_OK);
     CHECK(o.shapes.count > 2 && o.shapes.items[1].op == FA2_OP_BACKWARD);
     fa2i_options_done(&o);
@@ -116,7 +116,7 @@ static void check_refused(const char *line, int accepted, const char *message)
     CHECK_EQ(o.jobs, 77); /* untouched */
 }
 
-/* --op and the op= of a shape: one rule for what is tuned, for filters, and for show, which has both. */
+/* --op and the op= of a shape follow one rule for tuning, for filters, and for show, which has both. */
 static void test_contradictions(void)
 {
     static const char message[] =
@@ -136,8 +136,8 @@ static void test_contradictions(void)
                   message);
 }
 
-/* --op and the column op: rows that name another operation are left out, wherever --op stands; those that name none are
- * for it. */
+/* --op and the column op: rows with another operation are left out, wherever --op stands. Rows without one get --op's.
+ * */
 static void test_ops_of_files(void)
 {
     static const char named[] = "op_named.csv", unnamed[] = "op_unnamed.csv";
@@ -165,7 +165,7 @@ static void test_ops_of_files(void)
     CHECK_EQ(parse("--op backward --shapes op_unnamed.csv", FA2I_OPT_SHAPES, &o), FA2_OK);
     CHECK(o.shapes.count == 1 && o.shapes.items[0].op == FA2_OP_BACKWARD);
     fa2i_options_done(&o);
-    FILE *file = fopen(named, "w"); /* all of it is another's: no preset in its place */
+    FILE *file = fopen(named, "w"); /* all rows have another operation: no preset replaces them */
     CHECK(file != NULL && fputs("batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op\n"
                                 "1,2,2,48,48,16,fp16,0,forward\n", file) >= 0 && fclose(file) == 0);
     check_refused("--op backward --shapes op_named.csv", FA2I_OPT_SHAPES | FA2I_OPT_JOBS,
@@ -174,7 +174,7 @@ static void test_ops_of_files(void)
     CHECK_EQ(remove(named) + remove(unnamed), 0);
 }
 
-/* What is read of a database: filters, and the problems of show. */
+/* Options for reading a database: filters, and the problems of show. */
 static void test_filters(void)
 {
     const int shown = FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN;
@@ -274,7 +274,7 @@ static void test_wrong_numbers(void)
                   "all");
 }
 
-/* Names, native and all, in one list or in several. */
+/* Names of SMs, "native" and "all", in one list or in several. */
 static void test_archs(void)
 {
     fa2i_options o = {0};

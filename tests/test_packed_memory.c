@@ -1,6 +1,6 @@
 /*
- * The workspace of packed sequences follows the rows of the tensors, however many sequences share them and however
- * long the longest is: every candidate of a card of each SM that has families of its own.
+ * The workspace of packed sequences depends on the tensors' rows, not on the number of sequences or the longest length.
+ * This holds for every candidate of one card for each SM with its own families.
  */
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
@@ -9,7 +9,7 @@
 enum { D = 64, HEADS = 2, TOTAL = 65536 };
 static const double tensor_bytes = 2.0 * TOTAL * HEADS * D; /* Q, or any other */
 
-/* TOTAL rows in so many sequences, the longest of so many. */
+/* TOTAL rows in several sequences, and the longest length. */
 static const struct packing {
     int32_t batch, longest;
 } packings[] = {
@@ -34,8 +34,8 @@ static fa2i_grid grid_of(const fa2i_card *card, const fa2i_variant *v, const fa2
     return grid;
 }
 
-/* Backward: sums of dQ in fp32 are two tensors, where columns are not padded; LSE, delta and counters are less than
- * one. */
+/* Backward: fp32 sums of dQ take as much as two tensors, if columns are not padded. LSE, delta and counters take less
+ * than one. */
 static void check_backward(const fa2i_card *card, const fa2i_variant *v, const fa2_problem *problem)
 {
     const fa2i_grid grid = grid_of(card, v, problem);
@@ -43,7 +43,7 @@ static void check_backward(const fa2i_card *card, const fa2i_variant *v, const f
     CHECK(tensors <= 2.0 * v->recipe.columns / D + 0.7);
 }
 
-/* Forward: parts of at most twice as many blocks as share the keys, which the card's SMs count. */
+/* Forward: partial results of at most twice the blocks that share the keys. The SMs limit their number. */
 static void check_forward(const fa2i_card *card, const fa2i_variant *v, const fa2_problem *problem)
 {
     const fa2i_grid grid = grid_of(card, v, problem);

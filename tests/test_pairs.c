@@ -1,11 +1,11 @@
 /*
- * The sets of pairs.h: that every two settings are in one of them, but those that fa2i_problem_check() refuses, and
- * that it refuses those listed here and no others; and that each setting is in one without each other.
+ * The sets of pairs.h. Every two settings are together in a set, except for pairs that fa2i_problem_check() refuses. It
+ * refuses exactly the pairs listed here. For every two settings, a set has the first without the second.
  */
 #include "tests/check.h"
 #include "tests/pairs.h"
 
-/* What does not go together. A line of this must go when it does, and none may come unseen. */
+/* Refused pairs. Remove a line when its pair becomes valid; a new refusal must be added. */
 static const char *const refused[][2] = {
     {"varlen", "leftpad"},
     {"varlen", "cache_rows"},
@@ -22,7 +22,7 @@ static bool is_listed(pairs_list list, int a, int b)
     return false;
 }
 
-/* In how many sets both are; in how many the first is alone. */
+/* Counts the sets with both settings; or with a and without b. */
 static int count_sets(const uint64_t *sets, size_t count, int a, int b, bool with)
 {
     int found = 0;

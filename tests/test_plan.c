@@ -1,6 +1,6 @@
 /*
- * The plan table: what is put in is found, the limit holds, what is in use stays, and threads that look while another
- * changes the table never see a plan of another problem, or half of one.
+ * The plan table: stored plans are found, the limit holds, plans in use stay. Threads that look up plans while another
+ * thread changes the table never get another problem's plan, or a partial one.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ static fa2_problem problem_of(int n)
                          .head_dim = 64};
 }
 
-/* Each word of the ready part tells the number; the slot's address is never followed. */
+/* Each word of the plan's data is the number. The slot's address is never dereferenced. */
 static fa2i_plan plan_of(int n, int kernel)
 {
     fa2i_plan plan = {.problem = problem_of(n), .tried = (size_t)n};
@@ -50,7 +50,7 @@ static fa2_status put(fa2i_plans *plans, int n, int kernel)
     return fa2i_plans_put(plans, &plan);
 }
 
-/* Has the nth problem a plan? Both ways to ask must agree. The plan counts as used now. */
+/* Returns true if the nth problem has a plan. Both look-ups must agree. The plan becomes the most recently used. */
 static bool has(fa2i_plans *plans, int n)
 {
     const fa2_problem problem = problem_of(n);
@@ -89,13 +89,13 @@ static void test_found(void)
 
     const fa2_problem problem = problem_of(5);
     fa2i_ready ready;
-    CHECK_EQ(put(&plans, 5, 77), FA2_OK); /* in the place of the other one */
+    CHECK_EQ(put(&plans, 5, 77), FA2_OK); /* replaces the other plan */
     CHECK_EQ(plans.count, PLANS);
     CHECK(fa2i_plans_find(&plans, &problem, &ready) != FA2I_PLAN_NONE && is_of(&ready, 5, 77));
     fa2i_plans_done(&plans);
 }
 
-/* Every field tells problems apart, the reserved ones too. */
+/* Every field distinguishes problems, the reserved ones too. */
 static void test_each_field_counts(void)
 {
     fa2i_plans plans = {.count = 0};
@@ -114,8 +114,8 @@ static void test_each_field_counts(void)
     fa2i_plans_done(&plans);
 }
 
-/* As fa2.h says: a plan stays until FA2I_PLANS_KEPT others were added, or used, after it was used. The caller
- * that finds it aged marks it as used. */
+/* As fa2.h says: a plan stays until FA2I_PLANS_KEPT others were added or used after it. A caller that finds it aged
+ * marks it as used. */
 static void test_limit(void)
 {
     enum { PLANS = 5 * FA2I_PLANS_KEPT };
@@ -147,7 +147,7 @@ static void test_limit(void)
 static void test_memory(void)
 {
     fa2i_plans plans = {.count = 0};
-    fa2i_plans_done(&plans); /* zeroed is fine */
+    fa2i_plans_done(&plans); /* accepts a zeroed table */
     fa2i_alloc_fail_at(1);
     CHECK_EQ(fa2i_plans_init(&plans), FA2_E_MEMORY);
     CHECK_EQ(fa2i_plans_init(&plans), FA2_OK);
@@ -161,7 +161,7 @@ static void test_memory(void)
     fa2i_plans_done(&plans);
 }
 
-/* ---- readers beside a writer ---- */
+/* ---- readers during a writer's changes ---- */
 
 enum { HOT = 16, ADDED = 20 * FA2I_PLANS_KEPT };
 
@@ -172,7 +172,7 @@ typedef struct shared {
     atomic_long seen;
 } shared;
 
-/* Plans near the limit are the ones whose memory is about to be reused. */
+/* Plans near the limit are those whose memory will be reused next. */
 static void *read_all(void *user)
 {
     shared *s = user;

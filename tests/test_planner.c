@@ -1,10 +1,10 @@
 /*
- * What a context takes from the database: the rules with a real file, what is passed over and told, and that no
- * damage makes one kernel another.
+ * The kernels that a context takes from the database: the rules on a real file, skipped kernels and their messages. No
+ * damage may turn one kernel into another.
  */
 #include "planner_fixture.h"
 
-/* With a tuned database NVRTC is not needed, by any of the rules. */
+/* With a tuned database no rule needs NVRTC. */
 static void test_exact_and_nearest(void)
 {
     begin();
@@ -31,7 +31,7 @@ static void test_exact_and_nearest(void)
     CHECK_EQ(log_of.count, 0);
 
     fa2_problem other = tuned_problem(1, 512);
-    other.head_dim = 128; /* no kernel for that, and nothing to compile one with */
+    other.head_dim = 128; /* there is no kernel for it, and no compiler */
     CHECK_EQ(fa2_prepare(context, &other), FA2_E_NO_NVRTC);
     CHECK_CONTAINS(fa2_last_message(), database.path);
     CHECK_CONTAINS(fa2_last_message(), "D=128");
@@ -40,8 +40,8 @@ static void test_exact_and_nearest(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
-/* A context whose config forbids compiling takes what is there, though another kernel would be far faster, and PTX,
- * which the driver compiles; NVRTC is not asked. */
+/* A context whose config forbids compiling uses existing kernels, even if another one would be much faster. It also
+ * uses PTX, which the driver compiles. It never calls NVRTC. */
 static void test_never_compile(void)
 {
     static const char text[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=32 warps=4 kstages=1 "
@@ -114,8 +114,7 @@ static void test_arch(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
-/* A damaged image and one for another SM are told once each and passed over: what is left is taken.
- */
+/* A damaged image, and one for another SM, are logged once each and skipped. The remaining kernel is used. */
 static void test_passed_over(void)
 {
     begin();
@@ -138,7 +137,7 @@ static void test_passed_over(void)
     CHECK_EQ(log_of.count, said);
 
     tuned_sql(&database, "DELETE FROM image");
-    fa2_context *second = create(); /* nothing is left: the default rule */
+    fa2_context *second = create(); /* no kernel is left: the default rule */
     e = explain(second, tuned_problem(1, 512));
     CHECK_EQ(e.rule, FA2_RULE_DEFAULT);
     CHECK_EQ(fake.compile_count, 1);
@@ -146,7 +145,7 @@ static void test_passed_over(void)
     end(context);
 }
 
-/* A kernel that cannot be read now is asked for again later, and that is told once. */
+/* A kernel that cannot be read at present is tried again later. This is logged once. */
 static void test_read_fails_for_a_while(void)
 {
     begin();
@@ -167,7 +166,7 @@ static void test_read_fails_for_a_while(void)
     end(context);
 }
 
-/* A kernel whose image was damaged serves again when fa2-tune has stored it again. */
+/* A kernel with a damaged image is used again after fa2-tune has stored it again. */
 static void test_lost_and_found(void)
 {
     const tuned_winner winner = {.id = 1, .problem = tuned_problem(1, 512)};
@@ -183,7 +182,7 @@ static void test_lost_and_found(void)
     end(context);
 }
 
-/* A winner whose code is lost is compiled again, from its parameters: it stays the winner, with its time. The
+/* A winner whose code is lost is compiled again from its parameters. It stays the winner, with its time. The
  * generator's kernel has another key, to which the rows move. */
 static void test_lost_code(void)
 {
@@ -222,7 +221,7 @@ static void test_lost_code(void)
     end(context);
 }
 
-/* A winner that could not be loaded for want of memory is the winner still when there is some. */
+/* A winner that could not be loaded for lack of memory is still the winner when there is memory. */
 static void test_no_memory_for_now(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -247,7 +246,7 @@ static void test_no_memory_for_now(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
-/* A recipe that would crash the launch path: the kernel is passed over. */
+/* A recipe that would crash the launch: the kernel is skipped. */
 static void test_bad_recipe(void)
 {
     begin();
@@ -259,7 +258,7 @@ static void test_bad_recipe(void)
     end(context);
 }
 
-/* ---- never a wrong kernel ---- */
+/* ---- a wrong kernel is never used ---- */
 
 /* A causal winner, id 1, and one that is not, id 2. */
 static void put_both_kinds(void)
@@ -270,7 +269,7 @@ static void put_both_kinds(void)
     tuned_put(&database, &(tuned_winner){.id = 2, .problem = plain});
 }
 
-/* After this damage the causal problem gets a kernel that is made for it, and the log is told. */
+/* After this damage the causal problem gets a causal kernel, and the damage is logged. */
 static void check_not_taken(const char *damage, const char *told)
 {
     begin();
@@ -289,12 +288,12 @@ static void test_wrong_kernels(void)
 #define KERNEL(id) "(SELECT id FROM kernel WHERE variant LIKE '%id=" id "')"
     /* a winner that points at another problem's kernel */
     check_not_taken("UPDATE winner SET kernel = " KERNEL("2"), "of another class");
-    /* and that kernel's record made to look right */
+    /* and that kernel's record is changed so that it looks right */
     check_not_taken("UPDATE winner SET kernel = " KERNEL(
                         "2") ";"
                              "UPDATE kernel SET class = 'D=64 dtype=fp16 causal=1'",
                     "is damaged");
-    /* another kernel's code and seal */
+    /* another kernel's code with its hash */
     check_not_taken(
         "UPDATE image SET code = (SELECT code FROM image WHERE kernel = " KERNEL("2") ")",
         "is damaged");
@@ -305,18 +304,18 @@ static void test_wrong_kernels(void)
     check_not_taken("UPDATE code SET data = (SELECT data FROM code WHERE id = (SELECT code FROM "
                     "image WHERE kernel = " KERNEL("2") "))",
                     "is damaged");
-    /* a problem that is filed under another class than its fields', with its kernel */
+    /* a problem's row with another class than its fields', and with that class's kernel */
     check_not_taken("DELETE FROM winner WHERE kernel = " KERNEL(
                         "1") ";"
                              "UPDATE problem SET class = 'D=64 dtype=fp16 causal=1'",
                     "of another class");
-    /* one that is filed under a class that no problem has */
+    /* a row with a class that no problem has */
     check_not_taken("UPDATE problem SET class = 'D=64' WHERE causal = 1", "filed under another class");
 #undef KERNEL
 }
 
-/* An index whose entries are others than the table's: made over an expression, and then declared to be
- * over the column. */
+/* Makes an index whose entries differ from the table: it is created over an expression, then declared to be over the
+ * column. */
 static void bend_index(const char *name, const char *table, const char *columns, const char *bent)
 {
     char sql[600];
@@ -327,7 +326,7 @@ static void bend_index(const char *name, const char *table, const char *columns,
     tuned_sql(&database, sql);
 }
 
-/* Each bit of the kernels' ids in the index of winners, and of verifications. */
+/* Flips each bit of the kernel ids in the indexes of winners and verifications. */
 static void test_damaged_indexes(void)
 {
     for (int bit = 1; bit <= 8; bit *= 2) {
@@ -354,7 +353,7 @@ static void test_damaged_indexes(void)
     }
 }
 
-/* A kernel that was found wrong is chosen by no rule, and one that spills where it was measured. */
+/* No rule chooses a kernel that was found wrong, or that spilled where it was measured. */
 static void test_wrong_and_spilled(void)
 {
     begin();

@@ -1,6 +1,6 @@
 /*
- * A context on a database with one column damaged: it serves with the kernel that was tuned for the
- * problem, or with one that it compiles for it, and never with another.
+ * A context on a database with one damaged column. It uses the problem's tuned kernel, or compiles one for the problem,
+ * and never uses another kernel.
  */
 #include "fa2.h"
 #include "damage.h"
@@ -17,7 +17,7 @@ static void serve(void *user, const char *table, const char *column, const char 
     fa2_explanation e = {.struct_bytes = sizeof e};
     const int failures = check_failures;
     (void)table, (void)column, (void)number;
-    /* a context asks the generator, which takes a while: these stand for the others */
+    /* only these values are tried, because a context asks the generator, which takes a while */
     if (strcmp(value, "-3") != 0 && strcmp(value, "1e999") != 0 && strcmp(value, "'bogus'") != 0)
         return;
     copy_file(user, database.path);

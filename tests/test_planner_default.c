@@ -1,6 +1,6 @@
 /*
- * The default rule: which of the cost model's choices is taken when some spill, do not compile, are
- * refused by the driver or are known to be wrong; and for what target they are compiled.
+ * The default rule: which of the cost model's choices is used if some spill, do not compile, are refused by the driver
+ * or are known to be wrong; and for which target they are compiled.
  */
 #include "fa2.h"
 #include "runtime/base/alloc.h"
@@ -42,8 +42,7 @@ static fa2_explanation explain(fa2_context *context)
     return explain_problem(context, tuned_problem(1, 512));
 }
 
-/* The model's nth choice for the problem on device 0, counted from 0; and its text's artifact key.
- */
+/* Returns the model's nth choice for the problem on device 0, from 0, and the key of its text's artifact. */
 static fa2i_variant choice_of_model(size_t n, fa2i_key *ret_key)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -69,7 +68,7 @@ static fa2i_variant choice_of_model(size_t n, fa2i_key *ret_key)
     return variant;
 }
 
-/* What becomes of each compilation, in order. */
+/* The result of each compilation, in order. */
 typedef struct script {
     int spills[8]; /* bytes stored, and as many loaded; -1: does not compile */
     int next;
@@ -121,7 +120,7 @@ static void test_least_spilling(void)
     CHECK_STR(e.variant, second.text);
     CHECK_EQ(e.spill_bytes, 16);
     CHECK_CONTAINS(e.reason, "least spilling");
-    CHECK_EQ(s.next, 4); /* no fifth try */
+    CHECK_EQ(s.next, 4); /* there is no fifth try */
     end(context);
 }
 
@@ -141,20 +140,20 @@ static void test_none_compiles(void)
     CHECK_EQ(fa2_prepare(context, &problem), FA2_E_COMPILE);
     CHECK_STR(fa2_last_message(), said);
     fa2_problem other = problem;
-    other.causal = 0; /* after an error the context can be used on */
+    other.causal = 0; /* the context can be used after an error */
     explain_problem(context, other);
     end(context);
 }
 
-/* What does not compile is met again by other problems, and neither tried nor told again: a second
- * try would succeed. */
+/* Other problems choose the kernel that does not compile, too. It is neither compiled nor reported again: a second try
+ * would succeed. */
 static void test_compile_error_is_remembered(void)
 {
     script s = {.spills = {-1}};
     int passed_over = 0;
     play(&s);
     fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
-    for (int seq = 512; seq <= 896; seq += 128) { /* each is a question to the model */
+    for (int seq = 512; seq <= 896; seq += 128) { /* each asks the model anew */
         const fa2_explanation e = explain_problem(context, tuned_problem(1, seq));
         const bool is_second = strstr(e.reason, "choice 2") != NULL;
         passed_over += is_second;
@@ -166,7 +165,7 @@ static void test_compile_error_is_remembered(void)
     end(context);
 }
 
-/* What is slowed without a byte that spills is passed over like what spills, and taken behind all that do. */
+/* Makes a kernel slow without spills. It is rejected like kernels that spill, and used only after all of them. */
 static void slow_some(fake_compilation *compilation, void *user)
 {
     script *s = user;
@@ -200,7 +199,7 @@ static void test_slowed_ones_are_skipped(void)
     }
 }
 
-/* fa2-tune stores the model's first choice, and finds it wrong on this card. */
+/* fa2-tune stores the model's first choice, and finds that it is wrong on this card. */
 static void find_first_wrong(const tuned_database *database)
 {
     fa2i_cache *cache = NULL;
@@ -219,7 +218,7 @@ static void find_first_wrong(const tuned_database *database)
     fa2i_cache_close(cache);
 }
 
-/* Before the context is there, and while it has loaded and used it. */
+/* The finding comes before the context is created, or after it has loaded and used the kernel. */
 static void test_known_wrong(void)
 {
     tuned_database database;
@@ -237,7 +236,7 @@ static void test_known_wrong(void)
     fa2_context_destroy(running);
 
     fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config), .database = database.path});
-    CHECK_STR(explain(context).variant, second.text); /* which is stored by now */
+    CHECK_STR(explain(context).variant, second.text); /* stored by now */
     end(context);
     tuned_end(&database);
 }
@@ -260,7 +259,7 @@ static void test_never_compile(void)
     end(context);
 }
 
-/* config.arch: another SM's kernel, as PTX. */
+/* config.arch: a kernel of another SM, as PTX. */
 static void test_arch_override(void)
 {
     fake_install();
@@ -273,7 +272,7 @@ static void test_arch_override(void)
     end(context);
 }
 
-/* config.arch: what was tuned for the card itself is not used. */
+/* config.arch: results that were tuned for the card itself are not used. */
 static void test_arch_override_ignores_winners(void)
 {
     tuned_database database;
@@ -301,7 +300,7 @@ static void test_unknown_sm_gets_ptx(void)
     end(context);
 }
 
-/* An NVRTC that knows sm_90 and not sm_90a: the family that needs it is passed over, which is said once. */
+/* An NVRTC that knows sm_90 but not sm_90a: the family that needs it is skipped, which is logged once. */
 static void test_old_nvrtc(void)
 {
     fa2_problem problem = tuned_problem(4, 4096);
@@ -321,7 +320,7 @@ static void test_old_nvrtc(void)
     }
 }
 
-/* Let the first module load of a prepare be answered with an error. */
+/* Makes the first module load of a prepare fail. */
 static fa2_context *create_and_fail_load(CUresult error)
 {
     fake_install();
@@ -359,10 +358,10 @@ static void test_refused_and_broken(void)
     end(context);
 
     const fa2_problem problem = tuned_problem(1, 512);
-    context = create_and_fail_load(CUDA_ERROR_OUT_OF_MEMORY); /* not this kernel's fault */
+    context = create_and_fail_load(CUDA_ERROR_OUT_OF_MEMORY); /* not the kernel's fault */
     CHECK_EQ(fa2_prepare(context, &problem), FA2_E_CUDA);
     CHECK_CONTAINS(fa2_last_message(), "CUDA_ERROR_OUT_OF_MEMORY");
-    CHECK_CONTAINS(explain(context).reason, "first choice"); /* nothing is held against it */
+    CHECK_CONTAINS(explain(context).reason, "first choice"); /* so it is not rejected */
     end(context);
 }
 

@@ -1,6 +1,6 @@
 /*
- * A database is a cache: calls work whatever becomes of its file. It may be wrong from the beginning, its disk may
- * fail, another process may hold it locked, and it may be deleted, replaced or mended while it is in use.
+ * A database is a cache: calls succeed whatever happens to its file. It may be damaged from the beginning, its disk may
+ * fail, another process may lock it, and it may be deleted, replaced or repaired while it is in use.
  */
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 enum { NOBODY = 65534, SOMEBODY = 12345, WAIT_MS = 10000 };
 
-/* As begin, and the default path leads to the test's database. */
+/* As begin, but the test's database is at the default path. */
 static void begin_default(void)
 {
     char folder[96];
@@ -48,7 +48,7 @@ static fa2_context *create_at(const char *path)
     return context;
 }
 
-/* A problem of the nth class. */
+/* Returns a problem of the nth class. */
 static fa2_problem problem_of_class(int n)
 {
     fa2_problem problem = tuned_problem(1, 512);
@@ -58,7 +58,7 @@ static fa2_problem problem_of_class(int n)
     return problem;
 }
 
-/* ---- wrong from the beginning ---- */
+/* ---- damaged from the beginning ---- */
 
 static void check_named(const char *path)
 {
@@ -70,7 +70,7 @@ static void check_named(const char *path)
     fa2_context_destroy(context);
 }
 
-/* At the default path the log gets one line, and work goes on. The same path is an error if it is named. */
+/* At the default path the log gets one line, and calls succeed. If the path is named, it is an error. */
 static void check_forgiven(const char *part)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -84,7 +84,7 @@ static void check_forgiven(const char *part)
     CHECK(disk.slept_ms <= WAIT_MS);
     if (context != NULL)
         CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
-    CHECK_EQ(log_of.count, 2); /* the other: nothing is tuned */
+    CHECK_EQ(log_of.count, 2); /* the other line: nothing is tuned */
     fa2_context_destroy(context);
     check_named(database.path);
     setenv("FA2_DB", database.path, 1);
@@ -100,7 +100,7 @@ static void write_text(const char *text)
     CHECK_EQ(chmod(database.path, 0600), 0);
 }
 
-/* Overwrite the file's pages, but for the first `kept` bytes. */
+/* Overwrites the file's pages, except for the first `kept` bytes. */
 static void write_garbage(long kept)
 {
     FILE *file = fopen(database.path, "r+");
@@ -149,7 +149,7 @@ static void test_unusable_files(void)
     end_default(NULL);
 }
 
-/* In a child, as a user who owns nothing here. */
+/* Runs in a child as a user who owns nothing here. */
 static void check_as_nobody(const char *part)
 {
     fflush(NULL);
@@ -183,7 +183,7 @@ static void test_files_of_others(void)
     end_default(NULL);
 }
 
-/* No file can be made: that never was an error. */
+/* No file can be created. That is no error. */
 static void test_nowhere(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -200,7 +200,7 @@ static void test_nowhere(void)
 
 /* ---- the disk ---- */
 
-/* A full disk, from no free byte to enough: told once, and the next process makes the file. */
+/* A full disk, with free space from nothing to enough: logged once, and the next process creates the file. */
 static void test_full_disk(void)
 {
     enum { PAGE = 4096 };
@@ -225,7 +225,7 @@ static void test_full_disk(void)
     end_default(NULL);
 }
 
-/* It becomes full, and empty again: told once, no call fails, and what comes later is stored. */
+/* The disk becomes full, then free again: logged once, no call fails, and later kernels are stored. */
 static void test_becomes_full(void)
 {
     begin();
@@ -261,8 +261,8 @@ static void test_becomes_damaged(void)
     }
 }
 
-/* The nth call of the disk fails, alone or with all after it, while a context lives: all of the first, and fewer of
- * the later ones. */
+/* While a context lives, the nth call of the disk fails, alone or with all later ones. All early calls are tried, and
+ * some of the later ones. */
 static long live(const char *path, long nth, bool stays, int code)
 {
     const fa2_problem tuned = tuned_problem(1, 512), other = problem_of_class(0);
@@ -304,14 +304,14 @@ static void test_disk_fails(void)
     end_default(NULL);
 }
 
-/* ---- another process has it locked ---- */
+/* ---- locked by another process ---- */
 
 typedef struct locker {
     pid_t child;
     int release; /* closed: it ends */
 } locker;
 
-/* Another process begins a transaction and stays in it. */
+/* Another process begins a transaction and does not end it. */
 static locker lock_file(const char *begin_sql)
 {
     int ready[2], release[2];
@@ -340,7 +340,7 @@ static void unlock_file(const locker *by)
     CHECK_EQ(waitpid(by->child, NULL, 0), by->child);
 }
 
-/* The first call waits once. Later calls do not wait until the lock was seen gone. */
+/* The first call waits once. Later calls do not wait until the lock is gone. */
 static void check_locked_calls(const char *begin_sql)
 {
     begin();
@@ -362,18 +362,18 @@ static void check_locked_calls(const char *begin_sql)
         (void)explain(context, problem_of_class(4 + 4 * round));
         CHECK_EQ(disk.sleeps, sleeps);
     }
-    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel"), 3); /* stored while it was not locked */
+    CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel"), 3); /* those stored without a lock */
     end(context);
 }
 
-/* A call waits for a lock of a moment, and everything is stored. */
+/* A call waits for a short lock, and everything is stored. */
 static void test_locked_calls(void)
 {
     check_locked_calls("BEGIN EXCLUSIVE");
     check_locked_calls("BEGIN IMMEDIATE");
 }
 
-/* A file that is locked from the beginning: one wait, one line, and it is used when it is free. */
+/* A file that is locked from the beginning: one wait, one line in the log, and it is used when the lock is gone. */
 static void test_locked_at_first(void)
 {
     begin_default();
@@ -393,9 +393,9 @@ static void test_locked_at_first(void)
     end_default(context);
 }
 
-/* ---- the file comes and goes ---- */
+/* ---- a file that disappears and comes back ---- */
 
-/* A deleted file: one line, and it is made anew for the next kernel that is compiled. */
+/* A deleted file: one line in the log. It is created again for the next compiled kernel. */
 static void test_deleted_file(void)
 {
     begin();
@@ -406,7 +406,7 @@ static void test_deleted_file(void)
     tuned_wait();
     CHECK_EQ(explain(context, tuned_problem(1, 640)).rule, FA2_RULE_DEFAULT);
     CHECK_CONTAINS(log_of.text, "was deleted; working without it until there is another");
-    CHECK_EQ(log_of.count, 2); /* the other: nothing tuned can be used */
+    CHECK_EQ(log_of.count, 2); /* the other line: nothing tuned can be used */
     CHECK(strstr(log_of.text, "read-only") == NULL && strstr(log_of.text, "readonly") == NULL);
     CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel"), 1);
     tuned_put(&database, &(tuned_winner){.id = 2, .problem = tuned_problem(1, 700)});
@@ -416,7 +416,7 @@ static void test_deleted_file(void)
     end(context);
 }
 
-/* Calls look once a second. Until then a file that is gone is neither written nor an error. */
+/* Calls check the file once a second. Until then a deleted file is neither written nor an error. */
 static void test_just_deleted_file(void)
 {
     begin();
@@ -431,7 +431,7 @@ static void test_just_deleted_file(void)
     end(context);
 }
 
-/* Another file in its place is used, and what the old one said is forgotten. */
+/* Another file in its place is used, and the old one's contents are forgotten. */
 static void check_replaced(bool through_link)
 {
     char link[112];
@@ -458,7 +458,7 @@ static void check_replaced(bool through_link)
     CHECK_STR(explain(context, tuned_problem(1, 768)).variant, "fwd_sm80 d=64 id=2");
     CHECK_EQ(log_of.count, 1);
     CHECK_CONTAINS(log_of.text, "was replaced, and is used from now on");
-    (void)explain(context, problem_of_class(4)); /* and what is compiled goes into it */
+    (void)explain(context, problem_of_class(4)); /* the newly compiled kernel is stored there */
     if (through_link) {
         CHECK_EQ(tuned_number(&second, "SELECT count(*) FROM kernel"), 2);
         CHECK(remove(link) == 0 && remove(other) == 0);
@@ -468,7 +468,7 @@ static void check_replaced(bool through_link)
     end(context);
 }
 
-/* The journal of the file that lies there now does not belong to the old file, and stays where it is. */
+/* The new file's journal does not belong to the old file, and must stay. */
 static void test_journal_of_another(void)
 {
     char journal[112], moved[112];
@@ -487,7 +487,7 @@ static void test_journal_of_another(void)
     char before[28] = "", after[28] = "";
     CHECK(file != NULL && fread(before, 1, sizeof before, file) == sizeof before);
     CHECK(file != NULL && fclose(file) == 0);
-    (void)explain(context, problem_of_class(0)); /* within the second in which no call looks at the file */
+    (void)explain(context, problem_of_class(0)); /* within the second in which no call checks the file */
     file = fopen(journal, "rb");
     CHECK(file != NULL && fread(after, 1, sizeof after, file) == sizeof after);
     CHECK(file != NULL && fclose(file) == 0);
@@ -496,7 +496,7 @@ static void test_journal_of_another(void)
     end(context);
 }
 
-/* A file that was missing or unusable can be used now. */
+/* A file that was missing or unusable can be used later. */
 static void test_mended_file(void)
 {
     begin_default();
@@ -530,7 +530,7 @@ static void test_file_that_comes(void)
     end(context);
 }
 
-/* Makes a minute pass, without waiting. */
+/* Lets a minute pass, without waiting. */
 static void look_again(fa2i_planner *planner)
 {
     const int64_t second_ns = 1000000000;
@@ -539,7 +539,7 @@ static void look_again(fa2i_planner *planner)
     CHECK_EQ(fa2i_planner_follow_file(planner), FA2_OK);
 }
 
-/* A file that was locked, or on a full disk, is tried again, without waiting and without a word. */
+/* A file that was locked, or on a full disk, is tried again, without waiting or logging. */
 static void test_tried_again(void)
 {
     begin_default();

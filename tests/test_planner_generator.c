@@ -1,13 +1,14 @@
 /*
- * A context whose generator is another one: scripts of the test's own, which are the real ones with another end.
- * - M.variant raises an error in its first calls: the call fails with that error, nothing is held against the
- *   kernel, and the next call gets it.
- * - M.source writes another text: what other scripts made by default is not taken for it.
+ * A context with another generator: the test's own scripts, which are the real ones with another end.
+ * - M.variant raises an error in its first calls. The call fails with that error, the kernel is not rejected, and the
+ * next
+ *   call gets it.
+ * - M.source writes another text. A kernel that other scripts made by default is not used for it.
  */
 #include "planner_fixture.h"
 #include "scripts_fixture.h"
 
-/* Variants of the first so many look-ups of a state are errors. */
+/* Makes the first `failures` look-ups of variants in each Lua state fail. */
 static void write_failing(int failures)
 {
     char more[256];
@@ -30,7 +31,7 @@ static long compiled(fa2_problem problem)
     return fake.compile_count;
 }
 
-/* A kernel that a call compiled and kept is of the scripts' text at that time: others compile theirs, once. */
+/* A kernel that a call compiled and stored has that time's source. Other scripts compile their own, once. */
 static void test_changed_source(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -41,16 +42,16 @@ static void test_changed_source(void)
     write_commented("two");
     CHECK_EQ(compiled(problem), 2);
     CHECK_EQ(compiled(problem), 2);
-    write_commented("one"); /* as before: its code is there still */
+    write_commented("one"); /* the first text again: its code still exists */
     CHECK_EQ(compiled(problem), 2);
     write_commented("three");
-    remove_nvrtc(); /* better another's than none */
+    remove_nvrtc(); /* another source's kernel is better than none */
     CHECK_EQ(compiled(problem), 2);
     unsetenv("FA2_NVRTC_LIBRARY");
     end(NULL);
 }
 
-/* Not the next of the model's choices in its place, without a word. */
+/* After an error, the next of the model's choices is not silently used instead. */
 static void test_choice_of_model(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -65,7 +66,7 @@ static void test_choice_of_model(void)
     end(context);
 }
 
-/* A winner whose code is lost, and which the generator fails to say anything of, is the winner still. */
+/* A winner without code stays the winner, even if the generator fails to answer about it. */
 static void test_lost_winner(void)
 {
     static const char text[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=32 warps=4 kstages=1 "
@@ -85,7 +86,7 @@ static void test_lost_winner(void)
     end(context);
 }
 
-/* A text that is no variant is refused as before: scripts that do not know it have not failed. */
+/* A text that is no variant is refused as before. Scripts that do not know it have not failed. */
 static void test_unknown_text(void)
 {
     begin();

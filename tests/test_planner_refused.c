@@ -1,6 +1,6 @@
 /*
- * A context on a database whose code this driver refuses, as one does that is older than the compiler: each kernel is
- * compiled again as code that it takes, and stays what it is in the database.
+ * A context on a database whose code the driver refuses, because the driver is older than the compiler. Each kernel is
+ * compiled again as code that the driver accepts. The database does not change.
  */
 #include "planner_fixture.h"
 
@@ -9,7 +9,7 @@ static const char first[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=32 warps
 static const char second[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=64 warps=4 kstages=1 "
                              "vstages=1 layout=swizzle q=smem fill=whole";
 
-/* Two winners, of 512 and of 1024 rows, as code for these targets. */
+/* Stores two winners, of 512 and of 1024 rows, with code for these targets. */
 static void begin_with(const char *of_first, const char *of_second)
 {
     begin();
@@ -38,7 +38,7 @@ static int count_in(const char *text, const char *words)
     return count;
 }
 
-/* Modules that were loaded, or refused, since. */
+/* Returns the number of module loads, including refused ones, since the last call. */
 static int loads(void)
 {
     const int count = count_in(fake.trace, "module_load_data_ex ");
@@ -46,7 +46,7 @@ static int loads(void)
     return count;
 }
 
-/* Which call of a context loads the first winner. */
+/* Returns the number of the driver call that loads the first winner. */
 static long find_load(void)
 {
     fa2_context *context = create();
@@ -67,7 +67,8 @@ static void check_winner(const fa2_explanation *e, const char *text, const char 
     CHECK_CONTAINS(e->reason, "the fastest for this very problem");
 }
 
-/* All that the database has is refused as soon as the first of it is; what is compiled then is PTX, beside it. */
+/* When the first kernel is refused, all others of the database are, too. The newly compiled code is PTX, stored beside.
+ * */
 static void test_cubins_refused(void)
 {
     begin_with("sm_86", "sm_86");
@@ -82,7 +83,7 @@ static void test_cubins_refused(void)
     CHECK(strstr(log_of.text, "passed over") == NULL);
     e = explain(context, tuned_problem(1, 1024));
     check_winner(&e, second, "compute_86");
-    CHECK_EQ(loads(), 1); /* the PTX alone */
+    CHECK_EQ(loads(), 1); /* only the PTX */
     e = explain(context, tuned_problem(1, 520));
     CHECK_STR(e.target, "compute_86");
     fa2_context_destroy(context);
@@ -104,14 +105,14 @@ static void test_cubins_refused(void)
     CHECK_CONTAINS(log_of.text, "the driver loads no sm_86 code");
     fa2_context_destroy(context);
 
-    refuse(NULL, CUDA_SUCCESS); /* another driver takes what was measured */
+    refuse(NULL, CUDA_SUCCESS); /* another driver accepts the measured code */
     context = create();
     e = explain(context, tuned_problem(1, 512));
     check_winner(&e, first, "sm_86");
     end(context);
 }
 
-/* An older NVRTC than the one that the driver refuses makes code for it as it is. */
+/* If this NVRTC is older than the refused one, it compiles for the driver as usual. */
 static void test_older_compiler(void)
 {
     begin_with("sm_86", "sm_86");
@@ -125,7 +126,7 @@ static void test_older_compiler(void)
     fake_trace_clear();
     e = explain(context, tuned_problem(1, 1024));
     check_winner(&e, second, "sm_86");
-    CHECK_EQ(fake.compile_count, 2); /* of the newer compiler, too: not tried */
+    CHECK_EQ(fake.compile_count, 2); /* the newer compiler's code is not tried again */
     CHECK_EQ(loads(), 1);
     end(context);
 }
@@ -142,7 +143,7 @@ static void test_ptx_refused(void)
     end(context);
 }
 
-/* An image that is refused for its own sake says nothing of others. */
+/* An image that is refused because of its contents says nothing about others. */
 static void test_one_image_refused(void)
 {
     begin_with("sm_86", "sm_86");
@@ -158,7 +159,7 @@ static void test_one_image_refused(void)
     end(context);
 }
 
-/* Without a compiler the next kernel is taken, and the cause is said once. */
+/* Without a compiler the next kernel is used, and the cause is logged once. */
 static void test_no_compiler(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -187,7 +188,7 @@ static void test_no_compiler(void)
     unsetenv("FA2_NVRTC_LIBRARY");
 }
 
-/* One kernel won two problems: each is told why it is not taken, whether its code is refused or lost. */
+/* One kernel won two problems. Both explanations say why it is not used: refused code, or lost code. */
 static void test_winner_of_two(void)
 {
     for (int lost = 0; lost < 2; lost++) {
@@ -215,7 +216,7 @@ static void test_winner_of_two(void)
     }
 }
 
-/* A driver that takes neither cubins nor PTX is asked once of each, and nothing is compiled for it beyond that. */
+/* A driver that accepts neither cubins nor PTX is asked once about each. Nothing else is compiled for it. */
 static void test_all_refused(void)
 {
     const fa2_problem problems[] = {tuned_problem(1, 512), tuned_problem(1, 1024), tuned_problem(2, 512)};
@@ -232,8 +233,7 @@ static void test_all_refused(void)
     end(context);
 }
 
-/* Code that was compiled in the place of refused or lost code serves where there is no compiler any more: it is the
- * winner. */
+/* Code that was compiled in place of refused or lost code is still used when there is no compiler: it is the winner. */
 static void test_compiled_before(void)
 {
     for (int lost = 0; lost < 2; lost++) {

@@ -1,12 +1,12 @@
 /*
- * What a context compiles and stores, and says of it; databases that cannot be used, or not be written.
+ * Kernels that a context compiles and stores, and its log; databases that cannot be used or written.
  */
 #include <sys/wait.h>
 #include "planner_fixture.h"
 
 enum { NOBODY = 65534 };
 
-/* The default rule is told once per class of problems, and looks without leaving a trace. */
+/* The default rule is logged once per class of problems. Its search leaves no trace in the database. */
 static void test_default_is_told_once(void)
 {
     begin();
@@ -23,7 +23,7 @@ static void test_default_is_told_once(void)
     end(context);
 }
 
-/* Too much shared memory for this card's blocks: never even loaded, which is said. */
+/* A kernel with too much shared memory for this card's blocks is not loaded, and the log says so. */
 static void test_too_much_shared_memory(void)
 {
     begin();
@@ -41,7 +41,7 @@ static void test_too_much_shared_memory(void)
     end(context);
 }
 
-/* What was compiled is stored and found again, unless the database is read-only. */
+/* A compiled kernel is stored and found again, unless the database is read-only. */
 static void test_compiled_once(void)
 {
     begin();
@@ -60,7 +60,7 @@ static void test_compiled_once(void)
     CHECK_STR(second.variant, first.variant);
     CHECK_EQ(second.registers, first.registers);
 
-    tuned_sql(&database, "UPDATE code SET data = zeroblob(8)"); /* damaged: compiled and stored */
+    tuned_sql(&database, "UPDATE code SET data = zeroblob(8)"); /* damaged: compiled and stored again */
     fa2_context_destroy(context);
     context = create();
     explain(context, tuned_problem(1, 512));
@@ -69,7 +69,7 @@ static void test_compiled_once(void)
     end(context);
 }
 
-/* Its mask became another function: a kernel that was tuned before does not serve, and that is said. */
+/* Dropout's mask function changed. A kernel tuned before the change is not used, and the log says so. */
 static void test_other_dropout(void)
 {
     fa2_problem problem = tuned_problem(1, 512);
@@ -84,7 +84,7 @@ static void test_other_dropout(void)
     CHECK_CONTAINS(log_of.text, "is of another version of fa2, which computes or launches such kernels otherwise, "
                                 "and is not used; tune its problems again with this one");
     fa2_context_destroy(context);
-    context = create(); /* and what was compiled does */
+    context = create(); /* the newly compiled kernel is used */
     explain(context, problem);
     CHECK_EQ(fake.compile_count, 1);
     end(context);
@@ -97,19 +97,19 @@ static void test_read_only(void)
     fa2_context *context = NULL;
     config.read_only = 1;
     CHECK_EQ(fa2_context_create(&config, &context),
-             FA2_OK); /* there is no file, and none is made */
+             FA2_OK); /* there is no file, and none is created */
     CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
     CHECK(access(database.path, F_OK) != 0);
     fa2_context_destroy(context);
 
-    fa2_context_destroy(create()); /* makes the file */
+    fa2_context_destroy(create()); /* creates the file */
     CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
     CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
     CHECK_EQ(tuned_number(&database, "SELECT count(*) FROM kernel"), 0);
     end(context);
 }
 
-/* Storing fails: told once, and no error of the call. */
+/* Storing fails: this is logged once, and the call succeeds. */
 static void test_store_fails(void)
 {
     begin();
@@ -157,7 +157,7 @@ static void test_unusable_database(void)
     end(NULL);
 }
 
-/* Where no file can be made, there is no database, and the log says why. */
+/* If no file can be created, there is no database, and the log says why. */
 static void test_nowhere_to_create(void)
 {
     begin();
@@ -171,7 +171,7 @@ static void test_nowhere_to_create(void)
     end(context);
 }
 
-/* In a child, as a user who may read but not write: root may always write. */
+/* Runs in a child as a user who may read but not write, because root may always write. */
 static int use_unwritable(void)
 {
     if (geteuid() == 0 && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
@@ -204,7 +204,7 @@ static void test_unwritable_database(void)
     end(NULL);
 }
 
-/* No path can be found out: work without, and say so. A path in $FA2_DB is taken. */
+/* If no path can be determined, contexts work without a database, and log this. A path in $FA2_DB is used. */
 static void test_default_path(void)
 {
     const fa2_config config = {.struct_bytes = sizeof(fa2_config), .log = tuned_log_add, .log_user = &log_of};
@@ -224,7 +224,7 @@ static void test_default_path(void)
     unsetenv("FA2_DB");
 }
 
-/* Another process has the file to itself: it is waited for once, and the failure names the file. */
+/* Another process has locked the file. The context waits for it once, and the failure names the file. */
 static void test_locked_database(void)
 {
     const fa2_config config = config_of();
@@ -244,7 +244,7 @@ static void test_locked_database(void)
     CHECK(end_of.tv_sec - start.tv_sec >= 9);
     CHECK(end_of.tv_sec - start.tv_sec <= 15);
     sqlite3_close(other);
-    end(create()); /* when it is done, all is as ever */
+    end(create()); /* after the lock is gone, everything works as usual */
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /*
- * A program that fa2-tune runs: what of the environment it gets, and what of it is there behind it, whichever request
- * for memory fails.
+ * A program that fa2-tune runs: the environment that it gets, and what is left of it afterwards, if any allocation
+ * fails.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ static fa2_status run_shell(const char *command)
     bool failed = false;
     snprintf(text, sizeof text, "%s", command);
     const fa2_status st = fa2i_program_run(argv, "tuned.db", true, fa2i_interrupt_watch(), &shapes, &failed);
-    CHECK(!failed); /* where it ran at all, it ended well */
+    CHECK(!failed); /* if it ran at all, it ended without error */
     fa2i_shapes_done(&shapes);
     return st;
 }

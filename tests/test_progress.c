@@ -1,6 +1,5 @@
 /*
- * The time that is left: where the pace of the past tells it, it is right within a factor of two,
- * and where it does not, nothing is said.
+ * The estimate of the remaining time: within a factor of two if the past pace allows one, otherwise none.
  */
 #include "check.h"
 #include "tuner/report/progress.h"
@@ -8,11 +7,11 @@
 enum { ITEMS = 400 };
 
 typedef struct outcome {
-    int shown, wrong; /* estimates, and those that are off by more than a factor of two */
-    int first;        /* the item behind which the first estimate came; 0: none */
+    int shown, wrong; /* estimates; estimates that are off by more than a factor of two */
+    int first;        /* the item after which the first estimate came; 0: none */
 } outcome;
 
-/* Go through items that take these seconds. Estimates of less than a second are not judged. */
+/* Processes items that take these seconds. Ignores estimates below a second. */
 static outcome follow(const double *seconds, int count)
 {
     fa2i_progress progress;
@@ -39,7 +38,7 @@ int main(void)
     double seconds[ITEMS];
     uint64_t state = 1;
 
-    /* Even, and random by a factor of three. */
+    /* Constant times, and random ones within a factor of three. */
     for (int i = 0; i < ITEMS; i++)
         seconds[i] = 0.1;
     outcome found = follow(seconds, ITEMS);
@@ -53,7 +52,7 @@ int main(void)
     CHECK_EQ(found.wrong, 0);
     CHECK(found.first > 0 && found.first <= ITEMS / 4);
 
-    /* A slow start, then nothing: 6 s for the first, 1 s for the other 39. */
+    /* A slow first item of 6 s; the other 39 take 1 s together. */
     for (int i = 0; i < 40; i++)
         seconds[i] = i == 0 ? 6 : 1.0 / 39;
     CHECK_EQ(follow(seconds, 40).wrong, 0);

@@ -1,4 +1,4 @@
-/* runtime/base/recipe: what is parsed is written alike, and what is refused names the fault. */
+/* runtime/base/recipe: parsing and formatting are inverse, and refusals name the error. */
 #include "check.h"
 #include "runtime/base/recipe.h"
 
@@ -102,7 +102,7 @@ static void test_backward(void)
     CHECK_EQ(fa2i_recipe_main(&r)->blocks, FA2I_BLOCKS_KEY_AND_QUERY_TILES);
 }
 
-/* Replace `from` in a good text by `to`; the refusal names what is wrong. */
+/* `from` in a good text is replaced by `to`. The refusal names the error. */
 typedef struct fault {
     const char *text, *from, *to, *named;
 } fault;
@@ -214,7 +214,7 @@ static void test_faults(void)
     CHECK_CONTAINS(fa2_last_message(), "there are 0 steps; there must be 1 to 6");
 }
 
-/* Six steps are the most; and long names may be more than a text has room for. */
+/* At most six steps. Long names may exceed the room of a text. */
 static void test_many_steps(void)
 {
     char text[2 * FA2I_RECIPE_CHARS] = "op=forward abi=2 rows=1 keys=1";
@@ -232,7 +232,7 @@ static void test_many_steps(void)
     CHECK_CONTAINS(fa2_last_message(), "it must be at most 639");
 }
 
-/* A recipe that is made of numbers is checked, too, and keeps its text if it fails. */
+/* A recipe built from numbers is checked, too, and keeps its text if that fails. */
 static void test_format(void)
 {
     fa2i_recipe r, again;

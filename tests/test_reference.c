@@ -1,7 +1,6 @@
 /*
- * The fp64 reference: conversions over all bit patterns, attention against numbers worked out by
- * hand and against its own definition, with each mask and cap, and a bound that catches what it
- * should.
+ * The fp64 reference: conversions of all bit patterns; attention compared with numbers computed by hand, and with its
+ * definition, with each mask and softcap; and a bound that finds what it should.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include "tuner/judge/number.h"
 #include "tuner/judge/reference.h"
 
-/* Of forward. */
+/* Forward's operands. */
 enum { OPERAND_Q, OPERAND_K, OPERAND_V };
 
 static bool is_nan(fa2_dtype dtype, uint16_t bits)
@@ -19,8 +18,8 @@ static bool is_nan(fa2_dtype dtype, uint16_t bits)
     return isnan(fa2i_from_bits(dtype, bits)) != 0;
 }
 
-/* Every number survives the round trip, and what lies between two neighbours rounds to the nearer
- * one, from the middle to the even one. */
+/* Every number survives the round trip. A number between two neighbours rounds to the nearer one, the midpoint to even.
+ * */
 static void test_conversions(fa2_dtype dtype)
 {
     for (uint32_t i = 0; i < 65536; i++) {
@@ -40,7 +39,7 @@ static void test_conversions(fa2_dtype dtype)
             end = value + ((double)value - fa2i_from_bits(dtype, (uint16_t)(bits - 1)));
         double middle = ((double)value + end) / 2;
         if ((double)(float)middle != middle)
-            continue; /* bf16's smallest subnormals: fp32 has no number between */
+            continue; /* bf16's smallest subnormals have no fp32 number between */
         float half = (float)middle;
         CHECK_EQ(fa2i_to_bits(dtype, half), bits & 1 ? next : bits);
         CHECK_EQ(fa2i_to_bits(dtype, nextafterf(half, 0)), bits);
@@ -96,7 +95,7 @@ static void test_by_hand(void)
     CHECK(fabs(reference.o[0] - 7) < 1e-6);
     CHECK(fabs(reference.o[1]) < 1e-12);
     CHECK(fabs(reference.lse[0] - log(4)) < 1e-6);
-    CHECK(reference.plain_error < 0.02); /* half a unit of bf16 at 7 */
+    CHECK(reference.plain_error < 0.02); /* half a unit in the last place of bf16 at 7 */
     fa2i_reference_done(&reference);
 }
 
@@ -107,13 +106,13 @@ typedef struct fixture {
     fa2i_reference_request request;
 } fixture;
 
-/* Which keys are seen, and what becomes of scores. */
+/* The mask and softcap of a fixture. */
 typedef struct rule {
     int32_t causal, window, left, right;
     float softcap;
 } rule;
 
-/* Grouped heads, Sq > Sk: when causal, the first rows see nothing. */
+/* Grouped heads, Sq > Sk: if causal, the first rows see nothing. */
 static fixture *make_fixture(fa2i_layout layout, rule r)
 {
     fixture *f = calloc(1, sizeof *f);
@@ -153,7 +152,7 @@ static void free_fixture(fixture *f)
     free(f);
 }
 
-/* Both masks as fa2.h words them, from the distance of the key to the query's own position. */
+/* Returns true if the key is hidden, as fa2.h defines both masks, from its distance to the query's own position. */
 static bool is_masked(const fa2_problem *p, int i, int j)
 {
     const int distance = j - (i + p->seq_k - p->seq_q);
@@ -165,7 +164,7 @@ static bool is_masked(const fa2_problem *p, int i, int j)
            (p->window_right != -1 && distance > p->window_right);
 }
 
-/* One element of O straight from the definition. */
+/* Computes one element of O directly from the definition. */
 static double define(const fixture *f, fa2i_row row, int d)
 {
     double weights[13], sum = 0, o = 0;
@@ -221,7 +220,7 @@ static void test_definition(fa2i_layout layout, rule r)
     free_fixture(f);
 }
 
-/* What the bound accepts and what it does not. */
+/* Values that the bound accepts, and values that it refuses. */
 static void test_compare(void)
 {
     fixture *f = make_fixture(FA2I_LAYOUT_BSHD, (rule){.causal = 1});
@@ -264,7 +263,7 @@ static void test_compare(void)
     free_fixture(f);
 }
 
-/* The span of keys against the mask of each pair, for every window around the edges. */
+/* The range of visible keys compared with the mask of each pair, for all windows near the edges. */
 static void test_masks(void)
 {
     static const int32_t edges[] = {-1, 0, 1, 3, 6, 7, 20};
@@ -295,7 +294,7 @@ static void test_masks(void)
     CHECK(fabs(fa2i_score_uncapped(fa2i_score_capped(3, 2), 2) - 3) < 1e-12);
 }
 
-/* Caps on scores far beyond them: the plain implementation loses what the cap leaves of fp16. */
+/* Scores far above the softcap: the plain implementation loses precision of fp16. */
 static void test_plain_cap(void)
 {
     double errors[2];
@@ -307,11 +306,11 @@ static void test_plain_cap(void)
         fa2i_reference_done(&r);
         free_fixture(f);
     }
-    CHECK(errors[1] > errors[0]); /* three roundings more */
+    CHECK(errors[1] > errors[0]); /* because of three more roundings */
     CHECK(errors[1] < 30 * errors[0]);
 }
 
-/* Element i of a periodic tensor is data[i % period], also where a row crosses the end. */
+/* Element i of a periodic tensor is data[i % period], even where a row crosses the end. */
 static void test_period(void)
 {
     uint16_t data[24], whole[80];

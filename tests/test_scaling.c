@@ -1,4 +1,4 @@
-/* Problems that differ in one size: how they are made, and the tables of them. */
+/* Problems that differ in one size: how they are derived, and tables of them. */
 #include "check.h"
 #include "tuner/bench/scaling.h"
 
@@ -38,7 +38,7 @@ static void test_extend(void)
     CHECK_EQ(fa2i_shapes_add(&shapes, &decode, 0), FA2_OK);
     CHECK_EQ(fa2i_scaling_extend(&shapes, 1u << FA2I_SCALE_S | 1u << FA2I_SCALE_D), FA2_OK);
     CHECK(has(&shapes,
-              problem(1, 1, 8, 40))); /* the query stays one; a quarter of two keys is none */
+              problem(1, 1, 8, 40))); /* one query stays one; a quarter of two keys would be none */
     CHECK(has(&shapes, problem(1, 1, 2, 256)) && has(&shapes, problem(1, 1, 2, 32)));
     CHECK_EQ(shapes.count, 1 + 3 + 4);
     fa2i_shapes_done(&shapes);

@@ -1,6 +1,6 @@
 /*
- * The search, against simulated kernels: how much slower than the best is what it picks, under
- * noise, outliers and a drifting clock; and its rules one by one.
+ * The search on simulated kernels: how much slower than the best kernel is its choice, with noise, outliers and a
+ * drifting clock; and each of its rules.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum { VARIANTS = 300, REPEATS = 40 };
 
-/* Kernels with known times, and the disturbances. */
+/* Kernels with known times, and disturbances of the measurements. */
 typedef struct bench {
     double true_us[VARIANTS];
     size_t count;
@@ -109,7 +109,7 @@ static double regret_of(const bench *b, size_t winner)
     return b->true_us[winner] / best - 1;
 }
 
-/* Exact times: one launch for each, and the best one wins. */
+/* Exact times: each kernel is launched once, and the best one wins. */
 static void test_exact(void)
 {
     bench b;
@@ -125,7 +125,7 @@ static void test_exact(void)
     free(contenders);
 }
 
-/* The tie rule may give away 0.5 %; the search itself must lose next to nothing. */
+/* The tie rule may give away 0.5 %. The search itself must lose almost nothing. */
 static void test_regret(void)
 {
     double sum = 0, worst = 0;
@@ -165,7 +165,7 @@ static void test_deterministic(void)
     free(second);
 }
 
-/* Short kernels are sampled in batches from the second probe on; slow ones never are. */
+/* Short kernels are sampled in batches from the second probe on, slow ones never. */
 static void test_batches(void)
 {
     bench b;
@@ -178,14 +178,14 @@ static void test_batches(void)
     free(contenders);
 }
 
-/* A contender that fails at any point is out, and the rest goes on. */
+/* A contender that fails at any point is removed, and the search goes on. */
 static void test_failures(void)
 {
     for (int call = 1; call <= 5; call++) {
         bench b;
         fa2i_search search;
         make_bench(&b, 4, 12, 100);
-        b.true_us[3] = 50; /* the best, by little, so that all rounds are run */
+        b.true_us[3] = 50; /* the best by a small margin, so that all rounds are run */
         b.true_us[5] = 50.1;
         b.failing = 3;
         b.fail_at_round = call;
@@ -225,7 +225,7 @@ static bool spent_at_once(void *user)
     return true;
 }
 
-/* Without time for a single round the probe decides. */
+/* If there is no time for even one round, the probe decides. */
 static void test_spent(void)
 {
     bench b;
@@ -252,8 +252,7 @@ static fa2i_contender finished(const char *text, double median_us, int smem_byte
                                            .q3 = median_us * 1.005}};
 }
 
-/* One that is apart from the others is found with a part of the samples; near ties get all
- * rounds. */
+/* A kernel that differs clearly from the others is found with fewer samples. Near ties get all rounds. */
 static void test_decided_early(void)
 {
     for (int apart = 0; apart < 2; apart++) {
@@ -280,7 +279,7 @@ static fa2i_prospect prospect_of(double us, double doubt, double known)
     return (fa2i_prospect){.judgement = {.us = us, .doubt = doubt, .known = known}};
 }
 
-/* Behind by more than may be off, as far as both are known. */
+/* A contender is hopeless if it is behind by more than both uncertainties. */
 static void test_hopeless(void)
 {
     fa2i_prospect p[] = {prospect_of(100, 0.05, 1), prospect_of(118, 0.05, 1),
@@ -289,14 +288,14 @@ static void test_hopeless(void)
     fa2i_prospects_sort_out(p, 6);
     for (size_t i = 0; i < 6; i++)
         CHECK_EQ(p[i].hopeless, i == 2);
-    p[0].judgement.known = 0; /* the best that is known is the second now */
+    p[0].judgement.known = 0; /* now the second is the best known one */
     fa2i_prospects_sort_out(p, 6);
     for (size_t i = 0; i < 6; i++)
         CHECK(!p[i].hopeless);
     fa2i_prospects_sort_out(p, 0);
 }
 
-/* What measuring is expected to gain: the expected minimum of two normal variables is known. */
+/* The expected gain of measuring: the expected minimum of two normal variables is known. */
 static void test_gain(void)
 {
     const double sure = 1e-9, alike = 1 - exp(-0.1 / sqrt(acos(-1)));
@@ -316,7 +315,7 @@ static void test_gain(void)
 
 static void test_ties(void)
 {
-    /* The default, slow, is no party to the ties of the first three checks. */
+    /* The default is slow, so the ties of the first three checks do not concern it. */
     fa2i_contender c[4] = {finished("default", 200, 1, 1), finished("b", 100, 4096, 90),
                            finished("a", 100.4, 2048, 90), finished("c", 100.6, 1024, 90)};
     CHECK_EQ(fa2i_search_pick(c, 4, 0),
@@ -335,7 +334,7 @@ static void test_ties(void)
     c[2].statistics.min = 99;
     c[0] = finished("default", 100, 8192, 120);
     CHECK_EQ(fa2i_search_pick(c, 4, 0), 1);
-    /* Finalists go before faster ones that were dropped on the way; without any, those count. */
+    /* Finalists precede faster contenders that were dropped. If there are no finalists, those count. */
     c[3] = finished("fast", 50, 1024, 50);
     c[3].finalist = false;
     CHECK_EQ(fa2i_search_pick(c, 4, 0), 1);

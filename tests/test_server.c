@@ -1,16 +1,17 @@
 /*
  * A server that runs for weeks: many different shapes with one context, on the fake driver. Memory stays within its
- * limit, and the cost of a call with a new shape does not depend on how many came before.
+ * limit. The cost of a call with a new shape does not depend on how many came before.
  *
- * Usage: test_server              each way with some shapes, in a process of its own, and its bounds
- *        test_server WAY COUNT    one way with so many shapes; prints its figures
+ * Usage: test_server              each way with some shapes, in its own process, with bounds
+ *        test_server WAY COUNT    one way with COUNT shapes; prints its figures
  *
- * Ways: forward, backward, packed (each step another total), prepare, workspace, explain, counted (FA2_CAPTURE),
- * pairs (of Sq and Sk: many ask the model), known (one shape: the launch alone), threads (four at a time, new shapes
- * and known ones). By hand alone, because each shape asks the model: unmapped (on an H200, by strides that no tensor
- * map expresses).
+ * Ways: forward, backward, packed (each with another total), prepare, workspace, explain, counted (FA2_CAPTURE), pairs
+ * (of Sq and Sk: many ask the model), known (one shape: the launch alone), threads (four at once, new and known
+ * shapes). Only by hand, because each shape asks the model: unmapped (an H200 with strides that no tensor map can
+ * express).
  *
- * Bounds hold on any machine: the median time of a call near the end against one near the beginning, and memory.
+ * The bounds hold on any machine: memory, and the median time of a call near the end relative to one near the
+ * beginning.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,12 +24,12 @@
 
 enum {
     SHAPES = 20000,       /* the tables are full by then */
-    MANY_SHAPES = 100000, /* where a new one costs least */
-    BLOCK = 1000,         /* calls of which a median is taken */
-    WARM_UP = 4,          /* blocks before the first one that counts: classes and kernels are new */
+    MANY_SHAPES = 100000, /* for the ways with the cheapest new shapes */
+    BLOCK = 1000,         /* calls per median */
+    WARM_UP = 4,          /* blocks that do not count, because classes and kernels are new */
     MEMORY_MB = 64,       /* as fa2.h says, for any number of shapes */
-    SLOWER_MOST = 4,      /* times */
-    LENGTHS = 25000,      /* of keys; then the heads change */
+    SLOWER_MOST = 4,      /* limit of the ratio of times */
+    LENGTHS = 25000,      /* numbers of keys; after them the heads change */
 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -44,7 +45,7 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* Resident memory of this process. */
+/* Returns the resident memory of this process. */
 static double memory_mb(void)
 {
     long pages = 0;
@@ -176,7 +177,7 @@ static void *run_some(void *user)
     return NULL;
 }
 
-/* A block of calls at its first shape; none at the others. */
+/* Runs a block of calls at the block's first shape, and nothing at the others. */
 static fa2_status run_threads(fa2_context *context, long n)
 {
     work works[4];
@@ -252,7 +253,7 @@ static int by_number(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The median of a block of calls, beginning with shape n. */
+/* Returns the median of a block of calls that begins with shape n. */
 static double block_us(fa2_context *context, const struct way *way, long n)
 {
     static double us[BLOCK];
@@ -273,7 +274,7 @@ static int measure(const struct way *way, long count)
     snprintf(path, sizeof path, "/tmp/fa2-test-server-%ld.csv", (long)getpid());
     if (strcmp(way->name, "counted") == 0)
         setenv("FA2_CAPTURE", path, 1);
-    setenv("FA2_SHARE", "", 1); /* whatever is installed on this machine */
+    setenv("FA2_SHARE", "", 1); /* ignore results installed on this machine */
     fake_install();
     if (way->run == run_unmapped)
         fake_become_h200();

@@ -1,5 +1,5 @@
 /*
- * Problems as people write them: presets, shape files, --shape, and what is said about wrong ones.
+ * Problems as users write them: presets, shape files, --shape, and the messages about wrong ones.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -25,7 +25,7 @@ static fa2_status add_csv_bytes(fa2i_shapes *shapes, const char *text, size_t by
     return fa2i_shapes_add_file(shapes, path);
 }
 
-/* A CSV that must be refused with this message, behind "FILE". */
+/* Checks that a CSV is refused with this message after "FILE". */
 static void check_refused(const char *text, const char *message)
 {
     fa2i_shapes shapes = {0};
@@ -95,7 +95,7 @@ static void test_wrong_headers(void)
                   "the file out");
 }
 
-/* A column that nobody knows may be a feature that is misspelt: never passed over. */
+/* An unknown column may be a misspelt feature, so it must not be ignored. */
 static void test_unknown_columns(void)
 {
     static const char *const meant[][2] = {
@@ -118,12 +118,12 @@ static void test_unknown_columns(void)
     CHECK_EQ(add_csv_bytes(&shapes, junk, sizeof junk - 1), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"pre?set\"; the columns are op,batch,");
     CHECK_CONTAINS(fa2_last_message(), ",rotary_dim,calls,origin");
-    CHECK_EQ(add_csv_bytes(&shapes, "preset,batch\n", 13), FA2_E_INVALID); /* of the presets alone */
+    CHECK_EQ(add_csv_bytes(&shapes, "preset,batch\n", 13), FA2_E_INVALID); /* a column of presets.csv only */
     CHECK_CONTAINS(fa2_last_message(), ":1:1: unknown column \"preset\"");
     fa2i_shapes_done(&shapes);
 }
 
-/* What ends within a line says where, and what to do; what is whole but for its last end is taken. */
+/* If a file ends within a line, the message says where, and what to do. Only the last newline may be missing. */
 static void test_cut_off(void)
 {
     check_refused(HEADER "1,8,8,512,512,64,fp16,0\n2,4,4,1,33",
@@ -138,11 +138,11 @@ static void test_cut_off(void)
     check_refused(HEADER "2,4,4,1,33,64,fp16,", "2:8: causal is \"\"; it must be 0 or 1; line 2 has no "
                                                 "end, so the file may be cut off there: take a whole copy, or remove "
                                                 "the line");
-    /* Where nothing is missing, nothing is cut off. */
+    /* If nothing is missing, the message does not say "cut off". */
     static const char *const whole[] = {
         HEADER "1,8,8,512,512,64,fp32,0", HEADER "1,8,8,512,512,64,fp16,0,9", HEADER "0,8,8,512,512,64,fp16,0",
         "batc,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal",
-        /* Too many, behind a row whose last cell is empty. */
+        /* Too many commas, after a row whose last cell is empty. */
         ("batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,calls\n1,8,8,512,512,64,fp16,0,\n" COMMAS)};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
         fa2i_shapes shapes = {0};
@@ -209,7 +209,7 @@ static void test_text(void)
              FA2_OK);
     check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
     check_shape(&shapes, 1, "B=2 Hq=8 Hkv=2 Sq=1 Sk=9 D=128 dtype=bf16 causal=1");
-    /* What fa2 prints can be given back, and is the same problem. */
+    /* fa2 accepts the text that it prints, as the same problem. */
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=2 Hq=8 Hkv=2 Sq=1 Sk=9 D=128 dtype=bf16 causal=1"),
              FA2_OK);
     CHECK_EQ(shapes.count, 2);
@@ -250,7 +250,7 @@ static void test_wrong_text(void)
     check_text_refused("Hq=8,Hkv=16,Sq=512,D=64", "Hq is 8; it must be a multiple of Hkv (16)");
 }
 
-/* Keys are named where keys were typed, and what was typed stays. */
+/* Messages name keys if the user wrote keys, and repeat the user's text. */
 static void test_words_of_keys(void)
 {
     check_text_refused("Hq=8,Sq=512,D=64,Dv=64", "Dv is 64, which is D; it must be 0 then");
@@ -279,7 +279,7 @@ static void test_words_of_keys(void)
     CHECK_CONTAINS(fa2_last_message(), "Dv is 7; it must be a multiple of 8");
 }
 
-/* A window is called by its name or its number, and shown as the number. */
+/* A window is given by name or number, and printed as the number. */
 static void test_window_names(void)
 {
     fa2i_shapes shapes = {0};
@@ -299,7 +299,7 @@ static void test_window_names(void)
     fa2i_shapes_done(&shapes);
 }
 
-/* Of all columns, or as many as can be: at most 256, in sixteens. */
+/* The default of rotary_dim: all columns, in multiples of 16, at most 256. */
 static void test_rotated_columns(void)
 {
     fa2i_shapes shapes = {0};
@@ -319,7 +319,7 @@ static void test_rotated_columns(void)
     fa2i_shapes_done(&shapes);
 }
 
-/* More rows than a launch can have; test_sizes.c says where the limits are. */
+/* More rows than a launch can have. test_sizes.c checks the limits. */
 static void test_too_many_rows(void)
 {
     check_text_refused("B=65536,Hq=65536,Sq=1,D=64",
@@ -334,7 +334,7 @@ static void test_too_many_rows(void)
     fa2i_shapes_done(&shapes);
 }
 
-/* Each of many rows is there once and in its place; the time grows with the file. */
+/* Each of many rows is stored once and in order. The time is linear in the file's size. */
 static void test_many_rows(void)
 {
     enum { ROWS = 60000 };
@@ -350,7 +350,7 @@ static void test_many_rows(void)
     CHECK_EQ(fclose(file), 0);
     const clock_t begin = clock();
     CHECK_EQ(fa2i_shapes_add_file(&shapes, path), FA2_OK);
-    CHECK((double)(clock() - begin) / CLOCKS_PER_SEC < 1.5); /* 0.1 s; by comparing all, 10 s */
+    CHECK((double)(clock() - begin) / CLOCKS_PER_SEC < 1.5); /* 0.1 s; comparing all pairs took 10 s */
     CHECK_EQ(shapes.count, ROWS);
     for (int i = 0; i < ROWS; i++)
         CHECK(shapes.items[i].seq_q == 1 + i % 300 && shapes.items[i].seq_k == 1 + i / 300);
@@ -374,7 +374,7 @@ static void test_presets(void)
     CHECK_EQ(fa2i_shapes_add_preset(&others, "quick"), FA2_OK);
     CHECK_EQ(others.count, 59); /* decoding: forward only */
     CHECK_EQ(fa2i_shapes_add_preset(&others, "quick"), FA2_OK);
-    CHECK_EQ(others.count, 59); /* each problem once */
+    CHECK_EQ(others.count, 59); /* each problem is stored once */
     CHECK_EQ(fa2i_shapes_add_preset(&llm, "llm"), FA2_OK);
     CHECK(llm.count <= 80);
     for (size_t i = 0; i < llm.count; i++) { /* they fit the smallest cards */
@@ -395,7 +395,7 @@ static void test_presets(void)
     fa2i_shapes_done(&llm);
 }
 
-/* Every allocation fails once; nothing leaks (ASan) and the status says why. */
+/* Each allocation fails once. Nothing leaks (ASan), and the status says why. */
 static void test_out_of_memory(void)
 {
     static const char text[] = HEADER "1,8,8,512,512,64,fp16,0\n";
@@ -411,7 +411,7 @@ static void test_out_of_memory(void)
     CHECK_EQ(st, FA2_OK);
 }
 
-/* How often a program calls what: read, summed, and given to those that stand for others. */
+/* The number of calls of each problem: read, summed, and passed to problems that represent others. */
 static void test_calls(void)
 {
     static const char text[] = "calls,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\n"

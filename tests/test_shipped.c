@@ -1,6 +1,6 @@
 /*
- * What comes with fa2: a file of the export's format, read without SQLite, says what the database says from which it
- * was exported; damaged in any place it is refused or read in part, and nothing worse.
+ * Results shipped with fa2: a file in the export's format, read without SQLite. It must give the same results as the
+ * database from which it was exported. A damaged file is refused or read in part, and causes no other harm.
  */
 #include <math.h>
 #include <sha2.h>
@@ -22,8 +22,8 @@ static void write_file(const char *text, size_t bytes)
     fclose(out);
 }
 
-/* Two problems with three kernels, one of which was found wrong later, and a winner that has no measurement; a
- * kernel that spilled. */
+/* Makes an export with two problems and three kernels. One kernel was found wrong later. A winner has no measurement,
+ * and a kernel spilled. */
 static char *make_export(void)
 {
     fa2i_cache *cache = fixture_open(folder.path);
@@ -62,7 +62,7 @@ static double time_of(const fa2i_evidence *e, const fa2i_known_set *set, const c
     return 0;
 }
 
-/* What the database says of the card, and what the file that was exported from it does. */
+/* Reads a card's evidence from the database, and from the exported file. */
 static void read_both(const fa2i_card *card, fa2i_evidence *theirs, fa2i_evidence *ours)
 {
     fa2i_cache *cache = NULL;
@@ -79,7 +79,7 @@ static void test_same_as_database(void)
     read_both(&card, &theirs, &ours);
     CHECK_EQ(ours.set_count, 3);
     CHECK_EQ(ours.set_count, theirs.set_count);
-    CHECK_EQ(ours.time_count, 5); /* without the kernel that was found wrong */
+    CHECK_EQ(ours.time_count, 5); /* without the wrong kernel */
     CHECK_EQ(ours.time_count, theirs.time_count);
     for (size_t i = 0; i < ours.set_count && i < theirs.set_count; i++) {
         const fa2i_known_set *a = &ours.sets[i], *b = &theirs.sets[i];
@@ -100,7 +100,7 @@ static void test_same_as_database(void)
     fa2i_evidence_done(&ours);
 }
 
-/* Beside a database that has the problems nothing is added; beside one of another card, all of it. */
+/* If a database has these problems, the file adds nothing. To another card's database it adds everything. */
 static void test_merge(void)
 {
     fa2i_evidence theirs = {0}, ours = {0}, merged = {0};
@@ -113,7 +113,7 @@ static void test_merge(void)
     other.sm_count = 30;
     CHECK_EQ(fa2i_shipped_merge(&ours, &other, &theirs), FA2_OK);
     CHECK_EQ(theirs.set_count, 2 * before);
-    CHECK_EQ(theirs.kernel_count, 3); /* those that both have are the database's, with their code */
+    CHECK_EQ(theirs.kernel_count, 3); /* kernels in both keep the database's record, with the code */
     CHECK(time_of(&theirs, &theirs.sets[before], text_of(&ours, 0)) > 0);
     CHECK(!theirs.kernels[theirs.times[theirs.sets[before].first].kernel].shipped);
     CHECK_EQ(fa2i_shipped_merge(&ours, &card, &merged), FA2_OK);
@@ -121,7 +121,7 @@ static void test_merge(void)
     CHECK_EQ(merged.kernel_count, 3);
     CHECK(merged.kernels[2].spilled && merged.kernels[2].shipped);
     CHECK(merged.kernels[0].shipped && !merged.kernels[0].has_code);
-    /* One problem of a class that was tuned here leaves what is known of the others. */
+    /* One problem of a class that was tuned here does not hide results for the class's other problems. */
     theirs.set_count = before;
     theirs.sets[0].problem.batch++;
     CHECK_EQ(fa2i_shipped_merge(&ours, &card, &theirs), FA2_OK);
@@ -132,7 +132,7 @@ static void test_merge(void)
     fa2i_evidence_done(&ours);
 }
 
-/* Nothing for another SM, another operation or version of it, or what the card cannot hold. */
+/* It adds nothing for another SM, operation or version, or if the card cannot run the kernel. */
 static void test_of_others(void)
 {
     const fa2i_card card = sample_card();
@@ -149,7 +149,7 @@ static void test_of_others(void)
     fa2i_evidence_done(&none);
 }
 
-/* Write the hash of what is above the last line into it. */
+/* Writes the hash of all lines above into the last line. */
 static void seal(char *text)
 {
     SHA2_CTX sha;
@@ -187,19 +187,19 @@ static void test_damage(const char *text)
     char *copy = fa2i_alloc(bytes + 1);
     size_t refused = 0;
     const size_t first =
-        (size_t)(strstr(text, "{\"type\":\"problem\"") - text); /* behind the devices */
+        (size_t)(strstr(text, "{\"type\":\"problem\"") - text); /* after the devices */
     for (size_t at = first; at < bytes - 160; at += 37)
         CHECK_EQ(read_text(text, at), FA2_E_INVALID);
     for (size_t at = 1; at < bytes - 160; at += 13) {
         memcpy(copy, text, bytes + 1);
         copy[at] ^= 1;
         if (text[at] != '\n' && (at < 16 || at >= first))
-            CHECK_EQ(read_text(copy, bytes), FA2_E_INVALID); /* its hash is another */
+            CHECK_EQ(read_text(copy, bytes), FA2_E_INVALID); /* its hash differs */
         copy[at] = damages[at % (sizeof damages - 1)];
         seal(copy);
         refused += read_text(copy, bytes) == FA2_E_INVALID;
     }
-    CHECK(refused > 0); /* some are no objects any more */
+    CHECK(refused > 0); /* some changed lines are no JSON objects */
     remove(file);
     CHECK_EQ(fa2i_shipped_read(file, &(fa2i_card){.arch = 86}, FA2_OP_FORWARD, ABI, NULL),
              FA2_E_IO);
@@ -297,12 +297,12 @@ static void test_folder(const char *text)
     FILE *out = fopen(bad, "w");
     fwrite(text, 1, (size_t)(strstr(text, "{\"type\":\"session\"") - text), out);
     fclose(out);
-    /* One file is cut: that is told, and the other is read. */
+    /* One file is cut off: this is logged, and the other file is read. */
     CHECK_EQ(fa2i_share_read(path, &card, FA2_OP_FORWARD, note, said, &e), FA2_OK);
     CHECK_CONTAINS(said, "a.jsonl: was cut");
     CHECK_EQ(e.set_count, 3);
     fa2i_evidence_done(&e);
-    /* A pipe without a writer makes no call wait. */
+    /* A pipe without a writer must not block a call. */
     CHECK(remove(bad) == 0 && mkfifo(bad, 0600) == 0);
     CHECK_EQ(fa2i_share_read(path, &card, FA2_OP_FORWARD, note, said, &e), FA2_OK);
     CHECK_CONTAINS(said, "a.jsonl: cannot be read (is no regular file)");
@@ -313,12 +313,12 @@ static void test_folder(const char *text)
     CHECK_CONTAINS(said, "/nonexistent/fa2: No such file");
     unsetenv("FA2_SHARE");
     CHECK_EQ(fa2i_share_find(&path), FA2_OK);
-    CHECK(path == NULL || strstr(path, "share") != NULL); /* NULL: nothing was installed */
+    CHECK(path == NULL || strstr(path, "share") != NULL); /* NULL: nothing is installed */
     fa2i_free(path);
 }
 
-/* Does the generator make the kernel of this line as it was when it was timed? Steps beside the main one may be
- * launched otherwise. */
+/* Does the generator still make the kernel of this line as it was timed? Steps beside the main one may be launched in
+ * another way. */
 static bool is_made(fa2i_generator *generator, const fa2i_flat *line, const char *text)
 {
     char recipe_text[FA2I_RECIPE_CHARS], class_key[FA2I_CLASS_CHARS];
@@ -344,7 +344,7 @@ static void check_rows(fa2i_generator *generator, const char *path, size_t *kern
     CHECK(in != NULL);
     for (ssize_t bytes = 0; in != NULL && (bytes = getline(&line, &room, in)) > 0;) {
         fa2i_flat object;
-        CHECK(fa2i_flat_read(line, (size_t)bytes - 1, &object)); /* without the line's end */
+        CHECK(fa2i_flat_read(line, (size_t)bytes - 1, &object)); /* without the newline */
         if (!fa2i_flat_text(&object, "type", type, sizeof type) || strcmp(type, "kernel") != 0)
             continue;
         CHECK(fa2i_flat_text(&object, "variant", text, sizeof text));
@@ -359,7 +359,7 @@ static void check_rows(fa2i_generator *generator, const char *path, size_t *kern
         fclose(in);
 }
 
-/* Each row is about a kernel that the generator makes as it made it then: a time of another one misleads. */
+/* The generator must still make the kernel of each row as it was, because a time of another kernel misleads. */
 static void test_no_stale_rows(void)
 {
     char folder_path[512], path[800];
@@ -380,7 +380,7 @@ static void test_no_stale_rows(void)
     fa2i_generator_destroy(generator);
 }
 
-/* What is in the tree: sound and small. */
+/* The files in the tree are valid and small. */
 static void test_what_is_shipped(void)
 {
     const fa2i_card card = {.arch = 90, .smem_block_bytes = 232448};

@@ -1,6 +1,6 @@
 /*
- * Sizes at and beyond what a launch can have: what is refused is refused alike by all that take a problem, before
- * anything is computed; and for what is accepted every kernel has a grid, and every estimate is a positive number.
+ * Sizes at and beyond the limits of a launch. All functions refuse the same problems, before they compute anything. For
+ * accepted problems, every kernel has a grid, and every estimate is a positive number.
  */
 #include <math.h>
 #include "planner_fixture.h"
@@ -15,7 +15,7 @@ static const int archs[CARDS] = {75, 90};
 static fa2i_generator *generator;
 static fa2i_card cards[CARDS];
 
-/* What the sizes are given for. */
+/* The initialisation that all problems share. */
 #define SIZED .struct_bytes = sizeof(fa2_problem)
 
 static const fa2_problem kinds[KINDS] = {
@@ -93,7 +93,7 @@ static void check_calls(fa2_context *context, const fa2_problem *problem)
 
 /* ---- refused ---- */
 
-/* By all that take a problem, with the same words; texts have keys in the place of names. */
+/* All functions that take a problem refuse it with the same message. For texts it has keys in place of names. */
 static void check_refusal(fa2_context *context, const fa2_problem *problem, fa2_status st)
 {
     fa2_explanation e = {.struct_bytes = sizeof e};
@@ -123,7 +123,7 @@ static void check_text(const fa2_problem *problem, fa2_status st)
 
 /* ---- sizes ---- */
 
-static unsigned state = 34; /* of the random numbers: a fixed seed */
+static unsigned state = 34; /* of the random numbers; a fixed seed */
 
 static unsigned draw(unsigned below)
 {
@@ -131,7 +131,7 @@ static unsigned draw(unsigned below)
     return (unsigned)((uint64_t)(state >> 8) * below >> 24);
 }
 
-/* 0, 1, the most, and powers of two and their neighbours. */
+/* Returns 0, 1, the maximum, or a power of two or its neighbour. */
 static int32_t extreme(int field)
 {
     const int32_t most = fa2i_fields[field].most;
@@ -141,7 +141,7 @@ static int32_t extreme(int field)
     return pick < INT32_MAX ? (int32_t)pick : INT32_MAX;
 }
 
-/* Mostly one size is far off, or two: else all that is drawn would be refused. */
+/* Usually changes one or two sizes only, because otherwise all problems would be refused. */
 static fa2_problem draw_problem(int kind)
 {
     static const int fields[] = {
@@ -182,7 +182,7 @@ static void test_extremes(fa2_context *context)
         CHECK(asked[kind] > ASKED_EACH && refused[kind] > 100);
 }
 
-/* ---- the limits themselves ---- */
+/* ---- the exact limits ---- */
 
 static void check_limit(fa2_context *context, int kind, fa2_problem problem, int field, const char *why)
 {
@@ -224,7 +224,7 @@ static void test_limits(fa2_context *context)
     packed.op = FA2_OP_BACKWARD;
     packed.batch = (1 << 26) - (1 << 22) - 1;
     check_limit(context, 7, packed, FA2I_FIELD_batch, "heads_q times the sum of total_q and 128 times batch is");
-    packed.batch = INT32_MAX; /* blocks of backward left 32 bits */
+    packed.batch = INT32_MAX; /* backward's blocks would exceed 32 bits */
     CHECK_EQ(fa2i_problem_check(&packed), FA2_E_INVALID);
     check_refusal(context, &packed, FA2_E_INVALID);
 }

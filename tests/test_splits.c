@@ -1,4 +1,4 @@
-/* runtime/ops/splits: against counting one by one what rows see, and the shares of steps. */
+/* runtime/ops/splits compared with counting one by one: the keys that rows see, and the shares of tiles. */
 #include "check.h"
 #include "runtime/ops/splits.h"
 
@@ -13,7 +13,7 @@ static fa2_problem problem_of(int batch, int group, int heads_kv, int seq_q, int
                          .head_dim = 64};
 }
 
-/* Keys that the rows of one row tile of the packed matrix see, counted. */
+/* Counts the keys that the rows of one row tile of the packed matrix see. */
 static int seen_by(const fa2_problem *p, int first_row, int rows)
 {
     const int group = p->heads_q / p->heads_kv;
@@ -31,7 +31,7 @@ static int seen_by(const fa2_problem *p, int first_row, int rows)
     return count;
 }
 
-/* No row tile sees more than is said, and not much less is seen by the one that sees most. */
+/* No row tile sees more keys than predicted, and the largest number is not much smaller. */
 static void test_keys(void)
 {
     static const int windows[][2] = {{-1, -1}, {0, 0}, {5, 0}, {17, 3}, {-1, 4}, {9, -1}};
@@ -59,12 +59,12 @@ static void test_counts(void)
 {
     const fa2i_splitting plan = {.rows = 16, .keys = 64, .waves = 2, .max_splits = 256};
     fa2_problem p = problem_of(1, 4, 8, 1, 4096);
-    /* 8 row tiles, 100 SMs: 25 splits of 64 steps are 3 steps each, so 22. */
+    /* 8 row tiles, 100 SMs: 25 splits of 64 tiles are 3 tiles each, so 22. */
     CHECK_EQ(fa2i_split_count(&p, 100, &plan), 22);
     p.batch = 32;
     CHECK_EQ(fa2i_split_count(&p, 100, &plan), 1);
     p.batch = 1;
-    /* A window of 128 keys reaches into three steps. */
+    /* A window of 128 keys overlaps three tiles. */
     p.window = 1;
     p.window_left = 127;
     p.window_right = 0;
@@ -84,7 +84,7 @@ static void test_counts(void)
     CHECK_EQ(fa2i_split_count(&p, 132, &plan), 1);
 }
 
-/* Every step belongs to exactly one split, and no split is empty. */
+/* Every tile belongs to exactly one split, and no split is empty. */
 static void test_shares(void)
 {
     const fa2i_splitting plan = {.rows = 16, .keys = 64, .waves = 1, .max_splits = 256};

@@ -1,6 +1,6 @@
 /*
- * The first call of a class in another process. The choice of an earlier process is stored beside the kernel, is taken
- * without Lua, and holds until its grounds change.
+ * The first call of a class in another process. An earlier process stored its choice beside the kernel. The choice is
+ * used without Lua, until something changes on which it depends.
  */
 #include "cache/evidence.h"
 #include "cache/notes.h"
@@ -9,7 +9,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 
-/* Reading all scripts takes more requests for memory than this many times over. */
+/* Reading all scripts takes many times as many allocations. */
 enum { FEW_REQUESTS = 400 };
 
 static long answers(void)
@@ -17,7 +17,7 @@ static long answers(void)
     return tuned_number(&database, "SELECT count(*) FROM answer");
 }
 
-/* Prepare in a context of its own, as another process would. Returns the requests for memory. */
+/* Prepares with a new context, as another process would. Returns the number of allocations. */
 static long prepare_anew(fa2_problem problem)
 {
     fa2_context *context = create();
@@ -36,7 +36,7 @@ static fa2_explanation explain_anew(fa2_problem problem)
     return e;
 }
 
-/* An answer that is taken again has the same explanation, and the log tells it again. */
+/* A stored answer has the same explanation, and is logged in the same way. */
 static void test_taken_again(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -62,14 +62,14 @@ static void test_taken_again(void)
     end(NULL);
 }
 
-/* Problems of one step share an answer; another step, and another class, have their own. */
+/* Problems that round alike share an answer. Others, and other classes, have their own. */
 static void test_steps(void)
 {
     begin();
     prepare_anew(tuned_problem(1, 512));
     CHECK(prepare_anew(tuned_problem(1, 500)) < FEW_REQUESTS);
     CHECK(prepare_anew(tuned_problem(1, 4096)) > FEW_REQUESTS);
-    CHECK_EQ(answers(), 1); /* a new kernel of the class: earlier choices knew nothing of it */
+    CHECK_EQ(answers(), 1); /* there is a new kernel of the class, which earlier choices did not consider */
     prepare_anew(tuned_problem(1, 512));
     CHECK_EQ(answers(), 2);
     fa2_problem other = tuned_problem(1, 512);
@@ -112,7 +112,7 @@ static void test_evidence_changes(void)
     end(NULL);
 }
 
-/* A measurement of the very problem, and a verdict, count from the next process on. */
+/* A measurement of the same problem, and a verification, count from the next process on. */
 static void test_measurements_replace(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -131,12 +131,12 @@ static void test_measurements_replace(void)
     const fa2_explanation other = explain_anew(problem);
     CHECK(strcmp(other.variant, untuned.variant) != 0);
     CHECK_CONTAINS(other.reason, "passed over");
-    CHECK(prepare_anew(problem) < FEW_REQUESTS); /* a verdict lasts */
+    CHECK(prepare_anew(problem) < FEW_REQUESTS); /* a verification stays */
     CHECK_STR(explain_anew(problem).reason, other.reason);
     end(NULL);
 }
 
-/* An answer that rests on a near measurement is stored as well, and keeps its reason. */
+/* An answer based on a near measurement is stored as well, with its reason. */
 static void test_nearest(void)
 {
     const fa2_problem problem = tuned_problem(1, 600);
@@ -154,16 +154,16 @@ static void test_nearest(void)
     end(NULL);
 }
 
-/* Scripts, templates and shipped times are no rows: an answer knows them by a hash. */
+/* Scripts, templates and shipped times are not in the database. An answer includes their hash. */
 static void test_outside_changes(void)
 {
     char folder[128], file[160];
     const fa2_problem problem = tuned_problem(1, 512);
     begin();
     prepare_anew(problem);
-    setenv("FA2_GEN_PATH", getenv("FA2_SOURCE_DIR"), 1); /* the same scripts by another way */
+    setenv("FA2_GEN_PATH", getenv("FA2_SOURCE_DIR"), 1); /* the same scripts from files */
     CHECK(prepare_anew(problem) > FEW_REQUESTS);
-    CHECK(prepare_anew(problem) < 20 * FEW_REQUESTS); /* which are read, and not run */
+    CHECK(prepare_anew(problem) < 20 * FEW_REQUESTS); /* they are read but not run */
     unsetenv("FA2_GEN_PATH");
     CHECK(prepare_anew(problem) > FEW_REQUESTS);
     CHECK(prepare_anew(problem) < FEW_REQUESTS);
@@ -184,7 +184,7 @@ static void test_outside_changes(void)
     end(NULL);
 }
 
-/* Damaged code is compiled again, as ever; a database for reading is not written. */
+/* Damaged code is compiled again, as usual. A read-only database is not written. */
 static void test_damage_and_read_only(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -210,7 +210,7 @@ static void test_damage_and_read_only(void)
     end(context);
 }
 
-/* The end of the context writes the day of a use, not the call. */
+/* The day of use is written when the context ends, not by the call. */
 static void test_day_of_use(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -234,7 +234,7 @@ static void fail_first(fake_compilation *compilation, void *user)
         compilation->result = NVRTC_ERROR_COMPILATION;
 }
 
-/* Another compiler may take a kernel that this one refuses, so such an answer is not stored. */
+/* Another compiler may accept a kernel that this one refuses, so such an answer is not stored. */
 static void test_compiler_fails(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);

@@ -1,5 +1,5 @@
 /*
- * Steps of sizes: which problem is asked about in the place of another, on the cards that stand for four SMs.
+ * Rounding of sizes: about which problem the model is asked in place of another, on cards of four SMs.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static int below(int limit)
     return (int)((uint64_t)(state >> 8) * (uint64_t)limit >> 24);
 }
 
-/* From 1, by octaves. */
+/* Returns a random size from 1 to 2^octaves, uniform per octave. */
 static int32_t random_size(int octaves)
 {
     const int octave = below(octaves);
@@ -57,7 +57,8 @@ static fa2_problem random_problem(void)
 
 /* ---- waves ---- */
 
-/* Of blocks that have so many rows, of one query head or of all that share keys; an SM holds several. */
+/* Counts the waves of blocks with this many rows, of one query head or of all heads that share keys. An SM holds
+ * several blocks. */
 static int64_t count_waves(const fa2_problem *p, bool together, int rows, int blocks_at_a_time)
 {
     const int64_t group = together ? p->heads_q / p->heads_kv : 1;
@@ -65,7 +66,7 @@ static int64_t count_waves(const fa2_problem *p, bool together, int rows, int bl
     return (tiles + blocks_at_a_time - 1) / blocks_at_a_time;
 }
 
-/* As many for each tile, where one more is worth speaking of. */
+/* Returns true if both problems have as many waves with each tile, as far as one wave more matters. */
 static bool has_same_waves(const fa2_problem *a, const fa2_problem *b, int sm_count)
 {
     static const int rows[] = {16, 32, 64, 128, 192, 256};
@@ -80,7 +81,7 @@ static bool has_same_waves(const fa2_problem *a, const fa2_problem *b, int sm_co
     return same;
 }
 
-/* 782 queries of groups of eight heads are two waves of the H200, 832 begin a third. */
+/* 782 queries of groups of eight heads are two waves of an H200; 832 begin a third. */
 static void test_waves(void)
 {
     const fa2_problem two = shape(2, 32, 4, 782, 29867), three = shape(2, 32, 4, 832, 29867);
@@ -90,12 +91,12 @@ static void test_waves(void)
     CHECK_EQ(asked.seq_q, 784);
     CHECK_EQ(asked.seq_k, 30720);
     const fa2_problem full = shape(33, 4, 4, 1, 1000), more = fa2i_problem_asked(&full, H200);
-    CHECK_EQ(more.batch, 33); /* 34 batches are more heads than SMs */
+    CHECK_EQ(more.batch, 33); /* 34 batches have more heads than SMs */
     const fa2_problem elsewhere = fa2i_problem_asked(&full, T4);
-    CHECK_EQ(elsewhere.batch, 36); /* the fourth wave there, like 33 */
+    CHECK_EQ(elsewhere.batch, 36); /* there, 33 is in the fourth wave, too */
 }
 
-/* No size becomes smaller, none larger by more than an eighth and a tile, and the end of a step is its own. */
+/* No size gets smaller, none grows by more than an eighth and a tile, and a rounded problem rounds to itself. */
 static void test_problems(void)
 {
     int wrong = 0, moved = 0;
@@ -120,7 +121,7 @@ static void test_problems(void)
     CHECK(moved > PROBLEMS / 2);
 }
 
-/* All problems of a step are answered by its end, whichever comes first. */
+/* All problems that round alike get one answer, whichever comes first. */
 static void test_steps(void)
 {
     int wrong = 0;
@@ -139,7 +140,7 @@ static void test_steps(void)
     CHECK_EQ(wrong, 0);
 }
 
-/* ---- how many questions ---- */
+/* ---- the number of questions ---- */
 
 static int count_steps(fa2_problem problem, bool square, int sm_count)
 {
@@ -168,7 +169,7 @@ static void test_questions(void)
     }
 }
 
-/* A program that packs some 30000 tokens at a time, however many sequences they are, asks few questions. */
+/* A program that packs about 30000 tokens at a time, in any number of sequences, asks few questions. */
 static void test_packed(void)
 {
     enum { CALLS = 20000, MOST = 64 };

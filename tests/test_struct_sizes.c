@@ -78,7 +78,7 @@ static const struct_case structs[] = {
 };
 enum { STRUCTS = sizeof structs / sizeof *structs };
 
-/* A struct of this size on the heap, so that ASan sees a read beyond its end. The caller frees it. */
+/* Returns a struct of this size on the heap, so that ASan sees a read past its end. The caller frees it. */
 static char *struct_of(const struct_case *s, size_t struct_bytes, size_t room)
 {
     const fa2_problem problem = tuned_problem(1, 512);
@@ -105,7 +105,7 @@ static void test_wrong_sizes(const struct_case *s)
     }
 }
 
-/* A program with more members than this library knows. What it sets them to is not ignored. */
+/* A program with more members than this library knows. Their values are not ignored. */
 static void test_newer(const struct_case *s)
 {
     const size_t bytes = s->bytes + 1024;
@@ -125,7 +125,7 @@ static void test_newer(const struct_case *s)
     free(given);
 }
 
-/* The shortest struct that counts: what it lacks is 0. */
+/* The shortest valid struct: missing members are 0. */
 static void test_shortest(const struct_case *s)
 {
     char *given = struct_of(s, s->least, s->least), *whole = struct_of(s, s->bytes, s->bytes);
@@ -134,7 +134,7 @@ static void test_shortest(const struct_case *s)
     free(whole);
 }
 
-/* One problem, whatever the size of the struct: it is prepared once. */
+/* Structs of different sizes describe the same problem: it is prepared once. */
 static void test_same_problem(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);

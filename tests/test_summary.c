@@ -1,4 +1,4 @@
-/* The statistics of a benchmark, against values worked out by hand and from tables of Student's t. */
+/* The statistics of a benchmark, compared with values computed by hand and from tables of Student's t. */
 #include <math.h>
 #include "check.h"
 #include "tuner/bench/summary.h"

@@ -50,7 +50,7 @@ static void test_table(void)
     fa2i_table_done(&table);
 }
 
-/* Whichever allocation fails: nothing is printed, and it is said once. */
+/* Each allocation fails in turn: nothing is printed, and the error is reported once. */
 static void test_out_of_memory(void)
 {
     static const char *const row[] = {"x", "y"};

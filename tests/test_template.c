@@ -1,5 +1,5 @@
-/* The template language: each rule, and each error with its line. Templates are written to a folder
- * that FA2_GEN_PATH names, and expanded as the root template of fwd_sm80. */
+/* The template language: each rule, and each error with its line. Templates are written to a folder that FA2_GEN_PATH
+ * names, and expanded as fwd_sm80's root template. */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ static void write_template(const char *name, const char *text)
         fclose(file);
 }
 
-/* The expansion of a root template; NULL when it fails. The caller frees it. */
+/* Returns the expansion of a root template, NULL if it fails. The caller frees it. */
 static char *expand(const char *text)
 {
     fa2i_generator *generator = NULL;
@@ -41,7 +41,7 @@ static void gives(const char *text, const char *expected)
     fa2i_free(source);
 }
 
-/* place: "FILE:LINE"; the message is that and then what is wrong. */
+/* place: "FILE:LINE", the beginning of the message. message: the rest of it. */
 static void fails(const char *text, const char *place, const char *message)
 {
     char expected[256];
@@ -85,7 +85,7 @@ static void test_include(void)
           LINE(1) "a\n"
                   "#line 1 \"templates/part.cu.in\"\np 1\nq\n"
                   "#line 1 \"templates/part.cu.in\"\np 2\nq\n" LINE(5) "b\n");
-    write_template("list.def", "ITEM(a)\n"); /* a list that C includes, too */
+    write_template("list.def", "ITEM(a)\n"); /* a list that C can include, too */
     gives("@ include \"list.def\"\n", "#line 1 \"templates/list.def\"\nITEM(a)\n");
     write_template("bad.cu.in", "x\n$(typo)\n");
     fails("@ include \"bad.cu.in\"\n", "bad.cu.in:2", "undefined name 'typo'");

@@ -1,5 +1,5 @@
 /*
- * What a tuning comes to: winners, kernels that fail and problems that cannot be measured.
+ * The results of tuning: winners, kernels that fail, and problems that cannot be measured.
  */
 #include "tune_fixture.h"
 
@@ -8,7 +8,7 @@
 
 static const char *const three_shapes[] = {SHAPE_SHORT, SHAPE_CAUSAL, SHAPE_BF16, NULL};
 
-/* Tune, then tune again: nothing is left to do. */
+/* Tunes twice. The second time there is nothing to do. */
 static void test_tune_twice(void)
 {
     tuned_database database;
@@ -29,7 +29,7 @@ static void test_tune_twice(void)
              3);
     CHECK_EQ(query(&database, "SELECT count(*) FROM winners WHERE speedup_vs_default >= 1"), 3);
     CHECK_EQ(query(&database, "SELECT count(*) FROM measurements WHERE NOT settled"), 0);
-    /* One round at least; more where the best two are close, which their texts decide on this device. */
+    /* At least one round; more if the best two are close, which depends on their texts on this device. */
     CHECK(query(&database, "SELECT max(n) FROM measurements") >= 4);
     CHECK(query(&database, "SELECT max(n) FROM measurements") <= 60);
 
@@ -40,7 +40,7 @@ static void test_tune_twice(void)
     CHECK_EQ(number(&r, "verified"), 0);
     CHECK_EQ(number(&r, "timed"), 0);
 
-    /* A new problem of a known class: kernels and verdicts are there already. */
+    /* A new problem of a known class: kernels and verifications exist already. */
     static const char *const more[] = {SHAPE_SHORT, "Hq=3,Sq=777,D=16", NULL};
     tune(&database, more, NULL, &r);
     CHECK_EQ(r.status, FA2I_EXIT_OK);
@@ -51,7 +51,7 @@ static void test_tune_twice(void)
     tuned_end(&database);
 }
 
-/* Windows and capped scores are classes of their own, and kernels without them would be wrong. */
+/* Windows and softcaps make separate classes. Kernels without them would be wrong. */
 static void test_features(void)
 {
     static const char *const shapes[] = {"Hq=2,Sq=60,D=16", "Hq=2,Sq=60,D=16,Wl=20,Wr=0",
@@ -89,7 +89,7 @@ static void test_bad_kernels(void)
     CHECK(query(&database, "SELECT count(*) FROM measurements WHERE outcome = 'wrong' AND settled "
                            "AND detail LIKE '%x the bound'") > 0);
     CHECK_EQ(query(&database, "SELECT count(*) FROM winners"), 1);
-    tune(&database, shapes, NULL, &r); /* failures are results: nothing is tried again */
+    tune(&database, shapes, NULL, &r); /* failures are results: no kernel is tried again */
     CHECK_EQ(states(&r, "settled"), 1);
     tuned_end(&database);
 }
@@ -101,7 +101,7 @@ static void spill(fake_compilation *compilation, void *user)
         compilation->spill_stores = 64;
 }
 
-/* Spillers stay out, unless there is nothing else. */
+/* Kernels that spill are left out, unless there are no others. */
 static void test_spills(void)
 {
     static const char *const shapes[] = {SHAPE_SHORT, NULL};
@@ -126,7 +126,7 @@ static void test_spills(void)
     }
 }
 
-/* Families that fault and hang: recorded once, and the rest is tuned as if nothing had happened. */
+/* Families that fault and hang are recorded once, and all others are tuned as usual. */
 static void test_fault_and_hang(void)
 {
     static const char *const shapes[] = {SHAPE_SHORT, NULL};
@@ -152,7 +152,7 @@ static void test_fault_and_hang(void)
     tuned_end(&database);
 }
 
-/* A problem that does not fit into memory fails alone, and says why. */
+/* A problem that does not fit into memory fails alone, and the output says why. */
 static void test_memory(void)
 {
     static const char *const shapes[] = {"B=20000,Hq=64,Sq=4096,D=16", SHAPE_SHORT, NULL};
@@ -164,7 +164,7 @@ static void test_memory(void)
     tune(&database, large, NULL, &r);
     CHECK_EQ(r.status, FA2I_EXIT_FAILED);
     CHECK_CONTAINS(r.json, database.path);
-    CHECK(access(database.path, F_OK) != 0); /* there was nothing to put into it */
+    CHECK(access(database.path, F_OK) != 0); /* there was nothing to store */
     tune(&database, uncountable, NULL, &r);
     CHECK_EQ(r.status, FA2I_EXIT_FAILED);
     CHECK_EQ(number(&r, "compiled"), 0);
@@ -176,11 +176,11 @@ static void test_memory(void)
     CHECK_CONTAINS(r.json, "MiB of device memory");
     tune(&database, large, NULL, &r);
     CHECK_EQ(r.status, FA2I_EXIT_FAILED);
-    CHECK_EQ(number(&r, "compiled"), 0); /* which would be for nothing */
+    CHECK_EQ(number(&r, "compiled"), 0); /* compiling would be useless */
     tuned_end(&database);
 }
 
-/* Kernels that pass the verification and are wrong on the problem itself may win nowhere. */
+/* Kernels that pass the verification but are wrong on the problem itself never win. */
 static void test_wrong_on_problem(void)
 {
     static const char *const shapes[] = {SHAPE_SHORT, NULL};
@@ -201,7 +201,7 @@ static void test_wrong_on_problem(void)
     tuned_end(&database);
 }
 
-/* A driver that takes no code of this NVRTC: nobody's verdict. */
+/* A driver that refuses all code of this NVRTC: no kernel is blamed. */
 static void test_misfit(void)
 {
     static const char *const shapes[] = {SHAPE_SHORT, NULL};
@@ -217,7 +217,7 @@ static void test_misfit(void)
     tuned_end(&database);
 }
 
-/* A problem that no family serves on this device. */
+/* A problem that no family supports on this device. */
 static void test_unserved(void)
 {
     static const char *const shapes[] = {SHAPE_BF16, NULL};

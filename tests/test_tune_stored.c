@@ -1,5 +1,5 @@
 /*
- * What a tuning has stored when it ends, early or not, and what the next one makes of it.
+ * The results that a tuning has stored when it ends, early or not, and how the next one uses them.
  */
 #include <fcntl.h>
 #include <spawn.h>
@@ -20,14 +20,14 @@ static int count_commit(void *user)
     return 0;
 }
 
-/* Forgets all kernels beside a tuning, before the nth of its transactions that write. */
+/* Deletes all kernels during a tuning, before its nth writing transaction. */
 static struct {
-    const char *path; /* NULL: nothing is forgotten */
+    const char *path; /* NULL: nothing is deleted */
     int begun, nth;
-    long winners; /* that were forgotten with them */
+    long winners; /* winners deleted with them */
 } forgetter;
 
-/* As fa2-tune forget --variant. */
+/* Does the work of fa2-tune forget --variant. */
 static void forget_all(void)
 {
     sqlite3 *db = NULL;
@@ -52,7 +52,7 @@ static int before_statement(unsigned event, void *user, void *statement, void *t
     return 0;
 }
 
-/* Applies to all connections that are opened from now on. */
+/* Watches all connections that are opened later. */
 static int watch(sqlite3 *db, const char **message, const void *api)
 {
     (void)message, (void)api;
@@ -61,8 +61,8 @@ static int watch(sqlite3 *db, const char **message, const void *api)
     return SQLITE_OK;
 }
 
-/* How many transactions a problem takes whose kernels are all compiled and verified, and how many of its
- * kernels cannot run. */
+/* Returns the number of transactions for a problem whose kernels are all compiled and verified. *ret_unusable: how many
+ * of its kernels cannot run. */
 static int commits_of_problem(bool bad_kernels, int *ret_unusable)
 {
     static const char *const shapes[] = {SHAPE_SHORT, NULL};
@@ -89,7 +89,7 @@ static int commits_of_problem(bool bad_kernels, int *ret_unusable)
     return counted;
 }
 
-/* Kernels that cannot run go into the database with the times of those that can. */
+/* Kernels that cannot run are stored together with the times of the others. */
 static void test_one_transaction(void)
 {
     int none = -1, some = -1;
@@ -101,7 +101,7 @@ static void test_one_transaction(void)
     CHECK_EQ(with, without);
 }
 
-/* Nothing is measured without time; the next run does all of it. */
+/* Without time nothing is measured. The next run does all of it. */
 static void test_budget(void)
 {
     tuned_database database;
@@ -150,14 +150,14 @@ static void execute(const tuned_database *database, const char *sql)
     sqlite3_close(db);
 }
 
-/* As the timer does when the budget is spent (tuner/commands/interrupt.c): at the same step on any machine. */
+/* Does what the timer does when the budget is spent (tuner/commands/interrupt.c), at the same step on every machine. */
 static void spend_budget(fake_compilation *compilation, void *user)
 {
     (void)compilation, (void)user;
     raise(SIGALRM);
 }
 
-/* A budget that ends while the code of tuned problems is compiled again leaves them tuned, and lost. */
+/* If the budget ends while lost code of tuned problems is compiled again, they stay tuned, without code. */
 static void test_budget_mending(void)
 {
     static const char *const classes[] = {SHAPE_SHORT, SHAPE_SHORT ",causal=1", SHAPE_SHORT ",dtype=bf16",
@@ -181,8 +181,8 @@ static void test_budget_mending(void)
     tuned_end(&database);
 }
 
-/* A problem whose row is filed under another class is tuned anew, as calls believe nothing that refers to it; its row
- * and that go. Without writing it is known, too. */
+/* A problem whose row has another class is tuned again, because calls ignore everything that refers to it. The row and
+ * its results are deleted. A read-only run recognises it, too. */
 static void test_misfiled(void)
 {
     static const char misfiled[] = "SELECT count(*) FROM problem WHERE class = 'D=24 dtype=fp16 causal=0'";
@@ -206,8 +206,8 @@ static void test_misfiled(void)
     tuned_end(&database);
 }
 
-/* A winner that this device did not verify, as after an import, is no reason to do nothing; and
- * equally one that it found wrong since. */
+/* A winner that this device has not verified, as after an import, must still be tuned. So must one that the device
+ * found wrong later. */
 static void test_unproven_winner(void)
 {
     static const char *const shapes[] = {SHAPE_SHORT, NULL};
@@ -224,7 +224,7 @@ static void test_unproven_winner(void)
     tuned_end(&database);
 }
 
-/* A run that is ended by a signal after its first winner, and the run that goes on. */
+/* A run that a signal ends after its first winner, and the run that continues. */
 static void test_resume(int signal_number)
 {
     tuned_database database;
@@ -233,7 +233,7 @@ static void test_resume(int signal_number)
     pid_t pid;
     int status = 0;
     tuned_begin(&database);
-    tune(&database, one_class, "--budget=0.001", &r); /* so that the database is there */
+    tune(&database, one_class, "--budget=0.001", &r); /* creates the database */
     collect(argv, database.path, one_class, NULL);
     memmove(argv + 1, argv, 31 * sizeof *argv);
     setenv("FA2_TEST_SLEEP_US", "300", 1);
@@ -264,8 +264,8 @@ static void test_resume(int signal_number)
     tuned_end(&database);
 }
 
-/* fa2-tune forget beside a tuning, at several moments: it ends well, and what it finds out afterwards is stored, with
- * the code and the verdicts that it rests on. */
+/* fa2-tune forget during a tuning, at several moments. The tuning ends without error. Its later results are stored with
+ * their code and verifications. */
 static void test_forgotten(void)
 {
     enum { MOMENTS = 3 };
@@ -277,7 +277,7 @@ static void test_forgotten(void)
         tuned_begin(&database);
         forgetter.path = database.path;
         forgetter.begun = 0;
-        forgetter.nth = begun * moment / (MOMENTS + 1); /* 0: nothing is forgotten, and the transactions counted */
+        forgetter.nth = begun * moment / (MOMENTS + 1); /* 0: nothing is deleted, transactions are counted */
         tune(&database, shapes, NULL, &r);
         begun = moment == 0 ? forgetter.begun : begun;
         CHECK(moment == 0 || forgetter.path == NULL);

@@ -1,12 +1,12 @@
 /*
- * Calls whose strides no tensor map expresses, on a card whose kernels read by maps: by a kernel that reads none,
- * with the workspace that fa2_workspace_size named for the problem, whichever of the two a call gets.
+ * Calls with strides that no tensor map can express, on a card whose kernels read by maps. A kernel without maps serves
+ * them. The problem's fa2_workspace_size is enough for both kernels.
  */
 #include <limits.h>
 #include "runtime/base/alloc.h"
 #include "unmapped_fixture.h"
 
-/* The gradients; far: of such a K. */
+/* Calls backward. far: K has such strides. */
 static fa2_status call(fa2_context *context, const fa2_problem *p, bool far, size_t workspace_bytes)
 {
     static const int32_t lengths[9];
@@ -16,7 +16,7 @@ static fa2_status call(fa2_context *context, const fa2_problem *p, bool far, siz
     const fa2_tensor q = tensor_at(1, q_rows, p->heads_q, d);
     fa2_tensor k = tensor_at(2, k_rows, p->heads_kv, d);
     void *const workspace = workspace_bytes > 0 ? place(9) : NULL;
-    if (far) /* packed, of one batch, the rows are what is far apart */
+    if (far) /* packed sequences are one batch: its rows lie far apart */
         *(p->varlen ? &k.stride_seq : &k.stride_batch) = FAR_ELEMS;
     const fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
                                     .q = q,
@@ -42,8 +42,8 @@ static fa2_context *create(void)
     return create_with((fa2_config){.struct_bytes = sizeof(fa2_config), .database = ""});
 }
 
-/* Strides that no tensor map expresses: a kernel that reads none serves the call, and the next one. That is no
- * failure of the call, so the message before stays; nor is it one that a database has no code. */
+/* Strides that no tensor map can express: a kernel without maps serves this call and the next. The call does not fail,
+ * so the last message stays. A database without code is no failure either. */
 static void one_after_the_other(const char *database)
 {
     const fa2_problem problem = tuned_problem(4, 4096);
@@ -88,7 +88,7 @@ static void test_one_after_the_other(void)
     tuned_end(&database);
 }
 
-/* A bias that a kernel with a map of it would copy number by number is another kernel's, too. */
+/* A bias that a kernel with maps would copy number by number also gets the other kernel. */
 static void test_scattered_bias(void)
 {
     fa2_problem problem = tuned_problem(4, 4096);
@@ -134,7 +134,7 @@ static fa2_status forward(fa2_context *context, const fa2_problem *problem, int6
     return fa2_forward(context, problem, &args, stream);
 }
 
-/* With a bias whose queries are so far apart: 4096 is mapped, 4097 scattered. */
+/* Calls with a bias whose queries are this far apart: 4096 can be mapped, 4097 cannot. */
 static fa2_status call_biased(fa2_context *context, int32_t seq, int64_t stride_query)
 {
     fa2_problem problem = tuned_problem(4, seq);
@@ -145,8 +145,8 @@ static fa2_status call_biased(fa2_context *context, int32_t seq, int64_t stride_
     return st;
 }
 
-/* Where no other kernel can be had, the mapped one serves: that is told once, asked once, and no failure of the call,
- * so the message before stays. */
+/* If there is no other kernel, the mapped one serves. This is logged once, and asked once. The call does not fail, so
+ * the last message stays. */
 static void test_scattered_without(void)
 {
     tuned_database database;
@@ -168,7 +168,7 @@ static void test_scattered_without(void)
     for (int again = 0; again < 3; again++) {
         (void)fa2i_alloc_fail_at(again == 0 ? 0 : LONG_MAX);
         CHECK_EQ(call_biased(context, 4096, 4097), FA2_OK);
-        CHECK((fa2i_alloc_fail_at(0) == 0) == (again > 0)); /* who asks allocates */
+        CHECK((fa2i_alloc_fail_at(0) == 0) == (again > 0)); /* asking again allocates */
         CHECK_STR(last_function(), "fwd_sm90");
         CHECK_STR(fa2_last_message(), "problem is NULL");
         CHECK_EQ(log.count, told + 1);
@@ -184,10 +184,10 @@ static void test_scattered_without(void)
     tuned_end(&database);
 }
 
-/* What is for want of memory is asked again; an error of the other kernel's launch is the call's. */
+/* After a failure for lack of memory it asks again. An error of the other kernel's launch fails the call. */
 static void test_scattered_faults(void)
 {
-    enum { LAST = 40 }; /* requests of a call: after Lua, which makes good one that fails */
+    enum { LAST = 40 }; /* allocations of a call, without Lua's, which recovers from a failed one */
     fa2_context *context = create();
     CHECK_EQ(call_biased(context, 4096, 4096), FA2_OK);
     (void)fa2i_alloc_fail_at(0);
@@ -215,8 +215,8 @@ static void test_scattered_faults(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* While a stream is captured, nothing is prepared: strides fail the call, a bias is read slowly. Once there is a kernel
- * for either, it is captured. */
+/* While a stream is captured, nothing is prepared: such strides fail the call, and such a bias is read slowly. If the
+ * other kernel is already loaded, it is captured. */
 static void test_capture(void)
 {
     static const char *const functions[] = {"fwd_sm90", "fwd_sm90", "fwd_sm80", "fwd_sm80"};
@@ -264,8 +264,8 @@ static void test_capture(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* Where no other kernel can be had, such strides fail every call, also after a bias did without, and that is told by the
- * status alone; near ones are served. */
+/* If there is no other kernel, such strides fail every call, even after a bias was served without one. Only the status
+ * says so. Strides that can be mapped are served. */
 static void test_strides_without(void)
 {
     tuned_database database;
@@ -292,7 +292,7 @@ static void test_strides_without(void)
         }
         CHECK_EQ(fake.launch_count, again + 1);
         CHECK_EQ(log.count, told + again);
-        CHECK_EQ(forward(context, &problem, near, 4097, NULL), FA2_OK); /* told once */
+        CHECK_EQ(forward(context, &problem, near, 4097, NULL), FA2_OK); /* logged once */
         CHECK_EQ(log.count, told + 1);
     }
     CHECK_EQ(fake.map_count, encoded);
@@ -301,7 +301,7 @@ static void test_strides_without(void)
     tuned_end(&database);
 }
 
-/* A map that the driver refuses all the same is an error of the call, not another kernel's call. */
+/* If the driver refuses a map anyway, the call fails. The other kernel is not used. */
 static void test_refused_map(void)
 {
     const fa2_problem problem = tuned_problem(4, 4096);
@@ -327,7 +327,7 @@ static void test_refused_map(void)
     .struct_bytes = sizeof(fa2_problem), .op = FA2_OP_BACKWARD, .batch = 2, .heads_q = 16, .heads_kv = 8,              \
     .seq_q = 4096, .seq_k = 4096
 
-/* What the problem's own workspace is for serves both, to the byte. */
+/* The problem's own workspace is exactly large enough for both kernels. */
 static void test_workspace(void)
 {
     static const fa2_problem problems[] = {
@@ -356,8 +356,7 @@ static void test_workspace(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-/* One length after another: a kernel that fits one's workspace, by its rows of a tile, need not fit
- * the next one's. */
+/* Several lengths in turn: a kernel whose row tile fits one problem's workspace may not fit the next one's. */
 static void test_lengths(void)
 {
     static const int32_t lengths[] = {4096, 3850, 3841, 4090};

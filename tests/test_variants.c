@@ -1,9 +1,9 @@
-/* What the generator says of variants: what they cost, what features make of them, canonical texts. */
+/* The generator's answers about variants: their costs, their features, their canonical texts. */
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 
-/* What the compiler says about registers counts: more of them, fewer resident blocks. */
+/* The compiler's number of registers counts: more of them allow fewer resident blocks. */
 static void test_cost(void)
 {
     fa2i_generator *generator = open_generator();
@@ -23,8 +23,8 @@ static void test_cost(void)
     fa2i_generator_destroy(generator);
 }
 
-/* Decoding goes to a family that packs the heads of a group and splits the keys; a problem with
- * blocks enough does not, and is told why. */
+/* Decoding uses a family that packs the heads of a group and splits the keys. A problem with enough blocks does not,
+ * and the generator says why. */
 static void test_splitting(void)
 {
     fa2i_generator *generator = open_generator();
@@ -53,7 +53,7 @@ static void test_splitting(void)
     fa2i_generator_destroy(generator);
 }
 
-/* What the generator and the library say of a class's version agree, with each feature that raises it. */
+/* The generator and the library agree on a class's version, with each feature that raises it. */
 static void test_versions(void)
 {
     fa2i_generator *generator = open_generator();
@@ -92,7 +92,7 @@ static void test_waves(void)
     problem.seq_q = 1;
     for (int batch = 10; batch <= 16; batch += 6) {
         char text[256];
-        problem.batch = batch; /* 80 or 128 blocks for 132 SMs, unless keys are split */
+        problem.batch = batch; /* 80 or 128 blocks for 132 SMs, unless the keys are split */
         snprintf(text, sizeof text, form, 1);
         CHECK_EQ(fa2i_generator_cost(generator, text, &problem, &card, 0, &one), FA2_OK);
         snprintf(text, sizeof text, form, 2);
@@ -102,7 +102,7 @@ static void test_waves(void)
     fa2i_generator_destroy(generator);
 }
 
-/* Variants that differ in how they are launched alone have one source. */
+/* Variants that differ only in how they are launched have one source. */
 static void test_launch_axes(void)
 {
     static const char form[] = "fwd_splitkv_sm80 d=128 dtype=fp16 causal=0 br=16 bc=32 warps=4 "
@@ -128,9 +128,9 @@ static void test_launch_axes(void)
     fa2i_generator_destroy(generator);
 }
 
-static const int archs[] = {75, 80}; /* a card of each code path */
+static const int archs[] = {75, 80}; /* one card for each code path */
 
-/* What the first candidate costs; all have these words. */
+/* Returns the cost of the first candidate. All candidates must contain these words. */
 static double best_us(fa2i_generator *generator, const fa2i_card *card, const fa2_problem *problem,
                       const char *words)
 {
@@ -150,8 +150,8 @@ static double best_us(fa2i_generator *generator, const fa2i_card *card, const fa
     return us;
 }
 
-/* Every family serves every combination of the features, on each code path; texts name those that are asked
- * for, and the model knows what they cost and save. */
+/* Every family supports every combination of these features, on each code path. Texts name the features of the problem,
+ * and the model includes their costs and savings. */
 static void test_features(void)
 {
     static const char *const words[] = {
@@ -183,13 +183,13 @@ static void test_features(void)
     fa2i_generator_destroy(generator);
 }
 
-/* The other features, one at a time: every family serves them, texts and the model know them. */
+/* The other features one by one: every family supports them, and texts and the model include them. */
 static void test_more_features(void)
 {
     static const struct {
         fa2_problem asked;
         const char *words;
-        double most; /* of what it costs, as a share */
+        double most; /* limit of the extra cost, as a fraction */
     } features[] = {
         {{.alibi = 1}, " alibi=1 br=", 1.3},
         {{.sinks = 1}, " sinks=1 br=", 1},
@@ -217,7 +217,7 @@ static void test_more_features(void)
     fa2i_generator_destroy(generator);
 }
 
-/* A window that ends nowhere costs what no window costs, or a causal mask does; a wider one more. */
+/* An unbounded window costs as much as none, or as a causal mask. A wider window costs more. */
 static void test_windows(void)
 {
     static const char form[] =
@@ -250,7 +250,7 @@ static void test_windows(void)
 
 #define SPLIT "fwd_splitkv_sm80 d=64 dtype=fp16 causal=0 br=16 "
 
-/* Texts of databases that are older than the key "fill" still name a variant. */
+/* Texts from databases that are older than the key "fill" still name a variant. */
 static void test_older_texts(void)
 {
     static const char older[] = "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 "

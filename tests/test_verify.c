@@ -1,5 +1,5 @@
 /*
- * Cases and verdicts without a GPU: outputs are made from the reference itself and then spoilt.
+ * Cases and verdicts without a GPU: outputs are made from the reference, then changed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -29,8 +29,7 @@ static size_t output_bytes_of(const fa2i_expected *e, int output)
                   : w->row_count * (size_t)w->width * fa2i_case_extent(&e->c, operand).elem_bytes;
 }
 
-/* Outputs as a perfect kernel would leave them: rounded numbers in the case's layout, poison
- * around. */
+/* Makes the outputs of a perfect kernel: rounded numbers in the case's layout, with poison around them. */
 static void make_output(const fa2i_expected *e, unsigned char *output)
 {
     memset(output, 0xff, e->output_bytes);
@@ -114,7 +113,7 @@ static void test_case(const fa2i_verify_case *c)
     fa2i_expected_done(&e);
 }
 
-/* What the cases of a class cover. */
+/* Checks what the cases of a class cover. */
 static void test_coverage(const fa2_problem *class, const fa2i_verify_case *cases, size_t count)
 {
     bool longer_q = false, longer_k = false, tail = false, tiny = false, grouped = false;
@@ -162,7 +161,7 @@ static void test_class(const fa2_problem *class)
         CHECK(count > 0 && count <= FA2I_VERIFY_CASES_MAX);
         test_coverage(class, cases, count);
         for (size_t i = 0; i < count; i++)
-            if (n == 1 || cases[i].c.pattern == FA2I_PATTERN_LATE) /* the one that differs */
+            if (n == 1 || cases[i].c.pattern == FA2I_PATTERN_LATE) /* the case that depends on the card */
                 test_case(&cases[i]);
     }
     fa2i_problem_class(class, text);
@@ -177,8 +176,8 @@ static float data_at(const fa2i_case *c, const uint16_t *data, int operand, fa2i
                           data[fa2i_extent_at(&e, place.batch, place.head, place.row) + column]);
 }
 
-/* The first score of a query of the late maximum, in log2 units: too large for fp16, and by so little
- * that a kernel which rescales at twice that exponent does not. */
+/* Returns the first score of a query in the late-maximum case, in log2 units. It is too large for fp16, but so little
+ * that a kernel which rescales at twice that exponent does not rescale. */
 static void test_late_maximum(fa2_dtype dtype, int32_t head_dim, bool softcap)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
@@ -216,7 +215,7 @@ static void test_late_maximum(fa2_dtype dtype, int32_t head_dim, bool softcap)
     free(k);
 }
 
-/* Rows of a problem too large to compute as a whole. */
+/* Sampled rows of a problem that is too large to compute as a whole. */
 static void test_sampled(void)
 {
     fa2i_case c = {.problem = problem, .q_magnitude = 1, .seed = 5};
@@ -243,7 +242,7 @@ static void test_sampled(void)
     fa2i_expected_done(&again);
 }
 
-/* Test data are nearly normal, reproducible and different from tensor to tensor. */
+/* Test data are roughly normal, reproducible, and differ between tensors. */
 static void test_data(void)
 {
     fa2i_case c = {.problem = problem, .q_magnitude = 3, .seed = 5};
@@ -271,7 +270,7 @@ static void test_data(void)
     free(k);
 }
 
-/* A case's bias, in fp32: how many of its numbers hide keys. */
+/* Returns how many numbers of a case's fp32 bias hide keys. */
 static size_t count_hidden(const fa2i_case *c)
 {
     const fa2i_judge *op = fa2i_judge_of(c->problem.op);
@@ -288,7 +287,7 @@ static size_t count_hidden(const fa2i_case *c)
     return hidden;
 }
 
-/* What is judged has hidden keys in nearly all cases, and a scale of its own in one; what is timed has neither. */
+/* Nearly all judged cases have hidden keys, and one has its own scale. Timed cases have neither. */
 static void test_hidden(fa2_op op)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
@@ -306,7 +305,7 @@ static void test_hidden(fa2_op op)
     CHECK(count_hidden(&timed) == 0 && timed.softmax_scale == 0);
 }
 
-/* Places and indexes are each other's inverse in every layout. */
+/* Places and indices are inverse to each other in every layout. */
 static void test_extents(void)
 {
     for (int layout = 0; layout < 4; layout++) {
@@ -332,7 +331,7 @@ static void test_extents(void)
     }
 }
 
-/* What is more than can be counted is never few bytes. */
+/* A size that overflows is never reported as a small number. */
 static void test_uncountable(void)
 {
     const fa2_problem most = {.struct_bytes = sizeof(fa2_problem),
@@ -368,7 +367,7 @@ static void test_uncountable(void)
         CHECK_EQ(fa2i_case_bytes(&c), SIZE_MAX);
     }
     fa2_problem large = most;
-    large.batch = 1 << 2; /* petabytes, and a number */
+    large.batch = 1 << 2; /* petabytes, but no overflow */
     const fa2i_case c = fa2i_case_of(&large, 1);
     CHECK(fa2i_case_bytes(&c) > (size_t)1 << 56 && fa2i_case_bytes(&c) < (size_t)1 << 60);
 }

@@ -1,6 +1,6 @@
 /*
- * The worker process and its client. This program is its own worker: called as `worker` it serves
- * requests on the fake driver, with kernels that misbehave in every way (fake_attention.h).
+ * The worker process and its client. This program is its own worker: called with `worker` it serves requests on the
+ * fake driver, with kernels that misbehave in every way (fake_attention.h).
  */
 #include <fcntl.h>
 #include <spawn.h>
@@ -89,7 +89,7 @@ static fa2i_worker *start(void)
     return worker;
 }
 
-/* Run a kernel on the small case, with room for all of its outputs, which nobody looks at. */
+/* Runs a kernel on the small case, with room for all outputs. They are not checked. */
 static fa2_status run_small(fa2i_worker *worker, uint32_t id, fa2i_failure *ret_failure)
 {
     fa2i_expected e = {0};
@@ -103,7 +103,7 @@ static fa2_status run_small(fa2i_worker *worker, uint32_t id, fa2i_failure *ret_
     return st;
 }
 
-/* What becomes of a kernel on the small case. */
+/* Verifies a kernel on the small case. */
 static fa2i_verification check_kernel(fa2i_worker *worker, uint32_t id, const fa2i_expected *e)
 {
     fa2i_failure failure = {0};
@@ -121,7 +121,7 @@ static fa2i_verification check_kernel(fa2i_worker *worker, uint32_t id, const fa
     return verdict;
 }
 
-/* Each kind of kernel gets its outcome, and none of them hurts the one that comes next. */
+/* Each kind of kernel gets its outcome, and does not affect the next kernel. */
 static void test_outcomes(void)
 {
     static const struct {
@@ -154,7 +154,7 @@ static void test_outcomes(void)
     fa2i_worker_destroy(worker);
 }
 
-/* A worker that somebody else kills, a device that is late: the kernel is tried again, and is good. */
+/* If another process kills the worker, or the device is late, the kernel is tried again, and passes. */
 static void test_once(uint32_t id)
 {
     char path[] = "/tmp/fa2-test-once-XXXXXX";
@@ -168,7 +168,7 @@ static void test_once(uint32_t id)
     CHECK_EQ(fa2i_worker_case(worker, &small), FA2_OK);
     unlink(path);
     CHECK_EQ(check_kernel(worker, id, &e).outcome, FA2I_OUTCOME_OK);
-    CHECK_EQ(access(path, F_OK), 0); /* it did happen */
+    CHECK_EQ(access(path, F_OK), 0); /* the accident did happen */
     unlink(path);
     CHECK_EQ(fa2i_worker_sample(worker, samples, 2, &id, 1, 10, &failure), FA2_OK);
     CHECK_EQ(access(path, F_OK), 0);
@@ -180,7 +180,7 @@ static void test_once(uint32_t id)
     fa2i_worker_destroy(worker);
 }
 
-/* A worker that says nothing: a hang that may not be the kernel's fault. */
+/* A worker that does not answer: a hang that may not be the kernel's fault. */
 static void test_silence(void)
 {
     fa2i_worker *worker = start();
@@ -200,7 +200,7 @@ static void test_silence(void)
     fa2i_worker_destroy(worker);
 }
 
-/* The device has 50 times of what the model or the best kernel says, and seconds at least. */
+/* The time limit is 50 times the model's or the best kernel's time, and at least seconds. */
 static void test_patience(void)
 {
     fa2i_worker *worker = start();
@@ -214,7 +214,7 @@ static void test_patience(void)
     fa2i_worker_destroy(worker);
 }
 
-/* With stop set, nothing is said of a kernel. */
+/* After stop is set, no kernel gets an outcome. */
 static void test_no_judgement(void)
 {
     fa2i_worker *worker = start();
@@ -228,7 +228,7 @@ static void test_no_judgement(void)
     fa2i_worker_destroy(worker);
 }
 
-/* What the driver refuses is the kernel's fault only if the driver takes others. */
+/* A kernel that the driver refuses is at fault only if the driver accepts others. */
 static void test_refused_images(void)
 {
     fa2i_worker *worker = start();
@@ -248,8 +248,8 @@ static void test_refused_images(void)
     fa2i_worker_destroy(worker);
 }
 
-/* Device memory that runs out in any call of the driver: never a verdict over a kernel, except that
- * the reason for which a launch is refused is not known. */
+/* Device memory runs out in any driver call. This is never a verdict on a kernel, except that the reason of a refused
+ * launch stays unknown. */
 static void test_no_memory(void)
 {
     for (int nth = 1; nth < 70; nth += 3) {
@@ -271,7 +271,7 @@ static void test_no_memory(void)
     unsetenv("FA2_TEST_NO_MEMORY_AT");
 }
 
-/* A new process that cannot open the device is not asked for anything else. */
+/* A new process that cannot open the device gets no other request. */
 static void test_reopen(void)
 {
     fa2i_worker *worker = start();
@@ -288,8 +288,7 @@ static void test_reopen(void)
     fa2i_worker_destroy(worker);
 }
 
-/* A batch in which contender 1 is bad: the others' samples are all taken, in any number of
- * processes. */
+/* A batch in which contender 1 is bad. All samples of the others are taken, in any number of processes. */
 static void test_bad_sample(uint32_t bad, fa2i_outcome outcome, int launches)
 {
     enum { SAMPLES = 12 };
@@ -327,7 +326,7 @@ static void test_stop(void)
     fa2i_worker_destroy(worker);
 }
 
-/* Too large for the fake card's memory; the worker is good for the next case. */
+/* A case too large for the fake card's memory. The worker is usable for the next case. */
 static void test_memory(void)
 {
     fa2i_worker *worker = start();
@@ -353,7 +352,7 @@ static void test_no_device(void)
     CHECK_CONTAINS(fa2_last_message(), "device 3");
 }
 
-/* Move a pipe away from the two descriptors that the worker expects, and close it on exec. */
+/* Moves a pipe away from the two descriptors that the worker expects, and closes it on exec. */
 static void high_ends(int ends[2])
 {
     for (int i = 0; i < 2; i++) {
@@ -363,8 +362,7 @@ static void high_ends(int ends[2])
     }
 }
 
-/* A worker whose requests end exits by itself, and releases everything (main gives 99 otherwise).
- */
+/* A worker whose requests end exits by itself and releases everything. Otherwise main returns 99. */
 static void test_clean_exit(void)
 {
     int to[2], from[2], status = -1;
@@ -388,7 +386,7 @@ static void test_clean_exit(void)
         CHECK_EQ(fa2i_pipe_read(from[0], &answer, sizeof answer, 0), FA2I_PIPE_OK);
         CHECK_EQ(answer.state, FA2I_ANSWER_OK);
         CHECK_EQ(answer.request, requests[i].request);
-        kill(pid, SIGTERM); /* as to a whole process group: not for the worker */
+        kill(pid, SIGTERM); /* as a signal to the whole process group, which the worker must ignore */
         kill(pid, SIGHUP);
     }
     close(to[1]);
@@ -399,8 +397,8 @@ static void test_clean_exit(void)
     close(from[0]);
 }
 
-/* A parent that is killed while its worker's kernel spins. Everything that lives holds the write
- * end of a pipe; when the last of them is gone, the pipe ends. */
+/* A parent is killed while its worker's kernel spins. Every living process holds the write end of a pipe, so the pipe
+ * ends when the last of them is gone. */
 static void test_orphan(void)
 {
     int ends[2];
@@ -411,7 +409,7 @@ static void test_orphan(void)
     fcntl(ends[0], F_SETFD, FD_CLOEXEC);
     CHECK_EQ(posix_spawn(&parent, "/proc/self/exe", NULL, NULL, argv, environ), 0);
     close(ends[1]);
-    nanosleep(&(struct timespec){.tv_sec = 1}, NULL); /* by now the kernel spins */
+    nanosleep(&(struct timespec){.tv_sec = 1}, NULL); /* until the kernel spins */
     kill(parent, SIGKILL);
     waitpid(parent, NULL, 0);
     CHECK_EQ(read(ends[0], &byte, 1), 0); /* the kernel would spin for days */

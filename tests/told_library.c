@@ -1,4 +1,4 @@
-/* A library that tells whose rights its code has: for test_set_user_id, in the place of CUDA. */
+/* A library that prints with whose rights its code runs: test_set_user_id loads it in place of CUDA. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /*
- * `fa2-tune tune` from its arguments to the database, with the real generator, the fake driver and fake
- * NVRTC. The test's program is fa2-tune's stand-in: called as `worker` it is the worker process, called as
- * `tune` it tunes, so that it can be killed on the way. Failures are counted by check.h.
+ * `fa2-tune tune` from its arguments to the database, with the real generator, the fake driver and the fake NVRTC. The
+ * test's program replaces fa2-tune: called with `worker` it is the worker process. Called with `tune` it tunes, so that
+ * a test can kill it. check.h counts failures.
  */
 #ifndef FA2_TESTS_TUNE_FIXTURE_H
 #define FA2_TESTS_TUNE_FIXTURE_H
@@ -39,7 +39,7 @@ static inline int collect(char **argv, const char *path, const char *const *shap
     return argc;
 }
 
-/* Tune in this process, with stdout in a file. */
+/* Tunes in this process, with stdout in a file. */
 static inline void tune(const tuned_database *database, const char *const *shapes,
                         const char *extra, run *ret_run)
 {
@@ -59,7 +59,7 @@ static inline void tune(const tuned_database *database, const char *const *shape
     CHECK_EQ(fake_live(), 0);
 }
 
-/* The number behind "name": in the summary; -1 if there is none. */
+/* Returns the number after "name": in the summary, -1 if there is none. */
 static inline long number(const run *r, const char *name)
 {
     char quoted[64];
@@ -93,14 +93,14 @@ static inline double query(const tuned_database *database, const char *sql)
     return value;
 }
 
-/* First in main: whether this process is a worker or a tuner, which ends with that status. */
+/* Call it first in main. Returns true if this process is a worker or a tuner, which must end with *ret_status. */
 static inline bool tune_stands_in(int argc, char **argv, int *ret_status)
 {
     fake_install();
     if (argc > 1 && strcmp(argv[1], "worker") == 0) {
         fake.on_launch = attention_on_launch;
         if (getenv("FA2_TEST_OLD_DRIVER") != NULL)
-            fake.devices[0].arch = 75; /* takes no sm_86 */
+            fake.devices[0].arch = 75; /* refuses code for sm_86 */
         *ret_status = fa2i_cmd_worker(argc - 1, argv + 1);
         return true;
     }

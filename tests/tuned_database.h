@@ -1,6 +1,6 @@
 /*
- * A tuning database in a temporary folder, filled with winners whose images the fake driver loads.
- * Failures are counted by check.h. Include fake_cuda.h's library.
+ * A tuning database in a temporary folder, filled with winners whose images the fake driver loads. Link the library of
+ * fake_cuda.h. check.h counts failures.
  */
 #ifndef FA2_TESTS_TUNED_DATABASE_H
 #define FA2_TESTS_TUNED_DATABASE_H
@@ -22,10 +22,10 @@ typedef struct tuned_database {
     char path[96];
 } tuned_database;
 
-/* A winner to be. Zero fields are defaults: device 0, real, measured, target "sm_86". */
+/* A winner to store. Zero fields mean the defaults: device 0, real, measured, target "sm_86". */
 typedef struct tuned_winner {
-    int id;           /* tells kernels apart: "id=7" in the variant's text */
-    const char *text; /* NULL: that one, which no generator knows */
+    int id;           /* distinguishes kernels: "id=7" in the variant's text */
+    const char *text; /* NULL: such a text, which no generator knows */
     fa2_problem problem;
     const fa2i_card *card;
     bool modelled;
@@ -36,17 +36,17 @@ typedef struct tuned_winner {
 static inline void tuned_begin(tuned_database *database)
 {
     strcpy(database->folder, "/tmp/fa2-test-XXXXXX");
-    setenv("FA2_SHARE", "", 1); /* whatever is installed on this machine */
+    setenv("FA2_SHARE", "", 1); /* ignore results installed on this machine */
     CHECK(mkdtemp(database->folder) != NULL);
     snprintf(database->path, sizeof(database->path), "%s/fa2.db", database->folder);
 }
 
-/* Remove the folder; all contexts on it are destroyed. */
+/* Removes the folder. All contexts on it must be destroyed. */
 static inline void tuned_end(const tuned_database *database)
 {
     chmod(database->folder, 0700);
     remove(database->path);
-    CHECK_EQ(rmdir(database->folder), 0); /* nothing else was left in it */
+    CHECK_EQ(rmdir(database->folder), 0); /* nothing else may be left in it */
 }
 
 static inline fa2i_card tuned_card(int ordinal)
@@ -107,7 +107,7 @@ static inline void tuned_put(const tuned_database *database, const tuned_winner 
     fa2i_cache_close(cache);
 }
 
-/* Run SQL on the file behind the library's back. */
+/* Runs SQL on the file without the library. */
 static inline void tuned_sql(const tuned_database *database, const char *sql)
 {
     sqlite3 *db = NULL;
@@ -116,14 +116,14 @@ static inline void tuned_sql(const tuned_database *database, const char *sql)
     sqlite3_close(db);
 }
 
-/* Wait until open contexts ask their database again whether it was written. */
+/* Waits until open contexts ask their database for changes again. */
 static inline void tuned_wait(void)
 {
     const struct timespec pause = {.tv_sec = 1, .tv_nsec = 50000000};
     CHECK_EQ(nanosleep(&pause, NULL), 0);
 }
 
-/* What the first column of the first row is. */
+/* Returns the number in the first column of the first row. */
 static inline long tuned_number(const tuned_database *database, const char *sql)
 {
     sqlite3 *db = NULL;
@@ -138,7 +138,7 @@ static inline long tuned_number(const tuned_database *database, const char *sql)
     return number;
 }
 
-/* A log that keeps everything, one message per line. */
+/* A log that keeps all messages, one per line. */
 typedef struct tuned_log {
     char text[16384];
     int count;

@@ -1,6 +1,6 @@
 /*
- * What tests of calls that tensor maps may not express have in common: a card whose kernels read by them, and tensors
- * far apart, which nothing reads: the fake driver launches without looking at them.
+ * Shared by tests of calls that tensor maps may not be able to express: a card whose kernels read by tensor maps, and
+ * tensors with huge strides. Nothing reads them, because the fake driver only records launches.
  */
 #ifndef FA2_TESTS_UNMAPPED_FIXTURE_H
 #define FA2_TESTS_UNMAPPED_FIXTURE_H
@@ -8,7 +8,7 @@
 #include "fa2.h"
 #include "tuned_database.h"
 
-/* The least stride that no map has, 2^40 bytes, in elements. */
+/* The smallest stride that no map can express: 2^40 bytes, in elements. */
 #define FAR_ELEMS (INT64_C(1) << 39)
 
 static inline void *place(unsigned number)

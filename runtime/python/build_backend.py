@@ -1,7 +1,7 @@
-"""pip's way to CMake: scikit-build-core, and before it what fa2 builds with is looked for.
+"""Connects pip to CMake by scikit-build-core, after a check of the tools that fa2 is built with.
 
-A missing compiler or library is named with the command that installs it, instead of pages of CMake.
-The headers cuda.h and nvrtc.h come from the toolkit, or else from NVIDIA's Python packages.
+If a compiler or library is missing, it names the command that installs it, instead of pages of CMake output. The
+headers cuda.h and nvrtc.h come from the toolkit, or else from NVIDIA's Python packages.
 """
 
 import os
@@ -19,13 +19,13 @@ _HEADERS = ("cuda.h", "nvrtc.h")
 
 
 def _setup(script):
-    """What a function of tuner/setup.sh, which knows package names and versions, prints."""
+    """Returns the words that a function of tuner/setup.sh prints. That file knows package names and versions."""
     return subprocess.run(["bash", "-euc", ". tuner/setup.sh; " + script], cwd=_TOP, check=True,
                           stdout=subprocess.PIPE, universal_newlines=True).stdout.split()
 
 
 def _check_tools():
-    # pip brings CMake and Ninja where they are missing
+    # pip installs CMake and Ninja if they are missing
     missing = [name for name in _setup("missing_packages") if name not in ("cmake", "ninja-build")]
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         missing.append("python3-dev")
@@ -41,7 +41,7 @@ def _has_toolkit():
 
 
 def _header_folders():
-    """Where NVIDIA's packages, which pip has put into the build's environment, have them."""
+    """Returns the include folders of NVIDIA's packages, which pip has put into the build's environment."""
     found = []
     for header in _HEADERS:
         for folder in sys.path:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The wheel for all Pythons and machines: built, then repaired by auditwheel, which puts Lua, SQLite and libmd
-# into it, and checked: stable ABI, size, and that it imports where nothing of this tree is.
+# Builds the wheel for all Pythons and machines. auditwheel adds Lua, SQLite and libmd to it. Checks the stable ABI, the
+# size, and that the wheel can be imported outside this tree.
 # Usage: runtime/python/make_wheel.sh [FOLDER]; default folder: dist
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -23,7 +23,7 @@ if [ "$bytes" -gt "$most_bytes" ]; then
     exit 1
 fi
 
-export FA2_DB=$work/none.db # not the user's
+export FA2_DB=$work/none.db # instead of the user's database
 python3 -m venv "$work/user"
 begin=$SECONDS
 "$work/user/bin/pip" install -q --disable-pip-version-check --no-index "$wheel"

@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""An export made fit to ship: without what no estimate rests on.
+"""Reduces an export to the rows that estimates use, so that it can be shipped.
 
 Usage: ship.py [--op OP] [--drop TEXTS] < EXPORT > FILE.jsonl
 
-Left out are verifications that found nothing, variants that were not timed, unless they spilled, times of more than
-SLOWER times the best of their problem (no model takes such a kernel for the best), and what nothing refers to any
-more; with --op also the other operations. Times have DIGITS digits. The last line is made anew; what import checks
-holds as before. --drop names a file of variants, one a line, whose kernels are left out: those that gen/ makes
-otherwise now (tests/test_shipped.c says which). What was shipped may be made fit again.
+It leaves out
+- verifications without a finding
+- variants that were not timed, unless they spilled
+- times of more than SLOWER times the best time of their problem: no model ranks such a kernel first
+- with --op: other operations
+- with --drop: the kernels of the variants that a file names, one a line. Use it for kernels that gen/ makes differently
+  now; tests/test_shipped.c names them.
+- rows that no other row refers to any more
+
+It rounds times to DIGITS digits, and writes a new last line. The result passes the checks of import. A shipped file may
+be reduced again.
 """
 import argparse
 import collections
@@ -27,14 +33,14 @@ def is_time(row):
 
 
 def is_spilled(row, op):
-    """Whether it is a kernel of the operation of which it is worth knowing that it spills."""
+    """Returns true for a kernel of this operation that spilled. Estimates use this fact."""
     if row["type"] != "kernel" or row["outcome"] != "spilled":
         return False
     return op is None or row["recipe"].startswith(f"op={op} ")
 
 
 def is_kept(row, best):
-    """Whether a row says anything by itself."""
+    """Returns true if a row is worth keeping for its own content."""
     if row["type"] == "verification":
         return row["outcome"] != "ok"
     if row["type"] == "measurement":
@@ -43,7 +49,7 @@ def is_kept(row, best):
 
 
 def read():
-    """The header and the rows between it and the last one."""
+    """Returns the header, and the rows between it and the last line."""
     header, *lines = sys.stdin.read().splitlines()
     if '"fa2_export":2' not in header:
         sys.exit("ship.py: standard input is no export of format 2")
@@ -57,13 +63,13 @@ def read():
 
 
 def of_operation(rows, op):
-    """Without the other operations' problems, and what is about them."""
+    """Removes the problems of other operations, and the rows about them."""
     asked = {row["id"] for row in rows if row["type"] == "problem" and op in (None, row["op"])}
     return [row for row in rows if (row["id"] if row["type"] == "problem" else row.get("problem")) in asked | {None}]
 
 
 def without(rows, texts):
-    """Without the kernels of these variants, and what is about them."""
+    """Removes the kernels of these variants, and the rows about them."""
     dropped = {row["key"] for row in rows if row["type"] == "kernel" and row["variant"] in texts}
     return [row for row in rows if row.get("key") not in dropped and row.get("kernel") not in dropped]
 

@@ -1,15 +1,15 @@
 /*
- * The checks, and the words for what they find.
+ * The checks of accesses, and their messages.
  */
 #include "access.h"
 #include <stdio.h>
 
-enum { COPIED_BYTES = 16 }; /* of which the asynchronous proxy moves multiples */
-enum { CHUNK = 16 };        /* bytes that the shadow remembers as one */
+enum { COPIED_BYTES = 16 }; /* the asynchronous proxy moves multiples of it */
+enum { CHUNK = 16 };        /* bytes of a shadow entry of four words */
 
 static inline bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
-    if ((address & (bytes - 1)) == 0) /* a power of two */
+    if ((address & (bytes - 1)) == 0) /* bytes is a power of two */
         return true;
     sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address: %u bytes at 0x%llx",
              bytes, (unsigned long long)address);
@@ -30,7 +30,7 @@ static inline bool is_in_shared(sim_warp *w, int lane, uint64_t address, unsigne
     return false;
 }
 
-/* "... by thread 5 at ", or whose else it was. */
+/* Writes "... by thread 5 at ", or another actor. */
 static void describe_party(const sim_warp *w, const sim_party *other, char *out, size_t bytes)
 {
     const bool load = other->thread >= SIM_LOADED;
@@ -79,7 +79,7 @@ static sim_access access_of(const sim_warp *w, int lane, int32_t op)
 
 typedef sim_conflict (*note)(sim_shadow *, const sim_access *, uint32_t, unsigned, sim_party *);
 
-/* Only the instructions that are for it may change an mbarrier. */
+/* Only mbarrier instructions may change an mbarrier. */
 static bool spares_mbarriers(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
     const sim_block *block = w->block;
@@ -133,7 +133,8 @@ static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[
     return true;
 }
 
-/* lanes_at for reads of 16 bytes. Looks at the limits of all lanes first; lanes_at says which lane is not inside. */
+/* lanes_at for reads of 16 bytes. It first checks the limits of all lanes; lanes_at then finds the lane that is
+ * outside. */
 static bool chunks_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], bool collective,
                       uint8_t *ret_at[SIM_LANES])
 {
@@ -289,7 +290,7 @@ static void stop_race(sim_warp *w, int lane, uint64_t address, sim_way_of_access
              other->block / grid[0] % grid[1], other->block / grid[0] / grid[1]);
 }
 
-/* The lane's bytes, whose alignment was looked at. */
+/* Finds the lane's bytes. The alignment was checked before. */
 static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
                           sim_way_of_access access, bool constant)
 {
@@ -316,8 +317,8 @@ static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned byte
     const sim_shadow *shadow = &w->block->shadow;
     const sim_toucher who = {launch->serial, w->block->index, sim_thread(w, lane),
                              shadow->whole_barriers};
-    /* Barriers of some warps do not order global memory here: kernels use none for it. Neighbours
-     * in one word may be of different threads: those are not told apart. */
+    /* Limits: barriers of some warps do not order global memory here, because kernels do not use them for it. Accesses
+     * of different threads to parts of one word are not distinguished. */
     if (bytes >= 4 && !constant) {
         sim_toucher other;
         if (!sim_memory_note(memory, a, at / 4, (at + bytes) / 4 - at / 4, access, &who, &other)) {

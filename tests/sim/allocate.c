@@ -1,12 +1,10 @@
 /*
- * Places in the register file, by linear scan over the lives of the virtual registers.
+ * Assigns places in the register file by a linear scan over the lifetimes of the virtual registers.
  *
- * - Liveness is solved per basic block; a guarded write does not end a life, as lanes where the
- * guard does not hold keep the old value. Under divergence this stays right: writes are masked, and
- * for each lane the program is the sequential one.
- * - A life is one interval from its first to its last instruction, loops included, so two registers
- * that share a place are never alive together. An operand that is read and one that is written by
- * the same instruction never share.
+ * - Liveness is computed per basic block. A guarded write does not end a lifetime, because lanes without the guard keep
+ *   the old value. This is right under divergence, too: writes are masked, and each lane runs a sequential program.
+ * - A lifetime is one interval from the first to the last instruction, including loops. So two registers that share a
+ *   place are never alive together. A register that an instruction reads never shares with one that it writes.
  */
 #include "program.h"
 #include <stdlib.h>
@@ -17,7 +15,7 @@ typedef struct liveness {
     const ptx_class *registers;
     size_t register_count, words;
     uint64_t *in, *out; /* [block][words] */
-    int *first, *last;  /* of a register's life; first > last: never used */
+    int *first, *last;  /* of a register's lifetime; first > last: never used */
     sim_program *program;
 } liveness;
 
@@ -31,7 +29,7 @@ static void clear_bit(uint64_t *set, int32_t bit)
     set[bit / 64] &= ~((uint64_t)1 << bit % 64);
 }
 
-/* One instruction backwards: what is alive before it. */
+/* Steps backwards over one instruction. `alive` becomes the registers alive before it. */
 static void step_back(const liveness *l, int op_index, uint64_t *alive)
 {
     const sim_op *op = &l->program->ops[op_index];
@@ -116,7 +114,7 @@ static void find_lives(liveness *l)
     }
 }
 
-/* 32-bit registers that are alive. */
+/* Returns how many 32-bit registers are alive. */
 static int pressure(const liveness *l, const uint64_t *alive)
 {
     int sum = 0;
@@ -153,11 +151,11 @@ static int by_first(const void *a, const void *b)
                                 : (x->reg > y->reg) - (x->reg < y->reg);
 }
 
-/* places[reg]: its place among those of its class. Returns how many places each class takes. */
+/* places[reg]: the register's place in its class. used: the number of places of each class. */
 static void scan(const liveness *l, sim_arena *arena, int *places, int used[3])
 {
     life *lives = sim_arena_get(arena, l->register_count + 1, sizeof *lives);
-    int *ends[3]; /* per class and place: the last instruction of its last life */
+    int *ends[3]; /* per class and place: the last instruction of its latest lifetime */
     size_t count = 0;
     for (int c = 0; c < 3; c++) {
         ends[c] = sim_arena_get(arena, l->register_count + 1, sizeof *ends[c]);

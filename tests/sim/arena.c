@@ -1,6 +1,5 @@
 /*
- * Chunks in a list, filled from the front; a request that does not fit gets a chunk of its own size
- * at least.
+ * A list of chunks, filled from the front. A request that does not fit gets a new chunk of at least its size.
  */
 #include "arena.h"
 #include <stdio.h>

@@ -46,7 +46,7 @@ CUresult async_launch(const async_run *r)
     if (result == CUDA_SUCCESS)
         result = launch(r, function);
     if (module != NULL)
-        (void)cuModuleUnload(module); /* memory goes when the device begins anew */
+        (void)cuModuleUnload(module); /* memory is released when the device is opened again */
     return result;
 }
 

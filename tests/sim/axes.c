@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The entry of a value, which is made if it is not there. */
+/* Returns the entry of a value. Creates it if it does not exist. */
 static size_t find(axes *a, const char *text)
 {
     for (size_t i = 0; i < a->count; i++)
@@ -17,7 +17,7 @@ static size_t find(axes *a, const char *text)
     return a->count++;
 }
 
-/* Whether a value had not been run; now it is, if the variant is. */
+/* Records a value. Returns true if it was never run before. run: it is run now. */
 static bool visit(axes *a, const char *text, bool run)
 {
     const size_t at = find(a, text);

@@ -1,7 +1,7 @@
 /*
- * Which axis values of variants a sample has: "family axis=value", and tiles, "family br=16 bc=64".
+ * The axis values of variants in a sample: "family axis=value", and for tiles "family br=16 bc=64".
  *
- * Zeroed to begin with. At most AXES_MAX values; more end the program.
+ * Zero it first. It holds at most AXES_MAX values; more of them end the program.
  */
 #ifndef SIM_AXES_H
 #define SIM_AXES_H
@@ -19,16 +19,16 @@ typedef struct axes {
     size_t count;
 } axes;
 
-/* Note the values of a variant's text, which is run if `run`. How many of them were in none that was
- * run before. */
+/* Records the values of a variant's text. run: the variant is run. Returns how many of them no variant had that was run
+ * before. */
 size_t axes_note(axes *a, const char *variant, bool run);
 
-/* Note those of all variants, text(user, i) for i < count, and choose more until every value is in one
- * that is run: those with the most new values first. wanted: which are run, in and out. */
+/* Records the values of all variants, text(user, i) for i < count. Chooses more variants until each value is in one
+ * that is run, those with the most new values first. wanted: the variants to run, in and out. */
 void axes_cover(axes *a, const char *(*text)(const void *user, size_t i), const void *user,
                 size_t count, bool wanted[]);
 
-/* How many noted values are in no variant that was run; each is printed. */
+/* Returns how many recorded values no run variant has. Prints each. */
 size_t axes_missing(const axes *a);
 
 #endif

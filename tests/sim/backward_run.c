@@ -1,5 +1,5 @@
 /*
- * Launches of backward kernels, and what is asked of the results and of the traffic.
+ * Launches of backward kernels, and the checks of results and traffic.
  */
 #include "tests/sim/backward_run.h"
 #include <math.h>
@@ -54,8 +54,8 @@ static bool judge_one(const work *w, int which, const uint16_t *got, char *why)
         bound = fmax(bound, fabs(x->plain[i] - x->exact[i]));
         largest = fmax(largest, fabs(x->exact[i]));
     }
-    /* Among few numbers the plain implementation may be lucky: what the largest one loses by being
-     * rounded, half a unit in its last place, counts as its error at least. */
+    /* Among few numbers the plain implementation may have a small error by luck. So its error counts as at least half a
+     * unit in the last place of the largest number. */
     const int bits = w->t->dtype == FA2_BF16 ? 8 : 11;
     bound = fmax(bound, largest > 0 ? ldexp(1, ilogb(largest) - bits) : 0);
     bound = 2 * bound + 1e-5;
@@ -92,8 +92,8 @@ static bool judge_one(const work *w, int which, const uint16_t *got, char *why)
     return false;
 }
 
-/* Padded rows begin in different banks, but eight chunks in row order, as fills write and the last reads
- * take them, are in different ones only if they all lie in one row. */
+/* Returns true if the layout cannot avoid bank conflicts. Padded rows begin in different banks. But eight chunks in row
+ * order, as fills write them and the last reads read them, are in different banks only if they all lie in one row. */
 static bool may_conflict(const tuning *t, int way)
 {
     return strstr(t->variant.text, "layout=pad") != NULL && t->d % 64 != 0 &&
@@ -159,7 +159,7 @@ static bool launch_all(const work *w, CUmodule module, const fa2_backward_args *
     return ok;
 }
 
-/* Launch again: every byte of a gradient that gives the same bits is the same. */
+/* Launches again. Gradients that must be reproducible must be equal in every byte. */
 static bool repeats(const work *w, CUmodule module, const fa2_backward_args *args,
                     const fa2i_grid *grid, const fa2_tensor view[TENSORS],
                     char why[BACKWARD_WHY_BYTES])
@@ -189,7 +189,7 @@ bool backward_run(const work *w, CUmodule module, char why[BACKWARD_WHY_BYTES])
 {
     const shape *s = &w->s;
     const size_t rows = (size_t)s->batch * (size_t)s->heads_q * (size_t)s->seq_q;
-    const fa2i_card card = {.sm_count = 6}; /* few: tiles of keys are more than that, and less */
+    const fa2i_card card = {.sm_count = 6}; /* so that there are both more and fewer key tiles */
     fa2i_grid grid;
     fa2_tensor view[TENSORS];
     must(fa2i_op_of(&w->problem)->grid(&card, &w->t->variant.recipe, &w->problem, &grid), "grid");
@@ -209,14 +209,14 @@ bool backward_run(const work *w, CUmodule module, char why[BACKWARD_WHY_BYTES])
                               .dv = view[DV],
                               .lse = (float *)put(w->lse, rows * sizeof *w->lse),
                               .softcap = w->softcap};
-    /* Without dQ there are no sums of it. */
+    /* Without dQ no sums of it are needed. */
     args.workspace_bytes =
         view[DQ].data != NULL ? grid.workspace_bytes : grid.partial_bytes + grid.rows_bytes;
     if (args.workspace_bytes > 0)
         args.workspace = (void *)put(NULL, args.workspace_bytes);
     sim_totals before;
     double us = 0;
-    fa2_sim_totals(&before, &us); /* from here on they count this launch alone */
+    fa2_sim_totals(&before, &us); /* resets the totals for this launch */
     bool ok = launch_all(w, module, &args, &grid, why);
     for (int i = INPUTS; ok && i < TENSORS; i++) {
         uint16_t *got = must_alloc(w->tensor[i].elems, sizeof *got);

@@ -1,6 +1,6 @@
 /*
- * A backward kernel on a problem, on the software device: is it right? What that means is said where it is
- * tested (test_backward.c).
+ * Runs a backward kernel on a problem on the software device, and checks the result. test_backward.c says what is
+ * checked.
  */
 #ifndef FA2_SIM_BACKWARD_RUN_H
 #define FA2_SIM_BACKWARD_RUN_H
@@ -10,11 +10,11 @@
 
 enum { BACKWARD_WHY_BYTES = 1200 };
 
-/* Run the kernel of a loaded module. false: `why` says what is wrong. */
+/* Runs the kernel of a loaded module. Returns false if something is wrong; `why` says what. */
 bool backward_run(const work *w, CUmodule module, char why[BACKWARD_WHY_BYTES]);
 
-/* What bank conflicts that cannot be avoided cost so far: variants that have them, and the largest share of the
- * wavefronts of a variant's launch on a shape. */
+/* The cost of unavoidable bank conflicts so far: the number of variants that have them, and their largest share of the
+ * wavefronts in one launch. */
 typedef struct backward_costs {
     size_t variants;
     double most;

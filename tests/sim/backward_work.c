@@ -1,5 +1,5 @@
 /*
- * The reference: one query row after the other, which adds to the gradients of its head.
+ * The reference. It computes one query row after the other and adds to the gradients of its head.
  */
 #include "tests/sim/backward_work.h"
 
@@ -105,7 +105,7 @@ static void add_scaled(double *to, double factor, const double *from, int count)
         to[i] += factor * from[i];
 }
 
-/* A score, exact and plain, capped where the variant does. */
+/* Computes a score, exact and plain, with the softcap if the variant has one. */
 static void cap(const work *w, double score, double *ret_exact, double *ret_plain)
 {
     float plain_tanh;
@@ -113,7 +113,7 @@ static void cap(const work *w, double score, double *ret_exact, double *ret_plai
     *ret_plain = (double)fa2i_plain_score(w->t->dtype, score, w->softcap, &plain_tanh);
 }
 
-/* The derivative of the cap at a score that is capped; plain: as the plain implementation has it. */
+/* Returns the softcap's derivative at a capped score. plain: as the plain implementation computes it. */
 static double slope_at(const work *w, double capped, bool plain)
 {
     if (w->softcap == 0)
@@ -122,13 +122,13 @@ static double slope_at(const work *w, double capped, bool plain)
     return plain ? 1 - pow(round_to(w->t->dtype, t), 2) : 1 - t * t;
 }
 
-/* K and V of a head, and its rows of dK and dV; plain: of the plain implementation. */
+/* K and V of a head, and its rows of dK and dV. plain: the plain implementation's. */
 typedef struct head {
     const double *k, *v;
     double *dk, *dv, *plain_dk, *plain_dv;
 } head;
 
-/* A query row. By key: its weights and the cap's derivatives, exact and plain. */
+/* A query row: for each key its weight and the softcap's derivative, exact and plain. */
 typedef struct query {
     int b, h, i;
     fa2i_keys keys;
@@ -136,7 +136,8 @@ typedef struct query {
     double delta, plain_delta;
 } query;
 
-/* Weights that are not divided by their sum, which is returned, and LSE; both by the LSE that kernels get. */
+/* Computes weights that are not divided by their sum, which it returns, and the LSE. Both use the LSE that kernels get.
+ * */
 static double weigh(work *w, const head *of, query *row)
 {
     const int d = w->t->d;
@@ -158,7 +159,7 @@ static double weigh(work *w, const head *of, query *row)
     return sum;
 }
 
-/* Weights whole, delta, and O. */
+/* Completes the weights, and computes delta and O. */
 static void put_output(work *w, const head *of, query *row, double sum)
 {
     const int d = w->t->d;
@@ -205,7 +206,7 @@ static void add_gradients(work *w, const head *of, const query *row)
         plain_dq[c] = round_to(dtype, plain_dq[c]);
 }
 
-/* One query row: its O and LSE, its part of the exact and the plain gradients of its head. */
+/* Processes a query row: its O and LSE, and its part of its head's exact and plain gradients. */
 static void query_row(work *w, int b, int h, int i, const head *of)
 {
     const size_t d = (size_t)w->t->d, seq_k = (size_t)w->s.seq_k;

@@ -1,6 +1,6 @@
 /*
- * A problem for a backward kernel on the software device: its tensors with random numbers, the fp64 gradients,
- * and those of a plain implementation in the dtype. Ends the process where there is no memory.
+ * A problem for a backward kernel on the software device: its tensors with random numbers, the fp64 gradients, and the
+ * gradients of a plain implementation in the dtype. Ends the process if there is no memory.
  */
 #ifndef FA2_SIM_BACKWARD_WORK_H
 #define FA2_SIM_BACKWARD_WORK_H
@@ -13,9 +13,9 @@ enum { Q, K, V, O, DO, INPUTS, DQ = INPUTS, DK, DV, TENSORS };
 typedef struct shape {
     int batch, heads_q, heads_kv, seq_q, seq_k;
     int layout;      /* 0: [B, S, H, D]; 1: [B, H, S, D]; 2: gaps everywhere */
-    float size;      /* of the logits */
+    float size;      /* standard deviation of the logits */
     int unwanted;    /* bit i: gradient i is not wanted */
-    int left, right; /* of variants with a window */
+    int left, right; /* for variants with a window */
 } shape;
 
 typedef struct tuning {
@@ -26,7 +26,7 @@ typedef struct tuning {
 
 typedef struct host_tensor {
     int heads, seq;
-    size_t elems;     /* with gaps */
+    size_t elems;     /* including gaps */
     fa2_tensor place; /* strides */
     uint16_t *data;
     double *exact, *plain; /* gradients: [B, heads, seq, D] */
@@ -43,15 +43,15 @@ typedef struct work {
 
 void *must_alloc(size_t count, size_t bytes);
 
-/* *ret_work is the caller's (free_work); t and s: borrowed and copied. */
+/* The caller owns *ret_work (free_work). t is borrowed, s is copied. */
 void make_work(work *ret_work, const tuning *t, const shape *s, uint64_t seed);
 void free_work(work *w);
 
-/* The first element of a row of a tensor; a row of its gradients. */
+/* Return the first element of a row of a tensor; of a row of its gradients. */
 size_t row_offset(const host_tensor *x, int b, int h, int i);
 double *row_of(double *rows, const work *w, const host_tensor *x, int b, int h, int i);
 
-/* As the dtype has it. */
+/* Rounds a number to the dtype. */
 double round_to(fa2_dtype dtype, double x);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Bugs to be planted in the kernels (test_bugs.c): a replacement in the CUDA text that the generator
- * makes, the shape that shows it, and what must be said of it. Those named "none" plant nothing.
+ * Bugs to plant in the kernels (test_bugs.c): a replacement in the generated CUDA text, a shape that shows the bug, and
+ * what the report must say. Bugs named "none" plant nothing.
  */
 #ifndef SIM_BUGS_H
 #define SIM_BUGS_H
@@ -9,10 +9,10 @@
 
 typedef struct bug {
     const char *name, *card;
-    const char *needles[3];   /* that the candidate's text has, or has not: "!..."; NULL: no more */
+    const char *needles[3];   /* the candidate's text has these, or lacks them: "!..."; NULL: no more */
     const char *from, *to;    /* in the source */
-    int occurrence;           /* of from, counted from 1 */
-    const char *shape;        /* as --shape; else two query heads for a key head, D=64 */
+    int occurrence;           /* which occurrence of from, counted from 1 */
+    const char *shape;        /* as --shape. Defaults: two query heads per key head, D=64 */
     const char *said, *where; /* parts of the report */
 } bug;
 
@@ -25,7 +25,7 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
 
 /* ---- shapes ---- */
 
-/* Before a shape: the scores of the first keys, whose tile is visited last, are by far the largest. */
+/* Prefix of a shape: the first keys, whose tile is read last, have by far the largest scores. */
 #define LATE     "late,"
 #define BACKWARD "op=backward,Sq=200,causal=1"
 #define SHORT    "op=backward,Sq=300,Sk=100,causal=1"
@@ -34,7 +34,7 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
 #define CHUNKS   "Sq=200,window=3,Wl=70"
 #define CAPPED   "op=backward,Sq=300,softcap=1,Wl=70,Wr=5"
 
-/* ---- what candidates have ---- */
+/* ---- what candidates must have ---- */
 
 #define JOINT                                                                                      \
     {                                                                                              \
@@ -49,25 +49,25 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
         "kstages=1 vstages=1", "q=reg", "swizzle"                                                  \
     }
 
-/* A family that splits: two teams, each of two warps. */
+/* A family that splits the keys: two teams of two warps. */
 #define TEAMS                                                                                      \
     {                                                                                              \
         "fwd_splitkv", " br=32 ", "warps=4 teams=2"                                                \
     }
 
-/* The same where a window leaves few keys, or a key costs more: a warp each. */
+/* The same for few visible keys, or expensive ones: teams of one warp. */
 #define NARROW_TEAMS                                                                               \
     {                                                                                              \
         "fwd_splitkv", " br=16 ", "teams=2"                                                        \
     }
 
-/* Two tiles are on their way while a third one is read. */
+/* Two tiles are being loaded while a third one is read. */
 #define STAGES                                                                                     \
     {                                                                                              \
         "fwd_splitkv", "kstages=3 vstages=3", "q=reg"                                              \
     }
 
-/* Fewer columns of V; four warps that divide columns, for few queries and for many. */
+/* V has fewer columns; four warps divide the columns, for few queries and for many. */
 #define FEWER_VALUES                                                                               \
     {                                                                                              \
         "fwd_sm80", " dv=128 "                                                                     \
@@ -81,7 +81,7 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
         "fwd_sm", " parts=4 "                                                                      \
     }
 
-/* Backward: the same with fewer columns of V; and dQ by blocks of its own. */
+/* Backward: V has fewer columns; the second macro adds blocks of their own for dQ. */
 #define FEWER_ADDED                                                                                \
     {                                                                                              \
         " dv=", " qwarps=2 ", "dq=red"                                                             \
@@ -91,36 +91,36 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
         " dv=", "dq=apart", "stages=1"                                                             \
     }
 
-/* Backward in turns, with blocks that begin in the reverse of their order. */
+/* Backward, deterministic, with blocks that begin in reverse order. */
 #define TURNS                                                                                      \
     {                                                                                              \
         " qwarps=2 ", "deterministic=1", "dq=red"                                                  \
     }
 
-/* Backward: dQ is added to; warps exchange P and dS. */
+/* Backward: dQ is summed by atomic additions; warps exchange P and dS. */
 #define ADDED                                                                                      \
     {                                                                                              \
         " qwarps=2 ", "stages=2 barriers=2", "dq=red"                                              \
     }
 
-/* Several blocks share the queries of a tile of keys. */
+/* Several blocks share the queries of a key tile. */
 #define SHARED                                                                                     \
     {                                                                                              \
         "swizzle", "split=1"                                                                       \
     }
 
-/* A block that has all keys of a head. */
+/* One block has all keys of a head. */
 #define WHOLE                                                                                      \
     {                                                                                              \
         "bwd_sm80", "dq=whole", "bc=128"                                                           \
     }
 
-/* Backward: dQ has blocks of its own. */
+/* Backward: separate blocks compute dQ. */
 #define APART                                                                                      \
     {                                                                                              \
         "dq=apart", "rows=prepared", "stages=1"                                                    \
     }
-/* By however many stages. */
+/* The same with any number of stages. */
 #define APART_STAGED                                                                               \
     {                                                                                              \
         "dq=apart", "rows=prepared", NULL                                                          \

@@ -1,6 +1,6 @@
 /*
- * Planted bugs: windows, caps and whatever else a forward call may ask for, columns that differ; and where
- * backward has a like place.
+ * Planted bugs: windows, softcaps and all other features of forward, and fewer columns of V. Also backward, where it
+ * has similar code.
  */
 #include "bugs.h"
 

@@ -1,5 +1,5 @@
 /*
- * Planted bugs: forward, dense, of plain families and of those that divide the keys.
+ * Planted bugs: forward without features, in plain families and in those that divide the keys.
  */
 #include "bugs.h"
 

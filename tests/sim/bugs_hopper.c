@@ -3,7 +3,7 @@
  */
 #include "bugs.h"
 
-/* Forward: a block for each row tile; those that stay, O by TMA; with work by a counter. */
+/* Forward: one block per row tile; persistent blocks that store O by TMA; and blocks that take work from a counter. */
 #define ROWS                                                                                       \
     {                                                                                              \
         "fwd_sm90 ", "groups=2", "!persistent"                                                     \
@@ -20,7 +20,7 @@
     {                                                                                              \
         "fwd_sm90 ", "turns=1", NULL                                                               \
     }
-/* ALiBi's columns in the product. */
+/* ALiBi as columns in the product. */
 #define SLOPED                                                                                     \
     {                                                                                              \
         "fwd_sm90 ", "sloped=1", NULL                                                              \

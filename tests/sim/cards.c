@@ -58,7 +58,7 @@ int sim_card_resident(const sim_card *card, int threads, int registers, size_t s
     const size_t smem =
         (smem_bytes + (size_t)card->smem_reserved_bytes + grain - 1) / grain * grain;
     int blocks = smaller(card->blocks, card->warps / warps);
-    /* A scheduler, a quarter of the SM, has its own registers. */
+    /* Each scheduler, a quarter of the SM, has its own registers. */
     blocks = smaller(blocks, REGISTERS_SM / 4 / warp_registers * 4 / warps);
     if (smem > 0)
         blocks = smaller(blocks, (int)((size_t)card->smem_sm_bytes / smem));

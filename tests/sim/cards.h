@@ -1,6 +1,5 @@
 /*
- * The cards that the device plays, as their drivers report them, and their rates for the modelled
- * time.
+ * The cards that the device simulates, as their drivers describe them, and their rates for the modelled time.
  */
 #ifndef SIM_CARDS_H
 #define SIM_CARDS_H
@@ -11,7 +10,7 @@
 typedef struct sim_card {
     const char *key, *name;
     int sm, sm_count;
-    int smem_block_bytes, smem_sm_bytes; /* opt-in; per SM */
+    int smem_block_bytes, smem_sm_bytes; /* opt-in limit of a block; of an SM */
     int smem_reserved_bytes;             /* per resident block */
     int warps, blocks;                   /* resident per SM */
     int clock_khz, memory_clock_khz, bus_bits;
@@ -20,13 +19,13 @@ typedef struct sim_card {
     int tensor_flop, tensor_k8_flop, smem_rate_bytes, fp32, special;
 } sim_card;
 
-/* The card of a key ("rtx3060"), whose length is given; NULL: unknown. */
+/* Returns the card of a key ("rtx3060") of this length, or NULL. */
 const sim_card *sim_card_find(const char *key, size_t length);
 
-/* "t4, rtx2060, ...", for messages. */
+/* Returns "t4, rtx2060, ...", for messages. */
 const char *sim_card_keys(void);
 
-/* Blocks of a kernel that an SM can hold at once. */
+/* Returns how many blocks of a kernel an SM can hold at once. */
 int sim_card_resident(const sim_card *card, int threads, int registers, size_t smem_bytes);
 
 #endif

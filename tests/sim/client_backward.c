@@ -1,12 +1,11 @@
 /*
- * A client that trains: fa2_forward, then fa2_backward on what it gave, against gradients by the formulas
- * of fa2.h in loops.
+ * A client that trains: fa2_forward, then fa2_backward on its results. The gradients are compared with fa2.h's
+ * formulas, computed in loops.
  *
  *     client_backward DATABASE B Hq Hkv Sq Sk D CAUSAL DETERMINISTIC
  *
- * Prints the rule and the kernel by which backward was launched. Wrong is an error of more than 1/256 of
- * the largest gradient; the second launch, and one that wants dK alone, must give the same bits (of dQ
- * only if deterministic).
+ * It prints the rule and the kernel of backward. An error above 1/256 of the largest gradient is wrong. A second
+ * launch, and one that wants only dK, must give the same bits (of dQ only if deterministic).
  */
 #include <cuda.h>
 #include <math.h>
@@ -23,7 +22,7 @@ static const char *const names[] = {"Q", "K", "V", "dO", "O", "dQ", "dK", "dV"};
 
 static fa2_problem problem = {.struct_bytes = sizeof(fa2_problem), .op = FA2_OP_FORWARD};
 static fa2_tensor tensors[TENSORS];
-static float *values[TENSORS]; /* [B, S, H, D]; of gradients, what they should be */
+static float *values[TENSORS]; /* [B, S, H, D]; of gradients, the expected values */
 
 static bool is_key(int which)
 {
@@ -86,7 +85,7 @@ static void add(float *to, double factor, const float *from)
         to[d] += (float)factor * from[d];
 }
 
-/* The gradients of one query row. */
+/* Adds one query row to the gradients. */
 static void add_row(int b, int h, int i)
 {
     const int kv = h / (problem.heads_q / problem.heads_kv);
@@ -143,7 +142,7 @@ static bool is_again(int which, const uint16_t *before)
     return same;
 }
 
-/* Launch backward; whether all is as it must be. */
+/* Launches backward. Returns true if everything is right. */
 static bool run_backward(fa2_context *context, const float *lse)
 {
     fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),

@@ -1,7 +1,7 @@
 /*
- * Per program that was launched a bit for each instruction; when the program goes, or the report is
- * wanted, they become places. A place is where the instruction stands in the template, not where that
- * was inlined. Instructions without line information are left out.
+ * Each launched program has a bit per instruction. When it is released, or for a report, the bits are added to places.
+ * A place is where the instruction stands in the template, not where that was inlined. Instructions without line
+ * information are ignored.
  */
 #include "coverage.h"
 #include <stdio.h>
@@ -19,8 +19,8 @@ typedef struct covered {
 typedef struct place {
     char *file;
     int line;
-    size_t count[2][2]; /* instructions, over all kernels: [is a branch][was executed] */
-    char example[192];  /* of one that was not */
+    size_t count[2][2]; /* instructions of all kernels: [is a branch][was executed] */
+    char example[192];  /* an instruction that was not executed */
     struct place *next;
 } place;
 
@@ -58,7 +58,7 @@ static place *find_place(const char *file, int line)
     return p;
 }
 
-/* A jump without a condition decides nothing: it is an instruction like others. */
+/* A jump without a condition counts as an ordinary instruction. */
 static bool decides(const sim_op *op)
 {
     return sim_is_branch(op) && op->guard != SIM_NONE;
@@ -80,7 +80,7 @@ static void add_places(const covered *c)
     }
 }
 
-/* Take a program out of the list, into the places. */
+/* Removes a program from the list, and adds its bits to the places. */
 static void settle(covered **link)
 {
     covered *c = *link;

@@ -1,16 +1,16 @@
 /*
- * Which instructions were executed, over all launches since it was asked for, by their places in the
- * source: for kernels with line information.
+ * Counts which instructions were executed since fa2_sim_cover, over all launches, by their place in the source. It
+ * needs kernels with line information.
  */
 #ifndef SIM_COVERAGE_H
 #define SIM_COVERAGE_H
 
 #include "machine.h"
 
-/* Add a launch that ended well; nothing, unless fa2_sim_cover was called. */
+/* Adds a launch that ended without error. Does nothing unless fa2_sim_cover was called. */
 void sim_coverage_add(const sim_launch *launch);
 
-/* The program goes: keep what is known of it. */
+/* Keeps the counts of a program that is about to be released. */
 void sim_coverage_keep(const sim_program *program);
 
 #endif

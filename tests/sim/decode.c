@@ -1,11 +1,9 @@
 /*
- * From parsed instructions to ops: the row that fits opcode and arguments, operands, constants,
- * then control flow and the places of the registers.
+ * From parsed instructions to ops: finds the row that fits opcode and arguments, then operands and constants, then the
+ * control flow and the places of the registers.
  *
- * - Opcodes are compared to the letter with the rows of all handlers; there is no default behaviour
- * for a modifier that no row names.
- * - Special registers are ordinary registers that nobody writes: each warp begins with their
- * values.
+ * - An opcode must equal that of a handler's row exactly. A modifier that no row names is never ignored.
+ * - Special registers are ordinary registers that no instruction writes. Each warp begins with their values.
  */
 #include "program.h"
 #include "machine.h"
@@ -17,13 +15,13 @@ typedef struct decoder {
     ptx_module *module;
     const ptx_function *function;
     sim_program *program;
-    ptx_class *registers; /* the function's, then specials and sinks */
+    ptx_class *registers; /* the function's registers, then special ones and sinks */
     size_t register_count;
     int32_t sinks[3];          /* per class */
-    uint64_t *constant_values; /* per 32 words of constants: value, for finding it again */
+    uint64_t *constant_values; /* the value of each 32 words of constants, to find it again */
     size_t constant_count, constant_capacity;
     uint64_t dynamic_shared;  /* where it begins */
-    int32_t dst[SIM_DST_MAX]; /* of the instruction that is being decoded */
+    int32_t dst[SIM_DST_MAX]; /* of the current instruction */
 } decoder;
 
 const char *sim_kind_name(sim_kind kind)
@@ -42,7 +40,7 @@ static int32_t new_register(decoder *d, ptx_class class)
     return (int32_t)d->register_count++;
 }
 
-/* A constant operand: 32 lanes of value. */
+/* Returns a constant operand: 32 lanes of value. */
 static int32_t constant(decoder *d, uint64_t value, bool wide)
 {
     sim_program *p = d->program;
@@ -157,7 +155,7 @@ static bool bind_address(decoder *d, const ptx_arg *arg, int which, sim_op *op)
     return class != PTX_PRED;
 }
 
-/* An address with coordinates behind it. */
+/* Binds an address followed by coordinates. */
 static bool bind_place(decoder *d, const ptx_arg *arg, int count, int which, sim_op *op)
 {
     if (!bind_address(d, arg, which, op) || arg->item_count != count)
@@ -224,7 +222,7 @@ static bool bind_one(decoder *d, const ptx_arg *arg, char letter, int *addresses
         return arg->item_count == 0 && bind_address(d, arg, (*addresses)++, op);
     case 'b':
         return bind_label(d, arg, op);
-    default: /* i */
+    default: /* form i, an immediate */
         op->immediate = (int64_t)arg->bits;
         return arg->kind == PTX_ARG_IMMEDIATE;
     }
@@ -260,8 +258,8 @@ static sim_op empty_op(decoder *d, const sim_row *row, const ptx_instruction *in
     return op;
 }
 
-/* Does the row fit the arguments? Then op is what it makes of them; its destinations are the
- * decoder's until they are kept. */
+/* Returns true if the row fits the arguments. Then it fills op; the destinations stay in the decoder until they are
+ * kept. */
 static bool bind(decoder *d, const sim_row *row, const ptx_instruction *instruction, sim_op *op)
 {
     int arg = 0, addresses = 0;
@@ -284,7 +282,7 @@ static bool bind(decoder *d, const sim_row *row, const ptx_instruction *instruct
     return arg == instruction->arg_count;
 }
 
-/* Those that are not there are SIM_NONE, as far as handlers may ask for them. */
+/* Missing destinations become SIM_NONE, as far as handlers may read them. */
 static void keep_destinations(decoder *d, sim_op *op)
 {
     const size_t count = op->dst_count > SIM_DST_LEAST ? op->dst_count : SIM_DST_LEAST;
@@ -342,7 +340,7 @@ static void place_list(ptx_variable *list, size_t count, sim_program *program)
     }
 }
 
-/* Dynamic shared memory begins behind the static one. */
+/* Dynamic shared memory begins after the static one. */
 static void place_dynamic(ptx_variable *list, size_t count, const sim_program *program)
 {
     for (size_t i = 0; i < count; i++)

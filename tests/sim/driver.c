@@ -1,11 +1,12 @@
 /*
  * Start, objects and contexts of the software device.
  *
- * FA2_SIM_CARD chooses the card (rtx3060 if it is not set), or several: "a100,l4" is a machine with
- * two. FA2_SIM_FAULT and FA2_SIM_FAULT_COUNTS: see faults.h. FA2_SIM_THREADS is the number of host
- * threads (all cores), FA2_SIM_BUDGET the instructions that a warp may execute (10^8), FA2_SIM_REVERSE=1
- * lets blocks, and the warps of one, begin in the reverse of their order, which no kernel may count on. An
- * empty variable is one that is not set; one that is not understood keeps the driver from starting.
+ * Environment; an empty variable counts as unset, and an invalid one keeps the driver from starting:
+ *   FA2_SIM_CARD      the card, or several: "a100,l4" is a machine with two. Default: rtx3060
+ *   FA2_SIM_FAULT, FA2_SIM_FAULT_COUNTS   see faults.h
+ *   FA2_SIM_THREADS   the number of host threads. Default: all cores
+ *   FA2_SIM_BUDGET    the number of instructions that a warp may execute. Default: 10^8
+ *   FA2_SIM_REVERSE   1: blocks, and the warps of a block, begin in reverse order, which no kernel may depend on
  */
 #include "driver.h"
 #include <limits.h>
@@ -30,7 +31,7 @@ static _Thread_local CUcontext context_stack[STACK_MAX];
 
 /* ---- start ---- */
 
-/* A number of the environment, from 1 to most; *number stays if there is none. */
+/* Reads a number of the environment, from 1 to most. *number stays if the variable is unset. */
 static bool read_number(const char *name, int64_t most, int64_t *number, char *message)
 {
     const char *text = getenv(name);
@@ -43,7 +44,7 @@ static bool read_number(const char *name, int64_t most, int64_t *number, char *m
     return false;
 }
 
-/* The cards of a list of keys, separated by commas. */
+/* Finds the cards of a list of keys with commas. */
 static bool find_cards(const char *keys, char *message)
 {
     for (const char *at = keys;; at++) {
@@ -86,7 +87,7 @@ static CUresult start(void)
 {
     char *message = DRIVER->devices[0].message;
     if (!read_environment(message)) {
-        /* the driver API has no call that would tell why it does not start */
+        /* printed, because no driver function can say why the driver does not start */
         fprintf(stderr, "software device: %s\n", message);
         return CUDA_ERROR_NO_DEVICE;
     }
@@ -151,7 +152,7 @@ static CUcontext current_context(void)
     return context_depth > 0 ? context_stack[context_depth - 1] : NULL;
 }
 
-/* NULL: not a context. */
+/* Returns NULL if it is no context. */
 static sim_device *device_of_context(CUcontext context)
 {
     for (int i = 0; i < DRIVER->device_count; i++)
@@ -274,7 +275,7 @@ SIM_API CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
     return sim_leave(result);
 }
 
-/* Replaces the top of the stack; NULL takes it off. */
+/* Replaces the top of the stack. NULL removes it. */
 SIM_API CUresult CUDAAPI cuCtxSetCurrent(CUcontext context)
 {
     CUresult result = sim_enter(false);

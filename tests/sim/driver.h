@@ -1,13 +1,12 @@
 /*
- * The state behind the driver functions: the devices, each with its primary context; their objects.
+ * The state of the driver functions: the devices, each with its primary context, and their objects.
  *
- * Work runs when it is submitted, in the calling thread (blocks on all cores of the host): streams
- * are in order by nature and everything is finished when a call returns. Time is a clock that only
- * modelled work moves. Errors of kernels are sticky, as on real devices: every later call in that
- * context returns them. Devices do not see each other: memory and objects of one are unknown to
- * calls in the context of another, but any may be released from anywhere.
+ * Work runs when it is submitted, in the calling thread, with blocks on all cores of the host. So streams are in order,
+ * and all work is finished when a call returns. Time is a clock that only modelled work advances. Errors of kernels are
+ * sticky, as on real devices: every later call in that context returns them. Devices are separate: calls in the context
+ * of one do not know memory and objects of another. But any context may release any of them.
  *
- * All functions are thread-safe by one lock, which a launch holds; sim_enter takes it.
+ * All functions are thread-safe by one lock. sim_enter takes it; a launch holds it.
  */
 #ifndef SIM_DRIVER_H
 #define SIM_DRIVER_H
@@ -25,7 +24,7 @@ typedef enum sim_object_kind {
 
 typedef struct sim_device sim_device;
 
-/* First member of every object. */
+/* The first member of every object. */
 typedef struct sim_object {
     sim_object_kind kind;
     sim_device *device;
@@ -35,8 +34,8 @@ typedef struct sim_object {
 typedef struct sim_function {
     sim_object object;
     sim_program program;
-    bool shares_registers; /* warps give and take them: a block begins with all that it may have */
-    int dynamic_limit;     /* bytes of dynamic shared memory that were opted in to */
+    bool shares_registers; /* warps release and request registers: a block begins with all that it may have */
+    int dynamic_limit;     /* opt-in limit of dynamic shared memory, in bytes */
 } sim_function;
 
 typedef struct sim_module {
@@ -52,13 +51,13 @@ typedef struct sim_event {
     double at_us;
 } sim_event;
 
-/* Something that a stream does: a launch or a fill. */
+/* Work of a stream: a launch or a fill. */
 typedef struct sim_work {
     sim_function *function; /* NULL: a fill */
     unsigned grid[3], threads[3];
     unsigned dynamic_bytes;
-    bool early;      /* it need not wait for the launch before */
-    uint8_t *params; /* owned by the work when it is a node */
+    bool early;      /* programmatic launch: it need not wait for the launch before */
+    uint8_t *params; /* owned by the work if it is a graph's node */
     CUdeviceptr fill;
     unsigned value;
     size_t words;
@@ -80,7 +79,7 @@ typedef struct sim_stream {
 struct sim_device {
     const sim_card *card;
     sim_memory memory;
-    sim_shadow_pool shadows; /* of its launches */
+    sim_shadow_pool shadows; /* for its launches */
     int retained;            /* of the primary context */
     uint32_t launches;
     double clock_us;
@@ -92,7 +91,7 @@ struct sim_device {
     double last_us;
     const sim_program *last_program;
     sim_count *last_counts;
-    char *last_lines; /* of fa2_sim_lines, once the program is gone */
+    char *last_lines; /* result of fa2_sim_lines after the program is gone */
 };
 
 enum { SIM_DEVICES_MAX = 8 };
@@ -102,7 +101,7 @@ typedef struct sim_driver {
     CUresult start_error;
     sim_device devices[SIM_DEVICES_MAX];
     int device_count;
-    sim_object *objects; /* live ones, without functions */
+    sim_object *objects; /* all live ones, except functions */
     unsigned host_threads;
     uint64_t budget;
     bool reverse;
@@ -110,32 +109,32 @@ typedef struct sim_driver {
 
 extern sim_driver sim_the_driver;
 
-/* The device whose context is current in this thread; without one, the first. */
+/* Returns the device whose context is current in this thread, or the first device. */
 sim_device *sim_here(void);
 
-/* The device of a handle; NULL: there is none such. */
+/* Returns the device of a handle, or NULL. */
 sim_device *sim_device_of(CUdevice handle);
 
-/* Lock; an error to return: not initialised, no context, sticky. The lock is held in any case,
- * until sim_leave, which returns its argument. */
+/* Takes the lock. The result is an error to return: not initialised, no context, or a sticky error. The lock is held in
+ * any case, until sim_leave, which returns its argument. */
 CUresult sim_enter(bool needs_context);
 CUresult sim_leave(CUresult result);
 
-/* Wait for the device of this thread: returns at once, or never if it hangs. */
+/* Waits for this thread's device: returns at once, or never if it hangs. */
 void sim_wait(void);
 
-/* An object of the device of this thread. */
+/* Objects of this thread's device. */
 void *sim_object_add(size_t bytes, sim_object_kind kind);
-void *sim_object_find(const void *handle, sim_object_kind kind);     /* NULL: none of this device */
+void *sim_object_find(const void *handle, sim_object_kind kind);     /* NULL: not an object of this device */
 void *sim_object_anywhere(const void *handle, sim_object_kind kind); /* of any device */
-void sim_object_remove(void *object);                                /* frees it */
+void sim_object_remove(void *object);                                /* and frees it */
 
-/* Run work now. */
+/* Runs work now. */
 CUresult sim_do_work(const sim_work *work);
 
-/* Run it, or add it to the graph that the stream captures. params are copied. */
+/* Runs work, or adds it to the graph that the stream captures. Copies the parameters. */
 CUresult sim_submit(CUstream stream, const sim_work *work);
-/* The program of the last launch goes: keep what fa2_sim_lines says of it. */
+/* Keeps the result of fa2_sim_lines if this program, the last launch's, is about to be released. */
 void sim_keep_lines(sim_device *device, const sim_program *program);
 void sim_graph_clear(sim_graph *graph);
 bool sim_stream_is(CUstream stream,

@@ -1,5 +1,5 @@
 /*
- * What the device says of itself and of errors.
+ * Driver functions about the device and about errors.
  */
 #include "driver.h"
 #include <stdio.h>
@@ -63,7 +63,7 @@ SIM_API CUresult CUDAAPI cuGetErrorName(CUresult error, const char **out)
     return text == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* For the error of a kernel, what the device found: so it reaches whoever reports the error. */
+/* For a kernel's error it returns the device's finding, so that programs print it with the error. */
 SIM_API CUresult CUDAAPI cuGetErrorString(CUresult error, const char **out)
 {
     const error_text *text = find_text(error);
@@ -109,7 +109,7 @@ SIM_API CUresult CUDAAPI cuDeviceGetName(char *name, int bytes, CUdevice handle)
     return sim_leave(result);
 }
 
-/* Each process has devices of its own, unless FA2_SIM_MACHINE names those of several. */
+/* Each process has its own devices, unless FA2_SIM_MACHINE names a machine that several share. */
 SIM_API CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice handle)
 {
     const char *machine = getenv("FA2_SIM_MACHINE");
@@ -119,7 +119,7 @@ SIM_API CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice handle)
     else
         snprintf(text, sizeof text, "%d of %ld", (int)handle, (long)getpid());
     memset(uuid, 0, sizeof *uuid);
-    for (size_t i = 0; text[i] != '\0'; i++) /* all of it counts */
+    for (size_t i = 0; text[i] != '\0'; i++) /* every character counts */
         uuid->bytes[i % sizeof uuid->bytes] = (char)(31 * uuid->bytes[i % sizeof uuid->bytes] + text[i]);
     return sim_device_of(handle) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }

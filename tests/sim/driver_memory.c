@@ -1,5 +1,5 @@
 /*
- * Allocation and copies. Copies wait for what was submitted before, which is finished already.
+ * Allocation and copies. A copy need not wait, because all earlier work is finished already.
  */
 #include "driver.h"
 #include <string.h>
@@ -29,7 +29,7 @@ SIM_API CUresult CUDAAPI cuMemAlloc(CUdeviceptr *address, size_t bytes)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Of any device, also after a sticky error, and then reports that. */
+/* Releases memory of any device, even after a sticky error. Then it returns that error. */
 static CUresult release(CUdeviceptr address)
 {
     for (int i = 0; i < sim_the_driver.device_count; i++)
@@ -71,7 +71,7 @@ SIM_API CUresult CUDAAPI cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
     return sim_leave(result);
 }
 
-/* A copy in a graph is not played. */
+/* A copy in a graph is not simulated. */
 SIM_API CUresult CUDAAPI cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes,
                                            CUstream handle)
 {

@@ -1,10 +1,10 @@
 /*
- * Modules and functions: loading PTX, what a function needs, how many blocks an SM holds.
+ * Modules and functions: loading PTX, the resources of a function, the number of blocks that an SM holds.
  *
- * - Cubins and fat binaries are refused with CUDA_ERROR_NO_BINARY_FOR_GPU: there is no PTX in them
- * that the device could be sure to be theirs.
- * - Registers: the most that are alive at once, plus what ptxas typically adds to keep loads under
- * way. What exceeds 255 counts as spilled.
+ * - Cubins and fat binaries are refused with CUDA_ERROR_NO_BINARY_FOR_GPU, because PTX in them may not belong to their
+ *   code.
+ * - Registers: the maximum that is alive at once, plus a typical addition of ptxas for loads in flight. Registers above
+ *   255 count as spilled.
  */
 #include "driver.h"
 #include "coverage.h"
@@ -50,7 +50,7 @@ static CUresult refuse(const jit_log *log, CUresult result, const char *message)
     return result;
 }
 
-/* Memory for variables of the module, with their first values. */
+/* Allocates memory for variables of the module, with their initial values. */
 static bool place_globals(ptx_module *ptx)
 {
     for (size_t i = 0; i < ptx->variable_count; i++) {
@@ -307,7 +307,7 @@ static CUresult check_shape(const sim_function *f, const sim_work *work)
     return CUDA_SUCCESS;
 }
 
-/* The parameters, one after another as the function lays them out. */
+/* Gathers the parameters in the function's layout. */
 static void gather_params(const sim_function *f, void **params, uint8_t *out)
 {
     const ptx_function *function = f->program.function;

@@ -1,6 +1,6 @@
 /*
- * Streams, events, capture and graphs. A graph is the list of works that a stream was given while
- * it captured; launching it does them in order.
+ * Streams, events, capture and graphs. A graph is the list of works that a stream got during its capture. Launching the
+ * graph runs them in order.
  */
 #include "driver.h"
 #include <stdlib.h>
@@ -18,7 +18,7 @@ bool sim_stream_is(CUstream handle, sim_stream **ret_stream)
     return *ret_stream != NULL;
 }
 
-/* The stream, or the reason why it cannot do what a capture forbids. */
+/* Finds the stream. Fails if it is being captured. */
 static CUresult stream_outside_capture(CUstream handle, sim_stream **ret_stream)
 {
     if (!sim_stream_is(handle, ret_stream))
@@ -98,7 +98,7 @@ SIM_API CUresult CUDAAPI cuStreamBeginCapture(CUstream handle, CUstreamCaptureMo
 {
     sim_stream *stream = NULL;
     CUresult result = sim_enter(true);
-    (void)mode; /* of what other threads may do: here they wait for the lock anyway */
+    (void)mode; /* concerns other threads; here they wait for the lock anyway */
     if (result == CUDA_SUCCESS)
         result = stream_outside_capture(handle, &stream);
     if (result == CUDA_SUCCESS && stream == NULL)
@@ -288,7 +288,7 @@ SIM_API CUresult CUDAAPI cuEventSynchronize(CUevent handle)
     return sim_leave(result);
 }
 
-/* fa2 takes the plain name; newer headers make another one of it. */
+/* fa2 uses the plain name; newer headers redefine it. */
 #undef cuEventElapsedTime
 SIM_API CUresult CUDAAPI cuEventElapsedTime(float *ms, CUevent from_handle, CUevent to_handle);
 

@@ -1,6 +1,5 @@
 /*
- * Doing what streams are given: launches with their faults on demand, fills; and what is known of
- * the last launch.
+ * Runs the work of streams: launches with their injected faults, and fills. Also facts about the last launch.
  */
 #include "driver.h"
 #include <stdio.h>
@@ -15,7 +14,7 @@ static CUresult fail_sticky(CUresult error, const char *message)
     sim_device *device = sim_here();
     device->error = error;
     snprintf(device->message, sizeof device->message, "%s", message);
-    return CUDA_SUCCESS; /* a launch does not know yet */
+    return CUDA_SUCCESS; /* a launch returns before the fault is known */
 }
 
 static void keep_result(sim_device *device, sim_launch *launch, const sim_work *work)

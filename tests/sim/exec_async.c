@@ -1,9 +1,9 @@
 /*
  * cp.async and its groups.
  *
- * The bytes are read from global memory when the copy starts and reach shared memory when the
- * thread waits for their group; until then the words are pending, and any access to them is an
- * error. Groups belong to a thread: a copy is in the group that its next commit closes.
+ * A copy reads global memory when it starts. Its bytes reach shared memory when the thread waits for their group. Until
+ * then the words are pending, and any access to them is an error. Groups belong to a thread: a copy is in the group
+ * that the thread's next commit closes.
  */
 #include <string.h>
 #include "access.h"
@@ -28,7 +28,7 @@ static void move(uint8_t *to, const uint8_t *from, unsigned bytes)
         sim_copy_bytes(to, from, bytes);
 }
 
-/* One lane: size bytes come from global memory, the rest is zeros. */
+/* Starts one lane's copy: `size` bytes come from global memory, the rest is zeros. */
 static bool start_lane(sim_warp *w, sim_copy *copy, int lane, uint64_t to, uint64_t from,
                        unsigned size)
 {
@@ -100,7 +100,7 @@ static void land_lane(sim_warp *w, sim_copy *copy, int lane)
     copy->lanes &= ~(1u << lane);
 }
 
-/* Copies of which all lanes have waited for. */
+/* Forgets copies for which all lanes have waited. */
 static void forget_landed(sim_warp *w)
 {
     size_t kept = 0;
@@ -114,7 +114,7 @@ static void forget_landed(sim_warp *w)
     w->copy_count = kept;
 }
 
-/* Let land what the lanes have committed, but for their last `pending` groups. */
+/* Lets committed copies of the lanes land, except for their last `pending` groups. */
 static void land(sim_warp *w, uint32_t pending)
 {
     for (size_t i = 0; i < w->copy_count; i++) {

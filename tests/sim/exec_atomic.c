@@ -1,9 +1,9 @@
 /*
- * Additions of fp32 in global memory: red.add; counters. Lanes add one after another; blocks on other host threads
- * may add to the same word meanwhile, so each sum is exchanged atomically. The order is that of the host: sums differ
- * from run to run as on a device.
+ * fp32 additions in global memory (red.add), and counters. Lanes add in turn. Blocks on other host threads may add to
+ * the same word at the same time, so each sum is exchanged atomically. The order is the host's, so sums differ between
+ * runs, as on a real device.
  *
- * info: numbers that lie side by side.
+ * info: the number of adjacent numbers.
  */
 #include "access.h"
 #include "lanes.h"
@@ -36,7 +36,7 @@ static void add(const sim_op *op, sim_warp *w)
     }
 }
 
-/* Counters that order what blocks do: an access to one is no race with another. */
+/* Counters order the work of blocks, so accesses to them are never races. */
 static uint32_t *counter_at(const sim_op *op, sim_warp *w, int source, int lane)
 {
     uint64_t address[SIM_LANES];

@@ -1,13 +1,12 @@
 /*
- * Bulk copies and tensor copies, both ways, and what belongs to them: groups, and the fence between the
- * proxies.
+ * Bulk copies and tensor copies in both directions, their groups, and the proxy fence.
  *
- * A load is done when it is issued, as far as memory is concerned; the checks know it as something that
- * nobody may touch before a wait for the phase of its mbarrier (shadow.h). So it is with a store, which
- * reads until its thread has waited for its group.
+ * A load moves its data when it is issued. But for the checks, its destination must not be touched before a wait for
+ * the phase of its mbarrier (shadow.h). A store also moves its data at once. For the checks it reads until its thread
+ * has waited for its group.
  *
- * A box outside of its tensor counts as many bytes as one inside: what is loaded there is zeros, what is
- * stored there goes nowhere.
+ * A part of a box outside the tensor counts as many bytes as one inside. Loads write zeros there, and stores write
+ * nothing.
  */
 #include <string.h>
 #include "access.h"
@@ -47,8 +46,8 @@ static void count_global(sim_warp *w, uint64_t address, unsigned bytes)
     sim_counter(w)->sectors_ideal += (bytes + SECTOR_BYTES - 1) / SECTOR_BYTES;
 }
 
-/* The mbarrier at which a lane's load arrives, seen by the asynchronous proxy; NULL: the launch is
- * stopped. */
+/* Returns the mbarrier at which a lane's load arrives. The asynchronous proxy must see it. NULL: the launch is stopped.
+ * */
 static sim_mbarrier *arrives_at(sim_warp *w, int lane, const uint64_t address[SIM_LANES])
 {
     sim_mbarrier *m = sim_mbarrier_at(w, address);
@@ -61,7 +60,7 @@ static sim_mbarrier *arrives_at(sim_warp *w, int lane, const uint64_t address[SI
     return m;
 }
 
-/* ---- bytes that lie one behind the other ---- */
+/* ---- contiguous bytes ---- */
 
 static void load_lane(const sim_op *op, sim_warp *w, int lane, uint64_t to, uint64_t from,
                       const uint64_t mbarrier[SIM_LANES])
@@ -96,14 +95,14 @@ static void load_bytes(const sim_op *op, sim_warp *w)
 
 /* ---- boxes of tensors ---- */
 
-/* A box of a map, and the row of it that is being copied. */
+/* A box of a map, and the row that is being copied. */
 typedef struct box {
     sim_tensor_map map;
-    int32_t at[SIM_MAP_RANK]; /* of its first element */
+    int32_t at[SIM_MAP_RANK]; /* coordinates of its first element */
     unsigned index[SIM_MAP_RANK], row_bytes, rows;
 } box;
 
-/* The map at a generic address: it is a parameter of the kernel. */
+/* Reads the map at a generic address. It is a parameter of the kernel. */
 static bool read_map(sim_warp *w, int lane, uint64_t address, unsigned rank, sim_tensor_map *map)
 {
     const uint64_t size = w->block->program->function->param_bytes;
@@ -125,7 +124,7 @@ static bool read_map(sim_warp *w, int lane, uint64_t address, unsigned rank, sim
     return true;
 }
 
-/* info: the rank. first: of its sources, the address of the map. */
+/* info: the rank. first: index of the source after the map's address. */
 static bool read_box(const sim_op *op, sim_warp *w, int lane, uint64_t map, int first, box *b)
 {
     *b = (box){.rows = 1};
@@ -145,7 +144,7 @@ static void next_row(box *b)
         b->index[i] = 0;
 }
 
-/* Which bytes of the row are in the tensor: *ret_from of the row, and their address. Returns how many. */
+/* Finds the bytes of the row that are in the tensor: *ret_from is their offset in the row. Returns how many. */
 static unsigned inside(const box *b, unsigned *ret_from, uint64_t *ret_address)
 {
     const sim_tensor_map *map = &b->map;
@@ -163,8 +162,7 @@ static unsigned inside(const box *b, unsigned *ret_from, uint64_t *ret_address)
     return end > begin ? (unsigned)(end - begin) * map->elem_bytes : 0;
 }
 
-/* Where a chunk is: the 16-byte chunks of rows of 128 bytes change places by the bits of the address
- * above. */
+/* Returns the place of a chunk: the 16-byte chunks of 128-byte rows are permuted by the address bits above. */
 static uint32_t swizzled(const sim_tensor_map *map, uint32_t address)
 {
     return address ^ (address >> 3 & (uint32_t)map->swizzled << 4);
@@ -220,7 +218,7 @@ static void load_tensor(const sim_op *op, sim_warp *w)
 
 /* ---- stores and their groups ---- */
 
-/* Chunks of a row that have elements in the tensor; those outside are not read. */
+/* Reads the chunks of a row that have elements in the tensor. Others are not read. */
 static bool read_row(const box *b, sim_warp *w, int lane, uint32_t address, unsigned first,
                      unsigned bytes, uint8_t row[ROW_BYTES_MAX])
 {
@@ -291,7 +289,7 @@ static void commit(const sim_op *op, sim_warp *w)
     }
 }
 
-/* All but the last groups have read their operands. */
+/* Waits until all but the last n groups have read their operands. */
 static void wait_read(const sim_op *op, sim_warp *w)
 {
     const uint64_t pending = (uint64_t)op->immediate;

@@ -1,14 +1,13 @@
 /*
  * Branches, the ends of threads, barriers and fences.
  *
- * bar.sync is aligned: all lanes of a warp that are alive must execute it together, and agree on
- * the barrier and on the number of threads that meet there. bar.warp.sync must find all the lanes
- * that it names: on the device they could arrive one after another, but code that NVRTC makes of
- * converged source never lets them.
+ * bar.sync is aligned: all living lanes of a warp must execute it together, and agree on the barrier and its number of
+ * threads. bar.warp.sync must find all lanes that it names. On a real device they could arrive in turn, but NVRTC's
+ * code of converged source never does that.
  */
 #include "machine.h"
 
-/* info of rows; those of control say more (program.h) */
+/* info of rows. program.h has the values of branches and exits. */
 enum { WAITS = 1, TAKES = 4 };
 
 static void push(sim_warp *w, int32_t pc, int32_t join, uint32_t mask)
@@ -56,7 +55,7 @@ static void trap(const sim_op *op, sim_warp *w)
     sim_stop(w, sim_first_lane(w->mask), CUDA_ERROR_LAUNCH_FAILED, "trap");
 }
 
-/* The value of an operand on which all lanes must agree. false: the launch is stopped. */
+/* Reads an operand on which all lanes must agree. false: the launch is stopped. */
 static bool take_uniform(sim_warp *w, int32_t operand, uint32_t *ret_value)
 {
     const uint32_t *values = sim_source(w, operand);
@@ -92,7 +91,7 @@ static void barrier(const sim_op *op, sim_warp *w)
     sim_arrive(w, number, threads, op->info == WAITS);
 }
 
-/* All warps of a warpgroup take or give so many registers a thread; info: they take them. */
+/* All warps of a warpgroup request or release registers per thread. info: they request them. */
 static void set_registers(const sim_op *op, sim_warp *w)
 {
     const unsigned wanted = (unsigned)op->immediate;
@@ -107,7 +106,7 @@ static void set_registers(const sim_op *op, sim_warp *w)
     if (op->info == TAKES && wanted - w->registers > *free) {
         w->wanted_registers = wanted;
         w->state = SIM_AT_REGISTERS;
-        w->next = w->pc; /* again, when there are so many */
+        w->next = w->pc; /* execute it again when enough registers are free */
         return;
     }
     if (!sim_group_alike(w))
@@ -131,14 +130,14 @@ static void warp_barrier(const sim_op *op, sim_warp *w)
     sim_shadow_warp_barrier(&w->block->shadow, (unsigned)w->index, w->mask, w->alive);
 }
 
-/* Order of memory accesses: the device's are in order anyway. */
+/* A fence has no effect, because the device's accesses are in order. */
 static void fence(const sim_op *op, sim_warp *w)
 {
     (void)op;
     (void)w;
 }
 
-/* The launches before have ended, and what they wrote is there: here always. */
+/* Waits for earlier launches. Here they have always ended, and their writes are visible. */
 static void await_launches(const sim_op *op, sim_warp *w)
 {
     (void)op;

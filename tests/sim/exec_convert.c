@@ -35,7 +35,7 @@ static void widen(const sim_op *op, sim_warp *w)
     sim_put_64(w, op->dst[0], out);
 }
 
-/* The same where the register is wider than the number in it. */
+/* The same for a register wider than its number. */
 static void widen_part(const sim_op *op, sim_warp *w)
 {
     const uint64_t *a = sim_source_64(w, op->src[0]);
@@ -61,7 +61,7 @@ static void shorten(const sim_op *op, sim_warp *w)
 SIM_UNARY(float_of_s32, int32_t, sim_float_bits((float)x))
 SIM_UNARY(float_of_u32, uint32_t, sim_float_bits((float)x))
 
-/* The mode of rounding, as an index into the rows below. */
+/* Rounding modes, as indices into the rows below. */
 enum { TO_ZERO, TO_NEAREST, DOWN, UP };
 
 static inline double rounded(float value, int mode)
@@ -73,7 +73,7 @@ static inline double rounded(float value, int mode)
                               : trunc(x);
 }
 
-/* NaN gives 0; what does not fit gives the nearest that does. */
+/* NaN gives 0. A value out of range gives the nearest number in range. */
 static void to_s32(const sim_op *op, sim_warp *w)
 {
     const uint32_t *a = sim_source(w, op->src[0]);
@@ -110,7 +110,7 @@ static void float_of_wide(const sim_op *op, sim_warp *w)
     sim_put(w, op->dst[0], out);
 }
 
-/* To 0 ... 1; NaN gives 0. */
+/* Clamps to 0 ... 1. NaN gives 0. */
 SIM_UNARY(saturate, uint32_t, sim_float(x) > 1.0f ? 0x3f800000u : sim_float(x) > 0.0f ? x : 0)
 
 /* ---- 16-bit floats ---- */

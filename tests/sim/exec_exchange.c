@@ -1,12 +1,12 @@
 /*
  * Exchange between the lanes of a warp: shfl.sync, vote.sync, activemask.
  *
- * The member mask must name exactly lanes that execute the instruction, and a lane must be a member
- * itself; shfl must not read a lane that does not execute.
+ * The member mask must name exactly the lanes that execute the instruction. shfl must not read a lane that does not
+ * execute it.
  */
 #include "lanes.h"
 
-/* false, and the launch stopped: a lane is missing. */
+/* Returns false, and stops the launch, if a lane is missing. */
 static bool members_are_here(sim_warp *w, const uint32_t *members)
 {
     LANES(l)

@@ -2,11 +2,10 @@
  * fp32 arithmetic. Round to nearest even; NaN results are 0x7fffffff; .ftz flushes subnormal
  * sources and results to zero.
  *
- * Approximations: the PTX ISA bounds their errors and no more. Here they are the exact result
- * rounded once (ex2: the value of a double polynomial, rounded; within 1 ulp), so the device is a
- * little better than the hardware and never worse. Only tanh's bound, 2^-11 of the result, is so wide
- * that it matters: it is the exact result rounded to eleven bits, the worst that is allowed (an H200
- * errs by 2^-16.6 at most).
+ * Approximations: the PTX ISA only bounds their errors. Here they are the exact result rounded once (ex2: the rounded
+ * value of a double polynomial, within 1 ulp). So the device is slightly better than the hardware, never worse. Only
+ * tanh's bound, 2^-11 of the result, is wide enough to matter. So tanh is the exact result rounded to eleven bits, the
+ * worst that is allowed. (An H200's error is at most 2^-16.6.)
  */
 #include "lanes.h"
 
@@ -30,7 +29,7 @@ static inline uint32_t smaller(float x, float y)
     return x < y || (x == y && a >> 31 == 1) ? a : b;
 }
 
-/* To the nearest number with eleven significant bits, away from zero where two are as near. */
+/* Rounds to the nearest number with eleven significant bits, halfway cases away from zero. */
 static inline float to_eleven_bits(float x)
 {
     return x != x ? x : sim_float((sim_float_bits(x) + 0x1000u) & 0xffffe000u);
@@ -106,8 +105,8 @@ static void fma_rn(const sim_op *op, sim_warp *w)
     sim_put(w, op->dst[0], out);
 }
 
-/* x * y + z rounded towards minus infinity. The sum of the exact product and z is kept as a double
- * and what that lacks. */
+/* Returns x * y + z rounded towards minus infinity. The sum of the exact product and z is kept as a double and its
+ * rounding error. */
 static inline float fma_down(float x, float y, float z)
 {
     const double product = (double)x * (double)y, other = (double)z;
@@ -130,8 +129,8 @@ static void fma_rm(const sim_op *op, sim_warp *w)
     sim_put(w, op->dst[0], out);
 }
 
-/* 2^x: the nearest integer n by the trick of adding 1.5 * 2^52, then a Taylor series of 2^(x - n)
- * in |x - n| <= 1/2, whose first term left out is below 1e-12, times 2^n made of exponent bits. */
+/* Returns 2^x. Adding 1.5 * 2^52 gives the nearest integer n. Then it is a Taylor series of 2^(x - n), |x - n| <= 1/2,
+ * times 2^n as exponent bits. The first omitted term is below 1e-12. */
 static inline float exp2_of(float x)
 {
     const double clamped = x < -200.0f ? -200.0 : x > 200.0f ? 200.0 : (double)x;
@@ -175,7 +174,7 @@ static void ex2_approx(const sim_op *op, sim_warp *w)
     sim_put(w, op->dst[0], out);
 }
 
-/* Rounding to integers in fp32. */
+/* Rounds to integers in fp32. */
 FLOAT_UNARY(round_nearest, sim_result(nearbyintf(x)))
 FLOAT_UNARY(round_down, sim_result(floorf(x)))
 FLOAT_UNARY(round_up, sim_result(ceilf(x)))

@@ -1,7 +1,7 @@
 /*
- * Arithmetic on two numbers of 16 bits in a register. fp32 has more than twice the bits of each: rounding a sum or a
- * product there first changes nothing. Only fma's sum might be rounded differently; kernels add -0. NaN results are
- * 0x7fff; subnormal numbers are numbers.
+ * Arithmetic on two 16-bit numbers in a register. fp32 has more than twice their bits, so rounding a sum or a product
+ * to fp32 first changes nothing. Only the sum of fma might round differently, but kernels add -0. NaN results are
+ * 0x7fff; subnormal numbers are kept.
  */
 #include "half.h"
 

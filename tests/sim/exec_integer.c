@@ -1,9 +1,8 @@
 /*
- * 32-bit and 16-bit integer arithmetic and logic. Results of 16-bit instructions are kept
- * zero-extended.
+ * 32-bit and 16-bit integer arithmetic and logic. Results of 16-bit instructions are zero-extended.
  *
- * Where the PTX ISA leaves a result open (division by zero), it is all ones, and the quotient of
- * the smallest number by -1 is itself, as on the devices.
+ * If the PTX ISA leaves a result undefined (division by zero), it is all ones. The quotient of the smallest number by
+ * -1 is the number itself. Real devices do the same.
  */
 #include "lanes.h"
 
@@ -138,7 +137,7 @@ static inline uint32_t permute(uint32_t x, uint32_t y, uint32_t selector)
 
 SIM_TERNARY(prmt, uint32_t, permute(x, y, z))
 
-/* Any function of three bits: bit i of the table is the result for a b c = i in binary. */
+/* Any function of three bits: bit i of the table is the result for (a, b, c) = i in binary. */
 static void lop3(const sim_op *op, sim_warp *w)
 {
     const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);

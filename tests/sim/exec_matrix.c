@@ -1,9 +1,9 @@
 /*
  * ldmatrix, stmatrix and mma.sync.
  *
- * An 8x8 matrix of 16-bit elements in a register, lane 4 * row + column / 2 holding two neighbours,
- * is its 128 bytes in row order: so a register is copied as it lies. So is one of 8 rows, or columns, of
- * 16 bytes. How products of 16-bit elements are summed: matrix.h.
+ * An 8x8 matrix of 16-bit elements in a register is its 128 bytes in row order, because lane 4 * row + column / 2 holds
+ * two neighbours. So a register is copied without permutation. So is a matrix of 8 rows, or columns, of 16 bytes.
+ * matrix.h describes the sums of products.
  */
 #include <string.h>
 #include "access.h"
@@ -97,7 +97,7 @@ static void take_a(const sim_warp *w, int32_t source, bool bf16, float out[MATRI
     }
 }
 
-/* A register holds B column after column; as rows they come in the order of lines. */
+/* A register holds B column by column. Read as rows, they have the order of lines. */
 static void take_b(const sim_warp *w, int32_t source, bool bf16, sim_line out[SIDE])
 {
     sim_elements columns[SIDE], rows[SIDE];
@@ -109,8 +109,8 @@ static void take_b(const sim_warp *w, int32_t source, bool bf16, sim_line out[SI
         out[k] = sim_widen(rows[k], bf16);
 }
 
-/* sum[row][column] += a[row][k] b[k][column] for k in order. Not inlined: as long as a lies in memory, the
- * host takes its elements from there at no cost. */
+/* Computes sum[row][column] += a[row][k] * b[k][column] for k in order. Not inlined: while a is in memory, the host
+ * reads its elements at no extra cost. */
 static __attribute__((noinline)) void accumulate(sim_line sum[SIDE], const float a[MATRIX],
                                                  const sim_line b[SIDE])
 {
@@ -124,7 +124,7 @@ static __attribute__((noinline)) void accumulate(sim_line sum[SIDE], const float
 
 static void mma(const sim_op *op, sim_warp *w)
 {
-    const int steps = op->info >> 4; /* of k8 */
+    const int steps = op->info >> 4; /* of depth 8 */
     const bool bf16 = op->info & 1;
     const int32_t *c = op->src + 3 * steps;
     sim_line sum[2][SIDE], b[SIDE];
@@ -144,11 +144,11 @@ static void mma(const sim_op *op, sim_warp *w)
         sim_put_lines(sum[half], w->file + op->dst[2 * half], w->file + op->dst[2 * half + 1]);
 }
 
-/* ---- mma m8n8k16 and m16n8k16 of bytes; info: eights of rows, and as for k8, whose time it takes ---- */
+/* ---- mma m8n8k16 and m16n8k16 of bytes; info: rows / 8, and the number of k8 steps that take the same time ---- */
 
 enum { DEPTH = 16 };
 
-/* Out of range sums wrap. One register has the even columns of D, the other the odd ones. */
+/* Sums out of range wrap. One register has the even columns of D, the other the odd ones. */
 static void add_bytes(const uint32_t *a, const uint32_t *b, uint32_t sum[2][SIM_LANES])
 {
     uint8_t rows[SIDE][DEPTH], columns[SIDE][DEPTH];

@@ -1,14 +1,12 @@
 /*
- * mbarriers: objects in shared memory whose phases end when all arrivals are there and all bytes that
- * were announced.
+ * mbarriers: objects in shared memory. A phase ends when all arrivals have come, and all announced bytes.
  *
- * They are kept beside the memory in which they lie; that is looked at as words that the maker writes
- * and all others read, so that their use is ordered behind their making, and what comes into their
- * place behind their use. What arrives hands its warp's clock on; copies that arrive (bulk loads,
- * cp.async.mbarrier.arrive) hand on what they wrote, and nothing else of their thread.
+ * Their state is kept outside of shared memory. The shadow treats their words as written by the maker and read by all
+ * users. So use is ordered after making, and later writes to the place after use. An arrival passes its warp's clock
+ * on. Copies that arrive (bulk loads, cp.async.mbarrier.arrive) pass on only what they wrote.
  *
- * A try that finds its phase not done says so the first time, as devices do after a while; the next one
- * returns when it is done. All lanes that execute it name the same mbarrier.
+ * try_wait answers "not done" the first time, as devices do after a while. The next one returns when the phase is done.
+ * All executing lanes must name the same mbarrier.
  */
 #include <string.h>
 #include "access.h"
@@ -16,7 +14,7 @@
 
 enum { MBARRIER_BYTES = 8, COUNT_MAX = (1 << 20) - 1 };
 
-/* NULL: there is none. */
+/* Returns NULL if there is none. */
 static sim_mbarrier *find(sim_block *block, uint32_t address)
 {
     for (unsigned i = 0; i < block->mbarrier_count; i++)
@@ -35,7 +33,7 @@ const sim_mbarrier *sim_mbarrier_in(const sim_block *block, uint32_t address, un
     return NULL;
 }
 
-/* That which a lane uses; NULL: the launch is stopped. */
+/* Returns the mbarrier that a lane uses. NULL: the launch is stopped. */
 static sim_mbarrier *used(sim_warp *w, int lane, uint64_t address)
 {
     if (sim_shared_read_collective(w, lane, address, MBARRIER_BYTES) == NULL)
@@ -60,7 +58,7 @@ sim_mbarrier *sim_mbarrier_at(sim_warp *w, const uint64_t address[SIM_LANES])
     return used(w, first, address[first]);
 }
 
-/* The lanes that execute and name the same address as a lane. */
+/* Returns the executing lanes with the same address as this lane. */
 static uint32_t lanes_at(const sim_warp *w, const uint64_t address[SIM_LANES], int lane)
 {
     uint32_t lanes = 0;
@@ -142,7 +140,7 @@ static void fence_init(const sim_op *op, sim_warp *w)
 
 /* ---- arrivals ---- */
 
-/* So many lanes arrive. */
+/* Counts this many arrivals. */
 static bool count_arrivals(sim_warp *w, int lane, sim_mbarrier *m, unsigned arrivals)
 {
     if (arrivals > m->missing) {
@@ -167,7 +165,7 @@ static bool count_bytes(sim_warp *w, int lane, sim_mbarrier *m, int64_t bytes)
     return true;
 }
 
-/* info: bytes are announced, too */
+/* info: it also announces bytes */
 static void arrive(const sim_op *op, sim_warp *w)
 {
     uint64_t address[SIM_LANES];
@@ -197,7 +195,7 @@ void sim_mbarrier_complete(sim_warp *w, sim_mbarrier *m, uint32_t bytes)
         end_phase(w->block, m);
 }
 
-/* cp.async.mbarrier.arrive.noinc: an arrival when the copies of the lane have landed. */
+/* cp.async.mbarrier.arrive.noinc: arrives when the lane's copies have landed. */
 static void arrive_behind_copies(const sim_op *op, sim_warp *w)
 {
     uint64_t address[SIM_LANES];
@@ -248,7 +246,7 @@ static void wait_for_phase(const sim_op *op, sim_warp *w)
         w->mbarrier = number;
         w->parity = parity;
         w->state = SIM_AT_MBARRIER;
-        w->next = w->pc; /* again, when the phase is done */
+        w->next = w->pc; /* execute it again when the phase is done */
         return;
     }
     w->refused &= ~bit;

@@ -1,10 +1,9 @@
 /*
- * ld and st of all spaces. Each lane's access is checked and done on its own; the traffic is
- * counted for the warp. Loads read all lanes before a register is written, as the address may be
- * one of them.
+ * ld and st in all spaces. Each lane's access is checked and executed separately. The traffic is counted per warp.
+ * Loads read all lanes before they write a register, because the address may be in that register.
  *
- * info: bytes of an element, elements, whether it is sign-extended, the space, whether the
- * registers are wider (64 bits) than the elements.
+ * info: bytes of an element, number of elements, sign extension, the space, and if the registers are wider (64 bits)
+ * than the elements.
  */
 #include <string.h>
 #include "access.h"
@@ -32,7 +31,7 @@ static form form_of(const sim_op *op)
     return f;
 }
 
-/* Parameters and local memory: nobody else's, only limits and alignment. */
+/* Parameters and local memory are private, so only limits and alignment are checked. */
 static uint8_t *private_at(sim_warp *w, int lane, ptx_space space, uint64_t address, unsigned bytes)
 {
     const sim_program *p = w->block->program;
@@ -70,7 +69,7 @@ static uint8_t *memory_at(sim_warp *w, int lane, ptx_space space, uint64_t addre
     }
 }
 
-/* Traffic of the lanes, which are counted with the space of the first one. */
+/* Counts the lanes' traffic. The space is that of the first lane. */
 static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[SIM_LANES],
                           unsigned bytes)
 {
@@ -91,13 +90,13 @@ static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[S
 static uint64_t element(const uint8_t *at, const form *f)
 {
     uint64_t value = 0;
-    sim_copy_bytes(&value, at, f->bytes); /* both sides are little-endian */
+    sim_copy_bytes(&value, at, f->bytes); /* host and device are both little-endian */
     if (f->is_signed && f->bytes < 8 && value >> (8 * f->bytes - 1))
         value |= ~(uint64_t)0 << 8 * f->bytes;
     return value;
 }
 
-/* The bytes of each lane that executes. false: the launch is stopped. */
+/* Finds the bytes of each executing lane. false: the launch is stopped. */
 static bool find_lanes(sim_warp *w, const form *f, const uint64_t address[SIM_LANES], bool write,
                        uint8_t *at[SIM_LANES])
 {
@@ -148,7 +147,7 @@ static void load(const sim_op *op, sim_warp *w)
 void sim_spoil(uint8_t *at, unsigned bytes)
 {
     for (unsigned i = 1; i < bytes; i += 2)
-        at[i] ^= 0x20; /* an exponent bit of fp16, bf16 and fp32 */
+        at[i] ^= 0x20; /* flips an exponent bit of fp16, bf16 and fp32 */
 }
 
 static void store(const sim_op *op, sim_warp *w)
@@ -184,7 +183,7 @@ static void store(const sim_op *op, sim_warp *w)
     {                                                                                              \
         "ld." text "v4." type, "4" r " a", load, kind, INFO(bytes, 4, is_signed, space)            \
     }
-/* One element into a register of 64 bits. */
+/* One element in a register of 64 bits. */
 #define LOAD_WIDE(text, kind, space, type, bytes, is_signed)                                       \
     {                                                                                              \
         "ld." text type, "d a", load, kind, INFO(bytes, 1, is_signed, space) | WIDE                \

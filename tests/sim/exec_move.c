@@ -42,7 +42,7 @@ static void unpack_words(const sim_op *op, sim_warp *w)
     sim_put(w, op->dst[1], high);
 }
 
-/* Generic addresses: each space but global has a window of its own. */
+/* Generic addresses: each space except global has its own window. */
 SIM_WIDE_UNARY(shared_to_generic, uint64_t, x + SIM_SHARED_WINDOW)
 SIM_WIDE_UNARY(generic_to_shared, uint64_t, x - SIM_SHARED_WINDOW)
 SIM_WIDE_UNARY(local_to_generic, uint64_t, x + SIM_LOCAL_WINDOW)

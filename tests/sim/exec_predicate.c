@@ -6,7 +6,7 @@
  */
 #include "lanes.h"
 
-/* UNORDERED | EQ ...: true also when a source is NaN. */
+/* UNORDERED | EQ ...: also true if a source is NaN. */
 enum { EQ, NE, LT, LE, GT, GE, NUMBERS, NEVER, UNORDERED = 8 };
 enum { PLAIN = 0, AND = 1, OR = 2, XOR = 3, OP_SHIFT = 4 };
 

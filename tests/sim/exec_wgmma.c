@@ -1,12 +1,11 @@
 /*
- * Products of a warpgroup: wgmma.mma_async with its fences and groups.
+ * wgmma.mma_async (products) with its fences and groups.
  *
- * A warp computes its 16 rows when it issues the product, as what a product reads must not change
- * until it is waited for: that holds of registers by the data flow of hazards.c, and of shared memory
- * by the shadow, which takes the reads of a group as going on until the wait for it. What the four
- * warps execute must be alike; they need not meet.
+ * A warp computes its 16 rows when it issues the product. That is correct because its operands must not change until
+ * the wait for it. hazards.c checks this for registers. The shadow checks it for shared memory: it treats a group's
+ * reads as lasting until the wait. The four warps of a warpgroup must execute the same, but need not meet.
  *
- * Accumulators lie as those of mma.sync, 8 columns after 8.
+ * Accumulators have the layout of mma.sync, for each 8 columns.
  */
 #include <string.h>
 #include "access.h"
@@ -14,7 +13,7 @@
 #include "matrix.h"
 
 enum { GROUP_WARPS = 4, ROWS = 16, DEPTH = 16, COLUMNS_MAX = 256, SIDE = SIM_SIDE };
-enum { BF16 = 1, A_REGISTERS = 2 }; /* info, beside the columns */
+enum { BF16 = 1, A_REGISTERS = 2 }; /* bits of info below the columns */
 
 typedef struct product {
     const sim_op *op;
@@ -24,15 +23,15 @@ typedef struct product {
     sim_operand a, b;
 } product;
 
-/* The operands of a warp as numbers: its rows of A, times the scale, and all columns of B. */
+/* A warp's operands as numbers: its rows of A, times the scale, and all columns of B. */
 typedef struct numbers {
     float a[ROWS][DEPTH];
     sim_line b[DEPTH][COLUMNS_MAX / SIDE];
 } numbers;
 
-/* ---- what the warps of a warpgroup do alike ---- */
+/* ---- the same steps in all warps of a warpgroup ---- */
 
-/* false, and the launch stopped: a lane or a warp is missing. */
+/* Returns false, and stops the launch, if a lane or a warp is missing. */
 static bool is_whole(sim_warp *w)
 {
     if (w->mask != SIM_ALL_LANES) {
@@ -56,7 +55,7 @@ static void add_step(sim_products *first, const sim_group_step *step)
     first->steps[first->step_count++] = *step;
 }
 
-/* Where all four have done the same, what they did is forgotten. */
+/* Forgets steps that all four warps have executed. */
 static void forget_steps(sim_warp *group)
 {
     for (int i = 0; i < GROUP_WARPS; i++)
@@ -117,7 +116,7 @@ void sim_products_end(sim_block *block)
     }
 }
 
-/* ---- fence and groups; what they mean for registers is known before (hazards.c) ---- */
+/* ---- fence and groups; hazards.c checks the registers before execution ---- */
 
 static void fence(const sim_op *op, sim_warp *w)
 {
@@ -150,7 +149,7 @@ static void wait_group(const sim_op *op, sim_warp *w)
     p->groups = kept;
 }
 
-/* ---- what the operands say ---- */
+/* ---- operands ---- */
 
 static bool take_descriptor(sim_warp *w, int32_t source, uint64_t transposed, sim_operand *ret,
                             uint64_t *ret_bits)
@@ -190,8 +189,8 @@ static bool is_scale(uint32_t value)
     return value == 1 || value == UINT32_MAX;
 }
 
-/* Sources: A (4 registers or a descriptor), B, scale-d, scales of A and B, transposition of A if it
- * has a descriptor, of B. */
+/* Sources: A (4 registers or a descriptor), B, scale-d, scales of A and B, transposition of A (if it has a descriptor)
+ * and of B. */
 static bool take_operands(sim_warp *w, product *p)
 {
     const int32_t *src = p->op->src + (p->a_in_registers ? 4 : 1);
@@ -238,7 +237,7 @@ static void take_b(const sim_warp *w, const product *p, numbers *out)
         }
 }
 
-/* Part (h, half) of A: 8 rows from 8 h on, 8 columns from 8 half on. */
+/* Reads part (h, half) of A: 8 rows from 8 * h, 8 columns from 8 * half. */
 static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigned half,
                         numbers *out)
 {
@@ -259,7 +258,7 @@ static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigne
 
 /* ---- the product ---- */
 
-/* Rows 8 h ... 8 h + 7 of a tile of 8 columns. */
+/* Computes rows 8 * h ... 8 * h + 7 of a tile of 8 columns. */
 static void multiply(sim_warp *w, const product *p, const numbers *n, int tile, int h)
 {
     uint32_t *even = w->file + p->op->dst[4 * tile + 2 * h];

@@ -1,6 +1,5 @@
 /*
- * 64-bit integer arithmetic, and what goes from 32 bits to 64. Open results are all ones, as in
- * exec_integer.c.
+ * 64-bit integer arithmetic, and instructions from 32 to 64 bits. Undefined results are all ones, as in exec_integer.c.
  */
 #include "lanes.h"
 

@@ -1,6 +1,6 @@
 /*
- * A table of what is wanted and how often each kind had its occasion. The shared file holds one
- * 8-byte count per kind, under a record lock.
+ * A table of the wanted faults, with the number of occasions of each kind. The shared file holds an 8-byte count per
+ * kind, under a record lock.
  */
 #include "faults.h"
 #include <errno.h>
@@ -14,7 +14,7 @@ static const char *const names[SIM_FAULTS] = {"alloc", "load", "fault", "hang",
                                               "wrong", "lost", "memory"};
 static int64_t wanted[SIM_FAULTS];
 static int64_t counts[SIM_FAULTS];
-static int shared_file = -1; /* -1: the counts are this process's own */
+static int shared_file = -1; /* -1: this process counts alone */
 
 bool sim_number_read(const char *text, size_t length, int64_t *ret_number)
 {
@@ -29,7 +29,7 @@ bool sim_number_read(const char *text, size_t length, int64_t *ret_number)
     return true;
 }
 
-/* "kind=n". false: it is not, or the kind was there before. */
+/* Reads "kind=n". Returns false if it is invalid, or the kind was given before. */
 static bool read_part(const char *part, size_t length)
 {
     for (int kind = 0; kind < SIM_FAULTS; kind++) {
@@ -41,7 +41,7 @@ static bool read_part(const char *part, size_t length)
     return false;
 }
 
-/* What is wrong with this part of the list, and what a list is. */
+/* Writes what is wrong with this part of the list, and the form of a list. */
 static void explain(const char *list, const char *part, size_t length, char *message, size_t bytes)
 {
     static const char format[] =
@@ -88,7 +88,7 @@ bool sim_faults_read(char *message, size_t bytes)
     return path == NULL || path[0] == '\0' || open_counts(path, message, bytes);
 }
 
-/* The count of a kind over all processes; this occasion is in it. */
+/* Counts this occasion. Returns the count of its kind over all processes. */
 static int64_t shared_count(sim_fault kind)
 {
     const off_t at = (off_t)(kind * sizeof(int64_t));

@@ -1,23 +1,22 @@
 /*
- * Faults on demand. FA2_SIM_FAULT is a list "kind=n,kind=n", n counted from 1 over all cards:
+ * Injected faults. FA2_SIM_FAULT is a list "kind=n,kind=n"; n counts from 1 over all cards:
  *   alloc=n    the nth allocation fails (out of memory)
  *   load=n     the nth module is refused
- *   fault=n    the nth launch ends with an illegal address, which is sticky
+ *   fault=n    the nth launch ends with an illegal address, a sticky error
  *   hang=n     the nth launch never ends
  *   wrong=n    the nth launch writes wrong numbers
  *   lost=n     the device is lost at the nth launch
  *   memory=n   each card has n bytes of memory
- * Each process counts for itself. fa2-tune runs kernels in a worker, and starts a new one after
- * each failure: lost=1 hits every worker at its first launch, and every variant gets the blame.
- * With FA2_SIM_FAULT_COUNTS=file the counts go on across all processes that share the file, which
- * is made if need be, so that the fault comes once; to begin anew, remove the file. fa2-tune
- * remembers a bad kernel in its database: to try it again, take a new database.
+ * Each process counts separately. fa2-tune runs kernels in a worker, and starts a new one after each failure. So lost=1
+ * hits every worker at its first launch, and every variant is blamed. With FA2_SIM_FAULT_COUNTS=file, all processes
+ * that share the file count together, so the fault comes once. The file is created if necessary; remove it to start
+ * anew. fa2-tune remembers a bad kernel in its database: to try the kernel again, use a new database.
  *
- * load=1 leaves no trace where fa2-tune verifies or times several kernels. An image that is refused
- * before the driver has taken any may be the driver's fault, so that kernel is loaded again (for the
- * next case, or when another was), and then it is taken. load=2 refuses the second kernel for good.
+ * load=1 has no lasting effect when fa2-tune verifies or times several kernels. If an image is refused before the
+ * driver has accepted any, the driver may be at fault. So that kernel is loaded again later, for the next case or after
+ * another kernel was loaded, and then it is accepted. load=2 refuses the second kernel for good.
  *
- * Called under the driver's lock.
+ * Call these functions under the driver's lock.
  */
 #ifndef SIM_FAULTS_H
 #define SIM_FAULTS_H
@@ -37,17 +36,17 @@ typedef enum sim_fault {
     SIM_FAULTS
 } sim_fault;
 
-/* Read the environment. false: it is not understood, or the file does not open, as message says. */
+/* Reads the environment. Returns false if it is invalid or the file cannot be opened; the message says why. */
 bool sim_faults_read(char *message, size_t bytes);
 
-/* A number > 0 of that many digits, behind which text ends or has a comma. Every number of the
- * environment is read with it. false: it is none, *ret_number is untouched. */
+/* Reads a number > 0 of `length` digits, followed by a comma or the end of the text. All numbers of the environment are
+ * read by it. Returns false, and leaves *ret_number, if it is no such number. */
 bool sim_number_read(const char *text, size_t length, int64_t *ret_number);
 
-/* Count one occasion for a kind. true: this is the one that fails. */
+/* Counts one occasion of a kind. Returns true if it is the one that fails. */
 bool sim_fault_due(sim_fault kind);
 
-/* The n of a kind; 0: not wanted. */
+/* Returns the n of a kind, 0 if it was not given. */
 int64_t sim_fault_number(sim_fault kind);
 
 #endif

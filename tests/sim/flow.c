@@ -1,11 +1,9 @@
 /*
- * The control flow of a program: basic blocks, and where the sides of a divergent branch meet
- * again, its immediate post-dominator.
+ * The control flow of a program: basic blocks, and for each divergent branch the place where its sides meet again, its
+ * immediate post-dominator.
  *
- * - pdom(b) = {b} and what all successors of b have in common; solved by iteration from
- * "everything".
- * - Of the strict post-dominators of b the nearest one is post-dominated by all others, so it has
- * the largest set.
+ * - pdom(b) = {b} plus the blocks common to pdom of all successors of b. It is solved by iteration from "all blocks".
+ * - The nearest strict post-dominator of b is post-dominated by all other ones, so its set is the largest.
  */
 #include "program.h"
 #include <string.h>
@@ -91,7 +89,7 @@ static int set_size(const uint64_t *set, size_t words)
     return size;
 }
 
-/* The nearest strict post-dominator; block_count: the exit. */
+/* Returns the nearest strict post-dominator; block_count means the exit. */
 static int nearest(const sim_flow *flow, const uint64_t *sets, size_t words, int block)
 {
     int best = flow->block_count, best_size = 0;
@@ -110,7 +108,7 @@ static int nearest(const sim_flow *flow, const uint64_t *sets, size_t words, int
 
 void sim_flow_joins(sim_arena *arena, const sim_flow *flow, sim_op *ops)
 {
-    const size_t words = ((size_t)flow->block_count + 64) / 64; /* the exit has a bit, too */
+    const size_t words = ((size_t)flow->block_count + 64) / 64; /* including a bit for the exit */
     uint64_t *sets = sim_arena_get(arena, ((size_t)flow->block_count + 1) * words, sizeof *sets);
     uint64_t *scratch = sim_arena_get(arena, words, sizeof *scratch);
     memset(sets, 0xff, (size_t)flow->block_count * words * sizeof *sets);

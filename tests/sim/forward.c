@@ -1,8 +1,8 @@
 /*
  * Tensors, launch, judgement.
  *
- * Traffic is judged after the numbers: no bank conflict in any access to shared memory, and loads
- * that touch no sector more than their bytes fill.
+ * Traffic is judged after the numbers: accesses to shared memory have no bank conflict, and loads touch no more sectors
+ * than their bytes fill.
  */
 #include "forward.h"
 #include <stdio.h>
@@ -15,9 +15,9 @@
 enum { WORKSPACE = FA2I_OPERANDS_MAX, ALLOCATIONS };
 
 typedef struct tensors {
-    uint64_t memory[ALLOCATIONS]; /* by operand; 0: not there */
+    uint64_t memory[ALLOCATIONS]; /* by operand; 0: none */
     size_t bytes[ALLOCATIONS];
-    size_t left_out[ALLOCATIONS]; /* bytes of the operand before those that are there */
+    size_t left_out[ALLOCATIONS]; /* bytes at the operand's beginning that are not allocated */
     fa2i_arguments arguments;
 } tensors;
 
@@ -31,14 +31,14 @@ static bool allocate(tensors *t, int which, size_t bytes)
     return true;
 }
 
-/* Memory full of poison. */
+/* Allocates memory filled with poison. */
 static bool put_poison(tensors *t, int which, size_t bytes)
 {
     return allocate(t, which, bytes) &&
            cuMemsetD32Async(t->memory[which], FA2I_POISON, bytes / 4, NULL) == CUDA_SUCCESS;
 }
 
-/* Of an axis of integers; 0 for a variant without it. */
+/* Returns the value of an integer axis, 0 for a variant without it. */
 static int axis_value(const fa2i_variant *variant, const char *axis)
 {
     char word[32];
@@ -53,8 +53,8 @@ int forward_tile_keys(const fa2i_variant *variant)
     return keys > 0 ? keys : variant->recipe.keys;
 }
 
-/* Of the keys, the bytes before the first tile that a window lets a block see; blocks of dQ alone have tiles of
- * their own. Where other heads' or batches' rows lie among them, none. */
+/* Returns the bytes of K or V before the first tile that a window lets a block see. Separate blocks of dQ have their
+ * own tiles. Returns 0 if rows of other heads or batches lie among these bytes. */
 static size_t never_read(const fa2i_case *c, const fa2i_variant *variant, int operand)
 {
     const fa2_problem *p = &c->problem;
@@ -142,15 +142,15 @@ enum {
     LAST_READS = 1 << SIM_LD_SHARED_16
 };
 
-/* Where a layout cannot avoid bank conflicts; everywhere else there must be none. */
+/* Layouts that cannot avoid bank conflicts. All others must have none. */
 static const struct {
-    const char *family, *layout; /* how the variant begins, what it has */
-    int row_elems;               /* unless rows, padded to 16, are a multiple of this */
-    unsigned ways;               /* a bit each */
+    const char *family, *layout; /* the beginning of the variant's text, and a part of it */
+    int row_elems;               /* no conflicts if rows, padded to 16, are a multiple of this */
+    unsigned ways;               /* mask */
 } conflicting[] = {
-    /* Rows are an odd number of 16-byte chunks apart: one column of eight rows is in different
-     * banks, but eight chunks in row order, as fills write and the last reads of O take them, only
-     * if they all lie in one row. Families that split read O from a layout of its own. */
+    /* Rows are an odd number of 16-byte chunks apart, so one column of eight rows is in different banks. But eight
+     * chunks in row order, as fills write them and the last reads of O read them, are only if they all lie in one row.
+     * Families that split read O from another layout. */
     {"fwd_sm", "layout=pad", 64, FILLS | LAST_READS},
     {"fwd_splitkv_", "layout=pad", 64, FILLS},
     {"bwd_sm", "layout=pad", 64, FILLS | LAST_READS},
@@ -167,10 +167,10 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
     return false;
 }
 
-/* Loads fill whole sectors where rows are whole sectors that lie one behind the other. The plain
- * loads of the launch that combines splits take single numbers, and share their way with Turing's
- * fills, which are judged where there is one split. Arrays of features are read number by number;
- * rows of a bias that is copied begin where they may. */
+/* Returns true if loads need not fill whole sectors. They must if rows are whole sectors, one after the other. Exempt
+ * are: the loads of the launch that combines splits, which read single numbers and count in the same way as Turing's
+ * fills (these are judged if there is one split); arrays of features, which are read number by number; and rows of a
+ * copied bias, which begin anywhere. */
 static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
     return way == SIM_ST_GLOBAL ||
@@ -208,7 +208,7 @@ static bool run(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i
 {
     sim_totals before;
     double us = 0;
-    fa2_sim_totals(&before, &us); /* from here on they count this launch alone */
+    fa2_sim_totals(&before, &us); /* resets the totals for this launch */
     const fa2_problem *problem = &e->c.problem;
     if (fa2i_op_of(problem)->check_args(problem, &t->arguments, grid) == FA2_OK &&
         fa2i_launch(device, loaded, grid, problem, &t->arguments, NULL) == FA2_OK)

@@ -1,7 +1,7 @@
 /*
- * fp16 and bf16 as bits, to and from fp32, in forms that the compiler vectorises. Rounding is to
- * nearest even; NaN becomes 0x7fff and 0x7fffffff, as cvt gives it. No subnormal fp32 arises on the
- * way from fp16, which would be slow on the host.
+ * fp16 and bf16 bits to and from fp32, written so that the compiler vectorises it. Rounds to nearest even. NaN becomes
+ * 0x7fff or 0x7fffffff, as with cvt. Conversion from fp16 creates no subnormal fp32 on the way, which would be slow on
+ * the host.
  */
 #ifndef SIM_HALF_H
 #define SIM_HALF_H
@@ -24,7 +24,7 @@ static inline uint32_t sim_float_to_half(float value)
     const uint32_t bits = sim_float_bits(value), sign = bits >> 16 & 0x8000;
     const uint32_t size = bits & 0x7fffffffu;
     const uint32_t normal = (size + 0xfff + (size >> 13 & 1) - 0x38000000u) >> 13;
-    /* Adding 0.5 rounds to its last place, 2^-24: the subnormal unit of fp16. */
+    /* Adding 0.5 rounds to the last place of 0.5, 2^-24, which is the subnormal unit of fp16. */
     const uint32_t tiny = sim_float_bits(sim_float(size) + 0.5f) - 0x3f000000u;
     uint32_t half = size < 0x38800000u ? tiny : normal;
     half = size >= 0x47800000u ? 0x7c00 : half;

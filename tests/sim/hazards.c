@@ -1,18 +1,18 @@
 /*
- * Registers of products of warpgroups (wgmma.mma_async), by data flow over the virtual registers:
+ * Rules for registers of wgmma.mma_async (products), checked by data flow over the virtual registers:
  *
- * - Accumulators and the registers of A are pending from the product until a wgmma.wait_group that
- * waits for its group; no other instruction may touch them.
- * - Whatever touches them, reading included, must be ordered before the next product with them by a
- * wgmma.fence. Products themselves are exempt, and before the first there must be one.
- * - Products with the same accumulators are in order only if they are of one shape.
+ * - Accumulators and registers of A are pending from the product until a wgmma.wait_group that waits for its group. No
+ *   other instruction may touch them, reading included.
+ * - If another instruction touched them, a wgmma.fence must come before the next product that uses them. Products
+ *   themselves need none between them, but a fence must come before the first one.
+ * - Products with the same accumulators are ordered only if they have the same shape.
  *
- * What holds on some path to an instruction counts, as it does for ptxas, which then gives up the
- * asynchrony. An instruction that breaks a rule gets a handler that says so, when it is executed.
+ * A rule is broken if it is broken on any path to an instruction. ptxas decides in the same way, and then serialises
+ * the products. An instruction that breaks a rule gets a handler that reports it when it is executed.
  *
- * State at a point: the set of registers touched since the last fence, and those pending by group:
- * of the one that is open, and of the committed ones, newest first; the oldest set takes what is
- * older. And, where products have several shapes, the accumulators that are pending for each of them.
+ * The state at a point has the registers touched since the last fence, and the pending registers by group: those of the
+ * open group, then of committed groups, newest first. The last set holds all older groups. If products have several
+ * shapes, the state also has the pending accumulators of each shape.
  */
 #include <string.h>
 #include "program.h"
@@ -29,7 +29,7 @@ typedef struct hazards {
     uint8_t *kinds; /* [op_count] */
     size_t words, sets;
     uint64_t *in, *now;      /* [block][sets][words], [sets][words] */
-    int columns[SHAPES_MAX]; /* of the shapes of products; of more the last ones are as one */
+    int columns[SHAPES_MAX]; /* the products' shapes; if there are more, the last ones share an entry */
     int shape_count;
 } hazards;
 
@@ -62,8 +62,8 @@ static void add(uint64_t *set, int32_t reg)
     set[reg / 64] |= (uint64_t)1 << reg % 64;
 }
 
-/* The registers of an op that the rules are about, one after the other: accumulators and A of a
- * product, all of any other instruction. -1: no more. */
+/* Iterates over the registers of an op that the rules concern: accumulators and A of a product, all registers of other
+ * instructions. -1: the end. */
 static int32_t next_register(const hazards *h, const sim_op *op, int *at)
 {
     while (*at < op->dst_count + op->src_count) {
@@ -123,7 +123,7 @@ static bool has_other_shape(const hazards *h, const sim_op *op, int32_t reg)
     return other;
 }
 
-/* The rule that an op breaks with a register. */
+/* Returns the rule that an op breaks by using a register. */
 static rule broken_by(const hazards *h, const sim_op *op, int32_t reg, bool product,
                       bool accumulator)
 {
@@ -134,12 +134,12 @@ static rule broken_by(const hazards *h, const sim_op *op, int32_t reg, bool prod
     return accumulator && has_other_shape(h, op, reg) ? OTHER_SHAPE : KEPT;
 }
 
-/* What an op does to the state. Returns the first rule that it breaks, and the register with which it does. */
+/* Applies an op to the state. Returns the first rule that it breaks, and the register. */
 static rule step(const hazards *h, int op_index, int32_t *ret_reg)
 {
     const sim_op *op = &h->program->ops[op_index];
     const bool product = h->kinds[op_index] == PRODUCT;
-    const bool certain = op->guard == SIM_NONE; /* a path may skip it otherwise */
+    const bool certain = op->guard == SIM_NONE; /* a guarded op may be skipped */
     rule broken = KEPT;
     if (h->kinds[op_index] == FENCE && certain)
         memset(set_of(h, h->now, TOUCHED), 0, h->words * sizeof *h->now);
@@ -181,7 +181,7 @@ static void solve(const hazards *h)
 {
     const sim_flow *flow = h->flow;
     int32_t reg = -1;
-    memset(h->in, 0xff, h->words * sizeof *h->in); /* nothing is fenced at the beginning */
+    memset(h->in, 0xff, h->words * sizeof *h->in); /* at the beginning nothing is fenced */
     for (bool changed = true; changed;) {
         changed = false;
         for (int b = 0; b < flow->block_count; b++) {
@@ -194,8 +194,8 @@ static void solve(const hazards *h)
     }
 }
 
-/* The nearest instruction before `from` that touches a register, a product or any other; else the
- * nearest behind it. */
+/* Returns the nearest instruction before `from` that touches a register, else the nearest after it. product: it must,
+ * or must not, be a product. */
 static int32_t toucher(const hazards *h, int from, int32_t wanted, bool product)
 {
     const int count = h->program->op_count;
@@ -230,7 +230,7 @@ static void mark(const hazards *h)
     }
 }
 
-/* The shapes of products, where there are several. */
+/* Finds the products' shapes, if there are several. */
 static void find_shapes(hazards *h)
 {
     int count = 0;

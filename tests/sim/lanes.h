@@ -1,7 +1,6 @@
 /*
- * Loops over the lanes of a warp, for the handlers of arithmetic. The compiler makes host vectors
- * of them: each loop reads whole registers, works on local arrays, and puts the result under the
- * mask.
+ * Loops over the lanes of a warp, for the handlers of arithmetic. The compiler vectorises them, because each loop reads
+ * whole registers, works on local arrays, and writes the result under the mask.
  *
  * In an expression x, y and z are the sources of the lane.
  */
@@ -28,7 +27,7 @@ static inline uint32_t sim_float_bits(float value)
     return bits;
 }
 
-/* 1, 2, 4 or 8 bytes: one move each, where a number that is no constant would make a loop of them. */
+/* Copies 1, 2, 4 or 8 bytes by one move each. A variable size would make the compiler emit a loop. */
 static inline void sim_copy_bytes(void *to, const void *from, unsigned bytes)
 {
     switch (bytes) {
@@ -46,7 +45,7 @@ static inline void sim_copy_bytes(void *to, const void *from, unsigned bytes)
     }
 }
 
-/* NaNs that arithmetic makes are this one. */
+/* The NaN that arithmetic returns. */
 #define SIM_NAN 0x7fffffffu
 
 static inline uint32_t sim_result(float value)
@@ -54,14 +53,14 @@ static inline uint32_t sim_result(float value)
     return value != value ? SIM_NAN : sim_float_bits(value);
 }
 
-/* Subnormals to zero, with their sign. */
+/* Replaces subnormals by zero with their sign. */
 static inline float sim_flush(float value)
 {
     const uint32_t bits = sim_float_bits(value);
     return (bits & 0x7f800000u) == 0 ? sim_float(bits & 0x80000000u) : value;
 }
 
-/* type: of x, y, z, from 32-bit registers; result: an expression of 32 bits. */
+/* type: of x, y and z, in 32-bit registers. result: an expression of 32 bits. */
 #define SIM_UNARY(name, type, result)                                                              \
     static void name(const sim_op *op, sim_warp *w)                                                \
     {                                                                                              \
@@ -129,7 +128,7 @@ static inline float sim_flush(float value)
         sim_put_64(w, op->dst[0], out);                                                            \
     }
 
-/* Comparisons of registers: a bit per lane. */
+/* Compares registers; the result has a bit per lane. */
 #define SIM_COMPARE(a, b, l, condition, ret_bits)                                                  \
     do {                                                                                           \
         uint32_t bits_ = 0;                                                                        \

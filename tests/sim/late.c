@@ -1,10 +1,11 @@
 /*
- * Words that ldmatrix reads and that come late: a warp goes on until an instruction uses them. By data flow over the
- * virtual registers: which of them an arrival at an mbarrier does not wait for, as nothing before it uses them.
+ * Words that ldmatrix reads may arrive late: the warp continues until an instruction uses them. This finds arrivals at
+ * an mbarrier that do not wait for such words, because no earlier instruction uses them. It is a data flow over the
+ * virtual registers.
  *
- * Whoever waits for that arrival may have another thread's store come into the place, as shared memory takes these in
- * turn; what comes through the asynchronous proxy does not queue behind them. What holds on some path counts. A proxy
- * fence waits for all. Moves carry words from one register to another and use none.
+ * A thread that waits for such an arrival may safely store to the place with an ordinary store, because shared memory
+ * performs these in order. But a load through the asynchronous proxy does not wait for the read. A word is late if it
+ * is late on any path. A proxy fence waits for all words. Moves pass words to other registers, and do not use them.
  */
 #include <string.h>
 #include "machine.h"
@@ -17,7 +18,7 @@ typedef struct late {
     sim_program *program;
     const ptx_class *registers;
     size_t words;
-    uint64_t *in, *now; /* [block][words], [words]: those that are late */
+    uint64_t *in, *now; /* [block][words], [words]: sets of late registers */
 } late;
 
 static kind kind_of(const sim_op *op)
@@ -33,7 +34,7 @@ static kind kind_of(const sim_op *op)
     return strncmp(op->source->opcode, "cp.async.bulk.tensor.4d.shared::", 32) == 0 ? LOAD : OTHER;
 }
 
-/* Whether the register was late; it is, or not. */
+/* Sets a register late or not. Returns true if it was late. */
 static bool put(const late *l, int32_t reg, bool is_late)
 {
     if (reg < 0 || l->registers[reg] != PTX_B32)
@@ -77,7 +78,7 @@ static bool meet(const late *l, int block)
     return changed;
 }
 
-/* One round. mark: arrivals are marked. Returns whether the state at a block's beginning changed. */
+/* One round of the data flow. mark: mark late arrivals. Returns true if the state at a block's beginning changed. */
 static bool visit(const late *l, bool mark)
 {
     const sim_flow *flow = l->flow;

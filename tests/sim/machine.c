@@ -1,9 +1,8 @@
 /*
- * Running a launch: host threads take blocks from a counter; a block's warps take turns where they
- * wait.
+ * Runs a launch. Host threads take blocks from a counter. The warps of a block run in turn until they wait.
  *
- * A side of a divergent branch ends when it arrives at the join: then the frame under it goes on.
- * The frame that waits at the join is the branch's own, with the lanes of both sides.
+ * A side of a divergent branch ends when it arrives at the join. Then the frame below it goes on. The frame that waits
+ * at the join belongs to the branch and has the lanes of both sides.
  */
 #include "machine.h"
 #include <stdarg.h>
@@ -106,7 +105,7 @@ void sim_addresses(const sim_warp *w, const sim_op *op, int which, int source,
     }
 }
 
-/* The side that runs has nothing left to do: its lanes are at the join, or ended. */
+/* Called when the running side is finished: its lanes are at the join, or have ended. */
 static void next_side(sim_warp *w)
 {
     while (w->depth > 0) {
@@ -132,7 +131,7 @@ static void run_warp(sim_warp *w)
             mask &= op->guard_negated ? ~w->predicates[op->guard] : w->predicates[op->guard];
         w->next = w->pc + 1;
         w->mask = mask;
-        if (mask != 0) { /* a guard may send the whole warp past it, branches included */
+        if (mask != 0) { /* 0: a guard skips the instruction for the whole warp, even a branch */
             w->block->counts[w->pc].executed++;
             op->handler(op, w);
         }
@@ -158,7 +157,7 @@ static void begin_warp(sim_block *block, sim_warp *w)
     const sim_launch *launch = block->launch;
     const unsigned first = (unsigned)w->index * SIM_LANES;
     const unsigned *threads = launch->threads;
-    memset(w->file, 0xcd, p->file_words * sizeof *w->file); /* nobody may count on zeros */
+    memset(w->file, 0xcd, p->file_words * sizeof *w->file); /* kernels must not rely on zeros */
     memset(w->predicates, 0, ((size_t)p->predicates + 1) * sizeof *w->predicates);
     memset(w->commits, 0, sizeof w->commits);
     w->active = w->alive = sim_lanes_at_start(launch, (unsigned)w->index);
@@ -201,7 +200,7 @@ static void begin_warp(sim_block *block, sim_warp *w)
 
 /* ---- blocks ---- */
 
-/* Each warp until it waits or ends, as long as one can. Is there one that waits? */
+/* Runs each warp until it waits or ends, as long as one can run. Returns true if some warp waits. */
 static bool run_warps(sim_block *block)
 {
     const sim_launch *launch = block->launch;

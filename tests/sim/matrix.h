@@ -1,13 +1,13 @@
 /*
- * Sums of products of matrices of 16-bit elements, a host vector of eight columns at a time: what
- * mma.sync and wgmma have in common.
+ * Sums of products of matrices of 16-bit elements, shared by mma.sync and wgmma. It computes eight columns at a time in
+ * a host vector.
  *
- * The products of fp16 and bf16 are exact in fp32 (bf16 ones unless they leave its range), and an
- * element of D is C plus the products in the order of k, each sum rounded to fp32. The hardware
- * adds in another, undocumented order with wider or truncated sums; the PTX ISA leaves it open.
+ * Products of fp16 and bf16 are exact in fp32 (of bf16: unless they leave its range). An element of D is C plus the
+ * products in the order of k, each sum rounded to fp32. The hardware adds in another, undocumented order, with wider or
+ * truncated sums. The PTX ISA allows both.
  *
- * The two registers of an accumulator's 8x8 part hold its even columns and its odd ones, four of each in a
- * row: a line is such a row as it lies, the even columns before the odd ones.
+ * An accumulator's 8x8 part has two registers: one with its even columns and one with its odd columns, four per row. A
+ * line is a row in this form: the even columns first, then the odd columns.
  */
 #ifndef SIM_MATRIX_H
 #define SIM_MATRIX_H
@@ -17,15 +17,15 @@
 #endif
 #include "half.h"
 
-enum { SIM_SIDE = 8 }; /* of the matrices that a register of a warp holds */
+enum { SIM_SIDE = 8 }; /* rows and columns of the matrices that one register of a warp holds */
 
 typedef float sim_line __attribute__((vector_size(SIM_SIDE * sizeof(float))));
 typedef uint16_t sim_elements __attribute__((vector_size(SIM_SIDE * sizeof(uint16_t))));
 
-/* The columns of a line. */
+/* The order of columns in a line. */
 static const unsigned sim_line_order[SIM_SIDE] = {0, 2, 4, 6, 1, 3, 5, 7};
 
-/* To fp32. Of fp16: as sim_half_to_float, but for the bits of NaNs, which no sum keeps. */
+/* Converts to fp32. For fp16 as sim_half_to_float, except for the bits of NaNs, which no sum keeps. */
 static inline sim_line sim_widen(sim_elements bits, bool bf16)
 {
     sim_line out;
@@ -50,7 +50,7 @@ static inline sim_line sim_widen(sim_elements bits, bool bf16)
     __builtin_shufflevector(a, b, 0 + (high), 8 + (high), 1 + (high), 9 + (high), 2 + (high),      \
                             10 + (high), 3 + (high), 11 + (high))
 
-/* Rows become columns: three rounds of interleaving i with i + 4. */
+/* Transposes, by three rounds of interleaving i with i + 4. */
 static inline void sim_transpose(sim_elements m[SIM_SIDE])
 {
     sim_elements other[SIM_SIDE];
@@ -63,7 +63,7 @@ static inline void sim_transpose(sim_elements m[SIM_SIDE])
     }
 }
 
-/* The lines of an accumulator's 8x8 part, from its two registers and back; a NaN becomes that of arithmetic. */
+/* Convert an accumulator's 8x8 part between two registers and lines. NaNs become the NaN of arithmetic. */
 static inline void sim_take_lines(const uint32_t *even, const uint32_t *odd,
                                   sim_line lines[SIM_SIDE])
 {
@@ -84,7 +84,7 @@ static inline void sim_put_lines(const sim_line lines[SIM_SIDE], uint32_t *even,
     }
 }
 
-/* sum + a * b, rounded once or, as the product is exact, twice. */
+/* Returns sum + a * b. It is rounded once, or twice, which gives the same because the product is exact. */
 static inline sim_line sim_add_product(sim_line sum, float a, sim_line b)
 {
 #if defined(__F16C__) && defined(__FMA__)

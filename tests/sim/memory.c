@@ -1,11 +1,11 @@
 /*
  * Allocations in the order of their addresses; marks of words as packed 64-bit atomics.
  *
- * - Addresses grow to the end of the card's range. Then those of released allocations come again, in turn, several
- *   neighbours together where more room is needed.
- * - Marks need no order between each other: each is looked at and replaced on its own, and a race
- * that two host threads hide from one another by that is found at the next of its words.
- * - A launch is known by 12 bits of its serial; marks are wiped when these start again.
+ * - Addresses grow to the end of the card's range. Then the ranges of released allocations are reused in turn. Several
+ *   neighbours are joined if one is too small.
+ * - Marks need no order between each other. Each is read and replaced on its own. Two host threads may so hide a race
+ *   at one word from each other; it is found at the next of its words.
+ * - A mark holds 12 bits of the launch's serial number. All marks are cleared when these bits restart.
  */
 #include "memory.h"
 #include "arena.h"
@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define FIRST_ADDRESS 0x100000000000u
-#define CARD_BYTES    0x0d0000000000u /* of addresses, for each card */
-#define SPACING_BYTES 0x10000000u     /* behind each allocation */
+#define CARD_BYTES    0x0d0000000000u /* addresses of each card */
+#define SPACING_BYTES 0x10000000u     /* gap after each allocation */
 enum { ALIGN_BYTES = 512, WORD_BYTES = 4, LAUNCHES = 4095 };
 
 void sim_memory_init(sim_memory *memory, int card, size_t total_bytes)
@@ -47,7 +47,7 @@ static size_t rounded(size_t bytes)
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* A place behind all others; NULL: the host has no memory. */
+/* Appends an allocation after all others. Returns NULL if the host has no memory. */
 static sim_allocation *append(sim_memory *memory, uint64_t span)
 {
     if (memory->count == memory->capacity) {
@@ -65,7 +65,7 @@ static sim_allocation *append(sim_memory *memory, uint64_t span)
     return a;
 }
 
-/* How many released allocations, from this one on, have so many addresses together; 0: they do not. */
+/* Returns how many released allocations from `first` on have together `span` addresses, 0 if they have fewer. */
 static size_t count_released(const sim_memory *memory, size_t first, uint64_t span)
 {
     for (size_t i = first; i < memory->count && memory->allocations[i].data == NULL; i++) {
@@ -77,7 +77,8 @@ static size_t count_released(const sim_memory *memory, size_t first, uint64_t sp
     return 0;
 }
 
-/* A place whose addresses were released, beginning behind the last such one; NULL: there is none. */
+/* Reuses addresses of released allocations. The search begins after the last reused one. Returns NULL if there are
+ * none. */
 static sim_allocation *reuse(sim_memory *memory, uint64_t span)
 {
     for (size_t tries = 0; tries < memory->count; tries++) {
@@ -99,7 +100,7 @@ bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address)
     if (bytes > memory->total_bytes || rounded(bytes) > memory->total_bytes - memory->used_bytes)
         return false;
     const uint64_t span = rounded(bytes) + SPACING_BYTES;
-    uint8_t *data = malloc(bytes); /* not zeroed: neither is the device's */
+    uint8_t *data = malloc(bytes); /* not zeroed, like a real device's memory */
     if (data == NULL)
         return false;
     sim_allocation *a =
@@ -115,7 +116,7 @@ bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address)
     return true;
 }
 
-/* Is an address in or behind an allocation, and before the next one? */
+/* Does an address lie in an allocation or in the gap after it? */
 static bool is_at(const sim_memory *memory, size_t index, uint64_t address)
 {
     return index < memory->count && memory->allocations[index].base <= address &&
@@ -186,7 +187,7 @@ void sim_memory_describe(sim_memory *memory, uint64_t address, char *out, size_t
 
 #define SEVERAL ((uint64_t)1 << 51)
 #define ADDED   ((uint64_t)1 << 50)
-#define WHO     (((uint64_t)1 << 36) - 1) /* block and thread */
+#define WHO     (((uint64_t)1 << 36) - 1) /* mask of block and thread */
 
 static uint64_t pack(const sim_toucher *who)
 {
@@ -203,12 +204,12 @@ static sim_toucher unpack(uint64_t mark, uint32_t launch)
                          .epoch = (uint32_t)(mark >> 36) & 0x3fff};
 }
 
-/* Is a mark of this launch, and by nobody that a barrier orders before `mine`? */
+/* Is a mark from this launch, and from a thread that no barrier orders before `mine`? */
 static bool collides(uint64_t mark, uint64_t mine)
 {
     const uint64_t different = mark ^ mine;
     if (different >> 52 != 0)
-        return false; /* of another launch, or none */
+        return false; /* another launch's mark, or none */
     const bool same_block = (different >> 10 & 0x3ffffff) == 0;
     const bool same_thread = same_block && (different & 0x3ff) == 0;
     const bool same_epoch = (different >> 36 & 0x3fff) == 0;
@@ -240,7 +241,7 @@ static void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
         atomic_store_explicit(mark, after, memory_order_relaxed);
 }
 
-/* false: a race with what *ret_mark says. */
+/* Returns false if the access races with *ret_mark. */
 static bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t mine,
                       uint64_t *ret_mark)
 {
@@ -268,7 +269,7 @@ bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t first, size_t
                      sim_way_of_access access, const sim_toucher *who, sim_toucher *ret_other)
 {
     if (__atomic_load_n(&a->marks, __ATOMIC_ACQUIRE) == NULL && !make_marks(memory, a))
-        return true; /* the host has no room for marks of an allocation this large: no check */
+        return true; /* not checked: the host has no room for marks of such a large allocation */
     const uint64_t mine = pack(who);
     for (size_t word = first; word < first + words; word++) {
         uint64_t mark;

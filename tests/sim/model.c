@@ -1,15 +1,15 @@
 /*
- * A block keeps several units of its SM busy; the busiest decides, and a quarter of what the others
- * need does not overlap. Too few warps hide too little latency. Blocks come in rounds over the SMs,
- * and device memory serves one sector of four (the L2 the others).
+ * A block uses several units of its SM. The busiest unit decides the time, and a quarter of the other units' time does
+ * not overlap with it. Too few warps hide too little latency. Blocks run in rounds over the SMs. Device memory serves
+ * one sector of four, the L2 cache the others.
  */
 #include "model.h"
 #include <string.h>
 
 enum { LANES = 32, SECTOR_BYTES = 32, WAVEFRONT_BYTES = 128, SCHEDULERS = 4, L2_RATE_BYTES = 32 };
 
-/* Of wgmma, per SM and clock: what gen/ops/forward_sm90_cost.lua was fitted to. The data sheet's 4096
- * need a clock that the power limit does not allow. */
+/* Of wgmma, per SM and clock, fitted together with gen/ops/forward_sm90_cost.lua. The data sheet's 4096 need a clock
+ * that the power limit does not allow. */
 static const double product_flop = 3060;
 static const double launch_us = 2.0, not_overlapped = 0.25, warps_wanted = 8.0, dram_share = 0.25;
 
@@ -39,7 +39,7 @@ static bool begins(const sim_op *op, const char *with)
 
 static sim_way shared_way(const sim_op *op)
 {
-    const bool wide = strstr(op->source->opcode, ".v4.") != NULL; /* of 32 bits each, always */
+    const bool wide = strstr(op->source->opcode, ".v4.") != NULL; /* its elements always have 32 bits */
     if (op->kind == SIM_KIND_ASYNC)
         return SIM_COPY_TO_SHARED;
     if (begins(op, "ldmatrix"))
@@ -65,7 +65,7 @@ static void add_op(const sim_program *program, int32_t at, const sim_count *coun
         totals->tensor_k8_flop += count->executed * 2 * 16 * 8 * 8;
     else if (op->kind == SIM_KIND_TENSOR)
         totals->tensor_flop += count->executed * 2 * 16 * 8 * 16;
-    else if (op->kind == SIM_KIND_PRODUCT) /* 16 rows of a warp, 16 deep */
+    else if (op->kind == SIM_KIND_PRODUCT) /* 16 rows of a warp, depth 16 */
         totals->product_flop +=
             count->executed * 2 * 16 * 16 * (uint64_t)sim_product_columns(op->info);
     add_traffic(program, at, count->wavefronts, count->wavefronts_ideal,
@@ -100,7 +100,7 @@ static double moved(const sim_totals *t, sim_way first, sim_way last)
     return (double)sum;
 }
 
-/* Clocks of one SM for everything that the launch does, if no two units overlap badly. */
+/* Returns an SM's clocks for the whole launch, apart from latency. */
 static double clocks(const sim_totals *t, const sim_card *card)
 {
     double issued = 0;

@@ -1,7 +1,6 @@
 /*
- * What the counters of a launch add up to: sums by class, and a time modelled from them with the
- * card's rates. The time orders variants as far as traffic, tensor work, instructions and occupancy
- * tell; it knows nothing of latencies beyond a share for too few warps.
+ * Adds up the counters of a launch by class, and models a time from them by the card's rates. The time orders variants
+ * by traffic, tensor work, instructions and occupancy. It ignores latencies, except for a factor for too few warps.
  */
 #ifndef SIM_MODEL_H
 #define SIM_MODEL_H
@@ -9,7 +8,7 @@
 #include "cards.h"
 #include "machine.h"
 
-/* What moves data: shared memory first, _16 by 16 bytes per lane; cp.async has a side in both. */
+/* Ways of moving data: shared memory first; _16 means 16 bytes per lane. cp.async counts on both sides. */
 typedef enum sim_way {
     SIM_LDMATRIX,
     SIM_LD_SHARED,
@@ -23,15 +22,15 @@ typedef enum sim_way {
     SIM_WAYS
 } sim_way;
 
-/* Wavefronts or sectors, and the instruction that had the most of them beyond the ideal. */
+/* Wavefronts or sectors, and the instruction with the largest excess over the ideal. */
 typedef struct sim_traffic {
     uint64_t moved, ideal;
     uint64_t worst_excess;
-    char worst_at[128]; /* "" as long as nothing exceeds */
+    char worst_at[128]; /* "" if there is no excess */
 } sim_traffic;
 
 typedef struct sim_totals {
-    uint64_t executed[SIM_KINDS]; /* instructions, by warps */
+    uint64_t executed[SIM_KINDS]; /* instructions executed by warps */
     uint64_t tensor_flop, tensor_k8_flop, product_flop;
     sim_traffic traffic[SIM_WAYS];
 } sim_totals;
@@ -40,7 +39,7 @@ void sim_totals_add(sim_totals *sum, const sim_totals *more);
 
 void sim_sum(const sim_launch *launch, sim_totals *ret_totals);
 
-/* us */
+/* Returns the modelled time in microseconds. */
 double sim_model(const sim_totals *totals, const sim_card *card, unsigned blocks, unsigned threads,
                  int resident);
 

@@ -1,5 +1,6 @@
 /*
- * What a test or a tool cannot go on without. Ends the process with 1 and the last message of libfa2.
+ * Checks for steps without which a test or tool cannot go on. On failure they print the last message of libfa2 and end
+ * the process with status 1.
  */
 #ifndef SIM_MUST_H
 #define SIM_MUST_H

@@ -1,11 +1,11 @@
 /*
- * A kernel in its compact form: one sim_op per instruction, operands as offsets into the register
- * file of a warp, the handler that executes it looked up already.
+ * A kernel in its compact form: one sim_op per instruction, with its handler, and with operands as offsets into the
+ * register file of a warp.
  *
- * Register file of a warp: 32-bit registers are 32 lanes of uint32_t, 64-bit ones 32 lanes of
- * uint64_t, offsets in uint32_t. Virtual registers whose lives do not overlap share a place.
- * Predicates are one bit per lane. Immediates and the addresses of variables are constants: lanes
- * that all hold the same, in an array of their own, addressed by the complement of the offset.
+ * Register file of a warp: a 32-bit register is 32 lanes of uint32_t, a 64-bit register 32 lanes of uint64_t. Offsets
+ * count uint32_t. Virtual registers whose lifetimes do not overlap share a place. Predicates have one bit per lane.
+ * Immediates and addresses of variables are constants: 32 equal lanes in an array of their own, addressed by the
+ * complement of the offset.
  *
  * Immutable once made, so blocks on several host threads share it.
  */
@@ -25,9 +25,9 @@ typedef enum sim_kind {
     SIM_KIND_CONVERT,
     SIM_KIND_MOVE,
     SIM_KIND_TENSOR,
-    SIM_KIND_PRODUCT, /* of a warpgroup */
+    SIM_KIND_PRODUCT, /* wgmma */
     SIM_KIND_SHARED,
-    SIM_KIND_GLOBAL, /* and local */
+    SIM_KIND_GLOBAL, /* global and local memory */
     SIM_KIND_ASYNC,
     SIM_KIND_EXCHANGE, /* shfl, vote */
     SIM_KIND_BARRIER,
@@ -38,20 +38,20 @@ typedef enum sim_kind {
 
 const char *sim_kind_name(sim_kind kind);
 
-/* How an instruction is recognised: its opcode, to the letter, and the form of its arguments. form:
- * one word per argument, an optional count in front (the elements of a vector), then
+/* How an instruction is recognised: by its exact opcode, and the form of its arguments. form has one word per argument.
+ * A word may begin with a count (the elements of a vector). Then follows
  *   r d q   destination: 32-bit register, 64-bit register, predicate
- *   R       destination r that is read, too; then all destinations of the instruction are
- *   s S Q   source of these; s and S also immediates and addresses of variables
+ *   R       destination r that is also read; then all destinations of the instruction are
+ *   s S Q   source of these kinds; s and S may also be immediates and addresses of variables
  *   o       destination r with an optional predicate: r|q
  *   e       destination q with an optional second: q|q
  *   a       address
- *   t       address with coordinates behind it, as many as the count says, sources s
+ *   t       address followed by coordinates, sources s; the count says how many
  *   i       immediate
  *   k       immediate, as a source s
- *   T       truth value: source Q, or an immediate, which is then the op's and no source
+ *   T       truth value: source Q, or an immediate, which becomes part of the op and no source
  *   b       label
- * A word with ? in front may be missing. */
+ * A word that begins with ? is optional. */
 typedef struct sim_row {
     const char *opcode, *form;
     sim_handler handler;
@@ -70,26 +70,26 @@ extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_
     sim_rows_control;
 
 enum { SIM_DST_LEAST = 4, SIM_DST_MAX = 128, SIM_SRC_MAX = 10, SIM_ADDRESSES_MAX = 3 };
-enum { SIM_BRANCH = 1, SIM_EXIT }; /* info of rows that change the course */
-#define SIM_NONE INT32_MIN         /* an operand that is not there */
+enum { SIM_BRANCH = 1, SIM_EXIT }; /* info of rows that change the control flow */
+#define SIM_NONE INT32_MIN         /* a missing operand */
 
 typedef struct sim_op {
     sim_handler handler;
-    int32_t *dst;             /* in order, vectors flattened; predicates: their number */
-    int32_t src[SIM_SRC_MAX]; /* the same; the base registers of addresses are among them */
+    int32_t *dst;             /* in order, vectors flattened; of predicates: their number */
+    int32_t src[SIM_SRC_MAX]; /* likewise, including the base registers of addresses */
     uint8_t dst_count, src_count;
     bool reads_dst;
     bool address_64[SIM_ADDRESSES_MAX]; /* the base register is 64 bits wide */
-    int64_t offset[SIM_ADDRESSES_MAX];  /* of the addresses, that of a named variable included */
+    int64_t offset[SIM_ADDRESSES_MAX];  /* of the addresses, including a named variable's offset */
     int64_t immediate;
-    uint32_t negated; /* bit i: source predicate i is used as its complement */
+    uint32_t negated; /* bit i: source predicate i is negated */
     int32_t guard;    /* predicate; SIM_NONE: always */
     bool guard_negated;
-    int32_t info;   /* of the row */
+    int32_t info;   /* the row's */
     int32_t target; /* branch: index of an op */
     int32_t join;   /* branch: where its sides meet again; SIM_NONE: nowhere */
     sim_kind kind;
-    bool late; /* an arrival at an mbarrier, before words that ldmatrix reads are used: late.c */
+    bool late; /* it arrives at an mbarrier before words that ldmatrix reads are used: late.c */
     const ptx_instruction *source;
 } sim_op;
 
@@ -108,29 +108,29 @@ typedef struct sim_program {
     const ptx_function *function;
     sim_op *ops;
     int op_count;
-    bool late; /* one of them is */
+    bool late; /* one of its ops is late */
     uint32_t *constants;
     size_t constant_words, constant_capacity;
-    size_t file_words; /* of a warp's register file */
+    size_t file_words; /* size of a warp's register file */
     int predicates;
-    int32_t special[SIM_SPECIALS]; /* where the register file holds them; SIM_NONE: not used */
-    int registers; /* per thread: the most that are alive at once, as 32-bit registers */
+    int32_t special[SIM_SPECIALS]; /* their offsets in the register file; SIM_NONE: not used */
+    int registers; /* per thread: the maximum that is alive at once, in 32-bit registers */
     size_t static_shared_bytes, local_bytes;
 } sim_program;
 
-/* Decode a function of a parsed module; memory comes from the module's arena. false:
+/* Decodes a function of a parsed module. Memory comes from the module's arena. Returns false on an error;
  * module->message names the instruction and its line. */
 bool sim_decode(ptx_module *module, const ptx_function *function, sim_program *ret_program);
 
-/* ---- between the decoder's files ---- */
+/* ---- shared by the decoder's files ---- */
 
-/* The rows of an opcode, in the order in which they are to be tried; *ret_count may be 0. */
+/* Returns the rows of an opcode in the order in which they must be tried. *ret_count may be 0. */
 const sim_row *const *sim_find_rows(const char *opcode, size_t *ret_count);
 
-/* NULL, or why a module for that SM cannot have the instruction. */
+/* Returns why a module for that SM cannot have the instruction, or NULL. */
 const char *sim_row_needs(const sim_row *row, const ptx_module *module);
 
-/* Operands are virtual registers until the allocator has placed them; constants are placed at once,
+/* The control flow. Operands are virtual registers until the allocator has placed them. Constants are placed at once,
  * as complements. */
 typedef struct sim_flow {
     int op_count;
@@ -145,18 +145,18 @@ void sim_flow_joins(sim_arena *arena, const sim_flow *flow, sim_op *ops);
 bool sim_is_branch(const sim_op *op);
 bool sim_is_exit(const sim_op *op);
 
-/* Instructions that use registers of products of warpgroups as they may not get another handler. */
+/* Gives instructions that misuse registers of wgmma products another handler, which stops the launch. */
 void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
                  size_t register_count, sim_program *program);
 
-/* Arrivals before which words that ldmatrix reads are not used. */
+/* Marks arrivals before which words that ldmatrix reads were not used. */
 void sim_find_late(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
                    size_t register_count, sim_program *program);
 
-/* Stop the launch. info: the other instruction; SIM_NONE: there is none. */
-void sim_unfenced(const sim_op *op, struct sim_warp *warp);        /* a product */
-void sim_other_shape(const sim_op *op, struct sim_warp *warp);     /* a product, too */
-void sim_touches_pending(const sim_op *op, struct sim_warp *warp); /* any other */
+/* Handlers that stop the launch. info: the other instruction, or SIM_NONE. */
+void sim_unfenced(const sim_op *op, struct sim_warp *warp);        /* of a product */
+void sim_other_shape(const sim_op *op, struct sim_warp *warp);     /* of a product */
+void sim_touches_pending(const sim_op *op, struct sim_warp *warp); /* of other instructions */
 
 void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
                   size_t register_count, sim_program *program);

@@ -1,10 +1,10 @@
 /*
- * PTX text as a module of functions, variables and instructions; names resolved to registers,
- * labels and variables, opcodes still text. decode.h makes the compact form of it.
+ * PTX text parsed into a module of functions, variables and instructions. Names are resolved to registers, labels and
+ * variables; opcodes stay text. program.h declares the compact form.
  *
- * Understood: what NVRTC emits for kernels, and inline assembly with its scopes. Anything else is
- * an error with its line; nothing is skipped but debug sections and pragmas. Strings and arrays
- * live in the module's arena. Not thread-safe per module.
+ * It understands the PTX that NVRTC emits for kernels, and inline assembly with its scopes. Everything else is an error
+ * with its line; only debug sections and pragmas are skipped. Strings and arrays live in the module's arena. One module
+ * must not be used by two threads at once.
  */
 #ifndef SIM_PTX_H
 #define SIM_PTX_H
@@ -37,11 +37,11 @@ typedef struct ptx_lexer {
 
 void ptx_lexer_init(ptx_lexer *lexer, const char *text);
 void ptx_advance(ptx_lexer *lexer);
-bool ptx_is(const ptx_lexer *lexer, const char *text); /* the current token is this text */
-bool ptx_starts(const ptx_lexer *lexer, char first);   /* ... a word that starts with this */
+bool ptx_is(const ptx_lexer *lexer, const char *text); /* is the current token this text? */
+bool ptx_starts(const ptx_lexer *lexer, char first);   /* is it a word that starts with this character? */
 
-/* The bits of a number token: integers in two's complement, 0f and 0d forms as they are. false:
- * none. */
+/* Reads the bits of a number token: integers in two's complement, 0f and 0d forms unchanged. Returns false if it is no
+ * number. */
 bool ptx_number(const ptx_token *token, bool negative, uint64_t *ret_bits);
 
 /* ---- the module ---- */
@@ -76,13 +76,13 @@ typedef enum ptx_arg_kind {
 
 typedef struct ptx_arg {
     ptx_arg_kind kind;
-    int reg;               /* of the register, or the base of an address; -1: none */
+    int reg;               /* the register, or the base of an address; -1: none */
     int second;            /* the q of p|q; -1: none */
     bool negated;          /* !p */
-    uint64_t bits;         /* of the immediate */
-    int64_t offset;        /* of the address */
-    const char *name;      /* of the symbol, also as the base of an address */
-    struct ptx_arg *items; /* of the vector, or the coordinates of an address */
+    uint64_t bits;         /* the immediate */
+    int64_t offset;        /* the address's offset */
+    const char *name;      /* the symbol, also as an address's base */
+    struct ptx_arg *items; /* elements of a vector, or coordinates of an address */
     int item_count;
 } ptx_arg;
 
@@ -99,24 +99,24 @@ typedef struct ptx_instruction {
     int location; /* index into the module's locations; -1: unknown */
 } ptx_instruction;
 
-/* Where an instruction comes from: the innermost place, then where that was inlined. */
+/* Where an instruction comes from: the innermost place, then the places where that was inlined. */
 typedef struct ptx_location {
     int file, line, column;
     int outer; /* index into the locations; -1: none */
 } ptx_location;
 
-/* Known inside the braces that it is in. */
+/* A label. It is known inside the braces that contain it. */
 typedef struct ptx_label {
     const char *name;
-    int instruction; /* the one behind it */
-    int first, last; /* instructions of the braces */
+    int instruction; /* the one after it */
+    int first, last; /* the instructions in the braces */
 } ptx_label;
 
 typedef struct ptx_function {
     const char *name;
     size_t param_bytes;
-    unsigned max_threads; /* 0: not said */
-    unsigned min_blocks;  /* per SM; the same */
+    unsigned max_threads; /* 0: not specified */
+    unsigned min_blocks;  /* per SM; 0: not specified */
     ptx_class *registers;
     size_t register_count, register_capacity;
     ptx_instruction *instructions;
@@ -135,7 +135,7 @@ typedef struct ptx_file {
 typedef struct ptx_module {
     sim_arena arena;
     int target_sm;        /* 86 for sm_86 */
-    bool target_specific; /* for that SM alone: sm_90a */
+    bool target_specific; /* only for that SM: sm_90a */
     int version;          /* 90 for 9.0 */
     ptx_variable *variables;
     size_t variable_count, variable_capacity;
@@ -148,34 +148,34 @@ typedef struct ptx_module {
     char message[512]; /* of the error */
 } ptx_module;
 
-/* false: module->message says what and in which line. Call ptx_module_done in any case. */
+/* Returns false on an error; module->message names it and its line. Call ptx_module_done in both cases. */
 bool ptx_parse(const char *text, ptx_module *module);
 void ptx_module_done(ptx_module *module);
 
 const char *ptx_file_name(const ptx_module *module, int number); /* "?" if unknown */
 
-/* ---- between the parser's files ---- */
+/* ---- shared by the parser's files ---- */
 
 typedef struct ptx_name {
     const char *text;
     int count; /* -1: the name itself; n: text0 ... text(n-1) */
-    int first; /* register */
+    int first; /* number of its (first) register */
 } ptx_name;
 
 typedef struct ptx_parser {
     ptx_lexer lexer;
     ptx_module *module;
-    ptx_function *function; /* being parsed; NULL outside */
-    ptx_name *names;        /* registers that are in scope, innermost last */
+    ptx_function *function; /* the one being parsed; NULL outside */
+    ptx_name *names;        /* registers in scope, innermost last */
     size_t name_count, name_capacity;
-    ptx_arg *items; /* of the braces that are being read */
+    ptx_arg *items; /* elements of the braces being read */
     size_t item_count, item_capacity;
     int location;
 } ptx_parser;
 
-/* Sets the message, unless there is one; false, always. */
+/* Sets the message unless there is one. Always returns false. */
 bool ptx_fail(ptx_parser *parser, const char *format, ...) __attribute__((format(printf, 2, 3)));
-bool ptx_expect(ptx_parser *parser, const char *text); /* step over it */
+bool ptx_expect(ptx_parser *parser, const char *text); /* checks the token and steps over it */
 bool ptx_take_integer(ptx_parser *parser, int64_t *ret_value);
 bool ptx_take_name(ptx_parser *parser, const char **ret_name);
 bool ptx_parse_variable(

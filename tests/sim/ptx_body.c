@@ -1,6 +1,6 @@
 /*
- * The inside of a function: register declarations with their scopes, labels, source locations and
- * instructions with their arguments.
+ * Parses the body of a function: register declarations with their scopes, labels, source locations, and instructions
+ * with their arguments.
  */
 #include "ptx.h"
 #include <ctype.h>
@@ -53,7 +53,7 @@ static bool parse_registers(ptx_parser *parser)
     return ptx_expect(parser, ";");
 }
 
-/* The register of a token; -1 if it is none. */
+/* Returns the register of a token, -1 if it is none. */
 static int find_register(const ptx_parser *parser, const ptx_token *token)
 {
     for (size_t i = parser->name_count; i-- > 0;) {
@@ -100,7 +100,7 @@ static bool parse_items(ptx_parser *parser, ptx_arg *arg)
     return ptx_expect(parser, "}");
 }
 
-/* [base], [base+offset], [number]; behind each of them perhaps coordinates: [base, {x, y}] */
+/* [base], [base+offset], [number]; each may be followed by coordinates: [base, {x, y}] */
 static bool parse_address(ptx_parser *parser, ptx_arg *arg)
 {
     arg->kind = PTX_ARG_ADDRESS;
@@ -291,7 +291,7 @@ static void add_label(ptx_parser *parser, const char *name)
     function->labels[function->label_count++] = (ptx_label){name, at, 0, 0};
 }
 
-/* A label and an instruction both begin with a word; what follows tells. */
+/* A label and an instruction both begin with a word. The next token tells which it is. */
 static bool at_label(const ptx_parser *parser)
 {
     ptx_lexer ahead = parser->lexer;
@@ -338,10 +338,10 @@ static bool parse_block(ptx_parser *parser)
         if (ptx_is(&parser->lexer, "{") ? !parse_block(parser) : !parse_statement(parser))
             return false;
     }
-    /* Inline assembly: its registers end with its braces, and its labels. */
+    /* Inline assembly: its registers and labels end with its braces. */
     parser->name_count = names;
     for (size_t i = labels; i < function->label_count; i++)
-        if (function->labels[i].last == 0) { /* not of braces within */
+        if (function->labels[i].last == 0) { /* not a label of inner braces */
             function->labels[i].first = first;
             function->labels[i].last = (int)function->instruction_count;
         }

@@ -1,7 +1,6 @@
 /*
- * Tokens of PTX. A word takes in dots, $, % and _, and "::" (as in L2::128B), so that opcodes,
- * directives and registers are one token each; labels lose their colon, which is a token of its
- * own.
+ * Tokens of PTX. A word includes dots, $, %, _ and "::" (as in L2::128B), so that opcodes, directives and registers are
+ * one token each. The colon of a label is a separate token.
  */
 #include "ptx.h"
 #include <ctype.h>

@@ -85,7 +85,7 @@ static bool take_type(ptx_parser *parser, size_t *ret_bytes)
     return true;
 }
 
-/* [.align n] .type name {[n]}: what parameters and variables have in common. */
+/* Parses [.align n] .type name {[n]}, the common form of parameters and variables. */
 static bool parse_declarator(ptx_parser *parser, ptx_variable *variable, size_t *ret_elem_bytes)
 {
     int64_t number = 0;
@@ -205,7 +205,7 @@ static bool parse_parameters(ptx_parser *parser)
     return ptx_expect(parser, ")");
 }
 
-/* .maxntid x[, y[, z]] and its like. */
+/* Parses .maxntid x[, y[, z]] and similar directives. */
 static bool parse_bounds(ptx_parser *parser)
 {
     while (!ptx_is(&parser->lexer, "{")) {
@@ -266,7 +266,7 @@ static bool parse_file(ptx_parser *parser)
     return true;
 }
 
-/* Debug information behind the code: bytes between braces. */
+/* Skips debug information after the code: bytes between braces. */
 static bool skip_section(ptx_parser *parser)
 {
     while (parser->lexer.token.kind != PTX_END && !ptx_is(&parser->lexer, "}"))
@@ -319,7 +319,7 @@ static bool parse_directive(ptx_parser *parser)
     }
     if (ptx_is(lexer, ".visible") || ptx_is(lexer, ".extern") || ptx_is(lexer, ".weak")) {
         ptx_advance(lexer);
-        return true; /* linkage: there is one module */
+        return true; /* linkage has no effect, because there is only one module */
     }
     if (ptx_is(lexer, ".entry")) {
         ptx_advance(lexer);

@@ -1,5 +1,5 @@
 /*
- * The rows of all handlers: by opcode, and what SM an instruction needs.
+ * The rows of all handlers, sorted by opcode, and the SM that an instruction needs.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const sim_row *sorted[ROWS_MAX];
 static size_t sorted_count;
 static pthread_once_t sorted_once = PTHREAD_ONCE_INIT;
 
-/* By opcode, rows of one opcode in the order in which they are to be tried. */
+/* Orders rows by opcode. Rows of one opcode keep the order in which they must be tried. */
 static int compare_rows(const void *a, const void *b)
 {
     const sim_row *x = *(const sim_row *const *)a, *y = *(const sim_row *const *)b;
@@ -55,7 +55,7 @@ static bool begins(const sim_row *row, const char *with)
     return strncmp(row->opcode, with, strlen(with)) == 0;
 }
 
-/* All else that is known exists since sm_75. */
+/* All other known instructions exist since sm_75. */
 static bool needs_sm80(const sim_row *row)
 {
     return begins(row, "mbarrier.") || begins(row, "cp.async.mbarrier.") ||
@@ -63,7 +63,7 @@ static bool needs_sm80(const sim_row *row)
            strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
 }
 
-/* Vectors of numbers that are added in memory, stmatrix, and what copies in bulk. */
+/* Vector additions in memory, stmatrix, and bulk copies. */
 static bool needs_sm90(const sim_row *row)
 {
     return begins(row, "red.global.add.v") || begins(row, "stmatrix.") ||
@@ -72,7 +72,7 @@ static bool needs_sm90(const sim_row *row)
            begins(row, "mbarrier.try_wait.");
 }
 
-/* What later SMs have not. */
+/* Instructions that later SMs lack. */
 static bool needs_sm90a(const sim_row *row)
 {
     return begins(row, "wgmma.") || begins(row, "setmaxnreg.");

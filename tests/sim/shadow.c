@@ -1,12 +1,12 @@
 /*
  * The rules of shadow.h, word by word.
  *
- * - A read keeps which warps read the word since its last write, when each of them did, and of the last
- * one two threads: a writer conflicts with any other warp, and with another thread of its own warp. A
- * write that conflicts with none comes after all of them, and so does what comes after it.
- * - Sub-word accesses conflict only if their bytes meet.
- * - What one entry says of four words is true of each: it was written, and read, as a whole. An access to
- * some of them divides it, and a write of all four makes it one again, as all that was known before is settled.
+ * - A read records which warps have read the word since its last write, and when each of them did. Of the last warp it
+ *   keeps two threads. A writer conflicts with any other warp, and with another thread of its own warp. A write without
+ *   conflict comes after all these reads, and so does everything that comes after the write.
+ * - Accesses to parts of a word conflict only if they share bytes.
+ * - An entry of four words is true for each of them, because they were written and read as a whole. An access to some
+ *   of them divides the entry. A write of all four joins it again, because all earlier accesses are settled then.
  */
 #include "shadow.h"
 #include "arena.h"
@@ -57,7 +57,7 @@ void sim_shadow_begin_block(sim_shadow *shadow)
 
 /* ---- words ---- */
 
-/* Bytes at .. at + bytes - 1 that lie in a word, as a mask. */
+/* Returns a mask of the bytes at .. at + bytes - 1 that lie in a word. */
 static unsigned bytes_in_word(size_t word, uint32_t at, unsigned bytes)
 {
     const uint32_t begin = (uint32_t)word * WORD_BYTES;
@@ -69,7 +69,7 @@ static unsigned bytes_in_word(size_t word, uint32_t at, unsigned bytes)
     return mask;
 }
 
-/* What whoever makes the access knows. */
+/* Returns the clock of the lane that makes the access. */
 static inline const sim_clock *known_by(const sim_shadow *shadow, const sim_access *access)
 {
     const unsigned warp = access->thread / WARP;
@@ -82,7 +82,7 @@ static inline unsigned mbarrier_of(unsigned writer)
     return writer % SIM_MBARRIERS;
 }
 
-/* Does the asynchronous proxy see what was written to the word? What came through it needs no fence. */
+/* Does the asynchronous proxy see what was written to the word? Its own writes need no fence. */
 static inline bool is_fenced(const sim_clock *known, const sim_word *word)
 {
     if (word->writer >= SIM_LOADED)
@@ -96,7 +96,7 @@ static inline bool is_asynchronous(const sim_access *access)
     return access->loads || access->by == SIM_BY_PRODUCTS || access->by == SIM_BY_STORES;
 }
 
-/* Are a thread's access at (epoch, sync) and the present one by another thread unordered? */
+/* Returns true if another thread's access at (epoch, sync) and the current access are unordered. */
 static bool unordered(const sim_shadow *shadow, const sim_access *access, unsigned thread,
                       uint32_t epoch, uint16_t sync)
 {
@@ -105,14 +105,14 @@ static bool unordered(const sim_shadow *shadow, const sim_access *access, unsign
            (other != own || sync == access->sync);
 }
 
-/* Is what a load wrote in the phase that began in an epoch ordered before the present access? */
+/* Is a load's write, in the phase that began in the word's epoch, ordered before the current access? */
 static bool load_ordered(const sim_shadow *shadow, const sim_access *access, const sim_word *word)
 {
     return word->write_epoch <
            known_by(shadow, access)->ordered[SIM_LOADS + mbarrier_of(word->writer)];
 }
 
-/* When a warp read the word last. */
+/* Returns the epoch in which a warp last read the word. */
 static uint32_t *read_epoch(sim_shadow *shadow, const sim_word *word, sim_reader by, unsigned warp)
 {
     uint32_t **epochs = &shadow->read_epochs[by];
@@ -122,7 +122,7 @@ static uint32_t *read_epoch(sim_shadow *shadow, const sim_word *word, sim_reader
     return *epochs + (size_t)(word - shadow->words) * shadow->warp_count + warp;
 }
 
-/* Is no reader open because a barrier of all warps came since? That is usual, and costs little to see. */
+/* Are all readers ordered by a later barrier of all warps? This is the usual case, and cheap to test. */
 static inline bool has_old_readers(const sim_shadow *shadow, const sim_word *word)
 {
     return word->read_epoch < shadow->whole_epoch &&
@@ -130,7 +130,7 @@ static inline bool has_old_readers(const sim_shadow *shadow, const sim_word *wor
             word->readers[SIM_BY_MATRICES]) == 0;
 }
 
-/* The warps that read the word so, unless ordered before the present access. */
+/* Returns the warps that read the word as `by` and are not ordered before the current access. */
 static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access,
                              sim_reader by)
 {
@@ -145,8 +145,8 @@ static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim
     return open;
 }
 
-/* Is all that was written to the word ordered before the present access, and seen by it? What is usual, which
- * is to cost little: where it is not so, the rules say whether that is a conflict. */
+/* Is every write to the word ordered before the current access, and visible to it? This is the usual case, so it must
+ * be cheap. Otherwise the rules decide if there is a conflict. */
 static inline bool is_settled(const sim_shadow *shadow, const sim_word *word,
                               const sim_access *access)
 {
@@ -180,7 +180,7 @@ static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word,
                                                                                  : SIM_NO_CONFLICT;
 }
 
-/* Where some of the bytes were read. */
+/* Checks a write against earlier reads of its bytes. */
 static sim_conflict meets_read(sim_shadow *shadow, const sim_word *word, const sim_access *access,
                                sim_party *ret_other)
 {
@@ -209,7 +209,7 @@ static sim_conflict meets_read(sim_shadow *shadow, const sim_word *word, const s
                : SIM_NO_CONFLICT;
 }
 
-/* Readers of other bytes of the word count no more once they are ordered before a read of some. */
+/* Forgets readers of other bytes of the word if they are ordered before a read of some bytes. */
 static void forget_readers(sim_shadow *shadow, sim_word *word, const sim_access *access)
 {
     uint32_t open = 0;
@@ -218,7 +218,7 @@ static void forget_readers(sim_shadow *shadow, sim_word *word, const sim_access 
     word->read_bytes = open == 0 ? 0 : word->read_bytes;
 }
 
-/* Has the warp read these bytes last, in this epoch? Then one more read leaves all as it is, but for the second
+/* Did the warp itself read these bytes last, in this epoch? Then another read changes nothing, except for the second
  * thread. */
 static inline bool is_known_read(const sim_shadow *shadow, const sim_word *word,
                                  const sim_access *access, unsigned mask)
@@ -259,7 +259,7 @@ static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_acces
         return;
     }
     word->reader = word->reader_2 = thread;
-    word->read_sync = (uint16_t)(access->sync - access->collective); /* as if before a barrier */
+    word->read_sync = (uint16_t)(access->sync - access->collective); /* as if before a bar.warp.sync */
     word->read_op = access->op;
 }
 
@@ -289,7 +289,7 @@ static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *acc
 
 /* ---- ranges ---- */
 
-/* One of the four words of a chunk that is divided. */
+/* Returns the entry of one word of a divided chunk. */
 static sim_word *part_of(sim_shadow *shadow, size_t chunk, size_t word)
 {
     return &shadow->words[shadow->chunk_count + CHUNK_WORDS * chunk + word];
@@ -309,11 +309,11 @@ static void divide(sim_shadow *shadow, size_t chunk)
     whole->divided = true;
 }
 
-/* What is done with a word, of which an access takes the bytes in the mask. */
+/* A function for a word. mask: the bytes of the access in it. */
 typedef sim_conflict (*visit)(sim_shadow *shadow, sim_word *word, const sim_access *access,
                               unsigned mask, sim_party *ret_other);
 
-/* Some words of a chunk, each on its own. */
+/* Visits some words of a chunk one by one. */
 static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *access, uint32_t at,
                                        unsigned bytes, visit visit_word, sim_party *ret_other)
 {
@@ -329,7 +329,7 @@ static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *acc
     return SIM_NO_CONFLICT;
 }
 
-/* All words of a range. writes: what is left in a chunk that is covered is the same in all of its words. */
+/* Visits all words of a range. writes: the access leaves all words of a covered chunk equal. */
 static inline sim_conflict visit_range(sim_shadow *shadow, const sim_access *access, uint32_t at,
                                        unsigned bytes, bool writes, visit visit_word,
                                        sim_party *ret_other)

@@ -1,28 +1,26 @@
 /*
- * What the device remembers about each 4-byte word of a block's shared memory: who wrote it and
- * when, who read it and when, whether a copy is on its way into it. From this it tells
- * uninitialised reads, races, early use of what is copied, and missing fences between proxies. Four words
- * side by side are remembered as one as long as each access takes all of them.
+ * What the device remembers about each 4-byte word of a block's shared memory: who wrote it and when, who read it and
+ * when, and if a copy into it is on its way. From this it detects uninitialised reads, races, use of copied data before
+ * it arrived, and missing proxy fences. Four adjacent words are kept as one as long as each access covers all of them.
  *
- * Who does something is a column: each warp by its own instructions (the generic proxy), and, through
- * the asynchronous one, its products (wgmma), its stores (bulk copies to global memory), and the loads
- * that arrive at an mbarrier.
+ * An actor is a column. Each warp has a column for its own instructions (the generic proxy), and columns for its
+ * asynchronous work: its products (wgmma) and its stores (bulk copies to global memory). Loads that arrive at an
+ * mbarrier have a column, too.
  *
- * Time: the block's epoch grows with each event that orders something, and an access has the epoch in
- * which it happened; what a load writes has the epoch in which the phase of its mbarrier began. Per warp
- * a clock says before which epoch the accesses of each column are ordered before what the warp does
- * now, and which writes of other warps are, by a proxy fence, seen by the asynchronous proxy. Barriers
- * and mbarriers hand clocks on. Accesses by threads of one warp are also ordered if a bar.warp.sync lies
- * between. Epochs never start again, so a new block finds the words of the old one unwritten.
+ * Time: the block's epoch grows with each event that orders accesses. An access has the epoch in which it happened. A
+ * load's write has the epoch in which the phase of its mbarrier began. Each warp has a clock. It says for each column:
+ * accesses before which epoch are ordered before what the warp does now. It also says which writes of other warps a
+ * proxy fence has made visible to the asynchronous proxy. Barriers and mbarriers pass clocks on. A bar.warp.sync also
+ * orders accesses of one warp's threads. Epochs never restart, so a new block finds the words of the old one unwritten.
  *
- * Lanes that waited at an mbarrier without the others of their warp are ahead of these until the warp meets
- * again. Those that waited for different phases count as one.
+ * Lanes that waited at an mbarrier without the rest of their warp are ahead of the rest until the warp meets again.
+ * Lanes that waited for different phases are treated alike.
  *
- * Words that ldmatrix reads come when they come: where a warp arrives at an mbarrier before it has used
- * them (late.c), the read is not ordered before a load of a tensor's or of bytes into the same place.
+ * Words that ldmatrix reads may arrive late. If a warp arrives at an mbarrier before it has used them (late.c), the
+ * read is not ordered before a load (of a tensor or of bytes) into the same place.
  *
- * Not told apart: which lanes of a warp have waited for their stores; other reads before a load into the
- * same place need no proxy fence.
+ * Limits: it does not distinguish which lanes of a warp have waited for their stores. Reads other than ldmatrix need no
+ * proxy fence before a load into the same place.
  *
  * Not thread-safe: a block belongs to one host thread.
  */
@@ -35,91 +33,90 @@
 
 enum { SIM_SHADOW_WARPS = 32, SIM_MBARRIERS = 64 };
 
-/* The columns of a clock; a kind of reader has one for each warp. */
+/* The columns of a clock. Each kind of reader has one column per warp. */
 typedef enum sim_reader {
     SIM_BY_WARP,
     SIM_BY_PRODUCTS,
     SIM_BY_STORES,
-    SIM_BY_MATRICES, /* ldmatrix once more, whose words are used later; only loads ask for it */
+    SIM_BY_MATRICES, /* ldmatrix again, because its words may be used later; only loads check it */
     SIM_READERS
 } sim_reader;
 enum {
-    SIM_LOADS = SIM_READERS * SIM_SHADOW_WARPS, /* and the number of the mbarrier */
+    SIM_LOADS = SIM_READERS * SIM_SHADOW_WARPS, /* plus the number of the mbarrier */
     SIM_COLUMNS = SIM_LOADS + SIM_MBARRIERS,
     SIM_FENCED = SIM_SHADOW_WARPS + SIM_MBARRIERS
 };
 
 typedef struct sim_clock {
-    uint32_t ordered[SIM_COLUMNS]; /* what the column did before this epoch comes before ... */
-    /* ... and what the warp, or copies by threads that arrived at the mbarrier, wrote by then is seen by the
-     * asynchronous proxy */
+    uint32_t ordered[SIM_COLUMNS]; /* accesses of the column before this epoch are ordered before now */
+    /* The asynchronous proxy sees what the warp wrote before this epoch. The last entries say the same of copies by
+     * threads that arrived at an mbarrier. */
     uint32_t fenced[SIM_FENCED];
 } sim_clock;
 
-/* One word, or four that are aligned to their size. */
+/* One word, or four words aligned to their size. */
 typedef struct sim_word {
     uint32_t write_epoch, read_epoch;
-    int32_t write_op, read_op; /* instruction, for messages */
-    uint16_t writer; /* thread; or SIM_LOADED and the number of an mbarrier, and SIM_COPIED */
-    uint16_t reader, reader_2; /* two threads of one warp that read last, in read_sync */
+    int32_t write_op, read_op; /* instructions, for messages */
+    uint16_t writer; /* a thread; or SIM_LOADED with the number of an mbarrier, and SIM_COPIED */
+    uint16_t reader, reader_2; /* two threads of the warp that read last, at read_sync */
     uint16_t write_sync, read_sync;
-    uint8_t written;               /* bytes written in this block */
-    uint8_t last_bytes;            /* bytes of the last write */
-    uint8_t read_bytes;            /* bytes of the reads since then */
-    bool pending;                  /* a copy that nobody has waited for */
-    bool divided;                  /* of four words: each is remembered on its own */
-    uint32_t readers[SIM_READERS]; /* warps that read it since the last write */
+    uint8_t written;               /* mask of the bytes written in this block */
+    uint8_t last_bytes;            /* mask of the last write */
+    uint8_t read_bytes;            /* mask of the reads since then */
+    bool pending;                  /* a copy into it was not waited for yet */
+    bool divided;                  /* an entry of four words: each has its own entry */
+    uint32_t readers[SIM_READERS]; /* mask of the warps that read it since the last write */
 } sim_word;
 
 enum { SIM_LOADED = 0x8000, SIM_COPIED = 0x4000 };
 
 typedef struct sim_shadow {
-    sim_word *words; /* those of 16 bytes, then for each of them four of 4 bytes */
+    sim_word *words; /* entries of 16 bytes, then four entries of 4 bytes for each of them */
     size_t chunk_count;
     uint32_t *read_epochs[SIM_READERS]; /* [word][warp]; NULL: not needed yet */
-    uint32_t epoch, first_epoch;        /* first_epoch: of this block */
-    uint32_t whole_barriers;            /* of all warps, in this block */
-    uint32_t whole_epoch;               /* of the last one: it orders what warps did themselves before it */
+    uint32_t epoch, first_epoch;        /* first_epoch: where this block began */
+    uint32_t whole_barriers;            /* barriers of all warps in this block */
+    uint32_t whole_epoch;               /* of the last such barrier: it orders all warps' own earlier accesses */
     unsigned warp_count;
-    /* By all lanes; and by those that are ahead, if there are such. */
+    /* The clocks of all lanes, and of lanes that are ahead, if there are any. */
     sim_clock known[SIM_SHADOW_WARPS];
     sim_clock ahead[SIM_SHADOW_WARPS];
     uint32_t ahead_lanes[SIM_SHADOW_WARPS];
-    /* Since when no barrier or bar.warp.sync orders the lanes of a warp, and those that have accessed
+    /* The epoch of the last barrier or bar.warp.sync that orders the warp's lanes, and the lanes that have accessed
      * memory since then. */
     uint32_t synced[SIM_SHADOW_WARPS], touched[SIM_SHADOW_WARPS];
 } sim_shadow;
 
 typedef enum sim_conflict {
     SIM_NO_CONFLICT,
-    SIM_UNWRITTEN,  /* a read of what nobody wrote */
-    SIM_WRITE_READ, /* a read of what another thread wrote, no barrier between */
-    SIM_READ_WRITE, /* a write of what another thread read */
+    SIM_UNWRITTEN,  /* it reads a word that was never written */
+    SIM_WRITE_READ, /* it reads what another thread wrote, without a barrier between */
+    SIM_READ_WRITE, /* it writes what another thread read, without a barrier between */
     SIM_WRITE_WRITE,
-    SIM_PENDING, /* the copy into it has not been waited for */
-    SIM_LOADING, /* nor the mbarrier at which the load into it arrives */
-    SIM_UNFENCED /* asynchronous access to what a thread wrote, no proxy fence between */
+    SIM_PENDING, /* it uses a word before it waited for the copy into it */
+    SIM_LOADING, /* it uses a word before it waited for the mbarrier of the load into it */
+    SIM_UNFENCED /* an asynchronous access to what a thread wrote, without a proxy fence between */
 } sim_conflict;
 
 typedef struct sim_access {
     unsigned thread;
     uint16_t sync; /* the warp's sync epoch */
     int32_t op;
-    bool collective; /* done by the whole warp at once: later accesses of its threads come after it
-                      */
-    bool all_lanes;  /* takes what all lanes of the warp know */
-    sim_reader by;   /* a read: by what of the thread's warp */
-    bool loads;  /* a write, by a load that arrives at `mbarrier`, in the phase that began then */
-    bool copied; /* such a load is a thread's copy (cp.async) */
+    bool collective; /* the whole warp does it at once: later accesses of its threads come after it */
+    bool all_lanes;  /* it may use what any lane of the warp has waited for */
+    sim_reader by;   /* of a read: which actor of the thread's warp */
+    bool loads;  /* a write by a load that arrives at `mbarrier`, in the phase that began in that epoch */
+    bool copied; /* such a load that is a thread's own copy (cp.async) */
     uint16_t mbarrier;
     uint32_t began;
 } sim_access;
 
-/* The other party of a conflict. */
+/* The other access of a conflict. */
 typedef struct sim_party {
-    unsigned thread; /* for a load: no thread's number */
+    unsigned thread; /* of a load: not a thread's number */
     int32_t op;
-    bool asynchronous; /* it reads through the asynchronous proxy */
+    bool asynchronous; /* it reads by the asynchronous proxy */
 } sim_party;
 
 size_t sim_shadow_chunks(size_t shared_bytes);
@@ -127,43 +124,41 @@ void sim_shadow_init(sim_shadow *shadow, size_t shared_bytes, unsigned warp_coun
 void sim_shadow_done(sim_shadow *shadow);
 void sim_shadow_begin_block(sim_shadow *shadow);
 
-/* Those that met, a bit each; what is behind it comes also after what `arrived` knows (NULL: nobody
- * only arrived). */
+/* A barrier of these warps (a bit mask). Later accesses also come after what `arrived` knows: warps that arrived
+ * without waiting. NULL: there are none. */
 void sim_shadow_barrier(sim_shadow *shadow, uint32_t warps, const sim_clock *arrived);
-/* Lanes of a warp meet; all of those that are alive, or some. */
+/* Some or all living lanes of a warp meet. */
 void sim_shadow_warp_barrier(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive);
 
-/* What lanes of a warp know and have done, added to a clock. What others of its lanes (alive) have done
- * since they met last is not released: if there is such, nothing since then is. */
+/* Adds to a clock what these lanes know and have done. If other living lanes of the warp have accessed memory since
+ * they last met, then nothing since that meeting is added. */
 void sim_shadow_release(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
                         sim_clock *into);
 void sim_shadow_acquire(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
                         const sim_clock *from);
 void sim_shadow_merge(sim_clock *into, const sim_clock *from);
 
-/* A fence between the proxies. */
+/* A proxy fence. */
 void sim_shadow_fence(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive);
 
-/* A token for what was begun up to now; and: what a warp's products, stores or ldmatrix had begun when the
- * token was made has read its operands. */
+/* commit returns a token for all work begun up to now. finished: the warp's products, stores or ldmatrix begun before
+ * the token have read their operands. */
 uint32_t sim_shadow_commit(sim_shadow *shadow);
 void sim_shadow_finished(sim_shadow *shadow, unsigned warp, sim_reader by, uint32_t token);
 
-/* Note an access to bytes at byte `at`, which is inside. On a conflict *ret_other is the other
- * party. */
+/* Record an access to bytes at offset `at`, inside the memory. On a conflict *ret_other is the other access. */
 sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at,
                              unsigned bytes, sim_party *ret_other);
 sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at,
                               unsigned bytes, sim_party *ret_other);
 
-/* The same for 16 bytes, aligned, of each of these lanes in turn: access->thread is theirs, *ret_lane the one that
- * meets a conflict. */
+/* The same for 16 aligned bytes of each of these lanes in turn. access->thread is set for each; *ret_lane is the lane
+ * with the conflict. */
 sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes,
                                    const uint32_t at[], int *ret_lane, sim_party *ret_other);
 
-/* A copy: it starts like a write and leaves the words pending; it lands as a write of its thread, or
- * as a load.
- */
+/* A copy. start checks it like a write and makes its words pending. land records it as a write of its thread, or as a
+ * load. */
 sim_conflict sim_shadow_start(sim_shadow *shadow, const sim_access *access, uint32_t at,
                               unsigned bytes, sim_party *ret_other);
 void sim_shadow_land(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes);

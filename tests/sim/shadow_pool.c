@@ -1,9 +1,9 @@
 /*
- * One that fits is one of the same size. Where the pool is full, the oldest goes.
+ * A shadow fits if it has the same size. If the pool is full, the oldest shadow is released.
  */
 #include "shadow_pool.h"
 
-#define EPOCH_MAX (UINT32_MAX / 2) /* of a shadow that is kept: no launch has as many more */
+#define EPOCH_MAX (UINT32_MAX / 2) /* limit for keeping a shadow: no launch needs as many more */
 
 void sim_shadow_pool_init(sim_shadow_pool *pool)
 {

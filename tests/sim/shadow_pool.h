@@ -1,7 +1,7 @@
 /*
- * Shadows that launches have used, kept for those that come: most launches are small, and to make a shadow,
- * which is many times as large as the memory that it is of, took longer than some of them. Times never start
- * again (shadow.h), so what is kept needs no clearing.
+ * Keeps shadows of finished launches for later launches. Most launches are small, and making a shadow took longer than
+ * some of them, because it is many times as large as the memory that it describes. Epochs never restart (shadow.h), so
+ * a kept shadow needs no clearing.
  *
  * A pool may be used by several threads at once. Zeroed is empty.
  */
@@ -15,14 +15,14 @@ enum { SIM_POOL_SHADOWS = 8 };
 
 typedef struct sim_shadow_pool {
     pthread_mutex_t lock;
-    sim_shadow kept[SIM_POOL_SHADOWS]; /* without words: none */
+    sim_shadow kept[SIM_POOL_SHADOWS]; /* an entry without words is empty */
     unsigned oldest;
 } sim_shadow_pool;
 
 void sim_shadow_pool_init(sim_shadow_pool *pool);
 void sim_shadow_pool_done(sim_shadow_pool *pool);
 
-/* A shadow as sim_shadow_init makes it, but for the time, which may go on; until it is given back. */
+/* Lends a shadow as sim_shadow_init makes it, except that its epochs may be higher, until it is given back. */
 void sim_shadow_take(sim_shadow_pool *pool, size_t shared_bytes, unsigned warp_count,
                      sim_shadow *ret_shadow);
 void sim_shadow_give(sim_shadow_pool *pool, sim_shadow *shadow);

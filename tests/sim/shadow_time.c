@@ -1,5 +1,5 @@
 /*
- * Time, as shadow.h has it: what warps, and lanes that are ahead of theirs, know of each other.
+ * The clocks of shadow.h: what warps, and lanes that are ahead of their warp, know of each other.
  */
 #include "shadow.h"
 #include <string.h>
@@ -17,7 +17,7 @@ void sim_shadow_merge(sim_clock *into, const sim_clock *from)
         later(&into->fenced[c], from->fenced[c]);
 }
 
-/* The lanes of a warp know the same. */
+/* Gives all lanes of a warp the same clock. */
 static void meet(sim_shadow *shadow, unsigned warp)
 {
     if (shadow->ahead_lanes[warp] != 0)
@@ -29,7 +29,7 @@ void sim_shadow_barrier(sim_shadow *shadow, uint32_t warps, const sim_clock *arr
 {
     static const sim_clock nothing;
     sim_clock latest =
-        arrived == NULL ? nothing : *arrived; /* what those that meet know together */
+        arrived == NULL ? nothing : *arrived; /* becomes the joint knowledge of the warps that meet */
     const uint32_t epoch = ++shadow->epoch;
     for (unsigned a = 0; a < shadow->warp_count; a++) {
         if ((warps >> a & 1) == 0)
@@ -63,7 +63,7 @@ void sim_shadow_warp_barrier(sim_shadow *shadow, unsigned warp, uint32_t lanes, 
     shadow->touched[warp] = 0;
 }
 
-/* Before which epoch all that a warp did is done or fenced by what some of its lanes do now. */
+/* Returns the epoch before which all of the warp's accesses are covered by what these lanes do now. */
 static uint32_t done_by(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive)
 {
     const bool all = lanes == alive || (shadow->touched[warp] & ~lanes) == 0;

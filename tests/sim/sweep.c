@@ -148,7 +148,7 @@ static bool same_but_for_target(const char *a, const char *b)
            strcmp(strchr(target_a + 1, '\n'), strchr(target_b + 1, '\n')) == 0;
 }
 
-/* PTX made for an older SM stands for this one's, unless the compiler gives this one another. */
+/* Uses the PTX of an older SM if the compiler makes the same for this one. Otherwise runs this SM's own PTX. */
 static void compare_and_run(sweep *s, int index, const fa2_problem *class, const char *source,
                             const fa2i_kernel *older, unsigned shapes)
 {
@@ -202,7 +202,7 @@ void sweep_open(sweep *s, const char *cards)
     setenv("FA2_SIM_CARD", cards, 1);
     must(fa2i_generator_create(&s->generator), "the generator");
     if (cuInit(0) != CUDA_SUCCESS || cuDeviceGetCount(&count) != CUDA_SUCCESS)
-        exit(1); /* the device has said why */
+        exit(1); /* the device has printed why */
     for (; s->card_count < count; s->card_count++) {
         must_fit((size_t)s->card_count, SWEEP_CARDS_MAX, "cards");
         must(fa2i_device_open(s->card_count + 1, &s->cards[s->card_count].device), "the device");

@@ -4,7 +4,8 @@
 
 enum { KINDS = 3 };
 
-/* Whether blocks divide keys, backward queries; backward, whether blocks of their own compute dQ. */
+/* Returns a kind: forward, if blocks divide the keys; backward, if blocks divide the queries, and if separate blocks
+ * compute dQ. */
 static int kind_of(const sweep_candidate *c)
 {
     const char *text = c->variant.text;
@@ -13,7 +14,7 @@ static int kind_of(const sweep_candidate *c)
     return strstr(text, " dq=apart") != NULL || strstr(text, " dq=whole") != NULL ? 2 : 0;
 }
 
-/* ---- cards with instructions of their own ---- */
+/* ---- cards with their own instructions ---- */
 
 static unsigned cards_with_own(const sweep *s)
 {
@@ -56,13 +57,13 @@ void sweep_want_some(const sweep *s, size_t step, size_t turn, sweep_wanted want
 
 /* ---- each card ---- */
 
-/* How many of the cards have it, if it is of the kind. */
+/* Returns how many of the cards have the candidate, 0 if it is of another kind. */
 static int served_by(const sweep_candidate *c, int kind, unsigned cards)
 {
     return kind_of(c) == kind ? pairs_ones(c->cards & cards) : 0;
 }
 
-/* One of a kind for each of the cards that has any. Returns the cards that have none. */
+/* Wants one candidate of a kind on each card that has any. Returns the cards that have none. */
 static unsigned want_kind(const sweep *s, int kind, unsigned cards, size_t turn,
                           sweep_wanted wanted)
 {
@@ -106,7 +107,7 @@ void sweep_want_each(const sweep *s, fa2_op op, size_t turn, sweep_wanted wanted
     unsigned left = (1u << s->card_count) - 1;
     if (op == FA2_OP_FORWARD)
         want_forward(s, turn, wanted);
-    else /* the first kind stays for some turns, as D changes each turn */
+    else /* the first kind stays for several turns, because D changes each turn */
         for (size_t i = 0; i < KINDS; i++)
             left = want_kind(s, (int)((turn / PAIRS_TURNS + i) % KINDS), left, turn, wanted);
 }

@@ -1,5 +1,5 @@
 /*
- * Which candidates of a class a sweep runs, and on which cards: a bit for each card.
+ * Chooses which candidates of a class a sweep runs, and on which cards: a bit for each card.
  */
 #ifndef FA2_SIM_SWEEP_CHOICE_H
 #define FA2_SIM_SWEEP_CHOICE_H
@@ -8,20 +8,22 @@
 
 typedef unsigned sweep_wanted[SWEEP_CANDIDATES_MAX]; /* by candidate */
 
-/* Where a card has instructions of its own and candidates of a kind that use them, drop its others of that kind. */
+/* If a card has its own instructions, and candidates of a kind that use them, drops its other candidates of that kind.
+ * */
 void sweep_prefer_own(sweep *s);
 
-/* Every step-th of those that divide the keys, and of the others, one at least, on all cards that have it; begins
- * elsewhere each turn. */
+/* Chooses every step-th candidate that divides the keys, and every step-th of the others, at least one of each. They
+ * run on all cards that have them. turn shifts the beginning. */
 void sweep_want_some(const sweep *s, size_t step, size_t turn, sweep_wanted wanted);
 
-/* For each card: forward, one of those that divide the keys and one of the others, where it has any; backward, one,
- * of another kind in turn. Of those that most cards have, as they are compiled once; another one each turn. Of what a
- * card with instructions of its own shares with older ones, forward is one, too: the other comes with the next turn. */
+/* Chooses for each card: forward, one candidate that divides the keys and one that does not, if it has them; backward,
+ * one, of another kind in each turn. It prefers candidates that most cards have, because they are compiled once. Other
+ * turns choose other candidates. A card with its own instructions runs only one of the forward candidates that it
+ * shares with older cards, and the other in the next turn. */
 void sweep_want_each(const sweep *s, fa2_op op, size_t turn, sweep_wanted wanted);
 
-/* More, until each tile and axis value is run that candidates have; but for those which older cards run, too, on a
- * card with instructions of its own. one_card: on one card each, not on all. */
+/* Adds candidates until each of their tile and axis values is run. On a card with its own instructions, values that
+ * older cards run, too, are skipped. one_card: run each on one card instead of all. */
 void sweep_want_axes(sweep *s, bool one_card, sweep_wanted wanted);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Classes of problems: those of the presets, some beyond them, and sets of features, each with one D.
+ * Classes of problems: those of the presets, some others, and sets of features, each with one D.
  */
 #include "tests/sim/sweep_classes.h"
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void add(sweep_classes *s, sweep_class class)
     s->items[s->count++] = class;
 }
 
-/* If it is new. */
+/* Adds a class if it is new. */
 static void add_class(sweep_classes *s, const fa2_problem *problem, int step, sweep_sample sample)
 {
     char key[FA2I_CLASS_CHARS], known[FA2I_CLASS_CHARS];
@@ -44,7 +44,7 @@ static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
         .op = FA2_OP_FORWARD, .dtype = dtype, .batch = 1, .head_dim = head_dim, .causal = causal};
 }
 
-/* Fewer columns of V than of K, and columns that warps divide. */
+/* V with fewer columns than K, and columns that warps divide. */
 static const struct {
     fa2_op op;
     int head_dim, head_dim_v, causal, v_in_k;
@@ -67,7 +67,7 @@ static void add_value_sets(sweep_classes *s, fa2_dtype dtype)
     }
 }
 
-/* Every pair of features, and every one without another, with one D of some. */
+/* Adds sets that cover every pair of features, and every feature without another. Each has one D of several. */
 static void add_pairs(sweep_classes *s, pairs_list list, fa2_dtype dtype, bool all)
 {
     uint64_t sets[PAIRS_SETS_MAX];
@@ -99,7 +99,7 @@ static fa2_status add_presets(sweep_classes *s, fa2_dtype dtype)
 
 fa2_status sweep_classes_find(sweep_classes *s, fa2_dtype dtype, bool all)
 {
-    /* 40: not a multiple of 16, padding in D */
+    /* 40 is not a multiple of 16, so D is padded */
     static const int kinds[][2] = {{64, 0}, {128, 1}, {64, 1}, {40, 1}, {128, 0}};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     const fa2_status st = add_presets(s, dtype);

@@ -1,7 +1,7 @@
 /*
- * Lengths around one, two and three tiles, in all layouts; with and without LSE; some with large
- * logits, some with scores far beyond the cap; scales of all kinds, with a least one by which terms of scores are
- * divided beyond what 16 bits hold.
+ * Lengths around one, two and three tiles, in all layouts, with and without LSE. Some shapes have large logits, some
+ * have scores far above the softcap. Scales vary; the smallest makes additions to scores, which are divided by it,
+ * exceed 16 bits.
  */
 #include "sweep_shapes.h"
 #include <string.h>
@@ -26,7 +26,8 @@ static fa2i_case case_of(const fa2_problem *class, int index)
     return c;
 }
 
-/* Around one, two and three tiles; fewer and more queries than keys; several heads per key head. */
+/* Makes shapes around one, two and three tiles, with fewer and more queries than keys, and several heads per key head.
+ * */
 static fa2i_case shape_of(const fa2_problem *class, const fa2i_variant *variant, int bc, int index)
 {
     const int br = variant->recipe.rows;
@@ -52,8 +53,8 @@ static fa2i_case shape_of(const fa2_problem *class, const fa2i_variant *variant,
     return c;
 }
 
-/* Those for families that split: one split and several, fewer tiles than teams, packed query heads,
- * a last block with fewer tiles; with `crowd` key heads there are fewer splits than tiles. */
+/* Makes shapes for families that split: one split and several, fewer tiles than teams, packed query heads, a last block
+ * with fewer tiles. With `crowd` key heads there are fewer splits than tiles. */
 static fa2i_case split_shape_of(const fa2_problem *class, const fa2i_variant *variant, int bc,
                                 int crowd, int index)
 {
@@ -81,8 +82,8 @@ static fa2i_case split_shape_of(const fa2_problem *class, const fa2i_variant *va
     return c;
 }
 
-/* Of a family whose blocks take the rows of several heads: about as many rows, of so many heads for a key head, which
- * divide a row tile or do not; and as many queries. */
+/* For a family whose blocks take rows of several heads: about as many rows as a tile, from as many heads per key head,
+ * which divide a row tile or do not, and as many queries. */
 static void pack_heads(int index, fa2_problem *problem)
 {
     static const int heads[] = {2, 3, 4, 8, 5, 16, 1, 6};
@@ -93,8 +94,8 @@ static void pack_heads(int index, fa2_problem *problem)
         problem->seq_q = (problem->seq_q + together - 1) / together;
 }
 
-/* Windows of one key, as wide as a tile and a little more or less, unbounded on a side, and so wide
- * that tiles in them need no mask: for those there are more keys. */
+/* Makes windows of one key, around the width of a tile, unbounded on a side, or so wide that some tiles need no mask.
+ * The last kind has more keys. */
 static void put_window(const fa2i_variant *variant, int bc, int index, fa2_problem *problem)
 {
     const int br = variant->recipe.rows;
@@ -121,7 +122,7 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
         put_window(variant, bc, index, &c.problem);
     if (class->paged)
         c.problem.page = 1 << index * 4 % 9;
-    if (class->varlen) { /* more than the sequences take, or less */
+    if (class->varlen) { /* totals larger or smaller than the sum of the lengths */
         c.problem.total_q = 1 + c.problem.batch * c.problem.seq_q * (2 + index % 3) / 3;
         c.problem.total_k = 1 + c.problem.batch * c.problem.seq_k * (2 + index % 2) / 3;
     }

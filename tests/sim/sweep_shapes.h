@@ -1,5 +1,5 @@
 /*
- * The shapes on which the sweep runs a variant: they reach all code paths of its tile sizes.
+ * The shapes on which the sweep runs a variant. They reach all code paths of its tile sizes.
  */
 #ifndef SIM_SWEEP_SHAPES_H
 #define SIM_SWEEP_SHAPES_H
@@ -9,8 +9,7 @@
 
 enum { SWEEP_SHAPES = 12 };
 
-/* Shape `index`, 0 ... SWEEP_SHAPES - 1. The class gives the fields that are compiled into
- * a kernel. */
+/* Returns shape `index`, 0 ... SWEEP_SHAPES - 1. The class gives the fields that are compiled into a kernel. */
 fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count,
                       int index);
 

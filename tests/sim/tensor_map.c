@@ -1,7 +1,7 @@
 /*
- * The rules are those of the driver API's reference for cuTensorMapEncodeTiled. What is right by them
- * and not played here (interleave, packed types, steps over elements, swizzles of other atoms, NaN for
- * what is outside) is CUDA_ERROR_NOT_SUPPORTED.
+ * The rules come from the driver API's reference for cuTensorMapEncodeTiled. Valid maps that are not implemented here
+ * give CUDA_ERROR_NOT_SUPPORTED: interleave, packed types, element strides, swizzles of other atoms, NaN for elements
+ * outside.
  */
 #include "tensor_map.h"
 #include <string.h>
@@ -20,7 +20,7 @@ bool sim_tensor_map_read(const uint8_t bytes[SIM_MAP_BYTES], sim_tensor_map *ret
     return ret_map->mark == MARK;
 }
 
-/* 0: packed, or none. */
+/* Returns the bytes of an element, 0 for a packed or unknown type. */
 static unsigned bytes_of(CUtensorMapDataType type)
 {
     static const uint8_t bytes[] = {
@@ -35,7 +35,7 @@ static unsigned bytes_of(CUtensorMapDataType type)
     return (unsigned)type < sizeof bytes ? bytes[type] : 0;
 }
 
-/* Bytes of a row of a box that a swizzle permutes; 0: another swizzle. */
+/* Returns the bytes of a box's row that a swizzle permutes, 0 for an unsupported swizzle. */
 static unsigned span_of(CUtensorMapSwizzle swizzle)
 {
     switch (swizzle) {
@@ -87,7 +87,7 @@ static uint64_t box_bytes(unsigned rank, const cuuint32_t *box, unsigned elem_by
 {
     uint64_t bytes = elem_bytes;
     for (unsigned i = 0; i < rank; i++)
-        bytes *= box[i]; /* 256 in five dimensions at most */
+        bytes *= box[i]; /* each at most 256, in five dimensions */
     return bytes;
 }
 
@@ -119,7 +119,7 @@ SIM_API CUresult CUDAAPI cuTensorMapEncodeTiled(
     const unsigned row_bytes = box[0] * elem_bytes;
     if (row_bytes % CHUNK_BYTES != 0 || (span > 0 && row_bytes > span))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    /* How rows shorter than the swizzle's span lie is not known here; a larger box is in no block. */
+    /* The layout of rows shorter than the swizzle's span is unknown here. A larger box fits no block. */
     if ((span > 0 && row_bytes < span) || box_bytes(rank, box, elem_bytes) > BOX_BYTES_MAX)
         return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
     fill_in(&map, extents, strides, box);

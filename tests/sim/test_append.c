@@ -1,14 +1,14 @@
 /*
- * Decoding on the software device by a captured graph: each replay appends to the cache, rotated, and attends.
+ * Decoding by a captured graph on the software device. Each replay appends to the cache, with rotation, and attends.
  *
  *     test_append padded|paged|packed|latent
  *
- * Between replays only device memory changes: lengths, new keys and values, Q. Behind each the caches are, to the
- * bit, what the host makes of them, every other byte included, and O is what fp64 attention gives on those caches
- * for the rotated Q, with a problem that appends nothing. Some sequences run out of room. And a second launch of
- * the same changes nothing; it is a call that has its numbers checked, behind one that is refused for a bad one.
- * Where K and V are in pages, V has fewer columns. packed: sequences with queries of their own number, as many as new
- * keys, in pages; latent: V lies in K, padded.
+ * Between replays only device memory changes: lengths, new keys and values, Q. After each replay the caches must equal
+ * the host's copy to the bit, including all bytes that must not change. O must equal fp64 attention of the rotated Q on
+ * those caches, by a problem without append. Some sequences run out of room. Repeating a launch changes nothing. The
+ * repetition is a call with check_numbers, after a call that is refused because of a bad number. If K and V are in
+ * pages, V has fewer columns. packed: sequences with different numbers of queries, and as many new keys, in pages.
+ * latent: V lies in K, padded.
  */
 #include <cuda.h>
 #include <stdlib.h>
@@ -19,12 +19,12 @@
 
 enum { B = 3, HQ = 4, HKV = 2, SQ = 2, SK = 90, NEW = 3, D = 64, ROTARY = 32, ROWS = 5, PAGE = 16 };
 enum { COLUMNS = (SK + PAGE - 1) / PAGE, PAGES = B * COLUMNS + 2, STEPS = 3 };
-enum { PLANE = HKV * D }; /* elements of a row of all heads */
+enum { PLANE = HKV * D }; /* elements of one row of all heads */
 enum { CACHE_ELEMS = (ROWS * SK > PAGES * PAGE ? ROWS * SK : PAGES * PAGE) * PLANE };
-enum { ROWS_MAX = B * NEW }; /* of queries and of new keys, in all */
+enum { ROWS_MAX = B * NEW }; /* rows of queries, and of new keys, in all */
 enum { Q_ELEMS = ROWS_MAX * HQ * D, NEW_ELEMS = ROWS_MAX * PLANE, ANGLES = SK * ROTARY / 2 };
 
-typedef struct mirror { /* of device memory */
+typedef struct mirror { /* device memory and its host copy */
     CUdeviceptr at;
     void *host;
     size_t bytes;
@@ -69,7 +69,7 @@ static void put_numbers(const mirror *m, const int32_t *numbers)
     upload(m);
 }
 
-/* Rows of queries, or of new keys: those of a sequence begin here. The last number is how many there are. */
+/* Returns the first row of a sequence's queries or new keys. For b = B it is the number of all rows. */
 static int first_row(int b, int each)
 {
     return packed ? bounds_q[b] : b * each;
@@ -133,7 +133,7 @@ static fa2_forward_args args_of(const mirror *workspace)
         .rotary = {(const void *)cosines.at, (const void *)sines.at, SK}};
 }
 
-/* Where a key of a sequence is in the caches, in rows of all heads. */
+/* Returns the place of a sequence's key in the caches, in rows of all heads. */
 static int64_t place_of(int b, int key)
 {
     const int32_t *pages = table.host, *own = rows.host;
@@ -153,7 +153,7 @@ static void rotate(int position, uint16_t *bits)
         bits[i] = fa2i_to_bits(FA2_FP16, row[i]);
 }
 
-/* What the launch is to do to the host's caches; Q is rotated in place, and its lengths are those behind it. */
+/* Does the launch's work on the host's caches. It rotates Q in place, and updates the lengths. */
 static void follow(void)
 {
     int32_t *used = lengths.host;
@@ -185,7 +185,7 @@ static void check_same(const mirror *m)
     free(found);
 }
 
-/* O and LSE against attention on the host's caches. */
+/* Compares O and LSE with attention on the host's caches. */
 static void check_outputs(void)
 {
     fa2i_row wanted[HQ * ROWS_MAX];
@@ -272,7 +272,7 @@ static CUgraphExec capture(fa2_context *context, const fa2_problem *problem,
     return exec;
 }
 
-/* By a context that checks numbers: what it refuses writes nothing. */
+/* Calls with a context that checks numbers. A refused call must write nothing. */
 static void call_checked(fa2_context *context, const fa2_problem *problem,
                          const fa2_forward_args *args, CUstream stream)
 {
@@ -315,7 +315,7 @@ int main(int argc, char **argv)
                 fa2_context_create(&checks, &checking) == FA2_OK,
             "the contexts");
     must_be(fa2_workspace_size(context, &problem, &bytes) == FA2_OK, "the workspace");
-    CHECK(bytes >= (size_t)first_row(B, SQ) * HQ * D * 2); /* the rotated Q */
+    CHECK(bytes >= (size_t)first_row(B, SQ) * HQ * D * 2); /* room for the rotated Q */
     make_all();
     const mirror workspace = make(bytes);
     const fa2_forward_args args = args_of(&workspace);

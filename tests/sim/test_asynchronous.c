@@ -1,6 +1,6 @@
 /*
- * mbarriers, bulk copies, registers that change hands, the fences between the proxies: on small kernels, right,
- * and with each rule violated once.
+ * mbarriers, bulk copies, registers that warps release and request, and proxy fences, in small kernels. Each rule is
+ * obeyed, and broken once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -54,18 +54,18 @@ static const struct rule {
      "the mbarrier would wait for 1048576 bytes"},
     {MAKE("1") "and.b32 %r30, %r0, 1;" WAIT("%r30"), NULL, 32, CUDA_ERROR_LAUNCH_FAILED,
      "where another lane waits for 0"},
-    /* what an arrival and a wait order */
+    /* an arrival and a wait order accesses */
     {MAKE("64") WRITE ARRIVE WAIT("0") READ_OTHER, NULL, 64, CUDA_SUCCESS, ""},
     {MAKE("64") WRITE ARRIVE READ_OTHER WAIT("0"), NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "uninitialised"},
     {MAKE("64") ARRIVE WRITE WAIT("0") READ_OTHER, NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "race: it reads shared memory"},
-    /* lane 0 arrives for its warp: the other lanes' writes before a bar.warp.sync */
+    /* lane 0 arrives for its warp after a bar.warp.sync that orders the other lanes' writes */
     {MAKE("2") WRITE "bar.warp.sync -1;" LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER, NULL, 64,
      CUDA_SUCCESS, ""},
     {MAKE("2") WRITE LANE_0 "@%p3 " ARRIVE WAIT("0") READ_OTHER, NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "race: it reads shared memory"},
-    /* lane 0 waits for its warp: the others come behind a bar.warp.sync */
+    /* lane 0 waits for its warp; a bar.warp.sync makes the other lanes come after the wait */
     {MAKE("1") LANE_0 EXPECT("256")
          LOAD("256") "@!%p3 bra BEHIND;" WAIT("0") "BEHIND: bar.warp.sync -1;" READ,
      NULL, 64, CUDA_SUCCESS, ""},
@@ -73,7 +73,7 @@ static const struct rule {
      NULL, 64, CUDA_SUCCESS, ""},
     {MAKE("1") LANE_0 EXPECT("256") LOAD("256") "@!%p3 bra BEHIND;" WAIT("0") "BEHIND: " READ, NULL,
      64, CUDA_ERROR_LAUNCH_FAILED, "early: shared memory at offset 4 "},
-    /* bar.arrive: what comes before it is ordered, what those did who wait is not */
+    /* bar.arrive orders accesses before it; accesses of waiting threads are not ordered for it */
     {"@%p5 bra SECOND; bar.sync 1, 64;" READ_OTHER "bra DONE; SECOND: " WRITE
      "bar.arrive 1, 64; DONE:",
      NULL, 64, CUDA_SUCCESS, ""},
@@ -96,13 +96,13 @@ static const struct rule {
     {MAKE("1") EXPECT("256") LOAD("256") WAIT("0") READ "bar.sync 0;" EXPECT("256") LOAD("256")
          WAIT("1") READ,
      NULL, 64, CUDA_SUCCESS, ""},
-    /* copies that arrive: they are seen behind the wait, what was stored beside them is not */
+    /* copies that arrive are visible after the wait; ordinary stores beside them are not */
     {MAKE("64") COPY COPY_ARRIVES WAIT("0") READ_OTHER, NULL, 64, CUDA_SUCCESS, ""},
     {MAKE("64") COPY COPY_ARRIVES READ WAIT("0"), NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "early: shared memory at offset 0"},
     {MAKE("64") WRITE COPY_ARRIVES WAIT("0") READ_OTHER, NULL, 64, CUDA_ERROR_LAUNCH_FAILED,
      "race: it reads shared memory"},
-    /* and those that products or stores read need a fence behind the wait */
+    /* if products or bulk stores read the copies, a fence is needed after the wait */
     {MAKE("64") COPY COPY_ARRIVES WAIT("0") FENCE "bar.sync 0;" AGAIN("256") LOAD("256") WAIT("1"),
      NULL, 64, CUDA_SUCCESS, ""},
     {MAKE("64") COPY COPY_ARRIVES WAIT("0") "bar.sync 0;" AGAIN("256") LOAD("256") WAIT("1"), NULL,
@@ -152,7 +152,7 @@ static void test_rules(void)
     }
 }
 
-/* What is loaded is what is read, behind two phases. */
+/* Two phases: each reads what was loaded. */
 static void test_loads(void)
 {
     static const char body[] = MAKE("1") EXPECT("256") LOAD("256") WAIT("0") READ

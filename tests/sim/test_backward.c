@@ -1,18 +1,20 @@
 /*
- * Backward kernels on the software device, against an fp64 reference of all three gradients.
+ * Backward kernels on the software device, compared with an fp64 reference of all three gradients.
  *
  *     test_backward [-v] [VARIANT...]
  *     test_backward sweep STEP
  *
- * Without variants: one of each kind. A sweep takes every STEP-th candidate of the generator for the
- * card, over all D, masks and dtypes, and such that every tile and axis value occurs; all of them where
- * FA2_TEST_ALL is set.
+ * Without variants it runs one of each kind. A sweep runs every STEP-th candidate of the card, over all D, masks and
+ * dtypes, and more until every tile and axis value occurs. With FA2_TEST_ALL it runs all of them.
  *
- * Each variant runs on shapes around its tiles: one tile and several, tails, causal with more and fewer
- * queries than keys, grouped heads, all layouts, large logits, gradients that are not wanted. Right means:
- * no error of the device; the error of each gradient at most 2 x that of a plain implementation, plus 1e-5;
- * exactly 0 where nothing is seen; nothing written beside the tensors; no bank conflicts, but where a layout cannot
- * avoid them (a sweep says how many); the same bits from a second launch, of dQ where that is asked for.
+ * Each variant runs on shapes around its tiles: one tile and several, tails, causal with more and fewer queries than
+ * keys, grouped heads, all layouts, large logits, unwanted gradients. A launch is right if
+ * - the device reports no error
+ * - the error of each gradient is at most twice a plain implementation's, plus 1e-5
+ * - gradients of rows that see nothing are exactly 0
+ * - nothing outside of the tensors is written
+ * - there are no bank conflicts, except where a layout cannot avoid them (a sweep prints how many)
+ * - a second launch gives the same bits; of dQ only if the variant is deterministic.
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
@@ -42,10 +44,10 @@ static tuning tuning_of(const fa2i_variant *v)
                     .bc = v->recipe.keys};
 }
 
-/* The SM of the card that is played. */
+/* The SM of the simulated card. */
 static int target_arch;
 
-/* NULL: what it does not compile to has been told. */
+/* Returns NULL after printing what went wrong. */
 static CUmodule load(fa2i_generator *generator, const char *text, const fa2i_variant *variant)
 {
     fa2i_target target;
@@ -83,7 +85,7 @@ static void run_variant(fa2i_generator *generator, const char *text, bool verbos
         {1, 3, 1, 3, 2 * bc + 3, 0, 1, 0, bc, 5},
         {1, 1, 1, br + 3, bc, 0, 1, 1, 7, 9},
         {1, 1, 1, br + 3, bc, 0, 1, 6, br, br},
-        /* With a window: tiles that need no mask between two that do. */
+        /* With a window: tiles without a mask between two masked tiles. */
         {1, 2, 1, bc + 4 * br + 9, bc + 4 * br + 5, 2, 1, 0, bc + 3 * br, 2},
     };
     const size_t shape_count = sizeof all / sizeof *all - (t.window ? 0 : 1);
@@ -114,8 +116,8 @@ typedef struct candidates {
     size_t count;
 } candidates;
 
-/* Those of the card, over all D, masks and dtypes; where not all are asked for, of each D a class of
- * fp16 and one of bf16, with other masks, in turn. */
+/* Gathers the card's candidates, over all D, masks and dtypes. Unless all: for each D one class of fp16 and one of
+ * bf16, with masks in turn. */
 static void gather(fa2i_generator *generator, bool all, candidates *found)
 {
     static const int head_dims[] = {8, 16, 32, 40, 64, 72, 80, 96, 128, 160, 192, 256};
@@ -159,7 +161,7 @@ static const char *text_of(const void *user, size_t i)
     return ((const candidates *)user)->texts[i];
 }
 
-/* Every step-th candidate, and more until each tile and axis value that candidates have is run. */
+/* Runs every step-th candidate, and more until each of their tile and axis values is run. */
 static void sweep(fa2i_generator *generator, size_t step)
 {
     static candidates found;
@@ -185,32 +187,32 @@ static void sweep(fa2i_generator *generator, size_t step)
 }
 
 static const char *const variants[] = {
-    /* Two barriers a tile, fragments exchanged; one barrier and parts of a tile; one stage. */
+    /* Two barriers per tile, exchanged fragments; one barrier and parts of a tile; one stage. */
     "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
     "barriers=2 order=early dq=red dqbc=0 rows=prepared",
     "bwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=2 "
     "barriers=1 order=late dq=red dqbc=0 rows=prepared",
     "bwd_sm80 d=128 dtype=bf16 causal=0 br=64 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
     "barriers=2 order=early dq=red dqbc=0 rows=prepared",
-    /* dQ by blocks of its own, with and without a preparing launch; padding in D. */
+    /* Separate blocks for dQ, with and without a preparing launch; padding in D. */
     "bwd_sm80 d=40 dtype=fp16 causal=1 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
     "barriers=2 order=late dq=apart dqbc=32 rows=computed",
     "bwd_sm80 d=72 dtype=bf16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
     "stages=1 "
     "barriers=2 order=late dq=apart dqbc=32 rows=prepared layout=pad",
-    /* Turns at the tiles of dQ. */
+    /* Deterministic order at the tiles of dQ. */
     "bwd_sm80 d=64 dtype=fp16 causal=1 deterministic=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
     "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
     "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 deterministic=1 br=64 bc=64 warps=4 qwarps=1 "
     "parts=1 stages=2 barriers=1 order=late dq=red dqbc=0 rows=prepared",
-    /* A block has all keys of a head: one tile of them, or several. */
+    /* One block has all keys of a head: one tile, or several. */
     "bwd_sm80 d=64 dtype=fp16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
     "stages=2 "
     "barriers=2 order=early dq=whole dqbc=0 rows=computed",
     "bwd_sm80 d=40 dtype=bf16 causal=0 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
     "barriers=1 "
     "order=early dq=whole dqbc=0 rows=computed",
-    /* Several blocks share the queries of a tile of keys. */
+    /* Several blocks share the queries of a key tile. */
     "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
     "barriers=2 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
     "bwd_sm80 d=40 dtype=bf16 causal=1 deterministic=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
@@ -218,14 +220,14 @@ static const char *const variants[] = {
     "barriers=1 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
     "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
     "barriers=2 order=early dq=apart dqbc=32 rows=computed layout=swizzle split=1",
-    /* Windows and caps, in key blocks and in those of dQ alone. */
+    /* Windows and softcap, in blocks of keys and in the separate blocks of dQ. */
     "bwd_sm80 d=64 dtype=fp16 causal=0 softcap=1 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
     "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
     "bwd_sm80 d=40 dtype=fp16 causal=1 softcap=1 window=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
     "stages=2 barriers=2 order=late dq=apart dqbc=32 rows=computed",
 };
 
-/* The card that is played, current in this thread; of which SM it is. */
+/* Opens the simulated card in this thread, and finds its SM. */
 static bool open_card(void)
 {
     CUcontext context = NULL;
@@ -250,7 +252,7 @@ int main(int argc, char **argv)
     fa2i_generator *generator = NULL;
     must(fa2i_generator_create(&generator), "the generator");
     if (!open_card())
-        return 1; /* the device has said why */
+        return 1; /* the device has printed why */
     const int first = verbose ? 2 : 1;
     if (argc == 3 && strcmp(argv[1], "sweep") == 0) {
         sweep(generator, getenv("FA2_TEST_ALL") != NULL ? 1 : (size_t)atol(argv[2]));

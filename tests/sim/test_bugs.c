@@ -1,15 +1,13 @@
 /*
- * Deliberate bugs in the real kernels: each must be found, by the check that is for it, at the
- * place where it is.
+ * Deliberate bugs in the real kernels: each must be found by the right check and at the right place.
  *
- * A bug is a replacement in the CUDA text that the generator makes; the kernel is compiled with
- * line information and run on one shape. Printed for each: its name, what was planted, and what was
- * found.
+ * A bug is a replacement in the generated CUDA text. The kernel is compiled with line information and run on one shape.
+ * The test prints for each bug its name, the change, and the finding.
  *
  *     test_bugs [NAME | PART/PARTS [STEP]]
  *
- * NAME: only those whose name contains it; PART/PARTS: every PARTS-th only, and of those every STEP-th,
- * but all where FA2_TEST_ALL is set.
+ * NAME: only bugs whose name contains it. PART/PARTS: only every PARTS-th bug, and of these only every STEP-th. With
+ * FA2_TEST_ALL, STEP is ignored.
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
@@ -23,7 +21,7 @@
 #include "tuner/input/shapes.h"
 
 enum { PLACE_BYTES = 64 };
-static const float softcap = 2.0f; /* of shapes that have one */
+static const float softcap = 2.0f; /* for shapes with a softcap */
 
 typedef struct bench {
     fa2i_generator *generator;
@@ -54,9 +52,9 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     fa2_problem class = problem_of(b);
     fa2i_variant *list = NULL, found = {0};
     size_t count = 0;
-    const bool few = class.seq_q < 64; /* rows: that brings the families that split */
+    const bool few = class.seq_q < 64; /* few rows select the families that split */
     class.seq_q = few ? 32 : 1024;
-    /* few keys: blocks that have all of a head */
+    /* few keys: one block has all keys of a head */
     class.seq_k = few                                                 ? 8192
                   : class.op == FA2_OP_BACKWARD && class.seq_k <= 128 ? class.seq_k
                                                                       : 1024;
@@ -80,7 +78,7 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     return found;
 }
 
-/* "template:line" of a position in the text; "" if it is in none. */
+/* Finds "template:line" of a position in the text, "" if it is in no template. */
 static void find_place(const char *source, const char *at, char place[PLACE_BYTES])
 {
     static const char directive[] = "\n#line ";
@@ -97,7 +95,7 @@ static void find_place(const char *source, const char *at, char place[PLACE_BYTE
     snprintf(place, PLACE_BYTES, "%s:%d", template, line);
 }
 
-/* The text with the bug in it, which the caller frees, and its place; NULL: there is none. */
+/* Returns the text with the bug, and its place. The caller frees it. NULL: the text to replace is missing. */
 static char *plant(const char *source, const bug *b, char place[PLACE_BYTES])
 {
     const char *at = source;
@@ -116,7 +114,7 @@ static char *plant(const char *source, const bug *b, char place[PLACE_BYTES])
     return text;
 }
 
-/* PTX with line information. false: the compiler's log is printed. */
+/* Compiles PTX with line information. Returns false after printing the compiler's log. */
 static bool compile(const char *source, int arch, const char *suffix, fa2i_blob *ret_ptx)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
@@ -173,7 +171,7 @@ static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const
     return ok;
 }
 
-/* In one line, whatever the text. */
+/* Prints a text in one line. */
 static void print_text(const char *text)
 {
     for (; *text != '\0'; text++)
@@ -191,7 +189,7 @@ static void print_report(const bug *b, const char *place, bool passed, const cha
         printf(", at %s", place);
     }
     printf("\n    found:   %s\n", passed ? "nothing, the numbers are right" : why);
-    fflush(stdout); /* before what a failed check says of it */
+    fflush(stdout); /* so that a failed check's message comes after it */
 }
 
 static void check_report(const bug *b, const char *place, bool passed, const char *why)
@@ -235,7 +233,7 @@ static void try_bug(fa2i_generator *generator, const bug *b)
     CHECK_EQ(fa2_sim_live(), 0);
 }
 
-/* Of all lists, one behind the other; NULL behind the last. */
+/* Returns the i-th bug of all lists together, NULL after the last. */
 static const bug *bug_at(size_t i)
 {
     static const bug_list *const lists[] = {&forward_bugs, &feature_bugs, &backward_bugs,
@@ -261,7 +259,7 @@ int main(int argc, char **argv)
         step = 1;
     must(fa2i_generator_create(&generator), "the generator");
     setenv("FA2_SIM_BUDGET", "3000000", 1);
-    setenv("FA2_SIM_THREADS", "1", 1); /* the same block is always the first to err */
+    setenv("FA2_SIM_THREADS", "1", 1); /* so that the same block always fails first */
     const bug *b;
     for (size_t i = part - 1; (b = bug_at(i)) != NULL; i += parts * step) {
         if (argc > 1 && !divided && strstr(b->name, argv[1]) == NULL)

@@ -1,21 +1,19 @@
 /*
- * The tuner's verification, on the software device, the way the worker does it: are its cases enough?
+ * The tuner's verification on the software device, as the worker does it. Are its cases sufficient?
  *
- *     test_cases CARD right            a sample of candidates passes every case, and the cases reach
- *                                      everything; lines of the templates that no case reaches are
- *                                      printed
- *     test_cases CARD packed           packed sequences: a kernel of each kind, forward and backward, passes the
- *                                      cases with rows that no sequence has, and is found out where it leaves
- *                                      them alone
- *     test_cases CARD families         the cheapest kernel of each family that the card has passes the first cases
- *     test_cases CARD bugs [STEP]      bugs that need a certain case, planted in all candidates of a
- *                                      class (every STEP-th), are found in each
+ *     test_cases CARD right            a sample of candidates passes every case, and the cases reach everything; it
+ *                                      prints lines of the templates that no case reaches
+ *     test_cases CARD packed           packed sequences: a kernel of each kind, forward and backward, passes the cases
+ *                                      with rows outside all sequences; a kernel that leaves them alone is found
+ *     test_cases CARD families         the cheapest kernel of each family on the card passes the first cases
+ *     test_cases CARD bugs [STEP]      bugs that need a certain case, planted in all candidates of a class (every
+ *                                      STEP-th), are found in each
  *
- * All candidates where FA2_TEST_ALL is set.
+ * With FA2_TEST_ALL all candidates are used.
  *
- * Reached means: of each line of the templates that is in a kernel some instruction was executed and
- * some branch was taken, in some kernel on some case. Kernels are compiled with line information.
- * NVRTC leaves out what a variant cannot reach, so every line that is there is wanted.
+ * A line of the templates is reached if some of its instructions was executed, and some of its branches was taken, in
+ * some kernel on some case. Kernels are compiled with line information. NVRTC omits code that a variant cannot reach,
+ * so every line that is present must be reached.
  */
 #include <stdlib.h>
 #include "runtime/base/alloc.h"
@@ -34,13 +32,13 @@ enum { KERNELS_MAX = 256, LINES_MAX = 4096, SAMPLE = 32 };
 typedef struct bench {
     fa2i_generator *generator;
     fa2i_bench device;
-    fa2i_variant variants[KERNELS_MAX]; /* of the present class */
+    fa2i_variant variants[KERNELS_MAX]; /* of the current class */
     size_t count;
 } bench;
 
 /* ---- kernels ---- */
 
-/* PTX with line information. */
+/* Compiles PTX with line information. */
 static void compile(const char *source, int arch, const char *suffix, fa2i_blob *ret_ptx)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
@@ -61,7 +59,7 @@ static void compile(const char *source, int arch, const char *suffix, fa2i_blob 
     (void)nvrtc->destroy_program(&program);
 }
 
-/* The text with its first `from` replaced, which the caller frees. */
+/* Returns the text with its first `from` replaced. The caller frees it. */
 static char *planted(const char *source, const char *from, const char *to)
 {
     const char *at = strstr(source, from);
@@ -74,7 +72,7 @@ static char *planted(const char *source, const char *from, const char *to)
     return text;
 }
 
-/* Compile and load the variant with this index; from == NULL: as it is. */
+/* Compiles and loads the variant with this index. from == NULL: unchanged. */
 static void load(bench *b, size_t index, const char *from, const char *to)
 {
     fa2i_kernel kernel = {.variant = b->variants[index]};
@@ -105,8 +103,7 @@ static void add_variant(bench *b, const fa2i_variant *variant)
     b->variants[b->count++] = *variant;
 }
 
-/* The candidates for prefill and decode; of those that divide the keys and of the others, every
- * step-th. */
+/* Gathers the candidates for prefill and decode: every step-th of those that divide the keys, and of the others. */
 static void gather(bench *b, const fa2_problem *class, size_t step)
 {
     static const int32_t sizes[][4] = {{8, 8, 1024, 1024}, {32, 8, 1, 4096}};
@@ -133,7 +130,7 @@ static void gather(bench *b, const fa2_problem *class, size_t step)
 
 /* ---- cases ---- */
 
-/* What verification says of a loaded kernel on the present case. */
+/* Returns the verification of a loaded kernel on the current case. */
 static fa2i_verification verify(bench *b, const fa2i_expected *expected, const char *name,
                                 size_t index)
 {
@@ -162,7 +159,7 @@ static bool is_for(const fa2i_verify_case *c, const fa2i_variant *variant)
     return !c->divided || variant->recipe.waves > 0;
 }
 
-/* What was gathered, on the first cases of its class, at most so many. */
+/* Runs the gathered candidates on at most `most` first cases of the class. */
 static void run_cases(bench *b, const fa2_problem *class, size_t most)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
@@ -205,7 +202,7 @@ typedef struct families {
     size_t count;
 } families;
 
-/* Returns whether the variant's family was not known; now it is. */
+/* Adds the variant's family. Returns true if it was new. */
 static bool add_family(families *f, const fa2i_variant *variant)
 {
     char name[FAMILY_CHARS];
@@ -217,7 +214,7 @@ static bool add_family(families *f, const fa2i_variant *variant)
     return true;
 }
 
-/* The cheapest candidate of each family that was not known. */
+/* Gathers the cheapest candidate of each new family. */
 static void gather_families(bench *b, const fa2_problem *class, families *f)
 {
     size_t kept = 0;
@@ -251,7 +248,7 @@ static void run_families(bench *b)
 
 /* ---- packed sequences ---- */
 
-/* Tells kinds of kernels apart: by family, how dQ is gathered, and how rows are prepared. */
+/* Compares kinds of kernels: family, how dQ is summed, and how rows are prepared. */
 static bool same_kind(const fa2i_variant *a, const fa2i_variant *b)
 {
     static const char *const words[] = {"fwd_sm90", "fwd_splitkv", "bwd_sm90",
@@ -262,7 +259,7 @@ static bool same_kind(const fa2i_variant *a, const fa2i_variant *b)
     return true;
 }
 
-/* One candidate of each kind. */
+/* Gathers one candidate of each kind. */
 static void gather_kinds(bench *b, const fa2_problem *class)
 {
     size_t kept = 0;
@@ -277,7 +274,7 @@ static void gather_kinds(bench *b, const fa2_problem *class)
     b->count = kept;
 }
 
-/* Kernels that leave such rows alone are found out. */
+/* Kernels that leave rows outside all sequences alone must be found. */
 static void run_packed_case(bench *b, const fa2i_verify_case *c, bool planted_too)
 {
     fa2i_expected expected = {0};
@@ -332,7 +329,7 @@ static void run_packed(bench *b)
 
 /* ---- coverage ---- */
 
-/* A line of a template, without the white space around it. */
+/* Reads a line of a template, without the white space around it. */
 static void line_of(const char *file, int line, char *out, size_t bytes)
 {
     char path[1024];
@@ -353,11 +350,11 @@ static int compare_lines(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The report, as lines in an order; it belongs to the caller. */
+/* Returns the report as sorted lines. The caller owns it. */
 static char *take_report(char *lines[LINES_MAX], size_t *ret_count)
 {
     static char nothing[1];
-    size_t bytes = fa2_sim_coverage(nothing, 1), count = 0; /* what is loaded is in it now */
+    size_t bytes = fa2_sim_coverage(nothing, 1), count = 0; /* this call counts all loaded kernels */
     char *report = malloc(bytes);
     fa2_sim_coverage(report, bytes);
     for (char *line = strtok(report, "\n"); line != NULL && count < LINES_MAX;
@@ -380,7 +377,7 @@ static void check_coverage(void)
         size_t executed, instructions, taken, branches;
         if (sscanf(lines[i], "%511[^:]:%d %zu/%zu %zu/%zu %n", path, &line, &executed,
                    &instructions, &taken, &branches, &example) < 6 ||
-            line == 0) /* what the compiler adds */
+            line == 0) /* code that the compiler adds */
             continue;
         const char *file = strstr(path, "templates/");
         file = file != NULL ? file + strlen("templates/") : path;
@@ -446,7 +443,7 @@ static void run_right(bench *b)
 
 static const struct bug {
     const char *name;
-    bool divided; /* in kernels that divide the keys alone */
+    bool divided; /* only in kernels that divide the keys */
     const char *from, *to;
 } bugs[] = {
     {"P grows to what is no fp16 number before it is rescaled", false,
@@ -459,13 +456,13 @@ static const struct bug {
      "begin < kHeadDim && begin < 128; begin += 128"},
 };
 
-/* The first case that finds something wrong; NULL: none does. */
+/* Returns the name of the first case that finds the bug, or NULL. */
 static const char *found_by(bench *b, const fa2_problem *class, size_t index)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     const char *found = NULL;
     const size_t count = cases_of(b, class, cases);
-    for (size_t i = count; i-- > 0 && found == NULL;) { /* the special ones come last */
+    for (size_t i = count; i-- > 0 && found == NULL;) { /* backwards, because special cases come last */
         fa2i_expected expected = {0};
         if (!is_for(&cases[i], &b->variants[index]))
             continue;
@@ -478,7 +475,7 @@ static const char *found_by(bench *b, const fa2_problem *class, size_t index)
     return found;
 }
 
-/* How many blocks may divide the keys of a row on this card. */
+/* Returns into how many parts this card may divide the keys of a row. */
 static int most_splits(const bench *b, const fa2i_variant *variant)
 {
     const fa2i_recipe *recipe = &variant->recipe;
@@ -489,7 +486,7 @@ static int most_splits(const bench *b, const fa2i_variant *variant)
 static void run_bugs(bench *b, size_t step)
 {
     for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++) {
-        /* Columns beyond 128 need as many. */
+        /* Only more than 128 columns need this many. */
         const fa2_problem class = {.struct_bytes = sizeof(fa2_problem),
                                    .dtype = FA2_FP16, .head_dim = i == 3 ? 256 : 64};
         size_t tried = 0, found = 0;

@@ -1,6 +1,6 @@
 /*
- * The device's checks and limits on small kernels: each is violated once, and the same kernel
- * without the violation passes.
+ * The device's checks and limits in small kernels: each is violated once, and the same kernel without the violation
+ * passes.
  */
 #include <stdlib.h>
 #include "tests/check.h"
@@ -9,7 +9,7 @@
 #define SMEM_OF_LANE "mov.u32 %r20, smem; shl.b32 %r21, %r0, 2; add.s32 %r21, %r20, %r21;"
 
 #define TEAM "shr.u32 %r24, %r0, 6; add.s32 %r24, %r24, 1;"
-/* Warps 0 and 1 meet, then the latter and warp 2 go on. */
+/* Warps 0 and 1 meet, then warps 1 and 2. */
 #define CHAIN                                                                                      \
     "st.shared.b32 [%r21], %r0; setp.gt.u32 %p1, %r0, 63; @%p1 bra LATER; bar.sync 1, 64;"         \
     "setp.lt.u32 %p2, %r0, 32; @%p2 bra DONE; LATER: "
@@ -86,14 +86,14 @@ static const violation violations[] = {
                        "setp.gt.u32 %p1, %r0, 63; @%p1 ld.shared.b32 %r10, [%r22];",
      128, 512, CUDA_ERROR_LAUNCH_FAILED,
      "race: it reads shared memory at offset 0, written without a barrier"},
-    /* what one barrier told warp 1, the next tells warp 2 */
+    /* warp 1 passes on to warp 2, by the next barrier, what one barrier ordered for it */
     {SMEM_OF_LANE CHAIN "bar.sync 2, 64; setp.gt.u32 %p2, %r0, 63; xor.b32 %r22, %r21, 256;"
                         "@%p2 ld.shared.b32 %r10, [%r22]; DONE:",
      96, 512, CUDA_SUCCESS, ""},
     {SMEM_OF_LANE CHAIN "bar.warp.sync -1; setp.gt.u32 %p2, %r0, 63; xor.b32 %r22, %r21, 256;"
                         "@%p2 ld.shared.b32 %r10, [%r22]; DONE:",
      96, 512, CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory at offset 0"},
-    /* a read of another team stays one although time goes on */
+    /* another team's read stays unordered while epochs pass */
     {SMEM_OF_LANE TEAM "st.shared.b32 [%r21], %r0; bar.sync 0; ld.shared.b32 %r10, [%r20+4];"
                        "bar.sync %r24, 64; bar.sync %r24, 64; ld.shared.b32 %r11, [%r20+8];"
                        "setp.eq.u32 %p1, %r0, 65; @%p1 st.shared.b32 [%r20+4], %r0;",
@@ -162,7 +162,7 @@ static void test_copies(void)
          32, 1024, CUDA_ERROR_LAUNCH_FAILED, "early"},
         {COPY "cp.async.cg.shared.global [%r21+512], [%rd5], 16;"
               "cp.async.wait_group 0; ld.shared.b32 %r10, [%r21+512];",
-         32, 1024, CUDA_ERROR_LAUNCH_FAILED, "early"}, /* not committed */
+         32, 1024, CUDA_ERROR_LAUNCH_FAILED, "early"}, /* the copy is not committed */
         {COPY "cp.async.cg.shared.global [%r21+512], [%rd5], 16;"
               "cp.async.wait_all; ld.shared.b32 %r10, [%r21+512];",
          32, 1024, CUDA_SUCCESS, ""},
@@ -218,11 +218,10 @@ static void test_limits(void)
     CHECK_EQ(bench_launch(&(bench_run){.body = "", .shared_bytes = 101376}), CUDA_SUCCESS);
     CHECK_EQ(bench_launch(&(bench_run){.body = "", .shared_bytes = 101377}),
              CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQ(fa2_sim_live(), 1); /* the context */
+    CHECK_EQ(fa2_sim_live(), 1); /* only the context */
 }
 
-/* 32 lanes 8 bytes apart meet in pairs; 128 bytes apart in one bank, and each in a sector of its
- * own. */
+/* 32 lanes 8 bytes apart conflict in pairs. 128 bytes apart, all are in one bank, and each has its own sector. */
 typedef struct pattern {
     const char *body; /* puts the lane's offset into %r21 */
     uint64_t wavefronts, sectors;
@@ -278,7 +277,7 @@ static void test_traffic(void)
         {"shl.b32 %r21, %r0, 2;", 1, 4},
         {"shl.b32 %r21, %r0, 3;", 2, 8},
         {"shl.b32 %r21, %r0, 7;", 32,
-         4}, /* in[] has 512 bytes, of which these touch four sectors */
+         4}, /* in[] has 512 bytes; the lanes touch four sectors of it */
         {"mov.u32 %r21, 0;", 1, 1}};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         bench_open("a100");
@@ -287,7 +286,7 @@ static void test_traffic(void)
     }
 }
 
-/* Two launches between two calls are counted together, and nothing twice. */
+/* Two launches between two calls are counted together, and nothing is counted twice. */
 static void test_totals(void)
 {
     sim_totals one, two, none;

@@ -1,5 +1,5 @@
 /*
- * A machine with several cards: each is itself, and none sees or harms another.
+ * A machine with several cards: each has its own properties, and none sees or affects another.
  */
 #include <stdlib.h>
 #include "tests/check.h"
@@ -9,7 +9,7 @@ static const char trap[] = "mov.u64 %rd5, 16; ld.global.u32 %r10, [%rd5];"; /* n
 
 static CUcontext contexts[2];
 
-/* Both contexts retained, the first current. */
+/* Retains both contexts; the first is current. */
 static void open_two(const char *cards)
 {
     bench_open(cards);
@@ -64,7 +64,7 @@ static void test_cards_that_are_none(void)
     }
 }
 
-/* Memory of one card is nowhere for the other; anyone may release it. */
+/* Memory of one card is unknown to the other, but may be released from any context. */
 static void test_memory(void)
 {
     char body[128];
@@ -100,7 +100,7 @@ static void test_sticky_errors(void)
     CHECK_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-/* What one card made is unknown in the context of the other, but may be released there. */
+/* Objects of one card are unknown in the context of the other, but may be released there. */
 static void test_objects(void)
 {
     static const char ptx[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
@@ -131,7 +131,7 @@ static void test_objects(void)
     CHECK_EQ(fa2_sim_live(), 0);
 }
 
-/* Each card counts for itself, and takes what its SM can run. */
+/* Each card counts separately, and accepts what its SM can run. */
 static void test_differences(void)
 {
     sim_totals first, second;
@@ -148,7 +148,7 @@ static void test_differences(void)
     CHECK_EQ(second.traffic[SIM_LD_GLOBAL].moved, 2 * first.traffic[SIM_LD_GLOBAL].moved);
 }
 
-/* More allocations than the card has addresses for: those that were released come again, the oldest first. */
+/* More allocations than the card has addresses: released addresses are reused, the oldest first. */
 static void test_many_allocations(void)
 {
     enum { MANY = 120000, KEPT = 12345, LARGE_BYTES = 1 << 30 };
@@ -167,10 +167,10 @@ static void test_many_allocations(void)
         CHECK(i <= KEPT || given[i] != kept);
         CHECK(i == 0 || given[i] != given[i - 1]);
     }
-    CHECK_EQ(again, 2); /* 53248 at a time */
+    CHECK_EQ(again, 2); /* 53248 addresses exist */
     CHECK_EQ(cuMemcpyDtoH(&word, given[MANY - 1], sizeof word), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(cuMemcpyHtoD(kept, &word, sizeof word), CUDA_SUCCESS);
-    CHECK_EQ(cuMemAlloc(&large, LARGE_BYTES), CUDA_SUCCESS); /* neighbours together */
+    CHECK_EQ(cuMemAlloc(&large, LARGE_BYTES), CUDA_SUCCESS); /* joins neighbours */
     CHECK(large > given[MANY - 1] && (large > kept || large + LARGE_BYTES < kept));
     CHECK_EQ(cuMemAlloc(&given[0], 512), CUDA_SUCCESS);
     CHECK(given[0] >= large + LARGE_BYTES);

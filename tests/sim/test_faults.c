@@ -1,6 +1,6 @@
 /*
- * Faults on demand, at every position of opening a context, preparing and running a forward call:
- * each call returns, says what was wrong in a message, and nothing is left behind.
+ * Injected faults at every step of opening a context, preparing and running a forward call. Each call returns with a
+ * message that says what was wrong, and releases everything.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@ enum { POSITIONS = 6, SEQ = 32, DIM = 16, BYTES = SEQ * DIM * 2 };
 
 static const char *const kinds[] = {"alloc", "load", "fault", "wrong", "lost"};
 
-/* Upload nothing, run once, read O back. The first status that is not FA2_OK; *ret_sync: the
- * driver's. */
+/* Runs once without uploading anything, and reads O back. Returns the first status other than FA2_OK. *ret_sync: the
+ * driver's result. */
 static fa2_status forward(fa2_context *context, const CUdeviceptr memory[4], CUresult *ret_sync)
 {
     const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
@@ -81,7 +81,7 @@ static void check_right(const outcome *o)
     CHECK_EQ(o->opened, FA2_OK);
     CHECK_EQ(o->ran, FA2_OK);
     CHECK_EQ(o->synced, CUDA_SUCCESS);
-    CHECK_EQ(o->o[0], 0x3c00); /* all V are 1 */
+    CHECK_EQ(o->o[0], 0x3c00); /* 1.0, because all V are 1 */
     CHECK_EQ(o->o[SEQ * DIM - 1], 0x3c00);
 }
 
@@ -108,19 +108,19 @@ static void test_positions(const char *kind)
     fa2_sim_reset();
     printf("%s: %d of %d positions were hit\n", kind, hit, POSITIONS);
     if (strcmp(kind, "load") == 0)
-        CHECK_EQ(hit, 0); /* the runtime passes over a kernel that is refused */
+        CHECK_EQ(hit, 0); /* the runtime skips a kernel that is refused */
     else
         CHECK(hit > 0 && hit < POSITIONS);
 }
 
-/* What each kind looks like to a caller. */
+/* How a caller sees each kind of fault. */
 static void test_appearance(void)
 {
     outcome out;
     setenv("FA2_SIM_FAULT", "fault=1", 1);
     fa2_sim_reset();
     run(&out);
-    CHECK_EQ(out.ran, FA2_OK); /* a launch does not know yet */
+    CHECK_EQ(out.ran, FA2_OK); /* a launch returns before the fault is known */
     CHECK_EQ(out.synced, CUDA_ERROR_ILLEGAL_ADDRESS);
     setenv("FA2_SIM_FAULT", "lost=1", 1);
     fa2_sim_reset();
@@ -131,7 +131,7 @@ static void test_appearance(void)
     run(&out);
     CHECK_EQ(out.synced, CUDA_SUCCESS);
     CHECK(out.o[0] != 0x3c00);
-    setenv("FA2_SIM_FAULT", "memory=3000", 1); /* of four tensors of 1024 bytes, two */
+    setenv("FA2_SIM_FAULT", "memory=3000", 1); /* enough for two of four tensors of 1024 bytes */
     fa2_sim_reset();
     run(&out);
     CHECK(!out.allocated);
@@ -139,7 +139,7 @@ static void test_appearance(void)
     fa2_sim_reset();
 }
 
-/* A variable of the environment that is not understood, and what is said of it. */
+/* An invalid variable of the environment, and the message about it. */
 typedef struct misread {
     const char *name, *value, *said;
 } misread;
@@ -176,7 +176,7 @@ static void test_misreads(void)
     fa2_sim_reset();
 }
 
-/* Counts in a file go on where another process left them: here, where the last start did. */
+/* Counts in a file continue where another process, here an earlier start, ended. */
 static void test_shared_counts(void)
 {
     char path[] = "/tmp/fa2_counts_XXXXXX";
@@ -200,7 +200,7 @@ static void test_shared_counts(void)
     unlink(path);
 }
 
-/* A launch that hangs: queries say so. (Waiting for it would never end.) */
+/* A launch that hangs: queries answer "not ready". Waiting for it would never end. */
 static void test_hang(void)
 {
     CUevent event = NULL;

@@ -1,13 +1,14 @@
 /*
- * Keys and values that are NaN or infinite and hidden, and the rows that do not see them. On the software device, by
- * the kernels that untuned calls take on $FA2_SIM_CARD.
+ * Hidden keys and values that are NaN or infinite, and rows that do not see them. The software device runs the kernels
+ * that untuned calls get on $FA2_SIM_CARD.
  *
  *     test_hidden [-v]
  *
- * - Each case hides bad keys in one way. Where fa2.h promises it ("Hidden keys"), a row that sees none of them must
- *   have the same bits as with zeros in their place. A row that sees one must differ.
- * - Forward of 96 queries and backward; forward of 2 queries and 700 keys, by the families that divide keys.
- * - -v prints for each case how many rows differ, promised or not: the table of fa2.h.
+ * - Each case hides bad keys in one way. If fa2.h promises it ("Hidden keys"), a row that sees none of them must have
+ *   the same bits as with zeros in their place. A row that sees one must differ.
+ * - It runs forward and backward with 96 queries, and forward with 2 queries and 700 keys, by families that divide
+ *   keys.
+ * - -v prints for each case how many rows differ, promised or not. This is the table in fa2.h.
  */
 #include <cuda.h>
 #include <stdlib.h>
@@ -23,16 +24,16 @@ typedef struct mirror {
     uint16_t host[ELEMS];
 } mirror;
 
-/* The results that must be as if the bad keys were 0. */
+/* The results that must be the same as with zeros in place of the bad keys. */
 typedef enum promise {
     NOTHING = 0,
-    KEYS_FORWARD, /* O, for what is bad in K */
-    ALL           /* O and gradients, for what is bad in K or in V */
+    KEYS_FORWARD, /* O, if only K is bad */
+    ALL           /* O and gradients, if K or V is bad */
 } promise;
 
 typedef struct hiding {
     const char *name;
-    fa2_problem problem; /* but for operation and sizes */
+    fa2_problem problem; /* without operation and sizes */
     int first, last;     /* bad keys */
     promise promise;
     bool of_some; /* other rows see them */
@@ -107,7 +108,7 @@ static void draw(mirror *m, uint64_t seed)
 
 /* ---- which rows see which keys ---- */
 
-/* In packed sequences the queries of the second one begin here. */
+/* Returns the first query of the second packed sequence. */
 static int second_query(void)
 {
     return seq_q > MEETING ? MEETING : 1;
@@ -143,7 +144,8 @@ static bool sees_bad(const hiding *h, int row)
     return false;
 }
 
-/* Keys whose gradients no row with bad numbers adds to: of the first of packed sequences, or all but the bad ones. */
+/* Returns true for a key to whose gradients no bad row adds: keys of the first packed sequence, or all but the bad
+ * keys. */
 static bool is_good_key(const hiding *h, int key)
 {
     return h->problem.varlen ? key < MEETING : !h->of_some && (key < h->first || key > h->last);
@@ -151,7 +153,7 @@ static bool is_good_key(const hiding *h, int key)
 
 /* ---- calls ---- */
 
-/* Mask or bias, [seq_q, seq_k]; and lengths. */
+/* Uploads the mask or bias, [seq_q, seq_k], and the lengths. */
 static void put_operands(const hiding *h)
 {
     static uint16_t words[SEQ_MAX * SEQ_MAX];
@@ -264,7 +266,7 @@ static void put_keys(const hiding *h, mirror *m, uint16_t bits)
     upload(m);
 }
 
-/* Rows, of queries or of keys, that should not differ and do. */
+/* Counts rows, of queries or keys, that differ although they must not. */
 static int differing(const hiding *h, const uint16_t *a, const uint16_t *b, bool of_keys)
 {
     int count = 0;
@@ -274,7 +276,7 @@ static int differing(const hiding *h, const uint16_t *a, const uint16_t *b, bool
     return count;
 }
 
-/* A row that sees a bad key says so. */
+/* A row that sees a bad key must differ. */
 static void check_seen(const hiding *h, const results *r)
 {
     for (int row = 0; row < seq_q; row++)

@@ -1,6 +1,6 @@
 /*
- * Instructions against the definitions of the PTX ISA, written here once more and differently: lane
- * by lane in plain C, the matrices element by element from the ISA's index formulas.
+ * Instructions compared with a second implementation of the PTX ISA's definitions: lane by lane in plain C, and
+ * matrices element by element by the ISA's index formulas.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 /* ---- lane by lane ---- */
 
 typedef struct vector {
-    const char *body; /* from %r1 ... %r4 to %r10 */
+    const char *body; /* computes %r10 from %r1 ... %r4 */
     uint32_t a, b, c, expected;
 } vector;
 
@@ -110,7 +110,7 @@ static const vector vectors[] = {
     {FLOAT_2 "cvt.rn.bf16x2.f32 %r10, %f1, %f2;", 0x7f7fffff, 0x7f800001, 0, 0x7f807fff},
     {FLOAT_2 "cvt.rn.f16.f32 %h1, %f1; cvt.rn.f16.f32 %h2, %f2; mov.b32 %r10, {%h1, %h2};",
      0x3f800000, 0xc0000000, 0, 0xc0003c00},
-    /* 1024 + 43 and 1024 + 44, less 1023 + 44; 1 + 0.25 and -0; NaN and infinity */
+    /* 1024 + 43 and 1024 + 44, minus 1023 + 44; 1 + 0.25 and -0; NaN and infinity */
     {"add.sat.f16x2 %r10, %r1, %r2;", 0x642b642c, 0xe42be42b, 0, 0x00003c00},
     {"add.sat.f16x2 %r10, %r1, %r2;", 0x3c008000, 0x34008000, 0, 0x3c000000},
     {"add.sat.f16x2 %r10, %r1, %r2;", 0x7e007c00, 0x3c003c00, 0, 0x00003c00},
@@ -154,7 +154,7 @@ static void test_vectors(void)
     }
 }
 
-/* 2^x within one unit in the last place of the double value. */
+/* 2^x is within one unit in the last place of the double value. */
 static void test_ex2(void)
 {
     uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
@@ -220,7 +220,7 @@ static void test_vote(void)
     CHECK_EQ(out[2 * SIM_LANES + 7], 0);
 }
 
-/* Nested branches and a loop with as many rounds as the lane says; all meet for the vote. */
+/* Nested branches, and a loop whose count depends on the lane. All lanes meet for the vote. */
 static void test_divergence(void)
 {
     static const char body[] =
@@ -241,8 +241,8 @@ static void test_divergence(void)
 
 /* ---- matrices ---- */
 
-/* Shared memory gets in[]: 16-bit element e is half e % 2 of word e / 2. Matrix m is words 32 m
- * ..., row r at 4 r. */
+/* Shared memory holds in[]: 16-bit element e is half e % 2 of word e / 2. Matrix m begins at word 32 * m, its row r at
+ * 4 * r. */
 static uint32_t element(const uint32_t *in, int matrix, int row, int column)
 {
     const int e = matrix * 64 + row * 8 + column;
@@ -273,7 +273,7 @@ static void test_ldmatrix(bool transposed)
         }
 }
 
-/* Row r of matrix m goes to the 16 bytes at 16 * (8 * m + r): in[] is the registers. */
+/* Row r of matrix m goes to the 16 bytes at 16 * (8 * m + r). in[] holds the registers. */
 static void test_stmatrix(bool transposed)
 {
     uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
@@ -295,8 +295,8 @@ static void test_stmatrix(bool transposed)
         }
 }
 
-/* Registers a[0 ... k / 4 - 1] are %r1 ..., b is %r3, %r4 rotated, c the floats of %r2. By the ISA:
- * the group of a lane is lane / 4, its place in the group lane % 4. */
+/* a[0 ... k / 4 - 1] are %r1 and up, b is %r3 and %r4 rotated, c the floats of %r2. By the ISA, a lane's group is lane
+ * / 4, and its place in the group is lane % 4. */
 static void test_mma(int k, bool bf16)
 {
     uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
@@ -330,8 +330,8 @@ static void test_mma(int k, bool bf16)
     }
 }
 
-/* A is %r1, and %r2 for its second half, b is %r3, c %r0, %r4, 7 and -1. By the ISA as above, each register four
- * bytes of a row of A, or a column of B. */
+/* A is %r1, its second half %r2, b is %r3, c is %r0, %r4, 7 and -1. By the ISA as above, each register is four bytes of
+ * a row of A, or of a column of B. */
 static void test_mma_bytes(int halves)
 {
     static const char *const bodies[] = {
@@ -357,7 +357,7 @@ static void test_mma_bytes(int halves)
     }
 }
 
-/* ---- copies, memory, texts that are not understood ---- */
+/* ---- copies, memory, invalid texts ---- */
 
 static void test_cp_async(void)
 {
@@ -405,7 +405,7 @@ static void test_unknown(void)
     CHECK_EQ(bench_launch(&(bench_run){.body = "add.s32 %r10, %r1;"}), CUDA_ERROR_INVALID_PTX);
     CHECK_EQ(bench_launch(&(bench_run){.body = "bra NOWHERE;"}), CUDA_ERROR_INVALID_PTX);
     CHECK_EQ(bench_launch(&(bench_run){.body = "add.s32 %r10, %r1, %x;"}), CUDA_ERROR_INVALID_PTX);
-    /* What Turing lacks. */
+    /* Instructions that Turing lacks. */
     CHECK_EQ(bench_launch(&(bench_run){.body = "cp.async.commit_group;", .target = 75}),
              CUDA_ERROR_INVALID_PTX);
     CHECK_CONTAINS(fa2_sim_message(), "sm_80");

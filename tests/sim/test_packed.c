@@ -1,9 +1,9 @@
 /*
- * Packed sequences in a captured graph, forward and backward: between launches only the bounds change.
+ * Packed sequences in a captured graph, forward and backward. Between launches only the bounds change.
  *
- * Rows before the first bound and from the last one on are NaN in every input, and all outputs and the workspace are
- * before each launch. Afterwards these rows are 0 in O and in the gradients, and -infinity in LSE; the others are
- * numbers, and the same bits as calls without a graph give.
+ * In every input, rows before the first bound and from the last one on are NaN. All outputs and the workspace are NaN
+ * before each launch. Afterwards these rows are 0 in O and in the gradients, and -infinity in LSE. The other rows are
+ * numbers with the same bits as from calls without a graph.
  */
 #include <cuda.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 
 enum { BATCH = 3, HEADS_Q = 4, HEADS_KV = 2, TOTAL_Q = 150, TOTAL_K = 200, LONGEST = 90, D = 40 };
 
-/* q, k, v, dO are read; O and gradients are written. */
+/* q, k, v and dO are read; O and the gradients are written. */
 enum { Q, K, V, DO, O, DQ, DK, DV, TENSORS };
 static const bool is_of_keys[TENSORS] = {[K] = true, [V] = true, [DK] = true, [DV] = true};
 
@@ -35,7 +35,7 @@ typedef struct outputs {
 
 typedef struct memory {
     CUdeviceptr tensors[TENSORS], lse, cu_q, cu_k, workspace;
-    size_t workspace_bytes[2]; /* of forward, of backward */
+    size_t workspace_bytes[2]; /* forward, backward */
 } memory;
 
 static int rows_of(int tensor)
@@ -107,7 +107,7 @@ static void call(fa2_context *context, const memory *m, CUstream stream)
     must_be(fa2_backward(context, &backward, &backward_args, stream) == FA2_OK, "fa2_backward");
 }
 
-/* Numbers in the rows of sequences, NaN in the others and in all that is written. */
+/* Puts numbers into the rows of sequences, and NaN into all other rows and all outputs. */
 static void put_all(const memory *m, const struct bounds *b)
 {
     uint64_t state = 3;
@@ -192,7 +192,7 @@ static memory make_memory(fa2_context *context)
     }
     if (m.workspace_bytes[1] < m.workspace_bytes[0])
         m.workspace_bytes[1] = m.workspace_bytes[0];
-    m.workspace_bytes[1] += 4; /* it may be none */
+    m.workspace_bytes[1] += 4; /* because it may be 0 */
     m.workspace = make(m.workspace_bytes[1]);
     for (int t = 0; t < TENSORS; t++)
         m.tensors[t] = make(bytes_of(t));

@@ -1,7 +1,7 @@
 /*
- * wgmma against the definitions of the PTX ISA, written here once more and differently: matrices are
- * laid out in shared memory as a tensor map would lay them out, element by element, the fragments of
- * registers by the ISA's formulas; and what breaks the ISA's rules must be found.
+ * wgmma compared with a second implementation of the PTX ISA's definitions. Matrices are laid out in shared memory
+ * element by element, as a tensor map would do it, and register fragments by the ISA's formulas. Violations of the
+ * ISA's rules must be found.
  */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { THREADS = 128, ROWS = 64, DEPTH = 16, COLUMNS_MAX = 256 };
 enum { B_AT = 32768, SMEM_BYTES = 131072, SMEM_WORDS = SMEM_BYTES / 4 };
 enum { A_WORDS = 4 * THREADS, IN_WORDS = SMEM_WORDS + A_WORDS };
 
-/* How an operand lies in shared memory. */
+/* The layout of an operand in shared memory. */
 typedef struct layout {
     int swizzle; /* bytes: 0, 32, 64, 128 */
     bool transposed;
@@ -31,8 +31,8 @@ static uint32_t in[IN_WORDS], out[COLUMNS_MAX / 2 * THREADS];
 
 /* ---- laying out ---- */
 
-/* Bytes from one group of 8 rows (of k, where transposed) to the next, and from one row's pattern to
- * the next. More than the least, so that each is seen to count. */
+/* Returns the bytes from one group of 8 rows (of k, if transposed) to the next, and from one row's pattern to the next.
+ * They are larger than necessary, so that a wrong stride shows. */
 static int stride_bytes(const layout *l)
 {
     return l->swizzle == 0 ? 384 : 16 * l->swizzle;
@@ -43,8 +43,8 @@ static int leading_bytes(const layout *l)
     return l->swizzle == 0 ? 128 : l->transposed ? 2 * stride_bytes(l) + 1024 : 16;
 }
 
-/* Where element (row, k) lies. A row of the pattern is as many bytes as the swizzle says; its 16-byte
- * chunks are exchanged in a way that changes every 128 bytes. */
+/* Returns the place of element (row, k). A pattern row has as many bytes as the swizzle. Its 16-byte chunks are
+ * permuted in a way that changes every 128 bytes. */
 static int place(const layout *l, int row, int k)
 {
     const int outer = l->transposed ? k : row, inner = l->transposed ? row : k;
@@ -60,7 +60,7 @@ static int place(const layout *l, int row, int k)
            inner % 8 * 2;
 }
 
-/* K-major rows that are longer than 16 elements hold others, too: take the second 16 of them. */
+/* K-major rows longer than 16 elements hold several products' elements: use the second 16 of them. */
 static int first_k(const layout *l)
 {
     return !l->transposed && l->swizzle > 32 ? DEPTH : 0;
@@ -79,7 +79,7 @@ static void lay_out(const trial *t)
     for (int c = 0; c < t->n; c++)
         for (int k = 0; k < DEPTH; k++)
             put(B_AT + place(&t->b, c, first_k(&t->b) + k), b_matrix[c][k]);
-    for (int i = 0; i < A_WORDS; i++) { /* thread, then register */
+    for (int i = 0; i < A_WORDS; i++) { /* by thread, then register */
         const int thread = i / 4, reg = i % 4;
         const int row = thread / 32 * 16 + thread % 32 / 4 + reg % 2 * 8;
         const int k = thread % 4 * 2 + reg / 2 * 8;
@@ -111,7 +111,7 @@ static void say(const char *format, ...)
         exit(1);
 }
 
-/* Shared memory is filled; %rd10 and %rd11 are the descriptors, %a0 ... %a3 thread's part of A, %d<i>
+/* The kernel fills shared memory. %rd10 and %rd11 are the descriptors, %a0 ... %a3 the thread's part of A, %d<i> is
  * the thread plus i. */
 static void begin_kernel(const trial *t, const char *target)
 {
@@ -167,7 +167,7 @@ static const char fence[] = "wgmma.fence.sync.aligned;\n";
 static const char commit[] = "wgmma.commit_group.sync.aligned;\n";
 static const char wait[] = "wgmma.wait_group.sync.aligned 0;\n";
 
-/* After an error a card does nothing more: begin anew. */
+/* After an error the card does no more work, so it is opened again. */
 static CUresult run(const trial *t)
 {
     bench_open("h200");
@@ -181,7 +181,7 @@ static CUresult run(const trial *t)
 static void make_matrices(bool bf16, uint64_t seed)
 {
     uint32_t words[BENCH_IN_WORDS];
-    for (size_t at = 0; at < sizeof in; at += sizeof words) { /* what nobody should read, too */
+    for (size_t at = 0; at < sizeof in; at += sizeof words) { /* including parts that must not be read */
         bench_halves(words, bf16, seed++);
         memcpy((char *)in + at, words, sizeof words);
     }
@@ -277,8 +277,8 @@ static void test_scales(void)
 
 /* ---- broken rules ---- */
 
-/* Two products, in groups of their own, with what is between them and around; `words` must be in the
- * message, or the kernel be right. */
+/* Two products in separate groups, with code before, between, after the second one, and last. The message must contain
+ * `words`; NULL: the kernel must succeed. */
 static void expect(const char *words, const char *before, const char *between, const char *behind,
                    const char *last)
 {
@@ -303,7 +303,7 @@ static void test_registers(void)
     make_matrices(false, 1);
     expect(NULL, fence, "", wait, "");
     expect("unfenced", "", "", wait, "");
-    /* The first group's registers between, the second one's, those of A */
+    /* Touches registers of the first group, the second group, and A */
     expect(NULL, fence, "", one, "add.f32 %d0, %d0, %d0;\nwgmma.wait_group.sync.aligned 0;\n");
     expect("early", fence, "", one, "add.f32 %d64, %d64, %d64;\n");
     expect("early", fence, "", one, "mov.b32 %r9, %a0;\n");
@@ -313,7 +313,7 @@ static void test_registers(void)
     expect("others of its warpgroup have executed",
            "wgmma.fence.sync.aligned;\nsetp.ge.u32 %p2, %r0, 96;\n@%p2 bra PAST;\n", "", wait,
            "PAST:\n");
-    /* Touched since the fence */
+    /* Touches registers after the fence */
     expect("unfenced", "wgmma.fence.sync.aligned;\nmov.b32 %a1, 0;\n", "", wait, "");
     expect("unfenced", fence, "mov.f32 %d70, 0f00000000;\n", wait, "");
     expect(NULL, fence, "mov.f32 %d70, 0f00000000;\nwgmma.fence.sync.aligned;\n", wait, "");
@@ -321,7 +321,7 @@ static void test_registers(void)
            "wgmma.fence.sync.aligned;\nmov.b32 %a1, 0;\nsetp.ne.s32 %p2, %r1, 0;\n"
            "@%p2 wgmma.fence.sync.aligned;\n",
            "", wait, "");
-    /* On one of two ways */
+    /* Waits on one of two paths only */
     expect("early", fence, "",
            "setp.eq.s32 %p2, %r1, 0;\n@%p2 bra PAST;\nwgmma.wait_group.sync.aligned 0;\nPAST:\n",
            "");
@@ -329,7 +329,7 @@ static void test_registers(void)
            "");
 }
 
-/* Products of one shape follow each other in an accumulator, others only behind a wait. */
+/* Products of one shape may follow each other in an accumulator. Products of other shapes need a wait between. */
 static void test_accumulator(void)
 {
     static const int columns[] = {64, 32};
@@ -354,7 +354,7 @@ static void test_accumulator(void)
     "setp.eq.s32 %p1, %r0, 0;\n@%p1 ld.shared.b32 %r9, [%r1+32800];\n"                             \
     "@%p1 st.shared.b32 [%r1+32800], %r9;\n"
 
-/* A thread writes what products read. */
+/* A thread writes to memory that products read. */
 static void test_memory(void)
 {
     static const char waited[] = "wgmma.wait_group.sync.aligned 0;\nbar.sync 0;\n";
@@ -369,7 +369,7 @@ static void test_memory(void)
            "", wait, "");
 }
 
-/* The one product of a kernel, after `before`; the message has `words`. */
+/* A kernel with one product after `before`. The message must contain `words`. */
 static void refuse(const trial *t, const char *before, const char *words, CUresult wanted)
 {
     begin_kernel(t, "sm_90a");

@@ -1,21 +1,21 @@
 /*
- * Candidates of the generator on the software device: numbers, races, initialisation,
- * traffic (sweep.h: what right means, and what is compiled).
+ * Candidates of the generator on the software device: numbers, races, initialisation, traffic. sweep.h says when a
+ * launch is right, and what is compiled.
  *
  *     test_sweep CARD[,CARD...] DTYPE all|plain|pairs [PART/PARTS [STEP [CLASSES]]]
  *
- * plain: for each (D, causal) of the presets with that dtype, and some beyond them, candidates of each card for
- * prefill, decode or short prefill, launched by the runtime on shapes that reach all paths of its tile sizes. Every
- * n-th candidate of each family in each class is run (sweep_classes.c), one at least, and more until each tile and
- * axis value that candidates have is run. The cards take turns: the code is the same for all that have the candidate.
+ * plain: for each (D, causal) of the presets with that dtype, and some others, candidates of each card for prefill,
+ * decode or short prefill. The runtime launches them on shapes that reach all paths of their tile sizes. Of each family
+ * in each class every n-th candidate is run (sweep_classes.c), at least one, and more until each of their tile and axis
+ * values is run. The cards take turns, because the code is the same for all cards with the candidate.
  *
- * pairs: sets of features, such that every pair of them is in one (pairs.h), have kernels on each card. One or two
- * are run there, another one each time, on a few of the shapes, and more until each tile and axis value is run that
- * no candidate of the plain classes has.
+ * pairs: sets of features that cover every pair of them (pairs.h). One or two kernels of each set are run on each card,
+ * others in each turn, on a few of the shapes. More are run until each tile and axis value is run that no candidate of
+ * the plain classes has.
  *
- * FA2_TEST_ALL in the environment: all candidates on all cards and all shapes. PART/PARTS: every PARTS-th class only,
- * to share the work among processes; STEP n: about every nth candidate, where more take too long; CLASSES n: only
- * every nth of the plain classes, unless FA2_TEST_ALL is set.
+ * FA2_TEST_ALL in the environment: all candidates on all cards and all shapes. PART/PARTS: only every PARTS-th class,
+ * to divide the work among processes. STEP n: about every nth candidate, for cards on which more take too long. CLASSES
+ * n: only every nth plain class, unless FA2_TEST_ALL is set.
  */
 #include <stdlib.h>
 #include "tests/check.h"
@@ -30,21 +30,21 @@ enum { STEP_COMPARE_TARGETS = 6, STEP_COMPARE_SETS = 16 };
 typedef struct plan {
     sweep_classes classes;
     int step;
-    size_t every;      /* so many-th plain class */
-    bool plain, pairs; /* which classes are run */
+    size_t every;      /* run each every-th plain class */
+    bool plain, pairs; /* classes to run */
     bool all;
 } plan;
 
 static sweep the_sweep;
 static plan the_plan;
 
-/* Shapes for a set of features. Each few have tails, heads that share keys, fewer queries than keys and more, and
- * sequences whose lengths are wild. */
+/* Shapes for a set of features. Each group has tails, heads that share keys, fewer and more queries than keys, and very
+ * different sequence lengths. */
 enum { FEWS = 3 };
 static const unsigned few_shapes[FEWS] = {
     1u << 1 | 1u << 6 | 1u << 11, 1u << 3 | 1u << 8 | 1u << 10, 1u << 5 | 1u << 7 | 1u << 9};
 
-/* Whether a class takes its candidates from a card. */
+/* Returns true if a class takes candidates from a card. */
 static bool is_from(const sweep *s, const plan *p, size_t index, int card)
 {
     const sweep_class *class = &p->classes.items[index];
@@ -53,8 +53,8 @@ static bool is_from(const sweep *s, const plan *p, size_t index, int card)
     return !class->own_only || sweep_has_own(s, card);
 }
 
-/* Of an SM with instructions that no other has, those that use them: it shares the rest with older ones, which are
- * swept themselves. But for the sets of features, which it takes a sample of all of. */
+/* Gathers candidates. An SM with its own instructions gives only candidates that use them, because older cards, which
+ * are swept, too, have the others. For sets of features it gives a sample of all. */
 static void gather(sweep *s, const plan *p, size_t index)
 {
     const sweep_class *class = &p->classes.items[index];
@@ -68,7 +68,7 @@ static void gather(sweep *s, const plan *p, size_t index)
     sweep_prefer_own(s);
 }
 
-/* A set of features has a candidate on each card. */
+/* Checks that a set of features has a candidate on each card. */
 static void check_served(const sweep *s, const plan *p, size_t index, const char *key)
 {
     unsigned served = 0;
@@ -92,11 +92,11 @@ static void want(sweep *s, const plan *p, size_t index, sweep_wanted wanted)
         sweep_want_each(s, class->problem.op, class->turn, wanted);
     else
         sweep_want_some(s, (size_t)step, index, wanted);
-    if (class->problem.op == FA2_OP_FORWARD) /* backward has a sweep of its own */
+    if (class->problem.op == FA2_OP_FORWARD) /* backward has its own sweep */
         sweep_want_axes(s, each, wanted);
 }
 
-/* Shapes of a plain class: half of them, the other half next time. */
+/* Shapes of a plain class: one half in this turn, the other half in the next. */
 static const unsigned half_shapes[2] = {0x555, 0xaaa};
 
 static unsigned one_of(unsigned cards, size_t turn)
@@ -106,7 +106,7 @@ static unsigned one_of(unsigned cards, size_t turn)
     return cards & (0u - cards);
 }
 
-/* How a candidate is run that is wanted on these cards, the ran-th of its class. */
+/* Chooses how to run the ran-th candidate of a class, which is wanted on these cards. */
 static sweep_run choose_run(const sweep *s, const plan *p, size_t index, size_t ran, unsigned cards)
 {
     const bool each = p->classes.items[index].sample == SWEEP_EACH_CARD;
@@ -144,14 +144,14 @@ static void run_class(sweep *s, const plan *p, size_t index)
     fflush(stdout);
 }
 
-/* A sample of the plain classes: every so many-th, and the first where V lies in K, which families of its own serve. */
+/* Returns true for sampled plain classes: each every-th, and the first with V in K, which has its own families. */
 static bool is_plain_sampled(const plan *p, size_t i)
 {
     const sweep_class *classes = p->classes.items;
     return i % p->every == 0 || (classes[i].problem.v_in_k && !classes[i - 1].problem.v_in_k);
 }
 
-/* All sets of features that any card is asked for. */
+/* Returns true for all sets of features that some card is asked for. */
 static bool is_sampled(const sweep *s, const plan *p, size_t i)
 {
     bool is_asked = false;
@@ -162,8 +162,8 @@ static bool is_sampled(const sweep *s, const plan *p, size_t i)
     return p->pairs && is_asked;
 }
 
-/* Tile and axis values of plain classes are run by another process: those of the first few are noted, as asking for
- * all would take longer than it saves. */
+/* Records tile and axis values that another process runs with plain classes. It asks only for the first few classes,
+ * because asking for all takes longer than it saves. */
 static void note_plain(sweep *s, const plan *p)
 {
     enum { NOTED = 4 };
@@ -182,7 +182,7 @@ static void check_card(const sweep *s, const plan *p, const sweep_card *card)
 {
     CHECK(card->variants > 0);
     CHECK(card->differing * 4 <= card->compared);
-    if (p->step == 1 || card->device.card.arch == 90) /* thinner samples may miss a kind */
+    if (p->step == 1 || card->device.card.arch == 90) /* a thinner sample may miss a kind */
         CHECK(card->split_variants > 0 && card->variants > card->split_variants);
     if (p->step == 1)
         CHECK(card->team_variants > 0 && card->split_launches > 0);

@@ -1,5 +1,5 @@
 /*
- * Tensor copies both ways, with each swizzle and over all ends of a tensor; what they must not do; and what
+ * Tensor copies in both directions, with each swizzle and across all ends of a tensor; forbidden copies; and maps that
  * cuTensorMapEncodeTiled refuses.
  */
 #include <stdlib.h>
@@ -9,11 +9,11 @@
 
 /* ---- tensors ---- */
 
-/* Of 16-bit numbers. The box has 1024 bytes, a word for each of 256 threads. */
+/* A tensor of 16-bit numbers. The box has 1024 bytes, a word for each of 256 threads. */
 typedef struct tensor_case {
     CUtensorMapSwizzle swizzle;
-    unsigned chunks;      /* that change places; 1: none */
-    unsigned box_columns; /* rows: as many as there is room for */
+    unsigned chunks;      /* that the swizzle permutes; 1: none */
+    unsigned box_columns; /* the box has as many rows as there is room for */
     int32_t at[4];
 } tensor_case;
 
@@ -42,14 +42,14 @@ static CUresult encode(const tensor_case *c, CUdeviceptr tensor, CUtensorMap *ma
                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
-/* Where an element of the box is in shared memory, in elements. */
+/* Returns the place of a box's element in shared memory, in elements. */
 static unsigned place_of(const tensor_case *c, unsigned row, unsigned column)
 {
     const unsigned byte = (row * c->box_columns + column) * 2, line = byte / 128;
     return (byte ^ (line % c->chunks * 16)) / 2;
 }
 
-/* Its place in the tensor; -1: it is outside. */
+/* Returns its place in the tensor, -1 if it is outside. */
 static int element_of(const tensor_case *c, unsigned row, unsigned column)
 {
     const int x = c->at[0] + (int)column, y = c->at[1] + (int)row;
@@ -166,7 +166,7 @@ static void test_tensor_rules(void)
 
 /* ---- maps ---- */
 
-/* A map that is right, and one thing about it that is not. */
+/* A valid map, and maps with one error each. */
 static void test_maps(void)
 {
     enum {

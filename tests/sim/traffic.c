@@ -1,6 +1,6 @@
 /*
- * Counting by small sets: words per bank for a phase, sorted addresses for sectors. Lanes are
- * usually in order already, so the insertion sort is one pass.
+ * Counts with small sets: words per bank for a phase, sorted addresses for sectors. Lanes are usually sorted already,
+ * so the insertion sort is one pass.
  */
 #include "traffic.h"
 
@@ -23,7 +23,7 @@ static void add_word(phase *p, uint32_t word)
         p->most = p->used[bank];
 }
 
-/* Eight lanes of 16 bytes: banks in groups of four, which one access always takes together. */
+/* Eight lanes of 16 bytes. Banks are treated in groups of four, because one access always uses a group. */
 static unsigned wide_phase(uint32_t mask, const uint32_t *address)
 {
     uint32_t chunks[8][8];

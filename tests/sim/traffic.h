@@ -1,17 +1,16 @@
 /*
- * What an access of a warp costs in memory traffic, and what it would cost at best.
+ * Counts the memory traffic of a warp's access, and the smallest possible traffic.
  *
- * Shared memory has 32 banks of 4 bytes; lanes go in phases of 32 (up to 4 bytes each), 16 (8
- * bytes) or 8 (16 bytes). A phase takes as many wavefronts as the most different words of one bank;
- * at best one. Global memory moves in sectors of 32 bytes; at best as many as the different bytes
- * fill.
+ * Shared memory has 32 banks of 4 bytes. Lanes go in phases of 32 lanes (up to 4 bytes each), 16 lanes (8 bytes) or 8
+ * lanes (16 bytes). A phase takes as many wavefronts as there are different words in the fullest bank; the ideal is 1.
+ * Global memory moves in sectors of 32 bytes; the ideal is as many as the different bytes fill.
  */
 #ifndef SIM_TRAFFIC_H
 #define SIM_TRAFFIC_H
 
 #include "machine.h"
 
-/* Add an access of `bytes` (1 ... 16) per lane in mask; each lane's address is aligned to bytes. */
+/* Add an access of `bytes` (1 ... 16) by each lane in mask. Each lane's address is aligned to bytes. */
 void sim_count_shared(sim_count *count, uint32_t mask, const uint32_t address[SIM_LANES],
                       unsigned bytes);
 void sim_count_global(sim_count *count, uint32_t mask, const uint64_t address[SIM_LANES],

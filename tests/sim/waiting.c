@@ -1,10 +1,10 @@
 /*
- * Where warps wait for each other: barriers, mbarriers, registers.
+ * Waiting of warps: barriers, mbarriers, registers.
  *
- * - Barriers open when no warp can go on, each that is complete; so the warps that wait at one are all
- * that can meet there, and more than it counts would meet by chance. Where some only arrive, it opens
- * with the last one, as they may come again before the others go on.
- * - A block is stuck when no warp can go on and no barrier is complete: what each waits for is told.
+ * - When no warp can go on, every complete barrier opens. So all warps that can meet at a barrier are there. If there
+ *   are more than it expects, they would meet by chance, which is an error. If some warps only arrive, the barrier
+ *   opens at the last arrival, because they may come again before the others go on.
+ * - A block is stuck if no warp can go on and no barrier is complete. The message says what each warp waits for.
  */
 #include "machine.h"
 #include <stdio.h>
@@ -27,10 +27,10 @@ void sim_waiting_begin(sim_block *block)
 /* ---- barriers ---- */
 
 typedef struct gathering {
-    uint32_t warps;  /* that wait there, a bit each */
-    unsigned wanted; /* with those that only arrive */
+    uint32_t warps;  /* mask of the warps that wait there */
+    unsigned wanted; /* number of warps, including those that only arrive */
     sim_warp *last;
-    bool agreed; /* on how many meet */
+    bool agreed; /* all expect the same number */
 } gathering;
 
 static gathering gather(sim_block *block, uint32_t barrier)
@@ -57,11 +57,11 @@ static void stop_at_barrier(sim_warp *w, const char *format, int number)
 
 static void stop_at_barrier(sim_warp *w, const char *format, int number)
 {
-    w->pc--; /* at the barrier, for the message */
+    w->pc--; /* back to the barrier, for the message */
     sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, format, number);
 }
 
-/* Let the warps at a barrier go on, if all that it counts have arrived with all their threads. */
+/* Lets the warps at a barrier go on if all expected warps have arrived with all their threads. */
 static bool open_barrier(sim_block *block, uint32_t barrier)
 {
     sim_arrivals *arrivals = &block->arrivals[barrier];
@@ -135,8 +135,8 @@ static int describe_wait(const sim_warp *w, char *out, size_t bytes)
         m->address - SIM_SHARED_BASE, made, m->phase, m->missing, m->count, m->bytes);
 }
 
-/* The first warp that waits for something else than barriers, then others that wait for something else
- * than those before them. */
+/* Reports the first warp that waits for something other than a barrier, then warps that wait for other things than
+ * those before them. */
 static void stop_waiting(sim_warp *first)
 {
     const sim_block *block = first->block;

@@ -1,15 +1,15 @@
 /*
- * Addresses, in units of 16 bytes (8 elements), with W of them in a row of the swizzle's pattern (8, 4
- * or 2; without a swizzle a core matrix of 8 rows lies in one go); LBO and SBO are the descriptor's
- * leading and stride byte offsets, and the first dimension is M of A or N of B:
+ * Addresses of elements, in units of 16 bytes (8 elements). W is the number of units in a row of the swizzle pattern:
+ * 8, 4 or 2. Without a swizzle, a core matrix of 8 rows is contiguous. LBO and SBO are the descriptor's leading and
+ * stride byte offsets. The first dimension is M of A, or N of B:
  *
  *   K-major, swizzled:   row % 8 * W + row / 8 * SBO + k / 8
  *   K-major, none:       row % 8 + row / 8 * SBO + k / 8 * LBO
  *   MN-major, swizzled:  row / 8 % W + row / 8 / W * LBO + k % 8 * W + k / 8 * SBO
  *   MN-major, none:      row / 8 * SBO + k % 8 + k / 8 * LBO
  *
- * The swizzle then exchanges chunks: bits 4 ... of the address are xored with bits 7 ... of it, as
- * many as W has.
+ * Then the swizzle permutes chunks: bits from 4 on of the address are XORed with as many bits from 7 on. W says how
+ * many bits.
  */
 #include "wgmma.h"
 #include "access.h"
@@ -46,8 +46,8 @@ uint32_t sim_operand_at(const sim_operand *o, unsigned row, unsigned part)
     return at ^ (at >> 7 & (o->chunks - 1)) * CHUNK;
 }
 
-/* The chunks of `row` from part `part` on that lie side by side, in whatever order: how many, up to
- * `most`. *ret_at: where they begin. */
+/* Returns how many chunks of `row`, from part `part` on, are adjacent in any order, up to `most`. *ret_at: their
+ * beginning. */
 static unsigned run_of(const sim_operand *o, unsigned row, unsigned part, unsigned most,
                        uint32_t *ret_at)
 {
@@ -66,7 +66,7 @@ bool sim_operand_read(sim_warp *w, const sim_operand *o, unsigned first, unsigne
     const unsigned row_first = o->transposed ? 0 : first, row_count = o->transposed ? 16 : rows;
     const unsigned part_first = o->transposed ? first / SIDE : 0;
     const unsigned part_count = o->transposed ? rows / SIDE : 2;
-    /* Without a swizzle, eight rows of a part lie side by side. */
+    /* Without a swizzle, eight rows of a part are adjacent. */
     const unsigned step = o->chunks == 1 ? SIDE : 1;
     for (unsigned row = row_first; row < row_first + row_count; row += step)
         for (unsigned part = part_first, run; part < part_first + part_count; part += run) {

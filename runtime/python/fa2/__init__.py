@@ -3,18 +3,34 @@
     import fa2
     out = fa2.attention(q, k, v, causal=True)        # [B, S, H, D], float16 or bfloat16, on a GPU
 
-Tensors are those of any library that speaks DLPack; `fa2.torch` has what PyTorch needs besides:
-autograd's and torch.compile's sight of it, and scaled_dot_product_attention.
+Tensors may come from any library that speaks DLPack. `fa2.torch` has what PyTorch needs besides: operations that
+autograd and torch.compile see, and scaled_dot_product_attention.
 
-A *problem* is a dict of what decides which kernel is the best one: op ("forward" or "backward"), batch,
-heads_q, heads_kv, seq_q, seq_k, head_dim, head_dim_v (columns of v where they are fewer), v_in_k (1 if v is
-the first columns of k), dtype ("fp16" or "bf16"), causal, softcap (1 if scores are capped), window ("none",
-"sliding", "prefix", "chunk", or its number) with window_left and window_right, deterministic, alibi, sinks
-and dropout (1 if there are such), bias ("fp16", "bf16", "fp32", "bool" or "none"), seqused (1 if how many
-keys are used is on the device), varlen (1 if sequences are packed) with total_q and total_k, paged (1 if keys
-lie in pages) with page, leftpad and cache_rows (1 if there are such), append (1 if new keys are written) with
-rotary ("halves", "interleaved" or "none") and rotary_dim. Those that are left out mean forward, 1 batch,
-heads_kv = heads_q, seq_k = seq_q, fp16, pages of 16, rotary_dim = head_dim (in steps of 16, up to 256), and 0.
+A *problem* is a dict of everything that decides which kernel is the best one:
+
+    op                         "forward" (default) or "backward"
+    batch                      default 1
+    heads_q, heads_kv          heads_kv: default heads_q
+    seq_q, seq_k               seq_k: default seq_q
+    head_dim, head_dim_v       columns of q and k, and of v. head_dim_v: 0 (default) if they are equal
+    v_in_k                     1 if v is the first columns of k
+    dtype                      "fp16" (default) or "bf16"
+    causal                     1 if causal
+    softcap                    1 if scores are capped
+    window                     "none" (default), "sliding", "prefix", "chunk", or its number
+    window_left, window_right  the numbers of visible keys before and after the query's own position
+    deterministic              1 if backward must give the same bits in every call
+    alibi, sinks, dropout      1 if the call has them
+    bias                       "fp16", "bf16", "fp32", "bool" or "none" (default)
+    seqused                    1 if the device holds how many keys each sequence has
+    varlen, total_q, total_k   1 if sequences are packed, and the sums of their lengths
+    paged, page                1 if keys lie in pages, and the rows of a page (default 16)
+    leftpad, cache_rows        1 if the call has them
+    append                     1 if the call writes new keys
+    rotary, rotary_dim         "halves", "interleaved" or "none" (default), and the rotated columns: a multiple of 16
+                               up to 256 (default head_dim)
+
+All other defaults are 0.
 """
 
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
@@ -48,12 +64,12 @@ def _device_of(tensors: Tuple[Any, ...]) -> Optional[int]:
 
 def prepare(*tensors: Any, context: Optional[Context] = None, device: Optional[int] = None,
             **fields: Any) -> None:
-    """Choose and load a kernel beforehand, so that the first call only launches.
+    """Chooses and loads the kernel of a problem, so that the first call only launches it.
 
-    prepare(q, k, v, causal=True), with attention's keywords, on tensors of the shapes to come; or
-    prepare(batch=1, heads_q=8, seq_q=512, head_dim=64, causal=1), with a problem's fields; or with such a
-    dict. op="backward" asks for the kernel of the gradients. Needed before a CUDA graph is captured. Compiles, for
-    a second or so, if nothing was tuned.
+    Give attention's arguments with tensors of the later shapes: prepare(q, k, v, causal=True). Or give the fields of a
+    problem: prepare(batch=1, heads_q=8, seq_q=512, head_dim=64, causal=1). Or give such a dict. op="backward" means the
+    kernel of the gradients. Call this before you capture a CUDA graph. If nothing was tuned, it compiles for about a
+    second.
     """
     _check_route(context, device, None, None)
     asked = _problem_of(tensors, fields)  # first, because it looks at the tensors
@@ -62,19 +78,28 @@ def prepare(*tensors: Any, context: Optional[Context] = None, device: Optional[i
 
 def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[int] = None,
             arch: Union[str, int, None] = None, database: Optional[str] = None, **fields: Any) -> "Explanation":
-    """Which kernel a problem gets, by which rule, and what time is expected: a dict.
+    """Returns a dict that says which kernel a problem gets, by which rule, and the expected time.
 
-    Arguments as of prepare. arch="sm_86" answers for the card that stands for that SM, without a GPU: what the tuning
-    database has, else the cost model's choice. It goes without context and device, and context without database.
+    Takes the arguments of prepare. arch="sm_86" answers without a GPU, for a typical card of that SM. The answer comes
+    from the tuning database, or from the cost model if the database has nothing. arch excludes context and device;
+    database excludes context.
 
-    problem is what was asked. rule is "exact", "nearest", "arch", "shipped" or "default"; variant names the kernel,
-    estimate_us is the time that it is expected to take, measured tells whether that rests on measurements. median_us is
-    what was measured on tuned_problem, 0 if nothing was; device is the card of it, or the model's. target is what the
-    kernel is compiled for; registers and spill_bytes are those of a thread, smem_bytes those of a block, 0 of what is not
-    compiled yet; reason is a sentence. runner_up and runner_up_us tell what would be next, "" and 0 if nothing.
+    problem       the problem that was asked about
+    rule          "exact", "nearest", "arch", "shipped" or "default"
+    variant       the name of the kernel
+    estimate_us   its estimated time
+    measured      True if the estimate rests on measurements
+    tuned_problem the problem that was measured; by the default rule, the one that the model was asked about
+    median_us     the time measured on tuned_problem, 0 if there is none
+    device        the card of the measurement, or the model's card
+    target        the SM that the kernel is compiled for
+    registers, spill_bytes  per thread; smem_bytes  per block. 0 if the kernel is not compiled yet
+    reason        a sentence
+    runner_up, runner_up_us  the second best kernel and its estimated time, "" and 0 if there is none
+    model_us      the cost model's estimate. With arch only, else None
+    candidates    the variants that were compared. With arch only, else None
 
-    With arch only, else None: model_us is the cost model's estimate, candidates are the variants that were compared.
-    By the default rule, tuned_problem is then None too: without arch it is the one about which the model was asked.
+    With arch and the default rule, tuned_problem is None.
     """
     _check_route(context, device, arch, database)
     asked = _problem_of(tensors, fields)  # first, because it looks at the tensors
@@ -103,7 +128,7 @@ def _check_route(context: Optional[Context], device: Optional[int], arch: Union[
 
 
 def _agreed_device(tensors: Tuple[Any, ...], context: Optional[Context], device: Optional[int]) -> int:
-    """The one that all of them mean."""
+    """Returns the device that all arguments agree on, 0 if none names one. Raises ValueError if they differ."""
     places = {"device": device, "the tensors' device": _device_of(tensors),
               "the context's device": None if context is None else context.device}
     given = [(name, number) for name, number in places.items() if number is not None]

@@ -1,7 +1,8 @@
-"""Which way a call on PyTorch's tensors goes, and the shorter one for its autograd.
+"""Chooses the path of a call on PyTorch's tensors, and holds the short path with its autograd functions.
 
-Eager calls that only autograd and autocast look on go by _Plain and _Attention, a fifth of the dispatcher's time; all
-others become operations (_operations.py). Both save the same and launch the same kernels.
+Eager calls that nothing but autograd and autocast intercepts take the short path, _Plain and _Attention. It costs a
+fifth of the dispatcher's time. All other calls become operations (_operations.py). Both save the same tensors for
+backward and launch the same kernels.
 """
 
 import operator
@@ -16,14 +17,14 @@ from . import _native
 from ._operations import (_FEATURES, _NEW, _NUMBERS, _cast, _check_leaves, _inference, _is_deterministic, _kernels,
                           _launch_backward, _refuse_gradient, _saved, _unpacked)
 
-# ---- the shorter way ----
+# ---- the short path ----
 
 _BEFORE = 3 + len(_FEATURES)  # arguments before the tensors
-_APPLIED = tuple(3 + list(_FEATURES).index(name) for name in ("sinks", "bias"))  # those that have a gradient
+_APPLIED = tuple(3 + list(_FEATURES).index(name) for name in ("sinks", "bias"))  # arguments that have a gradient
 
 
 class _Attention(torch.autograd.Function):
-    """apply(keywords of attention, deterministic, return_lse, *features' tensors, *tensors)."""
+    """apply(keywords of attention, deterministic, return_lse, *tensors of features, *tensors)."""
 
     @staticmethod
     def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool,
@@ -33,7 +34,7 @@ class _Attention(torch.autograd.Function):
         out, lse = _kernels.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
                                   **named)
         ctx.call, ctx.refused = (keywords, deterministic), _inference(named)
-        if ctx.refused is None:  # else backward refuses, and caches may be written to in the meantime
+        if ctx.refused is None:  # otherwise backward fails, and the caches may be written to before it
             ctx.save_for_backward(out, lse, *tensors)
         if not return_lse:
             return out
@@ -48,7 +49,7 @@ class _Attention(torch.autograd.Function):
         if ctx.refused is not None:
             _refuse_gradient(ctx.refused)
         out, lse, features, tensors = _saved(ctx)
-        # create_graph: the operation, which refuses when it is differentiated
+        # with create_graph, call the operation: it raises when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
         keywords, deterministic = ctx.call
         needs = ctx.needs_input_grad
@@ -72,17 +73,20 @@ def _recorded(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tensor, wa
 
 
 class _Plain(torch.autograd.Function):
-    """_Attention without features: apply(settings, *tensors), the settings' names being _PLAIN. What Python does at a
-    call is paid at every step of a model: so forward, and the backward of three tensors, are the extension module's."""
+    """_Attention without features: apply(settings, *tensors). _PLAIN names the settings.
+
+    Every step of a model pays for the Python code of a call. So the extension module implements forward, and backward
+    of three tensors.
+    """
 
     forward = staticmethod(_native.plain_forward)
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor) -> Tuple[Any, ...]:
-        """Of packed tensors, and where it is recorded."""
+        """The gradients of packed tensors, and any gradients that autograd records."""
         out, lse, *tensors = ctx.saved_tensors
         *settings, deterministic = ctx.settings
-        # create_graph: the operation, which refuses when it is differentiated
+        # with create_graph, call the operation: it raises when it is differentiated
         launch = _recorded if torch.is_grad_enabled() else _launch_backward
         *gradients, _, _ = launch(d_out, tensors, out, lse, (*ctx.needs_input_grad[1:], False, False),
                                   dict(zip(_PLAIN, settings)), bool(deterministic))
@@ -90,18 +94,20 @@ class _Plain(torch.autograd.Function):
 
 
 _native.plain_node(_Plain._backward_cls)
-_PLAIN = ("causal", "window", "softcap", "scale", "layout", "context")  # and whether to be deterministic
+_PLAIN = ("causal", "window", "softcap", "scale", "layout", "context")  # a seventh setting is `deterministic`
 
-# Function.apply looks for functorch first, which the caller has done.
+# Function.apply first asks whether functorch is active. The caller did that already, so this calls the base class.
 _apply: Any = super(torch.autograd.Function, _Attention).apply
 _apply_plain: Any = super(torch.autograd.Function, _Plain).apply
 
 
 def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
                    *others: Any) -> Any:
-    """fa2.attention where a tensor requires a gradient and nobody but autograd looks on. others: the features'
-    tensors, those of new keys, dropout_p, max_seqlen_q, max_seqlen_k, rotary_interleaved, context, stream, out,
-    return_lse."""
+    """fa2.attention where a tensor requires a gradient and nothing but autograd intercepts calls.
+
+    others: the tensors of features, the tensors of new keys, dropout_p, max_seqlen_q, max_seqlen_k, rotary_interleaved,
+    context, stream, out, return_lse.
+    """
     *features, dropout_p, longest_q, longest_k, _, context, stream, out, return_lse = others
     if _take_new(features):
         _refuse_gradient_of_new()
@@ -118,12 +124,15 @@ def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, so
 
 
 _SEED = list(_FEATURES).index("dropout_seed")
-_SEEDS = 2 ** 62  # as many as every way of drawing numbers can choose from
+_SEEDS = 2 ** 62  # seeds are below it: all ways to draw random numbers reach that far
 
 
 def seed_of(like: Tensor, given: Any = None) -> Tensor:
-    """A call's seed for dropout, int64 [1] on the device. One that is not given is drawn from the device's generator,
-    by an operation of PyTorch's own: so checkpoints draw it again, CUDA graphs at each replay, compilers see it."""
+    """Returns the dropout seed of a call, int64 [1] on the device.
+
+    Without a given seed, an operation of PyTorch draws one from the device's generator. Therefore checkpoints draw the
+    same seed again, CUDA graphs draw a new one at each replay, and compilers see the drawing.
+    """
     if given is None:
         return torch.randint(_SEEDS, (1,), dtype=torch.int64, device=like.device)
     if isinstance(given, Tensor):
@@ -134,7 +143,7 @@ def seed_of(like: Tensor, given: Any = None) -> Tensor:
 
 
 def _take_new(features: List[Any]) -> Dict[str, Any]:
-    """Those of new keys, the last ones of a call's features, which then has them no more; {} where there are none."""
+    """Removes the tensors of new keys from the end of `features`. Returns them by name, {} if none is given."""
     given = dict(zip(_NEW, features[len(_FEATURES):]))
     del features[len(_FEATURES):]
     return {} if all(tensor is None for tensor in given.values()) else given
@@ -151,22 +160,23 @@ def _refuse_place(**given: Any) -> None:
             raise NotImplementedError(f"{name}= is only for calls that PyTorch does not trace, cast or differentiate")
 
 
-# ---- which way a call goes ----
+# ---- the choice of a path ----
 
 
 _count_function_modes = torch._C._len_torch_function_stack
 
 
 def _watchers() -> List[Any]:
-    """What tells, when called, that the dispatcher has somebody to call besides autograd and autocast. Each
-    costs every call some 40 ns."""
+    """Returns functions that are true while more than autograd and autocast intercepts calls. Each takes 40 ns."""
     names = ("_len_torch_dispatch_stack", "_is_tracing")
     return [*(getattr(torch._C, name) for name in names), _count_function_modes, torch._C._functorch.peek_interpreter_stack]
 
 
 def _function_modes() -> bool:
-    """Whether a function mode looks on that is more than a default device (torch.set_default_device, `with
-    torch.device(...)`), which changes only the functions that make tensors."""
+    """Returns true if a function mode is active that is more than a default device.
+
+    A default device (torch.set_default_device, `with torch.device(...)`) changes only functions that create tensors.
+    """
     modes = (torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack()))
     return any(type(mode) is not DeviceContext for mode in modes)
 
@@ -176,7 +186,7 @@ _exact = {torch.Tensor, torch.nn.Parameter}
 
 
 def is_unwatched(*tensors: Any) -> bool:
-    """Whether nobody but autograd and autocast looks on."""
+    """Returns true if nothing but autograd and autocast intercepts a call on these tensors."""
     return all(tensor is None or type(tensor) in _exact for tensor in tensors) and not any(
         watcher() and (watcher is not _count_function_modes or _function_modes()) for watcher in _others)
 
@@ -186,7 +196,7 @@ def needs_gradient(*tensors: Optional[Tensor]) -> bool:
 
 
 def padded(query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
-    """The tensors with columns of 0, up to what kernels take: a multiple of 8, and no more for value than for query."""
+    """Pads D with 0 to sizes that kernels take: multiples of 8, and value not wider than query."""
     columns = max(query.shape[-1], value.shape[-1])
     widths = (-(-width // 8) * 8 for width in (columns, columns, value.shape[-1]))
     return [tensor if tensor.shape[-1] == width else F.pad(tensor, (0, width - tensor.shape[-1]))
@@ -210,13 +220,13 @@ def fixed(window: Any) -> Any:
 
 
 def _whole(number: Any) -> Any:
-    """Returns a whole number, 0 for None, and a compiler's symbol unchanged."""
+    """Returns a number as an int, 0 for None, and a compiler's symbol unchanged."""
     return number if isinstance(number, torch.SymInt) else operator.index(number or 0)
 
 
 def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic: bool = False, layout: Any = None,
               context: Any = None, **others: Any) -> Tuple[Any, ...]:
-    """The extension module's keywords as an operation's settings. others: numbers and the features' tensors."""
+    """Returns the extension module's keywords as an operation's settings. others: numbers and tensors of features."""
     if context is not None:
         _refuse_place(context=context)
     if others.get("cu_seqlens_q") is not None and None in (others.get("max_seqlen_q"), others.get("max_seqlen_k")):
@@ -228,7 +238,7 @@ def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic:
 
 def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
              *others: Any) -> Any:
-    """fa2.attention by way of PyTorch's dispatcher; others as of differentiable. None for what was not given."""
+    """fa2.attention through PyTorch's dispatcher. others: as in differentiable, None for each that was not given."""
     *features, dropout_p, longest_q, longest_k, interleaved, context, stream, out, return_lse = others
     new = _take_new(features)
     if new and needs_gradient(q, k, v, *new.values(), *features):
@@ -240,8 +250,8 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
     keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "dropout_p": dropout_p,
                 "max_seqlen_q": longest_q, "max_seqlen_k": longest_k}
     named = dict(zip(_FEATURES, features))
-    if is_unwatched(q, k, v, *features, *new.values()):  # so it is autocast, or a seed was to be drawn
-        if new:  # written into the caches, which must not be copies
+    if is_unwatched(q, k, v, *features, *new.values()):  # the call came here for autocast, or to draw a seed
+        if new:  # k and v are the caches: kernels write into them, so they must not be copies
             q, *cast = _as_autocast(q, *new.values())
             keywords.update(zip(new, cast), rotary_interleaved=interleaved)
         else:
@@ -268,12 +278,12 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
 
 
 def _seq_first(tensor: Tensor) -> Tensor:
-    """[B, S, H, D] of [B, H, S, D], or [T, H, D] of [H, T, D], and back."""
+    """Swaps the sequence and head dimensions: [B, S, H, D] and [B, H, S, D], or [T, H, D] and [H, T, D]."""
     return tensor.transpose(-3, -2)
 
 
 def _as_autocast(*tensors: Any) -> List[Any]:
-    """The tensors as autocast wants them, if there is autocast."""
+    """Returns the tensors in autocast's type if autocast is on, else unchanged."""
     is_cast = tensors[0].is_cuda and torch.is_autocast_enabled("cuda")
     return _cast(*tensors) if is_cast else list(tensors)
 
@@ -283,10 +293,10 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
                      **others: Any) -> Any:
     """fa2.attention on (qkv,) with qkv [B, S, 3, H, D], on (q, kv) with kv [B, Sk, 2, Hkv, D], or on (q, k, v).
 
-    A packed tensor's gradient is one tensor of its shape, into which the kernel writes; nothing is copied.
-    deterministic: dq is the same bits at every call (as torch.use_deterministic_algorithms makes it).
+    The gradient of a packed tensor is one tensor of the same shape. The kernel writes into it; nothing is copied.
+    deterministic: dq has the same bits in every call. torch.use_deterministic_algorithms asks for the same.
     others: alibi_slopes, sinks, seqused_k, bias, dropout_p, dropout_seed, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
-    max_seqlen_k, block_table, leftpad, cache_rows, as fa2.attention takes them; with cu_seqlens the tensors have no B.
+    max_seqlen_k, block_table, leftpad, cache_rows, as in fa2.attention. With cu_seqlens, the tensors have no B.
     """
     for name, value in (("deterministic", deterministic), ("return_lse", return_lse)):
         if value not in (True, False):
@@ -318,5 +328,5 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
 
 
 _watching = (torch.is_grad_enabled, _is_deterministic, *_others,
-             getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled))  # the former is quicker
+             getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled))  # the first is faster
 _native.set_torch(dispatch, differentiable, _apply_plain, *_watching)

@@ -1,4 +1,4 @@
-"""What the extension module must know of a tensor's library, asked once for each type of tensor."""
+"""Describes array libraries to the extension module. It asks once for each type of tensor."""
 
 import importlib
 import os
@@ -12,7 +12,7 @@ _ANY, _TORCH, _TORCH_SUBTYPE = range(3)  # fa2py_kind
 
 
 def need(name: str, title: str, needer: str) -> None:
-    """Before `needer` imports a library: say what is missing, and the remedy, where it is not installed."""
+    """Imports a library for `needer`. If it is not installed, the error says what is missing and how to install it."""
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -28,11 +28,11 @@ def log(message: str) -> None:
     logging.getLogger("fa2").warning("%s", message)
 
 
-_in_graph: List[Any] = []  # the functions that torch.compile is told about when its parts are imported
+_in_graph: List[Any] = []  # functions to pass to torch.compile when torch._dynamo is imported
 
 
 def allow_in_graph(function: Any) -> Any:
-    """torch.compiler.allow_in_graph, but only when torch._dynamo is imported, because importing it takes seconds."""
+    """torch.compiler.allow_in_graph, delayed until torch._dynamo is imported, because importing it takes seconds."""
     if "torch._dynamo" in sys.modules:
         _tell_compiler(function)
     else:
@@ -49,7 +49,7 @@ def _tell_compiler(*functions: Any) -> None:
 
 
 class _CompilerFinder:
-    """Stands in sys.meta_path until torch._dynamo is imported. Other finders find the module itself."""
+    """Stays in sys.meta_path until torch._dynamo is imported. Other finders find the module itself."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch._dynamo":
@@ -63,7 +63,7 @@ class _CompilerFinder:
 
         def execute_and_tell(module: Any) -> None:
             execute(module)
-            if self in sys.meta_path:  # until here, because a program may look for the module and not import it
+            if self in sys.meta_path:  # removed only now, because a program may look for the module and not import it
                 sys.meta_path.remove(self)
             _tell_compiler(*_in_graph)
             _in_graph.clear()
@@ -73,7 +73,7 @@ class _CompilerFinder:
 
 
 def describe(kind: type) -> _Description:
-    """(kind, empty_like, empty, stream, plain, copy, lends) of a type: see fa2py_framework."""
+    """Returns (kind, empty_like, empty, stream, plain, copy, lends) of a type: see fa2py_framework in native.h."""
     library = sys.modules.get(kind.__module__.partition(".")[0])
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(kind, torch.Tensor):
@@ -84,7 +84,7 @@ def describe(kind: type) -> _Description:
 
 
 def _torch(torch: Any, kind: type) -> _Description:
-    importlib.import_module("fa2.torch")  # tells the extension module of PyTorch's dispatcher
+    importlib.import_module("fa2.torch")  # gives PyTorch's dispatcher to the extension module
 
     def empty(like: Any, shape: Tuple[int, ...], dtype: str) -> Any:
         return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
@@ -99,7 +99,7 @@ def _torch(torch: Any, kind: type) -> _Description:
         return not tensor.is_meta and not tensor.is_nested and tensor.layout is torch.strided
 
     exact = kind in (torch.Tensor, torch.nn.Parameter)
-    # a tensor that requires a gradient refuses __dlpack__, which PyTorch < 2.10 must be asked by
+    # before PyTorch 2.10 the module calls __dlpack__, which refuses tensors that require a gradient: hence detach
     return _TORCH if exact else _TORCH_SUBTYPE, torch.empty_like, empty, stream, torch.Tensor.detach, copy, lends
 
 
@@ -124,7 +124,7 @@ def _cupy(cupy: Any) -> _Description:
 
 
 def _driver_cuda() -> int:
-    """The major version of CUDA that the driver serves; 0 without one."""
+    """Returns the major CUDA version of the driver, 0 without a driver."""
     import ctypes
     version = ctypes.c_int()
     for name in filter(None, (os.environ.get("FA2_CUDA_LIBRARY"), "libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")):
@@ -137,7 +137,7 @@ def _driver_cuda() -> int:
 
 
 def nvrtc() -> Optional[str]:
-    """NVRTC of NVIDIA's Python packages beside us, the newest that the driver can serve; or None."""
+    """Returns the path of the newest NVRTC in NVIDIA's Python packages that the driver supports, or None."""
     from pathlib import Path
     newest = _driver_cuda() or 13
     for major, folder in ((13, "cu13"), (12, "cuda_nvrtc")):
@@ -149,7 +149,7 @@ def nvrtc() -> Optional[str]:
 
 
 def find_nvrtc() -> None:
-    """Before a device is opened: name NVRTC to the library, unless the user did."""
+    """Sets FA2_NVRTC_LIBRARY for the library unless the user did. Call it before a device is opened."""
     if not os.environ.get("FA2_NVRTC_LIBRARY"):
         found = nvrtc()
         if found is not None:

@@ -6,13 +6,13 @@ __version__: str
 
 _Tensor = TypeVar("_Tensor")
 _Layout = Literal["bshd", "bhsd"]
-_Window = Union[Sequence[Optional[int]], Iterable[Any], None]  # two numbers; also an array or a tensor
+_Window = Union[Sequence[Optional[int]], Iterable[Any], None]  # two numbers, also in an array or a tensor
 
 class Error(RuntimeError):
     status: str
 
 class Explanation(TypedDict):
-    """What Context.explain and fa2.explain answer; None only as fa2.explain says."""
+    """The result of Context.explain and fa2.explain. fa2.explain says which values can be None."""
     problem: Dict[str, Any]
     rule: Literal["exact", "nearest", "arch", "shipped", "default"]
     measured: bool

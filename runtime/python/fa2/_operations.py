@@ -1,16 +1,16 @@
-"""PyTorch's view of fa2: operations for its dispatcher.
+"""fa2's operations for PyTorch's dispatcher.
 
-torch.ops.fa2.attention(q, k, v, ...) -> (out, lse)          [B, S, H, D]; lse [B, H, Sq] float32
-torch.ops.fa2.attention_packed(tensors, ...) -> (out, lse)   tensors: [qkv] with qkv [B, S, 3, H, D], or [q, kv]
-                                                             with kv [B, S, 2, H, D]
+torch.ops.fa2.attention(q, k, v, ...) -> (out, lse)
+    q, k, v, out: [B, S, H, D]; lse: float32 [B, H, Sq]
+torch.ops.fa2.attention_packed(tensors, ...) -> (out, lse)
+    tensors: [qkv] with qkv [B, S, 3, H, D], or [q, kv] with kv [B, S, 2, H, D]
 torch.ops.fa2.attention_append(q, k, v, k_new, v_new, rotary_cos, rotary_sin, rotary_interleaved, ...) -> (out, lse)
-                                                             attention, k_new and v_new being written into k and v
-torch.ops.fa2.attention_backward(d_out, tensors, out, lse, wanted, ...) -> gradients of the tensors, in their
-                                                             shapes, of the sinks and of the bias; of those not
-                                                             wanted: empty
+    writes k_new and v_new into k and v, then computes attention
+torch.ops.fa2.attention_backward(d_out, tensors, out, lse, wanted, ...) -> gradients
+    of the tensors in their shapes, of the sinks, and of the bias; an empty tensor for each that is not wanted
 
-They are what torch.compile, export, functorch and modes see. Eager calls that only autograd and autocast look on go by
-_dispatch.py's shorter way.
+torch.compile, export, functorch and modes see these operations. Eager calls that nothing but autograd and autocast
+intercepts take the short path in _dispatch.py.
 """
 
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -20,31 +20,31 @@ from torch import Tensor
 
 from . import _native
 
-_kernels: Any = _native  # called here with lists of tensors
+_kernels: Any = _native  # Any, because calls here pass lists of tensors
 
 _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this call were differentiated "
               "(create_graph=True, torch.func.hessian); use another attention where they are needed")
 
-# The tensors that features take, as attention's keywords, and the problem's fields that ask for them.
+# The tensors of features by attention's keywords, and the field of the problem that each sets.
 _FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused", "bias": "bias",
              "dropout_seed": "dropout", "cu_seqlens_q": "varlen", "cu_seqlens_k": "varlen", "block_table": "paged",
              "leftpad": "leftpad", "cache_rows": "cache_rows"}
-# Features of inference: forward runs where a tensor requires a gradient, and backward refuses.
+# Features of inference: forward runs even if a tensor requires a gradient, and backward raises.
 _INFERENCE = ("seqused_k", "block_table", "leftpad", "cache_rows")
-# Those of new keys, which an operation of their own takes: it writes to k and v.
+# The tensors of new keys. A separate operation takes them, because it writes to k and v.
 _NEW = ("k_new", "v_new", "rotary_cos", "rotary_sin")
-# Further keywords of attention, with the operations' word for them; 0: not given.
+# Further keywords of attention, and their types in the operations' schemas. 0 means "not given".
 _NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt"}
 
 _BIAS_WORDS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.bool: "bool"}
 
 # ---- kernels ----
 
-_is_deterministic = torch._C._get_deterministic_algorithms  # torch.are_deterministic_algorithms_enabled, quicker
+_is_deterministic = torch._C._get_deterministic_algorithms  # torch.are_deterministic_algorithms_enabled, but faster
 
 
 def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """q, k, v of (q, k, v), (q, kv) or (qkv,): views."""
+    """Returns q, k and v as views of (q, k, v), (q, kv) or (qkv,)."""
     if len(tensors) == 3:
         return tensors
     *query, packed = tensors
@@ -52,31 +52,33 @@ def _unpacked(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 def _inference(features: Dict[str, Any]) -> Optional[str]:
-    """The first feature of inference that a call has, if any."""
+    """Returns the name of a call's first feature of inference, or None."""
     return next((name for name in _INFERENCE if features.get(name) is not None), None)
 
 
 def _refuse_gradient(name: str) -> None:
-    raise NotImplementedError(f"a gradient of fa2.attention with {name} is asked for, and fa2 has none: call it under "
-                              "torch.no_grad() or on detached tensors")
+    raise NotImplementedError(f"fa2.attention with {name} has no gradient: call it under torch.no_grad() or on "
+                              "detached tensors")
 
 
 def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, wanted: Sequence[bool],
                      keywords: Dict[str, Any], deterministic: bool) -> Sequence[Optional[Tensor]]:
-    """The gradients of the tensors, a packed one's as one tensor, and of the sinks and the bias, the last of `wanted`;
-    None where none is wanted."""
+    """Returns the gradients of the tensors (a packed one has one gradient), of the sinks and of the bias.
+
+    wanted: one bool for each tensor, then sinks, then bias. The gradient is None where it is not wanted.
+    """
     refused = _inference(keywords)
     if refused is not None:
         _refuse_gradient(refused)
     *needs, dsinks, dbias = wanted
-    if (dsinks or dbias) and not any(needs):  # the library wants one of the others
+    if (dsinks or dbias) and not any(needs):  # the library requires that one of dq, dk and dv is wanted
         *_, of_sinks, of_bias = _launch_backward(d_out, tensors, out, lse, (True, *needs[1:], dsinks, dbias), keywords,
                                                  deterministic)
         return (*[None] * len(needs), of_sinks, of_bias)
     deterministic = deterministic or _is_deterministic()
 
     def behind(made: Any) -> Tuple[Optional[Tensor], Optional[Tensor]]:
-        """Of sinks and bias; that of the bias like it: a sum where it is for several, in its type."""
+        """Returns the gradients of sinks and bias. A broadcast bias gets the sum, in its own type."""
         of_bias = made[-1].sum_to_size(keywords["bias"].shape).to(keywords["bias"].dtype) if dbias else None
         return made[3] if dsinks else None, of_bias
 
@@ -98,9 +100,9 @@ def _launch_backward(d_out: Tensor, tensors: Sequence[Tensor], out: Tensor, lse:
 
 library: Any = torch.library.Library("fa2", "FRAGMENT")
 _old: Any = _native.keep(library)
-if _old is not None:  # the module is loaded again, or imported anew
+if _old is not None:  # the module was loaded before in this process
     _old._destroy()
-# The compiler must not choose strides: D is to stay contiguous, and views are to stay views.
+# The compiler must keep strides: D stays contiguous, and views stay views.
 _TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 _SETTINGS = ("bool causal=False, int window_left=-1, int window_right=-1, float softcap=0.0, float? scale=None, "
              "bool deterministic=False, " + ", ".join([f"{kind} {name}=0" for name, kind in _NUMBERS.items()]
@@ -114,14 +116,14 @@ library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, T
 
 
 _SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "deterministic", *_NUMBERS)
-_PLAIN_SCALARS = len(_SCALARS) - len(_NUMBERS)  # those of calls without features
-# Among the settings: those that have a gradient.
+_PLAIN_SCALARS = len(_SCALARS) - len(_NUMBERS)  # the scalars of calls without features
+# Places among the settings of the tensors that have a gradient.
 _GIVEN = tuple(len(_SCALARS) + list(_FEATURES).index(name) for name in ("sinks", "bias"))
 _DEFAULTS = (False, -1, -1, 0.0, None, False, 0.0, 0, 0, *[None] * len(_FEATURES))
 
 
 def _keywords(*settings: Any) -> Tuple[Dict[str, Any], bool]:
-    """An operation's settings as the extension module takes them, and whether to be deterministic."""
+    """Returns an operation's settings as the extension module's keywords, and `deterministic`."""
     every: List[Any] = [*settings, *_DEFAULTS[len(settings):]]
     causal, left, right, softcap, scale, deterministic, *others = every
     return {"causal": causal, "window": (left, right), "softcap": softcap, "scale": scale,
@@ -130,7 +132,7 @@ def _keywords(*settings: Any) -> Tuple[Dict[str, Any], bool]:
 
 def _cuda(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tensor]:
     made: Tuple[Tensor, Tensor]
-    if len(settings) <= _PLAIN_SCALARS:  # PyTorch leaves out the last ones that are the defaults
+    if len(settings) <= _PLAIN_SCALARS:  # PyTorch leaves out trailing arguments that equal their defaults
         scalars: List[Any] = [*settings, *_DEFAULTS[len(settings):_PLAIN_SCALARS]]
         causal, left, right, softcap, scale, _ = scalars
         made = _kernels.launch(q, k, v, causal=causal, window=(left, right), softcap=softcap, scale=scale, return_lse=True)
@@ -168,7 +170,7 @@ def _fake(q: Tensor, k: Tensor, v: Tensor, *settings: Any) -> Tuple[Tensor, Tens
     torch._check(q.dim() == rank, lambda: f"q has {q.dim()} dimensions; it must have {rank}")
     torch._check(k.shape[:-1] == v.shape[:-1], lambda: f"k is {tuple(k.shape)} and v {tuple(v.shape)}; they must be equal")
     torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k and v must be of one type")
-    _native.problem_text(_fields(q, v, *settings))  # raises what a launch would raise
+    _native.problem_text(_fields(q, v, *settings))  # raises the errors of a launch
     *batch, length, heads, columns = q.shape
     out = torch.empty_like(q) if v.shape[-1] == columns else q.new_empty((*q.shape[:-1], v.shape[-1]))
     return out, q.new_empty((*batch, heads, length), dtype=torch.float32)
@@ -193,7 +195,7 @@ def _fake_backward(d_out: Tensor, tensors: List[Tensor], out: Tensor, lse: Tenso
 
 
 def _cast(*tensors: Any) -> List[Any]:
-    """The tensors as autocast wants them; None where there is none."""
+    """Returns the tensors in autocast's type. None stays None."""
     wanted = torch.get_autocast_dtype("cuda")
     return [None if tensor is None else tensor.to(wanted) for tensor in tensors]
 
@@ -216,7 +218,7 @@ def _autocast_packed(tensors: List[Tensor], *settings: Any) -> Tuple[Tensor, Ten
 
 def _autocast_append(q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tensor, rotary_cos: Optional[Tensor],
                      rotary_sin: Optional[Tensor], rotary_interleaved: bool, *settings: Any) -> Tuple[Tensor, Tensor]:
-    """The caches as they are: they are written to."""
+    """Casts all tensors but the caches, because the kernel writes to them."""
     q, *new = _cast(q, k_new, v_new, rotary_cos, rotary_sin)
     with _below_autocast():
         made: Tuple[Tensor, Tensor] = torch.ops.fa2.attention_append(q, k, v, *new, rotary_interleaved, *settings)
@@ -227,7 +229,7 @@ def _autocast_append(q: Tensor, k: Tensor, v: Tensor, k_new: Tensor, v_new: Tens
 
 
 def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
-    """The fields of a problem with these settings; sizes do not matter."""
+    """Returns the fields of a problem with these settings. Its sizes are arbitrary."""
     keywords, _ = _keywords(*settings)
     columns, columns_v = q.shape[-1], v.shape[-1]
     if q.dtype not in (torch.float16, torch.bfloat16):
@@ -263,7 +265,7 @@ def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output
 
 
 def _saved(ctx: Any) -> Tuple[Tensor, Tensor, Sequence[Optional[Tensor]], List[Tensor]]:
-    """out, lse, the features' tensors, the tensors."""
+    """Returns out, lse, the tensors of features, and the tensors."""
     out, lse, *others = ctx.saved_tensors
     return out, lse, others[:len(_FEATURES)], others[len(_FEATURES):]
 
@@ -285,7 +287,7 @@ def _gradients(ctx: Any, d_out: Optional[Tensor], wanted: Sequence[bool]) -> Lis
 
 
 def _behind(ctx: Any, first: int, found: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
-    """The gradients of the settings, from input `first` on, as many as were given: those of sinks and bias."""
+    """Returns the gradients of the settings from input `first` on. Only sinks and bias have one."""
     given: List[Optional[Tensor]] = [None] * len(ctx.needs_input_grad[first:])
     for place, gradient in zip(_GIVEN, found):
         if gradient is not None:
@@ -294,7 +296,7 @@ def _behind(ctx: Any, first: int, found: Sequence[Optional[Tensor]]) -> List[Opt
 
 
 def _wants(ctx: Any, first: int) -> List[bool]:
-    """Whether those of sinks and bias are wanted."""
+    """Returns whether the gradients of sinks and of bias are wanted."""
     needs = ctx.needs_input_grad[first:]
     return [len(needs) > place and bool(needs[place]) for place in _GIVEN]
 

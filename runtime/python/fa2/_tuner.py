@@ -1,4 +1,4 @@
-"""fa2-tune, the command that lies inside the package: run as a command, and for its answers."""
+"""Runs fa2-tune, the program inside this package: as a command, and to get its answers."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from . import _frameworks, _native
 if TYPE_CHECKING:
     from ._native import Explanation
 
-# It lies beside the extension module, even where this file itself is not installed.
+# The program lies beside the extension module, which may be in another folder than this file.
 _PROGRAM = os.path.join(os.path.dirname(_native.__file__), "bin", "fa2-tune")
 _FAILED, _WRONG_ARGUMENTS, _NO_DEVICE = 1, 2, 3  # its exit statuses
 
@@ -19,7 +19,7 @@ Problem = Union[str, Mapping[str, Any]]
 
 
 def main() -> None:
-    """The command fa2-tune: becomes the program."""
+    """The command fa2-tune: replaces this process by the program."""
     import signal
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the program would inherit that
@@ -36,7 +36,7 @@ def _shape(problem: Problem) -> str:
 
 
 def _in_python(said: str) -> str:
-    """A sentence of fa2-tune's with Python's argument in the place of its option."""
+    """Replaces fa2-tune's options by Python's arguments in a message."""
     return said.replace("--db or FA2_DB", "database= or FA2_DB")
 
 
@@ -56,27 +56,27 @@ def _ask(command: str, *arguments: str) -> Any:
     done = subprocess.run([_PROGRAM, command, *arguments, "--json"], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, universal_newlines=True, check=False)
     explains = command == "explain" and done.returncode == _FAILED and done.stdout.startswith("[{")
-    if done.returncode != 0 and not explains:  # that a call would fail is an answer
+    if done.returncode != 0 and not explains:  # "a call would fail" is an answer, too
         raise _error(done.returncode, done.stderr)
     return json.loads(done.stdout)
 
 
 def winners(database: Union[str, "os.PathLike[str]", None] = None) -> List[Dict[str, Any]]:
-    """The winners of a tuning database, a dict each: device, problem, variant, time, where from.
+    """Returns the winners of a tuning database as dicts: device, problem, variant, time, source.
 
-    database: a path; None: the default one. [] where there is none yet, because nothing was tuned.
+    database: a path. None: the default one. Returns [] if there is none, because nothing was tuned yet.
     """
     try:
         found: List[Dict[str, Any]] = _ask("list", *_database(database))
     except ValueError as error:
-        if ": there is no such database; " not in str(error):  # fa2-tune's words: its status says no more
+        if ": there is no such database; " not in str(error):  # fa2-tune's message: its status alone does not tell
             raise
         found = []
     return found
 
 
 def _fields(text: str) -> Dict[str, Any]:
-    """A problem's fields of its text "B=1 Hq=8 dtype=fp16"."""
+    """Returns the fields of a problem's text "B=1 Hq=8 dtype=fp16"."""
     names = _native.problem_keys()
     pairs = (pair.partition("=") for pair in text.split())
     return {names[key]: int(value) if value.lstrip("-").isdigit() else value for key, _, value in pairs}
@@ -84,7 +84,7 @@ def _fields(text: str) -> Dict[str, Any]:
 
 def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
                     database: Union[str, "os.PathLike[str]", None] = None) -> "Explanation":
-    """As a context explains it. fa2-tune tells more: every variant that is none for this card, and why."""
+    """Explains a problem as Context.explain does. fa2-tune itself tells more: all rejected variants, and why."""
     name = arch if isinstance(arch, str) else f"sm_{arch}"
     answer = _ask("explain", "--arch", name, "--shape", _shape(problem), *_database(database))[0]
     if answer["rule"] is None:
@@ -94,7 +94,7 @@ def explain_offline(problem: Mapping[str, Any], arch: Union[str, int],
               if tuned is None
               else f"rule {answer['rule']}: tuned for {tuned} on {answer['tuned_on']}")
     kept = ("rule", "measured", "estimate_us", "variant", "smem_bytes", "model_us", "candidates")
-    numbers = ("median_us", "registers", "spill_bytes", "runner_up_us")  # None where fa2_explanation has 0
+    numbers = ("median_us", "registers", "spill_bytes", "runner_up_us")  # None becomes 0, as in fa2_explanation
     return cast("Explanation", {**{key: answer[key] for key in kept}, **{key: answer[key] or 0 for key in numbers},
                                 "problem": _fields(answer["problem"]),
                                 "tuned_problem": None if tuned is None else _fields(tuned),
@@ -106,18 +106,19 @@ def tune(problems: Union[Problem, Iterable[Problem]] = (), *, preset: Union[str,
          device: int = 0, arch: Optional[str] = None,
          database: Union[str, "os.PathLike[str]", None] = None, jobs: Optional[int] = None,
          budget: Optional[float] = None, progress: Optional[Callable[[str], Any]] = None) -> Any:
-    """Measure which kernels are the best ones here, and keep them in the database.
+    """Measures which kernels are the best ones here, and stores them in the database.
 
-    problems: one or several: dicts (fa2.problem, fa2.prepare) or texts "B=1,Hq=8,Sq=512,D=64,causal=1".
-    preset: "seeds", "paper", "quick"; without problems and presets: seeds.
-    device: the GPU to measure on. arch: instead, "sm_80,sm_86": compile for these SMs without a GPU, and
-    let the cost model choose.
-    jobs: compiling threads; budget: seconds after which it stops, a later call goes on.
-    progress: called with each line that it tells; default: they go to sys.stderr.
+    problems: one or several. Each is a dict (fa2.problem, fa2.prepare) or a text "B=1,Hq=8,Sq=512,D=64,causal=1".
+    preset: "seeds", "paper", "quick". Without problems and presets: seeds.
+    device: the GPU to measure on.
+    arch: "sm_80,sm_86" instead compiles for these SMs without a GPU, and the cost model chooses.
+    jobs: the number of compiling threads.
+    budget: seconds after which tuning stops. A later call continues.
+    progress: a function that is called with each line of progress. Default: the lines go to sys.stderr.
 
-    Returns what `fa2-tune --json` prints. Whatever was measured when it is interrupted is kept.
-    Contexts see what was tuned for problems that they meet a second later; those that they have met
-    keep their kernels: set_default_context(Context()) begins anew.
+    Returns what `fa2-tune --json` prints. If it is interrupted, finished measurements are kept.
+    Contexts notice after a second, and use new results for problems that are new to them. For known problems they keep
+    their kernels; set_default_context(Context()) starts anew.
     """
     command = [_PROGRAM, *(["tune", "--device", str(device)] if arch is None else ["build", "--arch", arch])]
     for problem in [problems] if isinstance(problems, (str, Mapping)) else problems:
@@ -151,7 +152,7 @@ def _run(command: List[str], progress: Callable[[str], Any]) -> Any:
             for line in process.stderr:
                 last = _in_python(line.rstrip("\n"))
                 progress(last)
-        except BaseException:  # Ctrl-C, or a progress function that fails: it keeps what it measured
+        except BaseException:  # Ctrl-C, or progress failed: fa2-tune stores its measurements when it is terminated
             process.terminate()
             raise
         finally:

@@ -1,10 +1,10 @@
-"""flash_attn.bert_padding: padded batches to packed rows, and back.
+"""flash_attn.bert_padding: packs padded batches into rows, and unpacks them.
 
     from fa2.bert_padding import unpad_input, pad_input
     rows, indices, cu_seqlens, longest, used = unpad_input(hidden, mask)      # [T, ...] of [B, S, ...]
     hidden = pad_input(rows, indices, B, S)
 
-Which rows there are is asked of the device, so the caller waits for it. Gradients flow through all of them.
+Packing waits for the device, to learn which rows are used. All functions have gradients.
 """
 
 from typing import Any, Optional, Tuple
@@ -22,7 +22,7 @@ __all__ = ["index_first_axis", "index_first_axis_residual", "index_put_first_axi
 
 
 class _Take(torch.autograd.Function):
-    """Rows by their numbers, each at most once: so nothing need be summed on the way back."""
+    """Takes rows by their numbers. Each row is taken at most once, so that backward need not sum."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, indices: Tensor) -> Tensor:
@@ -51,34 +51,34 @@ _put: Any = _Put.apply
 
 
 def index_first_axis(input: Tensor, indices: Tensor) -> Tensor:
-    """The rows of input [N, ...] that indices [T] names, none of them twice: [T, ...]."""
+    """Returns the rows [T, ...] of input [N, ...] that indices [T] names. No index may occur twice."""
     taken: Tensor = _take(input, indices)
     return taken
 
 
 def index_put_first_axis(values: Tensor, indices: Tensor, first_axis_dim: int) -> Tensor:
-    """[first_axis_dim, ...] with values [T, ...] at the rows that indices [T] names, and 0 elsewhere."""
+    """Returns [first_axis_dim, ...] with values [T, ...] at the rows that indices [T] names, and 0 elsewhere."""
     put: Tensor = _put(values, indices, first_axis_dim)
     return put
 
 
 def index_first_axis_residual(input: Tensor, indices: Tensor) -> Tuple[Tensor, Tensor]:
-    """(index_first_axis(input, indices), input without its history)."""
+    """Returns (index_first_axis(input, indices), input.detach())."""
     return index_first_axis(input, indices), input.detach()
 
 
 def _starts(lengths: Tensor) -> Tuple[Tensor, int]:
-    """Where sequences of these lengths begin, and the end: int32 [B + 1]; and the longest."""
+    """Returns where sequences of these lengths begin, and the end, as int32 [B + 1]; and the longest length."""
     return F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0)), int(lengths.max()) if lengths.numel() else 0
 
 
 def unpad_input(hidden_states: Tensor, attention_mask: Tensor, unused_mask: Optional[Tensor] = None
                 ) -> Tuple[Tensor, Tensor, Tensor, int, Tensor]:
-    """The rows of hidden_states [B, S, ...] that a mask [B, S] has, one sequence behind the other.
+    """Packs the rows of hidden_states [B, S, ...] at which attention_mask [B, S] is set, one sequence after the other.
 
-    unused_mask [B, S]: further rows that are to have a place.
-    Returns rows [T, ...], their numbers in [B * S], cu_seqlens int32 [B + 1], the longest sequence's length, and how
-    many of each are attention_mask's, int32 [B].
+    unused_mask: [B, S], further rows to keep.
+    Returns rows [T, ...], their numbers in [B * S], cu_seqlens int32 [B + 1], the longest sequence's length, and the
+    number of rows of each sequence in attention_mask, int32 [B].
     """
     every = attention_mask if unused_mask is None else attention_mask + unused_mask
     starts, longest = _starts(every.sum(-1, dtype=torch.int32))
@@ -89,9 +89,9 @@ def unpad_input(hidden_states: Tensor, attention_mask: Tensor, unused_mask: Opti
 
 def unpad_input_for_concatenated_sequences(hidden_states: Tensor, attention_mask_in_length: Tensor
                                            ) -> Tuple[Tensor, Tensor, Tensor, int]:
-    """unpad_input where a row of the batch holds several sequences, one behind the other from its beginning.
+    """unpad_input for batches whose rows hold several sequences, one after the other from the beginning of the row.
 
-    attention_mask_in_length: integers [B, S]: a row's first ones are its sequences' lengths, the others 0.
+    attention_mask_in_length: integers [B, S]. A row begins with the lengths of its sequences; the other numbers are 0.
     """
     lengths = attention_mask_in_length.flatten()
     starts, longest = _starts(lengths[lengths.nonzero().flatten()])
@@ -102,6 +102,6 @@ def unpad_input_for_concatenated_sequences(hidden_states: Tensor, attention_mask
 
 
 def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
-    """[batch, seqlen, ...] of rows [T, ...] and their numbers, 0 elsewhere: unpad_input undone."""
+    """Undoes unpad_input: returns [batch, seqlen, ...] from rows [T, ...] and their numbers, with 0 elsewhere."""
     padded: Tensor = index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))
     return padded

@@ -1,15 +1,15 @@
-"""FlashAttention-2's Python interface on fa2's kernels: the seven functions, argument by argument.
+"""FlashAttention-2's Python interface on fa2's kernels: seven functions with the same arguments.
 
     from fa2.flash_attn import flash_attn_func
     out = flash_attn_func(q, k, v, causal=True)             # [B, S, H, D]
 
-    import fa2.flash_attn; fa2.flash_attn.install()         # or, in a program that cannot be changed:
+    import fa2.flash_attn; fa2.flash_attn.install()         # or, for a program that cannot be changed:
     from flash_attn import flash_attn_func
 
-float16 and bfloat16 on CUDA devices, D up to 576 forward and 256 with gradients; a D that is no multiple of 8 is
-padded, and the result cut back. Masks are aligned bottom-right: query i stands at key i + Sk - Sq. Rows that see no
-key give 0, and +inf as their log-sum-exp. Dropout draws its seed from PyTorch's generator. What fa2 cannot do yet
-(gradients of some features, for instance) raises NotImplementedError naming it.
+Tensors are float16 or bfloat16 on CUDA devices. D is at most 576, or 256 with gradients. If D is not a multiple of 8,
+the tensors are padded and the result is cut back. Masks are aligned bottom-right: query i has the position of key
+i + Sk - Sq. Rows that see no key give 0, and +inf as their log-sum-exp. Dropout takes a seed from PyTorch's generator.
+Calls that fa2 does not support yet, such as gradients of some features, raise NotImplementedError naming the reason.
 """
 
 import importlib.machinery
@@ -31,12 +31,12 @@ from ._dispatch import _exact, fixed, needs_gradient, padded, readable, seed_of
 from ._operations import _unpacked
 from .torch import attention_packed
 
-__version__ = "2.8.4"  # the interface's
+__version__ = "2.8.4"  # the version of flash-attn's interface
 _FUNCTIONS = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
               "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
 __all__ = [*_FUNCTIONS, "bert_padding", "install"]
 
-attention: Any = _native.attention  # called here with settings in dicts
+attention: Any = _native.attention  # Any, because calls here pass settings in dicts
 
 _Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
 _Window = Union[Sequence[int], Tensor]  # two numbers
@@ -59,7 +59,7 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
                 found = attention_packed(*tensors, deterministic=deterministic, **settings)
                 return found
         except (NotImplementedError, ValueError):
-            pass  # it is padded or copied below, or met again
+            pass  # the code below pads or copies the tensors, or raises the error again
     width, columns = tensors[0].shape[-1], _unpacked(tensors)[2].shape[-1]
     if softmax_scale is None:
         softmax_scale = width ** -0.5
@@ -67,7 +67,7 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
         tensors = padded(*tensors)
     elif width % 8:
         tensors = [F.pad(tensor, (0, -width % 8)) for tensor in tensors]
-    # a packed tensor, the last one, has a dimension more between its sequence and its heads
+    # a packed tensor is the last one, and has one more dimension between its sequence and its heads
     tensors = [readable(tensor, -4 if len(tensors) < 3 and tensor is tensors[-1] else -3) for tensor in tensors]
     settings = {"causal": causal, "window": window_size, "softcap": softcap, "scale": softmax_scale,
                 "alibi_slopes": alibi_slopes}
@@ -87,19 +87,21 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
 
 
 def _lse_of(lse: Tensor) -> Tensor:
-    """As flash-attn gives it: +inf for a row that sees no key."""
+    """Returns lse as flash-attn does: +inf for a row that sees no key."""
     return lse.masked_fill(lse == -torch.inf, torch.inf)
 
 
-allow_in_graph(_attend)  # the compiler's tracer knows no storage offsets
+allow_in_graph(_attend)  # because the compiler's tracer does not know storage offsets
 
 
 @torch.no_grad()
 def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap: float, scale: float,
                    alibi_slopes: Optional[Tensor], dropout_p: float, seed: Tensor, cu_seqlens_q: Optional[Tensor] = None,
                    cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0, max_seqlen_k: int = 0) -> Tensor:
-    """The softmax [B, H, Sq, Sk] in the tensors' type, the sign bit set where an element was dropped; padded with 0 to
-    multiples of 128. For tests: it is computed without a kernel, and waits for the device."""
+    """Returns the softmax [B, H, Sq, Sk] in the tensors' type. The sign bit marks dropped elements.
+
+    Sq and Sk are padded with 0 to multiples of 128. For tests: it runs without a kernel, and waits for the device.
+    """
     queries, keys = ([*tensor] if starts is None else tensor.split(starts.diff().tolist())
                      for tensor, starts in ((q, cu_seqlens_q), (k, cu_seqlens_k)))
     rows, columns = (q.shape[1], k.shape[1]) if cu_seqlens_q is None else (int(max_seqlen_q), int(max_seqlen_k))
@@ -116,7 +118,7 @@ def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap:
 
 def _softmax(q: Tensor, k: Tensor, slopes: Optional[Tensor], causal: bool, window: _Window, softcap: float,
              scale: float) -> Tensor:
-    """Of one sequence, [H, Sq, Sk] in the tensors' type; slopes [H]."""
+    """Returns the softmax of one sequence, [H, Sq, Sk] in the tensors' type. slopes: [H]."""
     length, keys = q.shape[0], k.shape[0]
     scores = scale * torch.einsum("ihd,jhd->hij", q.float(), k.float().repeat_interleave(q.shape[1] // k.shape[1], 1))
     if softcap:
@@ -134,14 +136,16 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
                     causal: bool = False, window_size: _Window = (-1, -1), softcap: float = 0.0,
                     alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
                     return_attn_probs: bool = False) -> _Result:
-    """softmax(softmax_scale * q k^T) v.
+    """Returns softmax(softmax_scale * q k^T) v.
 
-    q: [B, Sq, H, D]; k, v: [B, Sk, Hkv, D], H a multiple of Hkv.
-    window_size: two numbers (left, right), also in a list, an array or a tensor: keys before and after the query's own
-    position; a negative number: all.
-    alibi_slopes: float32 [H] or [B, H]: scores get -slope * |i + Sk - Sq - j|.
-    Returns out [B, Sq, H, D], or with return_attn_probs (out, lse [B, H, Sq] float32, probabilities), which are None
-    without dropout; with it the softmax, negative where an element was dropped, for tests.
+    q: [B, Sq, H, D]; k, v: [B, Sk, Hkv, D]. H is a multiple of Hkv.
+    softmax_scale: None means 1 / sqrt(D).
+    window_size: (left, right), the numbers of visible keys before and after the query's own position. A negative number
+    means all. A list, an array or a tensor is allowed, too.
+    alibi_slopes: float32 [H] or [B, H]. It adds -slope * |i + Sk - Sq - j| to the scores.
+    Returns out [B, Sq, H, D]. With return_attn_probs: (out, lse, probabilities), where lse is float32 [B, H, Sq].
+    probabilities are None without dropout. With dropout they are the softmax, for tests, and negative where an element
+    was dropped.
     """
     return _attend((q, k, v), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                    return_attn_probs)
@@ -173,7 +177,7 @@ def _attend_varlen(tensors: Sequence[Tensor], cu_seqlens_q: Tensor, cu_seqlens_k
                                "max_seqlen_k": max_seqlen_k}
     if block_table is not None:
         if dropout_p and return_attn_probs:
-            raise NotImplementedError("return_attn_probs: probabilities are not made of keys in pages")
+            raise NotImplementedError("return_attn_probs: probabilities are not computed for keys in pages")
         lengths["block_table"] = block_table
     return _attend(tensors, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                    return_attn_probs, **lengths)
@@ -185,12 +189,12 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
                            window_size: _Window = (-1, -1), softcap: float = 0.0,
                            alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
                            return_attn_probs: bool = False, block_table: Optional[Tensor] = None) -> _Result:
-    """flash_attn_func on B sequences that lie one behind the other.
+    """flash_attn_func on B packed sequences: they lie one after the other.
 
-    q: [Tq, H, D]; k, v: [Tk, Hkv, D], or with block_table (int32 [B, pages]) pages [n, page, Hkv, D].
-    cu_seqlens_q, cu_seqlens_k: int32 [B + 1] on the device: where each begins, and the end.
-    max_seqlen_q, max_seqlen_k: the longest. Returns out [Tq, H, D]; its lse is [H, Tq].
-    Rows before the first bound and from the last one on are 0 in out and in gradients.
+    q: [Tq, H, D]; k, v: [Tk, Hkv, D]. With block_table (int32 [B, pages]), k and v are pages [n, page, Hkv, D].
+    cu_seqlens_q, cu_seqlens_k: int32 [B + 1] on the device. They hold where each sequence begins, and the end.
+    max_seqlen_q, max_seqlen_k: the longest lengths. Returns out [Tq, H, D]; lse is [H, Tq].
+    In out and in gradients, rows before the first bound and from the last bound on are 0.
     """
     return _attend_varlen((q, k, v), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
                           causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, block_table)
@@ -226,27 +230,29 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
                             window_size: _Window = (-1, -1), softcap: float = 0.0, rotary_interleaved: bool = True,
                             alibi_slopes: Optional[Tensor] = None, num_splits: int = 0,
                             return_softmax_lse: bool = False) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """Attention to keys in a cache, for decoding; no gradients.
+    """Attention to keys in a cache, for decoding. It has no gradients.
 
-    q: [B, Sq, H, D]; k_cache, v_cache: [B, Sc, Hkv, D], or [rows, Sc, Hkv, D] with cache_batch_idx (int32 [B]: which
-    row is a sequence's), or with block_table (int32 [B, pages of a sequence]) pages
-    [n, page, Hkv, D], page a power of two.
-    cache_seqlens: how many keys are in the cache: an int for all sequences, or int32 [B]; None: all Sc.
-    cache_leftpad: int32 [B]: how many keys at the beginning are padding; cache_seqlens counts them, too.
-    k, v: [B, Sn, Hkv, D], written into the cache behind those, and seen.
-    rotary_cos, rotary_sin: [positions, R / 2]: the first R dimensions of k are turned by its position, and those of q
-    by its own if causal or windowed, else by that of the first new key. rotary_interleaved: pairs are (0, 1), (2, 3),
-    ...; else (0, R / 2), (1, R / 2 + 1), ...
-    num_splits: ignored: how the keys are divided belongs to the kernel that is chosen.
-    Returns out [B, Sq, H, D], or with return_softmax_lse (out, lse [B, H, Sq]).
+    q: [B, Sq, H, D].
+    k_cache, v_cache: [B, Sc, Hkv, D]. With cache_batch_idx they are [rows, Sc, Hkv, D]; it is int32 [B] and holds the
+    row of each sequence. With block_table (int32 [B, pages of a sequence]) they are pages [n, page, Hkv, D], where page
+    is a power of two.
+    cache_seqlens: the number of keys in the cache, an int for all sequences or int32 [B]. None: all Sc.
+    cache_leftpad: int32 [B], the number of keys at the beginning that are padding. cache_seqlens counts them, too.
+    k, v: new keys and values [B, Sn, Hkv, D]. They are written into the cache after its keys, and are visible.
+    rotary_cos, rotary_sin: [positions, R / 2] in q's type, with as many positions as the cache. They rotate the first R
+    columns of k by each key's position. They rotate q by its own position if causal or windowed, else by the position
+    of the first new key.
+    rotary_interleaved: True rotates columns (0, 1), (2, 3), ...; False rotates (0, R / 2), (1, R / 2 + 1), ...
+    num_splits: ignored, because the chosen kernel decides how the keys are divided.
+    Returns out [B, Sq, H, D]. With return_softmax_lse: (out, lse [B, H, Sq]).
 
-    Writing and turning are steps of the kernel. The tables have as many positions as the cache, and q's type: others
-    are refused, not rounded.
+    The attention kernel also writes and rotates the new keys. Tables of another type raise an error; they are not
+    rounded.
     """
     if rotary_cos is not None and (k is None or rotary_sin is None):
         raise ValueError("rotary embedding is of new keys: give k, v and rotary_sin too")
     if (k is not None or v is not None) and (k is None or v is None or cache_seqlens is None):
-        raise ValueError("k is written behind the keys that are in the cache: give v and cache_seqlens too")
+        raise ValueError("k is written after the keys in the cache: give v and cache_seqlens, too")
     lengths = {"block_table": block_table, "leftpad": cache_leftpad, "cache_rows": cache_batch_idx}
     angles = None if rotary_cos is None else (rotary_cos, rotary_sin, rotary_interleaved)
     return _decode(q, (k_cache, v_cache), None if k is None else (k, v), angles, cache_seqlens, lengths, return_softmax_lse,
@@ -257,7 +263,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
 @torch.no_grad()
 def _decode(q: Tensor, given: Tuple[Tensor, Tensor], new: Any, angles: Any, used: Union[int, Tensor, None],
             lengths: Dict[str, Any], return_lse: bool, **settings: Any) -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """given: the caches; new: (k, v); angles: (cos, sin, interleaved); used: how many keys are in the caches."""
+    """given: the caches; new: (k, v); angles: (cos, sin, interleaved); used: the number of keys in the caches."""
     k_cache, v_cache = caches = [readable(_columns_of_8(cache), 1) for cache in given]
     q, *rows = (readable(_columns_of_8(tensor), -3) for tensor in (q, *(new or ())))
     table, count = lengths["block_table"], rows[0].shape[1] if rows else 0
@@ -266,7 +272,7 @@ def _decode(q: Tensor, given: Tuple[Tensor, Tensor], new: Any, angles: Any, used
         end = room if used is None else used + count
         if end > room:
             raise ValueError(f"the cache has room for {room} keys; {used} and {count} are more")
-        if table is None and end < room:  # the last ones of these are new
+        if table is None and end < room:  # without seqused_k, new keys are the last keys of k_cache
             k_cache, v_cache = k_cache[:, :end], v_cache[:, :end]
         elif end < room or (table is not None and rows):
             used = torch.full((q.shape[0],), end - count, dtype=torch.int32, device=q.device)
@@ -294,13 +300,14 @@ def _columns_of_8(tensor: Tensor) -> Tensor:
     return F.pad(tensor, (0, -tensor.shape[-1] % 8)) if tensor.shape[-1] % 8 else tensor
 
 
-# ---- in the place of flash-attn ----
+# ---- fa2 under the name of flash-attn ----
 
 
 def install(*, replace: bool = False) -> None:
-    """Make `import flash_attn` find these functions, and flash_attn.flash_attn_interface and flash_attn.bert_padding.
+    """Makes `import flash_attn` find these functions.
 
-    RuntimeError where flash-attn itself is installed or imported, unless replace=True.
+    This includes flash_attn.flash_attn_interface and flash_attn.bert_padding. Raises RuntimeError if flash-attn itself
+    is installed or imported, unless replace=True.
     """
     present = sys.modules.get("flash_attn")
     if getattr(present, "__fa2__", False):
@@ -320,7 +327,7 @@ def install(*, replace: bool = False) -> None:
 
 
 def _module(name: str, names: Sequence[str], source: Mapping[str, Any]) -> Any:
-    """A module of that name with functions of one of ours."""
+    """Creates a module of this name with the named functions of another module's dict."""
     module: Any = types.ModuleType(name, __doc__)
     module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=__file__)
     for known in names:

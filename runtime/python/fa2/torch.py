@@ -5,8 +5,8 @@
     with fa2.torch.replace_sdpa():                               # a whole model
         model(tokens)
 
-attention, attention_packed and sdpa have gradients, and become operations (torch.ops.fa2.*) wherever
-torch.compile, export or a mode looks on. Where nobody does, they go past PyTorch's dispatcher.
+attention, attention_packed and sdpa have gradients. Where torch.compile, export or a mode intercepts calls, they are
+operations (torch.ops.fa2.*). Elsewhere they skip PyTorch's dispatcher.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ attention = _native.attention
 def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
              scale: Optional[float]) -> Optional[str]:
     if attn_mask is not None and (is_causal or attn_mask.dtype not in _MASKS):
-        return "attn_mask is a boolean, float16, bfloat16 or float32 tensor, beside is_causal=False"
+        return "attn_mask is given with is_causal, or is no boolean, float16, bfloat16 or float32 tensor"
     if scale is not None and scale <= 0:
-        return f"scale is {scale}; fa2 wants it more than 0"
+        return f"scale is {scale}; fa2 needs more than 0"
     if type(query).__name__ == "NestedTensor" or query.is_nested:
         return "fa2 has no nested tensors yet"
     if min(query.dim(), key.dim(), value.dim()) < 2:
@@ -50,7 +50,7 @@ def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tens
         return f"the tensors are on device {query.device}"
     needed = (8, 0) if query.dtype is torch.bfloat16 else (7, 5)
     found = torch.cuda.get_device_capability(query.device) if torch.cuda.is_available() else needed
-    if found < needed:  # a compiler asks before there is a kernel
+    if found < needed:  # checked here, because a compiler asks before a kernel exists
         return f"the device has compute capability {found[0]}.{found[1]}; {query.dtype} needs {needed[0]}.{needed[1]}"
     return None
 
@@ -59,7 +59,7 @@ _MASKS = (torch.bool, torch.float16, torch.bfloat16, torch.float32)
 
 
 def _four(tensor: Tensor, leading: Sequence[int]) -> Tensor:
-    """Makes [B, H, S, D] of a tensor [..., H, S, D] or [..., S, D], spread over these leading dimensions."""
+    """Returns [B, H, S, D] for a tensor [..., H, S, D] or [..., S, D], broadcast to the given leading dimensions."""
     split = -2 if len(leading) == tensor.dim() - 2 else -3
     if tensor.shape[:split] != tuple(leading):
         tensor = tensor.expand(*leading, *tensor.shape[split:])
@@ -67,8 +67,10 @@ def _four(tensor: Tensor, leading: Sequence[int]) -> Tensor:
 
 
 def _heads(tensors: Sequence[Tensor], shares: bool) -> List[Tensor]:
-    """query, key and value [B, H, S, D] with heads as kernels take them: key and value have equally many, and query has
-    a multiple of that."""
+    """Gives query, key and value [B, H, S, D] numbers of heads that kernels take.
+
+    key and value then have equally many heads, and query has a multiple of them. shares: enable_gqa.
+    """
     counts = [tensor.shape[1] for tensor in tensors]
     if shares:
         most = counts[0] if counts[1] != counts[2] else counts[1]
@@ -80,7 +82,7 @@ def _heads(tensors: Sequence[Tensor], shares: bool) -> List[Tensor]:
     if any(count not in (1, most) for count in counts):
         raise ValueError(f"query has {counts[0]} heads, key {counts[1]} and value {counts[2]}: enable_gqa=True shares "
                          "keys")
-    groups = counts[1] == counts[2]  # one head for all
+    groups = counts[1] == counts[2]  # key and value may keep their single head
     wanted = (most, *(counts[1:] if groups else (most, most)))
     return [tensor if tensor.shape[1] == count else tensor.expand(-1, count, -1, -1)
             for tensor, count in zip(tensors, wanted)]
@@ -88,8 +90,11 @@ def _heads(tensors: Sequence[Tensor], shares: bool) -> List[Tensor]:
 
 def _broadcast(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], shares: bool
                ) -> Tuple[List[Tensor], Optional[Tensor], Tuple[int, ...]]:
-    """query, key and value as [B, H, S, D], a mask as [B or 1, H or 1, Sq or 1, Sk], and the leading dimensions of the
-    output. PyTorch broadcasts all but the last two dimensions."""
+    """Broadcasts all but the last two dimensions, as PyTorch does.
+
+    Returns query, key and value as [B, H, S, D], the mask as [B or 1, H or 1, Sq or 1, Sk], and the leading dimensions
+    of the output.
+    """
     tensors = [query, key, value]
     rank = max(tensor.dim() for tensor in tensors)
     depth = max(rank, 3)
@@ -112,7 +117,7 @@ def _deepened(tensor: Tensor, rank: int) -> Tensor:
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: Optional[float],
           is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
-    """What sdpa does where the straight way to the kernel is not open."""
+    """The general path of sdpa, for calls that cannot take the native one."""
     reason = _refusal(query, key, value, attn_mask, is_causal, scale)
     if reason is not None:
         raise NotImplementedError(reason)
@@ -120,7 +125,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
     wanted = (*leading, query.shape[2], value.shape[3])
     window = None
     if is_causal and query.shape[2] != key.shape[2]:
-        # PyTorch's mask begins at the top left: query i sees keys up to i, whatever the lengths
+        # PyTorch's mask is aligned top-left: query i sees keys up to i, whatever the lengths
         if key.shape[2] > query.shape[2]:
             key, value = key[:, :, :query.shape[2]], value[:, :, :query.shape[2]]
         else:
@@ -139,7 +144,7 @@ sdpa: Any = _native.make_sdpa(sys.modules[__name__], False)
 
 _torch_sdpa = F.scaled_dot_product_attention
 _said: Set[str] = set()
-_MOST_SAID = 100  # because reasons may hold numbers
+_MOST_SAID = 100  # a limit, because reasons may contain numbers
 _replaced = 0
 _lock = threading.Lock()
 
@@ -155,7 +160,7 @@ def _sdpa_or_torch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optiona
                    is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
     try:
         return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    except Exception as reason:  # PyTorch's own function says what is wrong, or takes what fa2 does not
+    except Exception as reason:  # PyTorch's function raises its own error, or computes what fa2 cannot
         _say_once(reason)
     return _torch_sdpa(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p or 0.0, is_causal=is_causal,
                        scale=scale, enable_gqa=enable_gqa)
@@ -163,13 +168,13 @@ def _sdpa_or_torch(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optiona
 
 _patched_sdpa: Any = _native.make_sdpa(sys.modules[__name__], True)
 
-# torch.compile takes them into its graph as they are; there they see its tensors, and become the operation.
+# torch.compile puts calls of them into its graph as they are. Called with its tensors, they become the operation.
 for _function in (attention, attention_packed, sdpa, _patched_sdpa):
     allow_in_graph(_function)
 
 
 def _exchange(old: Any, new: Any) -> None:
-    """Put one function in the place of another, in every module that took it by its name."""
+    """Replaces one function by another, in every module that imported it by name."""
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.") and module is not F or name.startswith("fa2."):
             continue
@@ -180,9 +185,9 @@ def _exchange(old: Any, new: Any) -> None:
 
 @contextlib.contextmanager
 def replace_sdpa() -> Iterator[None]:
-    """Within it, torch.nn.functional.scaled_dot_product_attention is fa2's, for all threads.
+    """While active, torch.nn.functional.scaled_dot_product_attention is fa2's, for all threads.
 
-    What fa2 cannot do goes to PyTorch's own, and a warning says so, once for each reason.
+    Calls that fa2 cannot serve go to PyTorch's own function. A warning says so, once for each reason.
     """
     global _replaced
     with _lock:

@@ -3,9 +3,9 @@
     import fa2.transformers; fa2.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="fa2")
 
-Causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and other masks,
-learned biases of scores (T5), dynamic and static caches. What fa2 cannot do yet goes to transformers' sdpa, which a
-warning says, once for each reason.
+Supported are causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and
+other masks, learned biases of scores (T5), dynamic and static caches. Everything else goes to transformers' sdpa. A
+warning says so, once for each reason.
 """
 
 import warnings
@@ -33,31 +33,31 @@ _said: Set[str] = set()
 
 
 def register(name: str = "fa2") -> None:
-    """Make attn_implementation=name mean fa2, for models that are made from then on."""
+    """Registers attn_implementation=name for models that are created after this call."""
     AttentionInterface.register(name, _attention)
     AttentionMaskInterface.register(name, _mask)
 
 
 # ---- masks ----
 #
-# A model asks for a mask once for all layers of a kind, and hands it to each. Ours is
-#   None                  what is_causal and sliding_window say, aligned bottom-right
-#   int64 [1, 1, 1, 1]    on the host: the same, on that many keys; behind them the cache is empty
-#   int32 [B, 1, 1, 1]    on the device: the same, on that many keys of each sequence
-#   int32 [B, 1, 1, 2]    likewise, on the keys from the first number up to the second
-#   bool [B, 1, Sq, Sk]   just this
-# (transformers passes on as they are what has four dimensions.)
+# A model asks for a mask once for all layers of a kind, and gives it to each of them. fa2's masks are
+#   None                  is_causal and sliding_window are the mask, aligned bottom-right
+#   int64 [1, 1, 1, 1]    on the host: the same mask on the first n keys; the cache after them is empty
+#   int32 [B, 1, 1, 1]    on the device: the same mask on the first n keys of each sequence
+#   int32 [B, 1, 1, 2]    on the device: the same mask on keys n ... m - 1 of each sequence
+#   bool [B, 1, Sq, Sk]   the whole mask
+# They have four dimensions because transformers passes such masks on unchanged.
 
 
 class _Padding(NamedTuple):
-    """What is known of a padding mask, whose sequences are one run of keys each."""
-    is_before: bool  # all end with the last key
-    is_behind: bool  # all begin with the first key
-    bounds: Tensor  # what _mask gives for it: where each begins, unless is_behind, and ends
+    """A padding mask in which the used keys of each sequence are one run."""
+    is_before: bool  # all runs end with the last key
+    is_behind: bool  # all runs begin with the first key
+    bounds: Tensor  # _mask's result for it: where each run begins (not if is_behind) and ends
 
 
 def _is_full(padding: Optional[Tensor], first: int, last: Optional[int] = None) -> bool:
-    """Whether no key from first to last (as far as the mask goes) is padding. Reads it, which waits for the device."""
+    """Returns true if no key from first to last is padding. Waits for the device."""
     if padding is None:
         return True
     if torch.compiler.is_compiling() or padding.shape[1] < (last or 0):
@@ -66,7 +66,7 @@ def _is_full(padding: Optional[Tensor], first: int, last: Optional[int] = None) 
 
 
 def _look_at(padding: Tensor, first: int, count: int) -> Optional[_Padding]:
-    """None where sequences are several runs, or where one cannot look. Reads the mask, which waits for the device."""
+    """Returns None if a sequence has several runs of keys, or if the mask cannot be read now. Waits for the device."""
     if torch.compiler.is_compiling() or padding.shape[1] < first + count:
         return None
     seen = padding[:, first:first + count].bool()
@@ -82,7 +82,7 @@ def _look_at(padding: Tensor, first: int, count: int) -> Optional[_Padding]:
 
 
 def _is_plain_causal(function: Callable[..., Any], window: Optional[int]) -> bool:
-    """Whether a mask function is the causal one, or that and the layers' own sliding window."""
+    """Returns true if a mask function is the causal one, alone or with the layers' own sliding window."""
     if function is causal_mask_function:
         return True
     parts = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
@@ -96,27 +96,27 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
           mask_function: Callable[..., Any] = causal_mask_function, attention_mask: Optional[Tensor] = None,
           allow_is_causal_skip: bool = True, allow_is_bidirectional_skip: bool = False,
           local_size: Optional[int] = None, config: Any = None, **others: Any) -> Optional[Tensor]:
-    """transformers' AttentionMaskInterface."""
+    """Implements transformers' AttentionMaskInterface."""
     window = getattr(config, "sliding_window", None)
     if allow_is_bidirectional_skip and (local_size in (None, window) or kv_length <= local_size):
         if attention_mask is None or _is_full(attention_mask, kv_offset, kv_offset + kv_length):
             return None
         padding = _look_at(attention_mask, kv_offset, kv_length)
-        is_aligned = local_size is None or kv_length <= local_size  # a window is aligned to where keys end
+        is_aligned = local_size is None or kv_length <= local_size  # a window is aligned to the last key
         if padding is not None and (is_aligned or padding.is_before):
             return padding.bounds
     elif _is_plain_causal(mask_function, window):
-        end = q_offset + q_length - kv_offset  # behind the key that the last query stands at
+        end = q_offset + q_length - kv_offset  # the key after the last query's own position
         if isinstance(end, Tensor) and q_length == 1 and _is_full(attention_mask, kv_offset):
-            end = end.clamp(max=kv_length)  # a window's cache rolls
+            end = end.clamp(max=kv_length)  # the cache of a sliding window is a ring
             return end.to(torch.int32).expand(batch_size).reshape(batch_size, 1, 1, 1).contiguous()
         if not (torch.compiler.is_compiling() and isinstance(end, Tensor)):
             end = min(int(end), kv_length) if q_length == 1 else int(end)
             is_plain = _is_full(attention_mask, kv_offset, kv_offset + end)
             padding = (None if attention_mask is None or is_plain or end > kv_length
                        else _look_at(attention_mask, kv_offset, end))
-            # Causal queries see nothing of padding behind them. Those that are padding do; of them a loss makes
-            # nothing, but generate takes what the last one says.
+            # A causal query that is not padding sees no padding, because the padding comes after it. Queries that are
+            # padding do see it. A loss ignores their output, but generate reads the output of the last query.
             if end <= kv_length and (is_plain or (padding is not None and padding.is_behind and torch.is_grad_enabled())):
                 return None if end == kv_length else torch.tensor([[[[end]]]])
             if padding is not None and padding.is_before:
@@ -132,7 +132,7 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_
 
 
 def _refusal(query: Tensor, cache: Any) -> Optional[str]:
-    """What fa2 cannot do yet."""
+    """Returns why fa2 cannot compute this, or None."""
     if cache is not None:
         return "the cache is paged"
     if query.dtype not in (torch.float16, torch.bfloat16):
@@ -143,14 +143,14 @@ def _refusal(query: Tensor, cache: Any) -> Optional[str]:
 
 
 def _begins_and_ends(bounds: Tensor) -> Tuple[Any, Tensor]:
-    """Of bounds [B, 1, 1, 1 or 2]: where keys begin, None if with the first, and where they end."""
+    """Splits bounds [B, 1, 1, 1 or 2] into where keys begin (None: at the first key) and where they end."""
     *begins, ends = bounds.flatten(0, 2).t().contiguous().unbind()
     return begins[0] if begins else None, ends
 
 
 def _mask_of_all(query: Tensor, key: Tensor, bounds: Optional[Tensor], is_causal: bool,
                  window: Optional[int]) -> Tensor:
-    """What is_causal, window and bounds say, as bool [B or 1, 1, Sq, Sk]."""
+    """Returns is_causal, window and bounds as one mask, bool [B or 1, 1, Sq, Sk]."""
     keys = torch.arange(key.shape[2], device=query.device)
     begins: Any = None
     ends: Any = key.shape[2]
@@ -168,7 +168,7 @@ def _mask_of_all(query: Tensor, key: Tensor, bounds: Optional[Tensor], is_causal
 def _fallback(reason: str, *arguments: Any, softcap: Optional[float], s_aux: Optional[Tensor],
               **keywords: Any) -> Tuple[Tensor, None]:
     if softcap is not None or s_aux is not None:
-        raise NotImplementedError(f"fa2 cannot do it where {reason}, and neither can sdpa with softcap or sinks: "
+        raise NotImplementedError(f"fa2 does not support calls where {reason}, and sdpa has no softcap or sinks: "
                                   'use attn_implementation="eager" there')
     if reason not in _said:
         _said.add(reason)
@@ -186,7 +186,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
         mask, bounds = _mask_of_all(query, key, bounds, is_causal, sliding_window), None
     window = None
     if mask is not None:
-        is_causal = False  # the mask has it all
+        is_causal = False  # the mask includes it
     elif sliding_window is not None and sliding_window < key.shape[2]:
         window = (sliding_window - 1, -1 if is_causal else sliding_window - 1)
     if position_bias is not None:
@@ -199,7 +199,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
     differentiated = bounds if not packed and needs_gradient(query, key, value, s_aux) else None
     if differentiated is not None and key.shape[2] <= _MOST_MASKED:
         mask, bounds, differentiated = _mask_of_keys(key, differentiated), None, None
-    # one query sees all keys behind it anyway; no kernel of its own is needed for that
+    # a single query sees all earlier keys anyway; this needs no causal kernel
     settings: Dict[str, Any] = {"causal": is_causal and length > 1, "window": window, "softcap": softcap, "scale": scaling,
                                 "sinks": None if s_aux is None else s_aux.float(), "bias": mask, "dropout_p": dropout}
     out: Tensor
@@ -219,7 +219,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], b
 
 
 def _biased(bias: Tensor, mask: Optional[Tensor], dtype: torch.dtype) -> Tensor:
-    """A learned bias and a mask of the same scores, if there is one, as one bias: rows of numbers that lie together."""
+    """Returns a learned bias and an optional mask of the same scores as one bias whose rows are contiguous."""
     if mask is not None and mask.dtype == torch.bool:
         bias = torch.where(mask, bias, torch.finfo(dtype).min)
     elif mask is not None:
@@ -227,14 +227,14 @@ def _biased(bias: Tensor, mask: Optional[Tensor], dtype: torch.dtype) -> Tensor:
     return bias if bias.stride(-1) == 1 else bias.contiguous()
 
 
-# Kernels that are told where keys begin and end have no gradients. Up to so many keys a mask of them costs less than
-# what it hides: leaving padding out is two copies at each layer and as many backward, which takes the host longer
-# than the kernel.
+# Kernels that read where keys begin and end have no gradients. Up to this many keys, a bias that hides the others is
+# cheaper than packing the sequences. Packing makes two copies in each layer, and two more in backward. Launching them
+# takes the host longer than the attention kernel runs.
 _MOST_MASKED = 1024
 
 
 def _mask_of_keys(key: Tensor, bounds: Tensor) -> Tensor:
-    """What bounds say, as bool [B, 1, 1, Sk], rows on multiples of 8: the same for all layers that have the bounds."""
+    """Returns bounds as bool [B, 1, 1, Sk] with row strides that are multiples of 8. All layers share the result."""
     known: Optional[Tensor] = getattr(bounds, "fa2_mask", None)
     if known is None or known.shape[-1] != key.shape[2]:
         known = _within(key, bounds, -(-key.shape[2] // 8) * 8)[:, None, None, :key.shape[2]]
@@ -243,7 +243,7 @@ def _mask_of_keys(key: Tensor, bounds: Tensor) -> Tensor:
 
 
 def _within(key: Tensor, bounds: Tensor, count: int) -> Tensor:
-    """Whether each of the first `count` keys is one that bounds let be seen: bool [B, count]."""
+    """Returns bool [B, count]: true where one of the first `count` keys is within bounds."""
     begins, ends = _begins_and_ends(bounds)
     places = torch.arange(count, device=key.device)
     seen = places < ends[:, None]
@@ -252,8 +252,11 @@ def _within(key: Tensor, bounds: Tensor, count: int) -> Tensor:
 
 def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
                      ) -> Tuple[Tensor, Tensor, Tensor, Dict[str, Any]]:
-    """The rows [T, H, D] of tensors [B, S, H, D], of key and value those within bounds only, and fa2.attention's keywords
-    for them: packed sequences, which have gradients. Counting rows waits for the device, in a mask's first layer."""
+    """Packs tensors [B, S, H, D] to rows [T, H, D]: all rows of query, and the rows of key and value within bounds.
+
+    Returns the rows and fa2.attention's keywords for packed sequences, which have gradients. The first layer of a mask
+    waits for the device, to count rows.
+    """
     known = getattr(bounds, "fa2_rows", None)
     if known is None:
         seen = _within(key, bounds, key.shape[1])
@@ -268,7 +271,7 @@ def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
 
 
 def _packed_sequences(query: Tensor, keywords: Dict[str, Any]) -> Dict[str, Any]:
-    """What a collator says of sequences that it packed into one row, as fa2.attention takes it."""
+    """Returns the lengths of sequences that a collator packed into one row, as fa2.attention's keywords; {} if none."""
     if keywords.get("cu_seq_lens_q") is None or keywords.get("cu_seq_lens_k") is None or query.shape[0] != 1:
         return {}
     return {"cu_seqlens_q": keywords["cu_seq_lens_q"].to(torch.int32), "max_seqlen_q": int(keywords["max_length_q"]),
@@ -279,7 +282,10 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
                dropout: float = 0.0, scaling: Optional[float] = None, sliding_window: Optional[int] = None,
                softcap: Optional[float] = None, is_causal: Optional[bool] = None, s_aux: Optional[Tensor] = None,
                position_bias: Optional[Tensor] = None, cache: Any = None, **keywords: Any) -> Tuple[Tensor, None]:
-    """transformers' AttentionInterface. query [B, H, Sq, D]; key, value [B, Hkv, Sk, D]; returns [B, Sq, H, D]."""
+    """Implements transformers' AttentionInterface.
+
+    query: [B, H, Sq, D]; key, value: [B, Hkv, Sk, D]. Returns ([B, Sq, H, D], None).
+    """
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     bounds = None
@@ -293,7 +299,7 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
     reason = _refusal(query, cache)
     if reason is None:
         try:
-            # the mask of packed sequences says what their lengths do
+            # the lengths of packed sequences say all that their mask says
             return _attend(query, key, value, None if packed else attention_mask, bounds, packed, is_causal, scaling,
                            sliding_window, softcap, s_aux, dropout, position_bias), None
         except NotImplementedError as refusal:  # gradients with a mask, for instance
@@ -302,7 +308,7 @@ def _attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tenso
     if bounds is not None or (attention_mask is None and cache is None and (
             (sliding_window is not None and sliding_window < keys)
             or (is_causal and queries != keys and (queries > 1 or position_bias is not None)))):
-        # sdpa knows no windows, and aligns causal masks top-left
+        # sdpa has no windows, and aligns causal masks top-left
         attention_mask = _mask_of_all(query, key, bounds, is_causal, sliding_window)
     return _fallback(reason, module, query, key, value, attention_mask, softcap=softcap, s_aux=s_aux, dropout=dropout,
                      scaling=scaling, is_causal=is_causal, position_bias=position_bias, cache=cache, **keywords)

@@ -1,8 +1,7 @@
 /*
- * attention(q, k, v, ...) and what would be asked of it.
+ * attention(q, k, v, ...), and problem(q, k, v, ...), which describes such a call.
  *
- * The order matters, so that what is refused leaves nothing behind: look at the tensors, make the
- * outputs, launch.
+ * The order is: check the tensors, create the outputs, launch. So a call that is refused leaves nothing behind.
  */
 #include <string.h>
 #include "native.h"
@@ -10,25 +9,25 @@
 
 enum { Q, K, V, OUT, LSE, OPERANDS };
 
-/* Has the problem a feature of inference? Models that call it outside torch.no_grad() seldom want a gradient, so
- * forward runs, and backward refuses. */
+/* Returns true if the problem has a feature of inference. Models that use one outside torch.no_grad() seldom want a
+ * gradient, so forward runs, and backward raises. */
 static bool is_inference(const fa2_problem *problem)
 {
     return problem->seqused || problem->paged || problem->leftpad || problem->cache_rows;
 }
 
-/* A gradient will be wanted of what comes out: is there one? Asked of the library before forward runs,
- * not when the backward pass begins. */
+/* Checks that a call has a gradient. Its caller will want one. The check comes before forward runs, not when the
+ * backward pass begins. */
 static bool check_differentiable(const fa2_problem *problem)
 {
-    static fa2_problem last; /* that had one: most calls ask for what the call before asked for */
+    static fa2_problem last; /* the last problem that had one, because most calls repeat the problem before */
     fa2_problem backward = *problem;
     if (is_inference(problem) || memcmp(problem, &last, sizeof last) == 0)
         return true;
     backward.op = FA2_OP_BACKWARD;
-    backward.v_in_k = 0; /* whose gradients are two tensors */
+    backward.v_in_k = 0; /* because the gradients of K and V are two tensors */
     if (fa2i_problem_check(problem) != FA2_OK)
-        return true; /* forward says it itself */
+        return true; /* forward reports the error */
     if (fa2i_problem_check(&backward) == FA2_OK) {
         last = *problem;
         return true;
@@ -49,7 +48,7 @@ PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
     Py_RETURN_NONE;
 }
 
-/* Launch with operands that were checked. */
+/* Launches with checked operands. */
 static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
                            const fa2py_features *features, fa2py_launch *launch)
 {
@@ -65,7 +64,7 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* Write the results of an empty call. */
+/* Writes the results of an empty call. */
 static bool answer(const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
     return fa2py_set_zero(&o[OUT], stream) &&
@@ -143,7 +142,7 @@ static bool is_given(PyObject *value)
     return value != NULL && value != Py_None;
 }
 
-/* How a call goes. A seed that is left open is drawn by PyTorch, where something is dropped at all. */
+/* Chooses the path of a call. If PyTorch must draw the dropout seed, that is the dispatcher's. */
 static fa2py_way find_way(PyObject *const *values)
 {
     PyObject *const *settings = values + ARG_CAUSAL;
@@ -170,7 +169,7 @@ static fa2py_way find_way(PyObject *const *values)
     return way;
 }
 
-/* What PyTorch's functions would take as it is, and Python's rules for truth make something of. */
+/* Checks arguments that PyTorch's functions would accept because Python gives every object a truth value. */
 static bool check_simple(PyObject *const *values)
 {
     PyObject *const *settings = values + ARG_CAUSAL;
@@ -183,7 +182,7 @@ static bool check_simple(PyObject *const *values)
            (seed == NULL || !PyLong_Check(seed) || fa2py_parse_seed(seed, "dropout_seed", &number));
 }
 
-/* Call PyTorch's functions. They may keep the window until backward, so one that can be changed becomes a tuple. */
+/* Calls PyTorch's functions. They may keep the window until backward, so a mutable one becomes a tuple. */
 static PyObject *attend_by_torch(fa2py_way way, PyObject **values)
 {
     PyObject **window = &values[ARG_CAUSAL + FA2PY_SET_WINDOW], *tuple = NULL, *result = NULL;

@@ -1,14 +1,14 @@
 /*
- * Autograd of calls without features: what a torch.autograd.Function and its node do, without Python between
- * PyTorch's engine and the kernel: its steps would take as long as all else that is ours.
+ * Autograd of calls without features: a torch.autograd.Function and its node, without Python code between PyTorch's
+ * engine and the kernel. That Python code would take as long as all other code of fa2 in the call.
  *
- * Nothing here is PyTorch's: ctx is an object with save_for_backward(), saved_tensors and needs_input_grad.
+ * Nothing here depends on PyTorch: ctx is an object with save_for_backward(), saved_tensors and needs_input_grad.
  */
 #include "native.h"
 
 enum { CTX, SETTINGS, TENSORS };           /* forward's arguments */
-enum { OUT, LSE, ROWS, SAVED = ROWS + 3 }; /* what is saved of q, k and v that are three tensors */
-enum { NEEDS_ROWS = TENSORS - SETTINGS };  /* in needs_input_grad */
+enum { OUT, LSE, ROWS, SAVED = ROWS + 3 }; /* saved tensors of a call on three tensors */
+enum { NEEDS_ROWS = TENSORS - SETTINGS };  /* index of q in needs_input_grad */
 
 _Static_assert(FA2PY_PLAIN_SETTINGS == FA2PY_PLAIN_DETERMINISTIC + 1,
                "all but whether to be deterministic are settings of a call");
@@ -18,7 +18,7 @@ const int fa2py_plain_places[FA2PY_PLAIN_DETERMINISTIC] = {
     [FA2PY_PLAIN_SOFTCAP] = FA2PY_SET_SOFTCAP, [FA2PY_PLAIN_SCALE] = FA2PY_SET_SCALE,
     [FA2PY_PLAIN_LAYOUT] = FA2PY_SET_LAYOUT,   [FA2PY_PLAIN_CONTEXT] = FA2PY_SET_CONTEXT};
 
-/* Names, made once: a string of C would be made one of Python's at each call. */
+/* Names as Python strings, made once, so that calls need not convert them. */
 enum { SAVE_FOR_BACKWARD, SETTINGS_OF, SAVED_TENSORS, NEEDS_INPUT_GRAD, NAMES };
 static PyObject *names[NAMES];
 
@@ -32,7 +32,7 @@ static bool intern_names(void)
     return true;
 }
 
-/* The call that `settings` and three tensors make. */
+/* Makes the call of these settings and three tensors. */
 static bool make_call(fa2_op op, PyObject *settings, PyObject *const tensors[3], fa2py_call *call)
 {
     PyObject *values[FA2PY_SETTINGS] = {NULL};
@@ -47,7 +47,7 @@ static bool make_call(fa2_op op, PyObject *settings, PyObject *const tensors[3],
     return fa2py_parse_settings(values, call);
 }
 
-/* ctx.save_for_backward(out, lse, *tensors); ctx.settings = settings */
+/* Calls ctx.save_for_backward(out, lse, *tensors), and sets ctx.settings. */
 static bool save(PyObject *ctx, PyObject *made, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *saved = PyTuple_New(ROWS + count - TENSORS);
@@ -65,7 +65,7 @@ static bool save(PyObject *ctx, PyObject *made, PyObject *const *args, Py_ssize_
     return none != NULL && PyObject_SetAttr(ctx, names[SETTINGS_OF], args[SETTINGS]) == 0;
 }
 
-/* q, k and v of (q, kv) or (qkv,): a new tuple of views. */
+/* Returns q, k and v of (q, kv) or (qkv,) as a new tuple of views. */
 static PyObject *unpacked(PyObject *const *tensors, Py_ssize_t count)
 {
     PyObject *list = PyObject_CallMethod(tensors[count - 1], "unbind", "i", -3);
@@ -120,7 +120,7 @@ PyObject *fa2py_plain_forward(PyObject *module, PyObject *const *args, Py_ssize_
     return out;
 }
 
-/* The gradients (None, dq, dk, dv) of what a ctx has saved of three tensors. */
+/* Returns (None, dq, dk, dv) from the three tensors that ctx saved. */
 static PyObject *gradients(PyObject *ctx, PyObject *saved, PyObject *d_out)
 {
     PyObject *rows[3], *result = NULL, *made = NULL;
@@ -149,7 +149,7 @@ static PyObject *gradients(PyObject *ctx, PyObject *saved, PyObject *d_out)
     return result;
 }
 
-/* A node's apply(d_out). What is not three tensors, or to be recorded, is the Function's own backward's. */
+/* A node's apply(d_out). The Function's own backward serves packed tensors, and calls that autograd records. */
 static PyObject *backward(PyObject *ctx, PyObject *d_out)
 {
     const int records = fa2py_torch_records();
@@ -167,7 +167,7 @@ static PyObject *backward(PyObject *ctx, PyObject *d_out)
     return result;
 }
 
-/* plain_node(type): nodes of this type call ours. */
+/* plain_node(type): makes nodes of this type call `backward` above. */
 PyObject *fa2py_plain_node(PyObject *module, PyObject *type)
 {
     static PyMethodDef method = {"apply", backward, METH_O, NULL};

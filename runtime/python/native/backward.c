@@ -1,5 +1,5 @@
 /*
- * attention_backward(d_out, q, k, v, out, lse, ...): the gradients, of tensors without autograd.
+ * attention_backward(d_out, q, k, v, out, lse, ...): the gradients of tensors, without autograd.
  */
 #include "native.h"
 #include "runtime/base/problem.h"
@@ -29,7 +29,7 @@ static const char *const words[] = {
 static PyObject *interned[ARGS];
 static const fa2py_signature signature = {"attention_backward", ARGS, 6, 6, words, interned};
 
-/* A gradient: False, not wanted; a tensor, written to; else made, like the tensor it belongs to. */
+/* Opens a gradient. given: False, not wanted; a tensor to write; else None or True, which create it like its input. */
 static bool open_gradient(const fa2py_call *call, int which, PyObject *given, void *stream,
                           fa2py_operand *o)
 {
@@ -68,7 +68,7 @@ static bool open_all(const fa2py_call *call, const fa2py_backward *given, fa2_pr
     return true;
 }
 
-/* float32 [heads], new. */
+/* Creates float32 [heads]. */
 static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand *o)
 {
     const int64_t shape[1] = {problem->heads_q};
@@ -84,7 +84,7 @@ static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand 
     return ok;
 }
 
-/* float32, new, in the shape of the bias; with deterministic each batch, head and query has its own. */
+/* Creates float32 in the shape of the bias. With deterministic, every batch, head and query has its own entries. */
 static bool open_dbias(const fa2py_features *features, fa2_problem *problem, void *stream,
                        fa2py_operand *o)
 {
@@ -101,11 +101,11 @@ static bool open_dbias(const fa2py_features *features, fa2_problem *problem, voi
                     "dbias=False, or tensors of a library that fa2 knows");
     const bool ok = made != NULL && fa2py_open_any(&o[Q], "dbias", made, stream, &o[DBIAS]);
     Py_XDECREF(made);
-    problem->bias += FA2_BIAS_BOOL; /* the same with a gradient: problem.h asserts their order */
+    problem->bias += FA2_BIAS_BOOL; /* the same type with a gradient; problem.h asserts this order */
     return ok;
 }
 
-/* Those of q, k and v, None where none is wanted, and behind them those of sinks and bias that are. */
+/* Returns the gradients of q, k and v, None for each that is not wanted; then those wanted of sinks and bias. */
 static PyObject *gradients_of(const fa2py_operand *o)
 {
     Py_ssize_t count = DSINKS - DQ;
@@ -144,7 +144,7 @@ static bool launch_backward(const fa2py_call *call, const fa2py_operand *o,
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
-/* Write the gradients of an empty call. */
+/* Writes the gradients of an empty call. */
 static bool answer(const fa2py_operand *o, void *stream)
 {
     for (int i = DQ; i <= DBIAS; i++)

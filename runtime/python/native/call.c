@@ -1,6 +1,6 @@
 /*
- * Arguments of a fast call, without a tuple or a dict being made: names are compared by address first,
- * since those that a program writes are interned. And what the settings of a call mean.
+ * Parses the arguments of METH_FASTCALL functions without making a tuple or dict, and the settings of a call. Names are
+ * compared by address first, because names in a program's text are interned.
  */
 #include <math.h>
 #include "native.h"
@@ -68,7 +68,7 @@ static bool is_given(PyObject *value)
     return value != NULL && value != Py_None;
 }
 
-/* What an array library's scalar is; texts and lists have a truth too, but no __bool__. */
+/* Returns true for a bool, None, 0, 1, or an object with __bool__, like an array's scalar. Texts and lists lack it. */
 static bool is_truth(PyObject *value)
 {
     int overflow = 0;
@@ -110,7 +110,7 @@ bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed)
     return false;
 }
 
-/* A factor that is finite and more than 0; 0 where none is given. */
+/* Parses a factor, which must be finite and more than 0. If it is not given, the result is 0. */
 static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, float *ret_factor)
 {
     *ret_factor = 0;
@@ -128,12 +128,12 @@ static bool parse_factor(PyObject *value, const char *name, bool zero_is_none, f
     return false;
 }
 
-/* The library's limit of lengths; a bound beyond it means all keys. */
+/* The library's limit of lengths. A larger bound means all keys. */
 enum { BOUND_MAX = 1 << 29 };
 
 static bool parse_bound(PyObject *value, int32_t *ret_bound)
 {
-    int beyond = 0; /* -1, 1: below or above long long */
+    int beyond = 0; /* -1 below, 1 above the range of long long */
     *ret_bound = -1;
     if (value == Py_None)
         return true;
@@ -152,7 +152,7 @@ static bool parse_bound(PyObject *value, int32_t *ret_bound)
     return true;
 }
 
-/* NULL and None: no window. */
+/* NULL and None mean no window. */
 static bool parse_window(PyObject *value, int32_t *ret_left, int32_t *ret_right)
 {
     *ret_left = *ret_right = -1;
@@ -199,7 +199,7 @@ static bool parse_layout(PyObject *value, bool *ret_heads_first)
     return false;
 }
 
-/* A number, or what has one: CUDA's protocol for streams, then PyTorch's and CuPy's names. */
+/* A stream is a number, or has one: by CUDA's protocol for streams, or by PyTorch's or CuPy's attribute. */
 static bool parse_stream(PyObject *value, fa2py_call *call)
 {
     static const char *const names[] = {"cuda_stream", "ptr"};
@@ -239,7 +239,7 @@ static bool parse_context(PyObject *value, fa2py_call *call)
     return true;
 }
 
-/* The tensors, and a seed that is a number. */
+/* Stores the features' tensors, and a seed that is a number. */
 static bool parse_features(PyObject *const *values, fa2py_call *call)
 {
     for (int i = 0; i < FA2PY_FEATURES; i++)
@@ -279,7 +279,7 @@ static bool parse_length(PyObject *value, const char *name, int32_t *ret_length)
     return false;
 }
 
-/* Lengths of packed sequences come together. */
+/* Checks that the arguments of packed sequences are complete. */
 static bool check_packed(const fa2py_call *call)
 {
     const bool q = call->features[FA2PY_CU_SEQLENS_Q] != NULL,

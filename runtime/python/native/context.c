@@ -1,12 +1,12 @@
 /*
- * fa2.Context: a fa2_context, and when it ends.
+ * fa2.Context: a fa2_context and its lifetime.
  *
- * - `users` counts calls that are under way without the GIL: a context that is closed meanwhile is
- *   destroyed by the last of them.
- * - A context is destroyed when nobody holds it, after its device has finished. One that launched into
- *   a stream that was being captured never is: the graph may be replayed at any time. Neither are the
- *   default ones, whose calls do not spend the time to look for that.
- * - In a forked child nothing is destroyed: it belongs to the parent.
+ * - `users` counts running calls that have released the GIL. If a context is closed meanwhile, the last of them
+ *   destroys it.
+ * - A context is destroyed when its last reference goes, after its device has finished. A context that launched into a
+ *   captured stream is never destroyed, because the graph may be replayed at any time. Default contexts are never
+ *   destroyed either, because their calls do not spend the time to check for captures.
+ * - In a forked child nothing is destroyed, because it belongs to the parent.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +102,7 @@ static bool parse_arch(PyObject *value, int *ret_arch)
     return false;
 }
 
-/* database: None, the default; "" works without one; else a path. A new bytes object, or NULL. */
+/* database: None means the default, "" none, else it is a path. *ret_bytes is a new bytes object, or NULL. */
 static bool parse_database(PyObject *value, PyObject **ret_bytes)
 {
     *ret_bytes = NULL;
@@ -118,7 +118,7 @@ static PyObject *default_log(void)
     return log;
 }
 
-/* config: without device and log. */
+/* config: all but device and log. */
 static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config config, PyObject *log)
 {
     if (!fa2py_check_process())
@@ -214,7 +214,7 @@ static void context_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject *kind, *value, *trace;
     PyObject_GC_UnTrack(self);
-    PyErr_Fetch(&kind, &value, &trace); /* what is under way is not ours */
+    PyErr_Fetch(&kind, &value, &trace); /* preserve an exception that is being handled */
     destroy(context);
     PyErr_Restore(kind, value, trace);
     Py_CLEAR(context->log);
@@ -239,7 +239,7 @@ fa2py_context *fa2py_default_context(int device)
         Py_XDECREF(log);
         if (made == NULL)
             return NULL;
-        /* Another thread may have been faster, outside the GIL: then ours goes. */
+        /* Another thread may have been faster while the GIL was released. Then ours is dropped. */
         if (defaults[device] == NULL) {
             made->is_default = true;
             defaults[device] = made;
@@ -312,7 +312,7 @@ static PyObject *context_workspace_size(PyObject *self, PyObject *fields)
     return ok ? PyLong_FromSize_t(bytes) : NULL;
 }
 
-/* With the keys of an answer without a device, see fa2/_tuner.py. */
+/* Returns the explanation as a dict with the keys that fa2/_tuner.py uses, too. */
 static PyObject *explanation_dict(const fa2_problem *problem, const fa2_explanation *e)
 {
     PyObject *asked = fa2py_problem_dict(problem);
@@ -340,7 +340,7 @@ static PyObject *context_explain(PyObject *self, PyObject *fields)
     size_t bytes = 0;
     if (!fa2py_problem_parse(fields, &problem) || !fa2py_context_begin(context))
         return NULL;
-    bool ok = fa2py_context_prepare(context, &problem, &bytes); /* so that our table follows the library's */
+    bool ok = fa2py_context_prepare(context, &problem, &bytes); /* keeps our table equal to the library's */
     if (ok) {
         Py_BEGIN_ALLOW_THREADS st = fa2_explain(context->handle, &problem, &explanation);
         Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
@@ -394,46 +394,44 @@ static PyObject *context_repr(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"prepare", context_prepare, METH_O,
-     "prepare($self, problem, /)\n--\n\nChoose and load the kernel of a problem, a dict as "
-     "fa2.problem "
-     "makes it; compile it if nothing\nin the database fits. Later calls on it only launch."},
+     "prepare($self, problem, /)\n--\n\n"
+     "Chooses and loads the kernel of a problem, a dict as fa2.problem returns it. Compiles it if nothing in the\n"
+     "database fits. Later calls on this problem only launch."},
     {"workspace_size", context_workspace_size, METH_O,
-     "workspace_size($self, problem, /)\n--\n\nBytes of device memory that a call on the problem "
-     "takes "
-     "while it runs. Prepares it."},
+     "workspace_size($self, problem, /)\n--\n\n"
+     "Returns the bytes of device memory that a call on the problem needs while it runs. Prepares the problem."},
     {"explain", context_explain, METH_O,
-     "explain($self, problem, /)\n--\n\nWhich kernel the problem gets here, and by which rule: a "
-     "dict, "
-     "as of fa2.explain. Prepares it."},
+     "explain($self, problem, /)\n--\n\n"
+     "Returns a dict that says which kernel the problem gets, and by which rule: see fa2.explain. Prepares the\n"
+     "problem."},
     {"close", context_close, METH_NOARGS,
-     "close($self, /)\n--\n\nWait for the device and release every kernel; calls fail from then "
-     "on. "
-     "CUDA graphs that were\ncaptured with this context stay valid."},
+     "close($self, /)\n--\n\n"
+     "Waits for the device and releases every kernel. Later calls fail. CUDA graphs that were captured with this\n"
+     "context stay valid."},
     {"__enter__", context_enter, METH_NOARGS, NULL},
     {"__exit__", context_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef attributes[] = {
     {"device", context_get_device, NULL, "The CUDA device, counted from 0.", NULL},
-    {"closed", context_get_closed, NULL, "Whether close was called.", NULL},
+    {"closed", context_get_closed, NULL, "True after close was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 static const char context_doc[] =
     "Context(database=None, *, device=0, arch=None, read_only=False, log=None, never_compile=False, "
     "check_numbers=False)\n--\n\n"
-    "A device and a tuning database. Calls without one use a default context of their device.\n\n"
-    "database: a path; None: $FA2_DB, else ~/.cache/fa2/fa2.db; \"\": work without one. A path that is\n"
-    "named, here or by FA2_DB, must be usable. Without the default one calls work, and the log says why.\n"
+    "A device and a tuning database. Calls without a context use the default context of their device.\n\n"
+    "database: a path. None: $FA2_DB, else ~/.cache/fa2/fa2.db. \"\": no database. A path that is named, here or in\n"
+    "FA2_DB, must be usable. If the default path is not, calls work without a database, and the log says why.\n"
     "device: the CUDA device, counted from 0.\n"
-    "arch: \"sm_86\": generate for that SM and let the driver compile its PTX for the device.\n"
+    "arch: \"sm_86\" generates for that SM, and the driver compiles its PTX for the device.\n"
     "read_only: never write to the database.\n"
-    "log: called with a sentence about what is worth knowing and no error; None: logger "
-    "\"fa2\".\n"
-    "never_compile: use only what the database holds; a call for which it holds nothing raises "
-    "fa2.Error\nwith status FA2_E_FORBIDDEN. Not with arch.\n"
-    "check_numbers: for finding mistakes: before each launch lengths, bounds, block tables and cache rows\nare read "
-    "back, waiting for the stream, and one that is out of range raises ValueError naming it.\n\n"
-    "Many threads may use one. It ends by close(), at the end of `with`, or when nobody holds it.";
+    "log: called with a sentence about events that are no errors. None: logger \"fa2\".\n"
+    "never_compile: use only kernels in the database. A call for which it has none raises fa2.Error with status\n"
+    "FA2_E_FORBIDDEN. Not together with arch.\n"
+    "check_numbers: for debugging. Before each launch, read back lengths, bounds, block tables and cache rows,\n"
+    "which waits for the stream. A number out of range raises ValueError with its name.\n\n"
+    "Many threads may use one context. It ends by close(), at the end of `with`, or with its last reference.";
 
 bool fa2py_context_init(PyObject *module)
 {

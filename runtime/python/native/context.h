@@ -1,14 +1,14 @@
 /*
- * The inside of fa2.Context, for the two files that know it: context.c, its life and its methods, and
- * context_launch.c, what calls do with it. Everything here is touched with the GIL only.
+ * The inside of fa2.Context, shared by two files: context.c has its lifetime and methods, context_launch.c the calls on
+ * it. All fields are accessed with the GIL held.
  */
 #ifndef FA2PY_CONTEXT_H
 #define FA2PY_CONTEXT_H
 
 #include "native.h"
 
-/* Device memory of ours, for frameworks that lend none. Blocks only grow in number: one that a stream
- * has outgrown may be in use there. */
+/* Device memory that the context allocated itself, for frameworks that lend none. A stream that needs a larger block
+ * gets a new one. The old block stays, because the stream may still use it. */
 typedef struct fa2py_block {
     struct fa2py_block *next;
     void *stream;
@@ -21,17 +21,17 @@ struct fa2py_context {
     int device;
     int users;
     bool closing, captured, is_default;
-    PyObject *log; /* callable; NULL: none */
+    PyObject *log; /* callable, or NULL */
     fa2py_prepared prepared;
     fa2py_block *blocks;
 };
 
-/* Around everything that is done with the handle outside the GIL. begin: false, with an exception, of a context that is
- * closed, and in a forked child. */
+/* Enclose all work with the handle that releases the GIL. begin returns false, with an exception, if the context is
+ * closed or the process was forked. */
 bool fa2py_context_begin(fa2py_context *context);
 void fa2py_context_end(fa2py_context *context);
 
-/* Prepare a problem, outside the GIL, and remember what workspace it needs. Between begin and end. */
+/* Prepares a problem without the GIL, and remembers its workspace size. Call it between begin and end. */
 bool fa2py_context_prepare(fa2py_context *context, const fa2_problem *problem, size_t *ret_bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What a call does with a context. A problem's workspace is asked for once, which prepares the problem, outside
- * the GIL; after that a call is one look into a table of ours and fa2_forward.
+ * Calls on a context. The first call of a problem asks for its workspace, which prepares the problem, without the GIL.
+ * Later calls are one look-up in a table here, and fa2_forward.
  */
 #include <stdlib.h>
 #include "context.h"
@@ -31,7 +31,7 @@ static bool workspace_bytes(fa2py_context *context, const fa2_problem *problem, 
     return fa2py_context_prepare(context, problem, ret_bytes);
 }
 
-/* Memory of ours that only this stream uses, so that its order keeps calls apart. */
+/* Finds workspace that only this stream uses, so that the stream's order keeps calls apart. */
 static bool own_workspace(fa2py_context *context, size_t bytes, void *stream, void **ret_address,
                           size_t *ret_bytes)
 {
@@ -115,7 +115,7 @@ bool fa2py_context_launch(fa2py_context *context, fa2py_launch *launch)
         Py_END_ALLOW_THREADS if (st != FA2_OK) fa2py_raise(st);
         ok = st == FA2_OK;
     }
-    fa2py_view_done(&lent); /* its library keeps the stream's order */
+    fa2py_view_done(&lent); /* the framework reuses the memory in the stream's order */
     fa2py_context_end(context);
     return ok;
 }

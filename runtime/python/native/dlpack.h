@@ -1,7 +1,7 @@
 /*
- * DLPack 1.x: the structures by which array libraries lend tensors to each other, and the table of C
- * functions that newer ones offer for it (attribute __dlpack_c_exchange_api__ of the tensor's type: a
- * capsule named "dlpack_exchange_api"). Only what fa2 uses; layouts as the standard has them.
+ * DLPack 1.x: the structures by which array libraries lend tensors to each other, and the table of C functions that
+ * newer libraries offer for it. The table is in a capsule named "dlpack_exchange_api", the attribute
+ * __dlpack_c_exchange_api__ of the tensor's type. Only the parts that fa2 uses; layouts are the standard's.
  */
 #ifndef FA2PY_DLPACK_H
 #define FA2PY_DLPACK_H
@@ -35,23 +35,23 @@ typedef struct dl_dtype {
 } dl_dtype;
 
 typedef struct dl_tensor {
-    void *data; /* of a device's memory */
+    void *data; /* address in the device's memory */
     dl_device device;
     int32_t ndim;
     dl_dtype dtype;
     int64_t *shape;
-    int64_t *strides; /* in elements; NULL, before 1.2: row by row */
+    int64_t *strides; /* in elements; NULL, before 1.2: row-major */
     uint64_t byte_offset;
 } dl_tensor;
 
-/* Before DLPack 1.0. Capsules "dltensor". */
+/* DLPack before 1.0. Capsules are named "dltensor". */
 typedef struct dl_managed {
     dl_tensor tensor;
     void *manager;
     void (*deleter)(struct dl_managed *self); /* may be NULL */
 } dl_managed;
 
-/* Capsules "dltensor_versioned". Where version.major is another, only deleter may be touched. */
+/* Capsules are named "dltensor_versioned". If version.major differs, only deleter may be accessed. */
 typedef struct dl_managed_versioned {
     dl_version version;
     void *manager;
@@ -65,7 +65,7 @@ typedef struct dl_exchange_header {
     struct dl_exchange_header *previous; /* a table of an older version, or NULL */
 } dl_exchange_header;
 
-/* Functions answer 0, or -1 with a Python exception set. None of them waits for a stream. */
+/* The functions return 0, or -1 with a Python exception. None of them waits for a stream. */
 typedef struct dl_exchange {
     dl_exchange_header header;
     int (*allocate)(dl_tensor *prototype, dl_managed_versioned **ret_tensor, void *error_context,

@@ -1,6 +1,6 @@
 /*
- * The few functions of the CUDA driver that the package needs beside fa2.h: from the same library that
- * fa2 found, by the same names. They are looked for when first used, which is after fa2 opened a device.
+ * The functions of the CUDA driver that the package needs beside fa2.h. They come from the library that fa2 itself
+ * opened. They are looked up at the first use, which is after fa2 opened a device.
  */
 #include <dlfcn.h>
 #include <string.h>
@@ -24,7 +24,7 @@ typedef struct driver {
 
 static driver *get_driver(void)
 {
-    static driver cuda; /* under the GIL */
+    static driver cuda; /* protected by the GIL */
     const struct {
         const char *name;
         void *field;
@@ -57,13 +57,13 @@ static driver *get_driver(void)
         void *address = dlsym(library, functions[i].name);
         cuda.complete = address != NULL || functions[i].field == &cuda.memset_async ||
                         functions[i].field == &cuda.copy_async;
-        /* ISO C has no conversion from void * to a function pointer; POSIX makes them alike. */
+        /* ISO C does not convert void * to a function pointer, but POSIX gives both one representation. */
         memcpy(functions[i].field, &address, sizeof address);
     }
     return cuda.complete ? &cuda : NULL;
 }
 
-/* The device's primary context is current until leave. */
+/* Makes the device's primary context current until leave. */
 static bool enter(driver *cuda, int device, int *ret_handle)
 {
     void *context = NULL;
@@ -95,7 +95,7 @@ void fa2py_synchronize(int device)
 
 bool fa2py_is_capturing(void *stream)
 {
-    /* Asked about the default stream while another is capturing, the driver answers by this error. */
+    /* The driver's answer about the default stream while another stream is capturing. */
     enum { CAPTURE_IMPLICIT = 906 };
     int status = 0;
     driver *cuda = get_driver();
@@ -135,7 +135,7 @@ static bool succeeded(const char *function, int result)
     return result == 0;
 }
 
-/* Put work on a stream of the device. */
+/* Enqueues work on a stream of the device. */
 static bool submit(int device, bool (*work)(driver *cuda, const fa2py_fill *fill),
                    const fa2py_fill *fill)
 {
@@ -159,7 +159,7 @@ static bool set_words(driver *cuda, const fa2py_fill *fill)
                      cuda->memset_async(fill->address, fill->word, fill->words, fill->stream));
 }
 
-/* Copies the first `words`, then doubles what is there until all are written. */
+/* Copies the first `words`. Then doubles the copied part until it is complete. */
 static bool repeat_words(driver *cuda, const fa2py_fill *fill)
 {
     int result = 0;

@@ -1,14 +1,14 @@
 /*
- * Calls without queries, keys or sequences. They are answered without a kernel, because no kernel can be asked for
- * nothing.
+ * Calls without queries, keys or sequences. They are answered without a kernel, because a kernel needs at least one of
+ * each.
  *
  * - Rows that see no key are 0, and their LSE is -inf, or the sink. All gradients are 0.
- * - The stream writes this, so streams and captures keep their order.
+ * - The writes are enqueued on the stream, so streams and captures keep their order.
  */
 #include "native.h"
 #include "runtime/base/problem.h"
 
-static const unsigned minus_infinity = 0xff800000u; /* a float */
+static const unsigned minus_infinity = 0xff800000u; /* the bits of a float */
 enum { WORD_BYTES = 4 };
 
 static bool lacks(const fa2py_operand *operand)
@@ -19,7 +19,7 @@ static bool lacks(const fa2py_operand *operand)
 bool fa2py_is_empty(const fa2py_operand operands[3], const fa2_problem *problem)
 {
     const bool has_keys = !lacks(&operands[1]) && problem->batch > 0 &&
-                          problem->seq_k > 0; /* which may be written */
+                          problem->seq_k > 0; /* a cache without queries may still get new keys */
     const bool has_queries = !lacks(&operands[0]) && problem->batch > 0 && problem->seq_q > 0;
     return !has_keys || (!has_queries && !problem->append);
 }
@@ -59,7 +59,7 @@ static bool set_words(const fa2py_operand *operand, uint64_t address, int64_t by
     return false;
 }
 
-/* How many elements the dimensions from `first` on hold, if they lie together, row by row; else 0. */
+/* Returns how many elements the dimensions from `first` on hold if they are contiguous, else 0. */
 static int64_t dense(const dl_tensor *tensor, int first)
 {
     int64_t count = 1;
@@ -71,7 +71,7 @@ static int64_t dense(const dl_tensor *tensor, int first)
     return count;
 }
 
-/* Sets the dimensions from `first` on, at an address. */
+/* Sets the elements of the dimensions from `first` on to 0, at an address. */
 static bool set_zero(const fa2py_operand *operand, int first, uint64_t address, void *stream)
 {
     const dl_tensor *tensor = &operand->view.tensor;

@@ -1,8 +1,8 @@
 /*
- * fa2's statuses as Python's exceptions, and what a fork means.
+ * fa2's statuses as Python's exceptions, and the check for forked processes.
  *
- * CUDA does not survive a fork: a child that touches what its parent opened hangs or crashes. A handler
- * that runs in the child marks it, so that a call there costs one look at a flag.
+ * CUDA does not survive a fork: a child that uses a device opened by its parent hangs or crashes. A fork handler marks
+ * the child, so that each call only tests a flag.
  */
 #include <pthread.h>
 #include <string.h>
@@ -20,12 +20,12 @@ static void in_child(void)
 
 bool fa2py_errors_init(PyObject *module)
 {
-    static bool handling; /* of this process, also when the module is made again */
+    static bool handling; /* true once per process, even if the module is created again */
     if (fa2py_error == NULL)
         fa2py_error =
             PyErr_NewExceptionWithDoc("fa2.Error",
-                                      "What fa2 could not do for a reason outside the call: "
-                                      "driver, NVRTC, database, kernel.\n\n"
+                                      "A call failed for a reason outside of it: driver, NVRTC, "
+                                      "database, kernel.\n\n"
                                       "status: its name in fa2.h, for example \"FA2_E_NO_DRIVER\".",
                                       PyExc_RuntimeError, NULL);
     if (fa2py_error == NULL)

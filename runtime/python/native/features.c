@@ -1,10 +1,10 @@
 /*
- * The tensors that features take beside q, k and v: looked at here, since the library takes them as
- * addresses.
+ * The tensors of features, which a call takes beside q, k and v. They are checked here, because the library takes them
+ * as addresses.
  */
 #include "native.h"
 
-/* Elements between entries of a dimension; 0 where there is one entry only. */
+/* Returns the elements between entries of a dimension, 0 if it has only one entry. */
 static int64_t stride_of(const dl_tensor *tensor, int dimension)
 {
     int64_t row_major = 1;
@@ -26,7 +26,7 @@ static bool is_type(const dl_tensor *tensor, int code, int bits)
     return tensor->dtype.code == code && tensor->dtype.bits == bits && tensor->dtype.lanes == 1;
 }
 
-/* float32 [heads], or if there may be a batch [batch, heads], heads contiguous. */
+/* Checks float32 [heads], or [batch, heads] if there may be a batch. Heads are contiguous. */
 static bool check_per_head(const fa2_problem *problem, bool with_batch,
                            const fa2py_operand *operand)
 {
@@ -45,7 +45,7 @@ static bool check_per_head(const fa2_problem *problem, bool with_batch,
     return fits;
 }
 
-/* int32 [batch] or, of where sequences begin, [batch + 1], contiguous. */
+/* Checks int32 [batch + more], contiguous. more: 1 for cu_seqlens, else 0. */
 static bool check_per_sequence(const fa2_problem *problem, int more, const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
@@ -59,7 +59,7 @@ static bool check_per_sequence(const fa2_problem *problem, int more, const fa2py
     return false;
 }
 
-/* int64 [1], the seed, or [2], seed and offset. */
+/* Checks int64 [1], the seed, or [2], seed and offset. */
 static bool check_seed(const fa2py_operand *seed)
 {
     const dl_tensor *tensor = &seed->view.tensor;
@@ -72,7 +72,7 @@ static bool check_seed(const fa2py_operand *seed)
     return false;
 }
 
-/* int32 [batch, pages], pages contiguous. */
+/* Checks int32 [batch, pages], pages contiguous. */
 static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
 {
     const dl_tensor *tensor = &table->view.tensor;
@@ -95,7 +95,7 @@ static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
     return false;
 }
 
-/* What is added to scores, by its type; FA2_BIAS_NONE for one that fa2 knows not. */
+/* Returns the type of a bias, FA2_BIAS_NONE for a type that fa2 does not know. */
 static fa2_bias bias_type(const fa2py_operand *bias)
 {
     const dl_tensor *tensor = &bias->view.tensor;
@@ -110,7 +110,7 @@ static fa2_bias bias_type(const fa2py_operand *bias)
     return is_type(tensor, DL_FLOAT, 32) ? FA2_BIAS_FP32 : FA2_BIAS_NONE;
 }
 
-/* [batch or 1, heads or 1, seq_q or 1, seq_k]. */
+/* Checks [batch or 1, heads or 1, seq_q or 1, seq_k]. */
 static bool check_bias(const fa2_problem *problem, const fa2py_operand *bias)
 {
     const dl_tensor *tensor = &bias->view.tensor;
@@ -129,7 +129,7 @@ static bool check_bias(const fa2_problem *problem, const fa2py_operand *bias)
     return fits;
 }
 
-/* Of packed sequences [total_q, heads_kv, head_dim], as q. */
+/* Checks new keys of packed sequences: [total_q, heads_kv, head_dim], packed as q. */
 static bool check_new_packed(const fa2_problem *problem, const fa2py_operand *operand, int64_t rows,
                              int64_t heads, int32_t columns)
 {
@@ -141,7 +141,7 @@ static bool check_new_packed(const fa2_problem *problem, const fa2py_operand *op
     return false;
 }
 
-/* New keys [batch, seq, heads_kv, head_dim], and values in their columns: the cache's shape but for the length. */
+/* Checks new keys or values, [batch, seq, heads_kv, columns]: the cache's shape except for the length. */
 static bool check_new(const fa2py_call *call, const fa2_problem *problem,
                       const fa2py_operand *k_new, const fa2py_operand *operand)
 {
@@ -171,7 +171,7 @@ static bool check_new(const fa2py_call *call, const fa2_problem *problem,
     return false;
 }
 
-/* [positions, rotary_dim / 2] of q's type, contiguous; cos and sin alike. */
+/* Checks [positions, rotary_dim / 2] of q's type, contiguous. cos and sin have the same shape. */
 static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos,
                          const fa2py_operand *operand)
 {
@@ -258,7 +258,7 @@ void fa2py_features_done(fa2py_features *features)
     fa2py_operands_done(features->of, FA2PY_FEATURES);
 }
 
-/* ---- handing over ---- */
+/* ---- to the library's arguments ---- */
 
 static fa2_alibi alibi_of(const fa2py_operand *slopes)
 {

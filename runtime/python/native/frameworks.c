@@ -1,18 +1,18 @@
 /*
- * Tensors by DLPack, whatever library they are of.
+ * Tensors of any library, by DLPack.
  *
- * - What is known of a tensor's type is found out once and kept, with the type: types are few.
- * - With the exchange table a view is one C call that takes no reference: the caller of fa2 holds the
- *   tensor. Without it a capsule is asked for, used and released.
- * - Nothing here waits for a stream: we launch on the one that the library works on, or ask __dlpack__
- *   to order its work before ours.
+ * - The description of a tensor's type is found once and kept with the type. Types are few.
+ * - With an exchange table, a view is one C call that takes no reference, because the caller of fa2 holds the tensor.
+ *   Without a table, a capsule is requested, used and released.
+ * - Nothing here waits for a stream. Either we launch on the library's current stream, or __dlpack__ orders the
+ *   library's work before ours.
  */
 #include <stdlib.h>
 #include "native.h"
 
-static fa2py_framework *known; /* the last one found first */
+static fa2py_framework *known; /* the newest first */
 
-/* The exchange table of version 1 that the type offers, or NULL without an exception. */
+/* Returns the exchange table of version 1 that the type offers, or NULL without an exception. */
 static const dl_exchange *find_exchange(PyTypeObject *type)
 {
     PyObject *capsule = PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
@@ -35,7 +35,7 @@ static PyObject *optional(PyObject *answer, int index)
     return value;
 }
 
-/* Ask fa2/_frameworks.py about the type. */
+/* Asks fa2/_frameworks.py about the type. */
 static bool describe(PyTypeObject *type, fa2py_framework *framework)
 {
     PyObject *frameworks_module = PyImport_ImportModule("fa2._frameworks");
@@ -109,14 +109,14 @@ static bool no_tensor(PyObject *object, const char *name)
     return false;
 }
 
-/* A whole number of 32 bits, or one of an enumeration. False where it is none, without an exception unless it
- * raised one itself. */
+/* Reads a whole number of 32 bits, or an enumeration member. Returns false otherwise. An exception is set only if the
+ * conversion raised one. */
 static bool number_of(PyObject *value, int32_t *ret_number)
 {
     PyObject *number = PyIndex_Check(value) ? PyNumber_Index(value) : NULL;
     if (number == NULL)
         return false;
-    int beyond = 0; /* -1, 1: of long long */
+    int beyond = 0; /* -1 below, 1 above the range of long long */
     const long long wide = PyLong_AsLongLongAndOverflow(number, &beyond);
     Py_DECREF(number);
     *ret_number = (int32_t)wide;
@@ -146,7 +146,7 @@ bool fa2py_current_stream(const fa2py_framework *framework, int device, void **r
     if (framework->exchange != NULL)
         return framework->exchange->current_stream(DL_CUDA, device, ret_stream) == 0;
     if (framework->stream == NULL)
-        return true; /* the default stream, which __dlpack__ orders the library's work before */
+        return true; /* the default stream; __dlpack__ makes it wait for the library's work */
     PyObject *answer = PyObject_CallFunction(framework->stream, "i", device);
     if (answer == NULL)
         return false;
@@ -186,7 +186,7 @@ static bool take_versioned(dl_managed_versioned *managed, const char *name, fa2p
     return true;
 }
 
-/* Take what is in a capsule of __dlpack__, which is marked as used. */
+/* Takes the tensor out of a capsule of __dlpack__, and marks the capsule as used. */
 static bool take_capsule(PyObject *capsule, const char *name, fa2py_view *view)
 {
     if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
@@ -210,10 +210,10 @@ static bool take_capsule(PyObject *capsule, const char *name, fa2py_view *view)
     return true;
 }
 
-/* tensor.__dlpack__(stream=..., max_version=(1, 0)), without the latter where it is not known. */
+/* Calls tensor.__dlpack__(stream=..., max_version=(1, 0)), without max_version if that is not known. */
 static PyObject *ask_capsule(PyObject *tensor, void *stream)
 {
-    /* The default stream is 1 in the protocol: 0 is ambiguous. */
+    /* The protocol's number of the default stream is 1, because 0 is ambiguous. */
     PyObject *number = stream == NULL ? PyLong_FromLong(1) : PyLong_FromVoidPtr(stream);
     PyObject *method = PyObject_GetAttrString(tensor, "__dlpack__");
     PyObject *none = PyTuple_New(0);
@@ -260,19 +260,19 @@ static bool open_by_exchange(const dl_exchange *exchange, PyObject *tensor, cons
     return exchange->from_object(tensor, &managed) == 0 && take_versioned(managed, name, view);
 }
 
-/* Whether the library itself says that such a tensor is never lent. */
+/* Returns true if the library says that such a tensor is never lent. */
 static bool is_not_lent(const fa2py_framework *framework, PyObject *tensor)
 {
     PyObject *answer = framework->lends != NULL
                            ? PyObject_CallFunctionObjArgs(framework->lends, tensor, NULL)
                            : NULL;
-    PyErr_Clear(); /* one that cannot be asked failed for another reason */
+    PyErr_Clear(); /* no answer: then the view failed for another reason */
     Py_XDECREF(answer);
     return answer == Py_False;
 }
 
-/* PyTorch says by a RuntimeError with its own stack in it what it cannot lend: that becomes a line, with the error
- * as its cause. Other RuntimeErrors, a driver's above all, are none of ours. */
+/* For tensors that it cannot lend, PyTorch raises a RuntimeError whose text contains its own stack. This replaces it
+ * by a ValueError of one line, with the RuntimeError as its cause. Other RuntimeErrors, such as a driver's, stay. */
 static void say_not_lent(const fa2py_framework *framework, PyObject *tensor, const char *name)
 {
     PyObject *kind, *value, *trace;
@@ -317,7 +317,7 @@ void fa2py_view_done(fa2py_view *view)
 {
     if (view->release != NULL) {
         PyObject *kind, *value, *trace;
-        PyErr_Fetch(&kind, &value, &trace); /* a deleter may run Python, which would lose it */
+        PyErr_Fetch(&kind, &value, &trace); /* because a deleter may run Python code, which would lose it */
         view->release(view->keep);
         PyErr_Restore(kind, value, trace);
     }
@@ -339,7 +339,7 @@ static dl_managed_versioned *exchange_allocate(const dl_exchange *exchange, dl_d
 {
     dl_managed_versioned *made = NULL;
     dl_tensor prototype = {.device = device, .dtype = dtype, .ndim = ndim};
-    prototype.shape = (int64_t *)(uintptr_t)shape; /* read only, but declared otherwise */
+    prototype.shape = (int64_t *)(uintptr_t)shape; /* only read, although not declared const */
     if (exchange->allocate(&prototype, &made, NULL, set_exchange_error) != 0)
         return NULL;
     return made;
@@ -376,7 +376,7 @@ PyObject *fa2py_empty_like(const fa2py_framework *framework, PyObject *like, con
     return no_allocator(like, argument);
 }
 
-/* empty(like, shape, dtype) of fa2/_frameworks.py. */
+/* Calls empty(like, shape, dtype) of fa2/_frameworks.py. */
 static PyObject *helper_empty(const fa2py_framework *framework, PyObject *like, int ndim,
                               const int64_t *shape, const char *dtype)
 {
@@ -416,7 +416,7 @@ bool fa2py_workspace(const fa2py_framework *framework, PyObject *like, const dl_
         return false;
     PyObject *made = helper_empty(framework, like, 1, shape, "uint8");
     const fa2py_framework *made_by = made != NULL ? fa2py_framework_of(made) : NULL;
-    /* the view keeps the tensor's memory */
+    /* the view keeps the memory of the tensor */
     const bool ok =
         made_by != NULL && fa2py_view_open(made_by, made, "workspace", stream, ret_view);
     Py_XDECREF(made);

@@ -1,6 +1,6 @@
 /*
- * What a call's tensors ask for: the library's view of them, the problem, the launch. Shapes are checked
- * among each other; everything that fa2.h can know, fa2 itself checks and says in its own words.
+ * From a call's tensors to the library's operands, the problem and the launch. The shapes are compared here. All that
+ * fa2.h can check, fa2 checks and reports itself.
  */
 #include "native.h"
 
@@ -27,7 +27,7 @@ static int seq_axis(const fa2py_call *call)
     return call->heads_first ? 2 : 1;
 }
 
-/* Strides of dimensions of extent 1 may be anything, and are 0 for the library. */
+/* Dimensions of extent 1 may have any stride. The library gets 0. */
 fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
@@ -60,14 +60,14 @@ static bool check_operands(const fa2py_call *call, const fa2py_operand operands[
         !fa2py_check_same("v", v[head], "k", k[head], "heads") ||
         !fa2py_check_same("k", k[DIM], "q", q[DIM], "head_dim"))
         return false;
-    if (v[DIM] < 1) { /* to the library 0 columns mean as many as Q has */
+    if (v[DIM] < 1) { /* the library takes 0 columns for "as many as Q has" */
         PyErr_SetString(PyExc_ValueError, "v has no columns; its head_dim must be at least 8");
         return false;
     }
     return true;
 }
 
-/* Lengths of sequences that are packed: one behind the other in one row of a batch. */
+/* Sets the lengths of packed sequences, which lie one after the other in one row of a batch. */
 static void set_packed(const fa2py_call *call, const dl_tensor *starts, fa2_problem *problem)
 {
     problem->total_q = problem->seq_q;
@@ -76,7 +76,7 @@ static void set_packed(const fa2py_call *call, const dl_tensor *starts, fa2_prob
     problem->seq_q = call->max_seqlen_q;
 }
 
-/* Keys in pages: the table says how many there may be. */
+/* Sets seq_k and page of keys in pages. The table's width says how many keys there may be. */
 static void set_paged(const dl_tensor *table, fa2_problem *problem)
 {
     const int64_t most = table->ndim == 2 ? table->shape[1] * problem->seq_k : 0;
@@ -91,7 +91,7 @@ bool fa2py_begin_alike(const fa2py_call *call, const fa2py_operand *k, const fa2
            a.stride_head == b.stride_head;
 }
 
-/* Whether v is the first columns of k, fewer than k has: backward reads the two apart. */
+/* Returns true if v is the first columns of k, but not all of them. Backward reads the two separately. */
 static bool is_v_in_k(const fa2py_call *call, const fa2py_operand operands[3],
                       const fa2_problem *problem)
 {
@@ -126,7 +126,7 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
         set_paged(&features->of[FA2PY_BLOCK_TABLE].view.tensor, &problem);
     if (problem.varlen || call->max_seqlen_k > 0)
         problem.seq_k = call->max_seqlen_k;
-    /* A right bound says nothing beside causal, and one way of saying it makes one problem. */
+    /* In a causal call the right bound has no effect. Dropping it gives equal calls one problem. */
     const int32_t right = call->causal ? -1 : call->window_right;
     if (call->window_left >= 0 || right >= 0) {
         problem.window = 1;

@@ -1,5 +1,5 @@
 /*
- * The tensors of a call: lent to us, and looked at one by one (ranks, dtypes, devices).
+ * Opens the tensors of a call, and checks each: rank, dtype, device.
  */
 #include <string.h>
 #include "native.h"
@@ -41,8 +41,8 @@ const char *fa2py_dtype_word(dl_dtype dtype)
     return "of another type";
 }
 
-/* Shape and strides of a tensor of three or four dimensions; strides are made up where DLPack before
- * 1.2 leaves them out. */
+/* Sets shape and strides of a tensor of three or four dimensions. DLPack before 1.2 may leave out the strides; then
+ * they are row-major. */
 static void set_dimensions(fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
@@ -63,7 +63,7 @@ static bool check_place(const char *name, const dl_tensor *tensor, const dl_tens
         return false;
     if (tensor->device.id == q->device.id)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s is on CUDA device %d and q on %d; they must be on one", name,
+    PyErr_Format(PyExc_ValueError, "%s is on CUDA device %d and q on %d; they must be on one device", name,
                  (int)tensor->device.id, (int)q->device.id);
     return false;
 }
@@ -81,7 +81,7 @@ static bool check_rank(const fa2py_call *call, const fa2py_operand *operand, int
     return false;
 }
 
-/* Of a tensor that has its rank. */
+/* Checks a tensor that has its rank. */
 static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q)
 {
     const dl_tensor *tensor = &operand->view.tensor;
@@ -178,8 +178,8 @@ bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name
            check_tensor(operand, &q->view.tensor);
 }
 
-/* Whether the kernel can read the tensor's rows where they are: aligned, and one behind the other along
- * the sequence (the gradient of a sum over the sequence has one row, repeated). */
+/* Returns true if the kernel can read the rows in place: they are aligned, and lie one after the other along the
+ * sequence. The gradient of a sum over the sequence does not: it is one repeated row. */
 static bool is_readable(const fa2py_call *call, const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
@@ -209,10 +209,10 @@ bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const cha
     return check_tensor(operand, &q->view.tensor);
 }
 
-/* ---- those of a call ---- */
+/* ---- all tensors of a call ---- */
 
-/* The device that q is on: by its table, which needs no stream, so that q is opened at once; else by
- * asking, because __dlpack__ wants to know the stream. */
+/* Finds the device of q. An exchange table needs no stream, so with one q is opened at once. Without one, q is asked
+ * for its device first, because __dlpack__ wants to know the stream. */
 static bool find_device(const fa2py_call *call, fa2py_operand *q, dl_device *ret_device)
 {
     const fa2py_framework *framework = fa2py_framework_of(call->tensors[0]);

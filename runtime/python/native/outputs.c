@@ -1,5 +1,5 @@
 /*
- * The tensors that a call writes: those that were given, checked, or new ones of the inputs' library.
+ * The tensors that a call writes: checked if the caller gives them, else created by the inputs' library.
  */
 #include "native.h"
 
@@ -43,7 +43,7 @@ bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_
     return ok;
 }
 
-/* The LSE is [batch, heads, seq], of packed sequences [heads, rows], row by row. Returns its rank. */
+/* Stores the shape of the LSE: [batch, heads, seq], or [heads, rows] of packed sequences. Returns its rank. */
 static int lse_shape(const fa2py_call *call, const fa2py_operand *q, int64_t shape[3])
 {
     const int seq = call->heads_first ? 2 : 1;
@@ -58,7 +58,7 @@ static int lse_shape(const fa2py_call *call, const fa2py_operand *q, int64_t sha
 static bool check_lse(const fa2py_operand *lse, int rank, const int64_t *wanted)
 {
     const dl_tensor *tensor = &lse->view.tensor;
-    int64_t row_major = 1; /* 0 without elements: then any strides do */
+    int64_t row_major = 1; /* 0 if there are no elements; then all strides are fine */
     bool fits = tensor->ndim == rank && tensor->dtype.code == DL_FLOAT &&
                 tensor->dtype.bits == 32 && tensor->dtype.lanes == 1;
     for (int i = rank - 1; fits && i >= 0; i--) {

@@ -1,6 +1,7 @@
 /*
- * Chains by hash, and a ring by age. Beyond the limit the problem is dropped that was asked for longest ago. The limit
- * is the library's (fa2.h), so a problem that is here is prepared there. Slot 0 holds no problem: it closes the ring.
+ * Problems are chained by hash, and in a ring by age. Beyond the limit, the least recently used problem is dropped. The
+ * limit is the library's (fa2.h), so every problem here is still prepared there. Slot 0 holds no problem: it closes the
+ * ring.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@ enum { KEPT = 8192, PLACE_BITS = 13, PLACES = 1 << PLACE_BITS };
 struct fa2py_slot {
     fa2_problem problem;
     size_t workspace_bytes;
-    unsigned next; /* in the same chain; 0: none */
+    unsigned next; /* in the same chain; 0: the end */
     unsigned newer, older;
 };
 

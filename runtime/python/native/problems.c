@@ -1,12 +1,12 @@
 /*
- * fa2_problem as a dict, by the library's list of fields, so that a new field needs nothing here.
+ * fa2_problem as a dict. It follows the library's list of fields, so a new field needs no change here.
  */
 #include <string.h>
 #include "native.h"
 #include "runtime/base/problem.h"
 
-/* A text and behind it a word, with a comma before it unless it is the first. Takes the text, which may be
- * NULL. */
+/* Returns the text with a word appended, after a comma unless it is the first word. Takes the reference to text, which
+ * may be NULL. */
 static PyObject *with_word(PyObject *text, const char *word, bool is_first)
 {
     PyObject *longer =
@@ -15,7 +15,7 @@ static PyObject *with_word(PyObject *text, const char *word, bool is_first)
     return longer;
 }
 
-/* The ValueError of a sentence, which it takes. */
+/* Raises ValueError with this text. Takes the reference. */
 static void raise_text(PyObject *text)
 {
     if (text != NULL)
@@ -67,7 +67,7 @@ static bool field_value(int field, PyObject *value, int32_t *ret_value)
                          fa2i_field_accepted(field, accepted));
         return false;
     }
-    int beyond = 0; /* -1, 1: of long long */
+    int beyond = 0; /* -1 below, 1 above the range of long long */
     const long long wide = PyLong_AsLongLongAndOverflow(number, &beyond);
     Py_DECREF(number);
     if (beyond != 0 || wide < INT32_MIN || wide > INT32_MAX) {
@@ -108,10 +108,10 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
         fa2i_field_set(&problem, field, number);
         given[field] = true;
     }
-    for (int i = FA2I_FIELD_COUNT - 1; i >= 0; i--) { /* what is needed may need more */
+    for (int i = FA2I_FIELD_COUNT - 1; i >= 0; i--) { /* backwards, because a needed field may need another */
         const int needs = fa2i_fields[i].needs;
         if (given[i] && needs >= 0 && !given[needs]) {
-            fa2i_field_set(&problem, needs, 1); /* giving it asks for it */
+            fa2i_field_set(&problem, needs, 1); /* giving the field switches the needed one on */
             given[needs] = true;
         }
     }

@@ -1,29 +1,29 @@
 /*
- * PyTorch's scaled_dot_product_attention without its dispatcher, where that changes nothing: nobody
- * needs a gradient, no mode looks on, no cast is asked for, and the call is one that fa2 serves as it
- * stands. Everything else goes to the Python function that the function was made with.
+ * PyTorch's scaled_dot_product_attention without its dispatcher, where that changes nothing: no gradient is needed,
+ * no mode intercepts the call, no cast is asked for, and fa2 serves the call as it stands. All other calls go to the
+ * Python function in fa2/torch.py.
  *
- * PyTorch is not linked: what tells us comes from its Python functions, handed in by fa2/torch.py.
+ * PyTorch is not linked. fa2/torch.py passes in the Python functions that answer these questions.
  */
 #include <math.h>
 #include "native.h"
 
-/* A function without arguments, asked for a truth. One that is written in C is called without
- * Python's preparations for a call, which take longer than the answer. */
+/* A function without arguments that answers yes or no. A function written in C is called directly, because Python's
+ * preparations for a call take longer than the answer. */
 typedef struct asked {
     PyObject *function;
-    PyCFunction direct; /* NULL: by a call */
+    PyCFunction direct; /* NULL: make an ordinary call */
     PyObject *self;     /* borrowed from the function */
 } asked;
 
-/* Those whose answer is true or > 0 where the dispatcher must be asked. */
+/* Functions that answer true or > 0 while calls must go through the dispatcher. */
 enum { WATCHERS_MAX = 8 };
 static asked watchers[WATCHERS_MAX];
 static int watcher_count;
-static asked grad_enabled;                   /* whether requires_grad counts */
-static asked deterministic;                  /* whether algorithms must be */
-static PyObject *functions[FA2PY_WAY_ERROR]; /* by the way that they serve */
-static PyObject *plain_autograd;             /* where no feature is asked for */
+static asked grad_enabled;                   /* does requires_grad count? */
+static asked deterministic;                  /* must algorithms be deterministic? */
+static PyObject *functions[FA2PY_WAY_ERROR]; /* by path */
+static PyObject *plain_autograd;             /* for calls without features */
 static PyObject *requires_grad;
 
 static void replace(PyObject **place, PyObject *value)
@@ -74,20 +74,20 @@ PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* An argument that is absent, or the default. */
+/* Returns true if an argument is absent, None or False. */
 static bool is_off(PyObject *value)
 {
     return value == NULL || value == Py_None || value == Py_False;
 }
 
-/* dropout_p, which callers give as a number. */
+/* The same for dropout_p, which callers give as a number. */
 static bool is_zero(PyObject *value)
 {
     return is_off(value) || (PyFloat_Check(value) && PyFloat_AsDouble(value) == 0);
 }
 
-/* What the short way of autograd takes besides q, k and v, as a tuple, of a call of `count` arguments: the
- * settings, and None for deterministic. NULL without an exception where the call asks for more. */
+/* Returns the settings of a plain autograd call as a tuple, with None for deterministic. values: all `count` arguments,
+ * q, k and v first. Returns NULL without an exception if the call has features. */
 static PyObject *plain_settings(PyObject *const *values, int count)
 {
     PyObject *const *settings = values + 3;
@@ -128,7 +128,7 @@ PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count)
     return result;
 }
 
-/* The truth of what a call or look-up gave, whose reference it takes. */
+/* Returns the truth of a result, -1 for NULL. Takes the reference. */
 static int truth_of(PyObject *value)
 {
     if (value == NULL)
@@ -156,7 +156,7 @@ int fa2py_torch_is_deterministic(void)
     return deterministic.function != NULL ? ask(&deterministic) : 0;
 }
 
-/* Whether nobody looks on. */
+/* Returns 1 if nothing intercepts calls, else 0, or -1 with an exception. */
 static int is_unwatched(void)
 {
     for (int i = 0; i < watcher_count; i++) {
@@ -206,8 +206,8 @@ static PyObject *interned[SDPA_COUNT];
 static const fa2py_signature signature = {
     "scaled_dot_product_attention", SDPA_COUNT, SDPA_COUNT, 3, words, interned};
 
-/* Whether fa2 takes the shapes as they are: D a multiple of 8, equal lengths if causal (PyTorch's mask
- * begins at the top left), equal heads unless groups are asked for. */
+/* Returns true if fa2 takes the shapes as they are: D is a multiple of 8, lengths are equal if causal (PyTorch aligns
+ * the mask top-left), and heads are equal unless groups are asked for. */
 static bool shapes_fit(const fa2py_call *call, const int64_t *q, const int64_t *k, const int64_t *v)
 {
     return q[3] % 8 == 0 && v[3] == q[3] && (!call->causal || q[2] == k[2]) &&
@@ -219,7 +219,7 @@ static bool operands_fit(const fa2py_call *call, const fa2py_operand operands[3]
     return shapes_fit(call, operands[0].shape, operands[1].shape, operands[2].shape);
 }
 
-/* The same of tensors that were not opened. */
+/* The same for tensors that are not open. */
 static bool tensors_fit(const fa2py_framework *framework, const fa2py_call *call)
 {
     dl_tensor t[3];
@@ -234,7 +234,7 @@ static bool tensors_fit(const fa2py_framework *framework, const fa2py_call *call
     return shapes_fit(call, t[0].shape, t[1].shape, t[2].shape);
 }
 
-/* How the call goes; FA2PY_WAY_DISPATCHER stands for the Python function. */
+/* Chooses the path of a call. FA2PY_WAY_DISPATCHER means the Python function. */
 static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
 {
     double dropout = 0, scale = 0;
@@ -256,7 +256,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
         dropout = PyFloat_AsDouble(values[DROPOUT_P]);
     if (values[SCALE] != NULL && values[SCALE] != Py_None) {
         scale = PyFloat_AsDouble(values[SCALE]);
-        /* as the float that the call has, where 0 means that none is given */
+        /* as a float, like fa2py_call.scale, where 0 means "not given" */
         scale_fits = (float)scale > 0 && isfinite((float)scale);
     }
     if (PyErr_Occurred())
@@ -274,7 +274,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
     return fits ? way : FA2PY_WAY_DISPATCHER;
 }
 
-/* A call whose gradient is wanted, as attention would be asked for it. */
+/* Makes an attention call that needs a gradient. */
 static PyObject *differentiable(PyObject *const *values)
 {
     enum { SETTINGS = VALUE + 1, COUNT = SETTINGS + FA2PY_SETTINGS + 2 };
@@ -288,7 +288,7 @@ static PyObject *differentiable(PyObject *const *values)
     return fa2py_torch_call(FA2PY_WAY_AUTOGRAD, all, COUNT);
 }
 
-/* PyTorch takes None only where it is the default, and no text for a bool. */
+/* Raises TypeError as PyTorch does: for None where it is not the default, and for a text where a bool is expected. */
 static bool check_settings(PyObject *const *values)
 {
     static const int never[] = {DROPOUT_P, IS_CAUSAL, ENABLE_GQA};
@@ -304,15 +304,15 @@ static bool check_settings(PyObject *const *values)
            fa2py_parse_truth(values[ENABLE_GQA], words[ENABLE_GQA], &truth);
 }
 
-/* Does the slow way take over after this failure? In PyTorch's place it takes over after any, and PyTorch's own
- * function decides. */
+/* Returns true if the Python function may still serve a call that failed with the current exception. In PyTorch's
+ * place, it takes over after any exception, so that PyTorch's own function decides. */
 static bool is_refusal(bool in_place)
 {
     return PyErr_ExceptionMatches(in_place ? PyExc_Exception : PyExc_NotImplementedError) ||
            PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(fa2py_error);
 }
 
-/* Call a function of the module with all arguments; those that were not given get their defaults. */
+/* Calls a function of the module with all arguments. Those that were not given get their defaults. */
 static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *values)
 {
     PyObject *tuple = PyTuple_New(SDPA_COUNT), *result = NULL;
@@ -332,7 +332,7 @@ static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *
     return result;
 }
 
-/* Call PyTorch's own function with the arguments as they were given. */
+/* Calls PyTorch's own function with the arguments as they were given. */
 static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t count,
                             PyObject *names)
 {
@@ -354,8 +354,8 @@ static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t 
     return result;
 }
 
-/* self: the module fa2.torch, which has the functions for calls that do not go straight to the kernel. Because self is
- * a module, pickle finds the function by its name. in_place: it stands in the place of PyTorch's own function. */
+/* self: the module fa2.torch, which has the Python functions for all other calls. Because self is a module, pickle
+ * finds the function by its name. in_place: it replaces PyTorch's own function. */
 static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names,
                         bool in_place)
 {
@@ -374,7 +374,7 @@ static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count,
         result = way == FA2PY_WAY_PLAIN ? fa2py_run(&call) : differentiable(values);
         if (result != NULL || (PyErr_Occurred() && !is_refusal(in_place)))
             return result;
-        PyErr_Clear(); /* the slow way will meet it again */
+        PyErr_Clear(); /* the Python function will meet the error again */
     }
     return call_slow(self, in_place ? "_sdpa_or_torch" : "_sdpa", values);
 }
@@ -403,14 +403,12 @@ PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args)
          "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
          "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16 or bfloat16 on a CUDA "
          "device.\n"
-         "Leading dimensions are broadcast as in PyTorch. Tensors that a kernel cannot read "
-         "where they lie\n"
-         "are copied. Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned "
-         "top-left.\n"
-         "What fa2 cannot do raises NotImplementedError."},
+         "Leading dimensions are broadcast as in PyTorch. Tensors that a kernel cannot read in place are copied.\n"
+         "Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned top-left.\n"
+         "Raises NotImplementedError for calls that fa2 cannot serve."},
         {"_patched_sdpa", (PyCFunction)(void (*)(void))patched_sdpa, METH_FASTCALL | METH_KEYWORDS,
          "_patched_sdpa" SDPA_SIGNATURE
-         "sdpa, and what it cannot do goes to PyTorch's own function."}};
+         "sdpa. Calls that it cannot serve go to PyTorch's own function."}};
     PyObject *owner = NULL, *name = NULL, *made = NULL;
     int in_place = 0;
     (void)module;

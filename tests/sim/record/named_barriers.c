@@ -1,15 +1,14 @@
 /*
- * A kernel without a race, for tools that look for races: teams of two warps go through loops of
- * different length with a named barrier each, as the teams of fwd_splitkv do, meet at
- * __syncthreads(), and exchange what they found.
+ * A kernel without races, for tools that look for races. Like the teams of fwd_splitkv, teams of two warps run loops of
+ * different length, each with a named barrier. They meet at __syncthreads() and exchange their results.
  *
- *     compute-sanitizer --tool racecheck named_barriers     version 2025.3.1 on an H200 reported a
- *         hazard in two of three runs, and in kernels of this form with four teams none
+ *     compute-sanitizer --tool racecheck named_barriers     version 2025.3.1 on an H200 reported a hazard in two of
+ *         three runs, but none in similar kernels with four teams
  *     named_barriers                                        runs it, and checks the results
- *     named_barriers race                                   one barrier less: that is a race
+ *     named_barriers race                                   leaves out one barrier, which is a race
  *
- * On the software device, which follows named barriers, the first is clean and the last is found.
- * Exit status: 0 right; 1 wrong or stopped; 77 no usable device.
+ * The software device follows named barriers: it reports nothing for the kernel, and finds the race. Exit status: 0
+ * right; 1 wrong or stopped; 77 no usable device.
  */
 #include <string.h>
 #include "runtime/base/alloc.h"

@@ -1,17 +1,16 @@
 /*
- * Runs single instructions on a CUDA device and prints what they give: one line per case, its name
- * and the 128 words of its results in hexadecimal.
+ * Runs single instructions on a CUDA device and prints their results: one line per case, with its name and the 128
+ * words of its results in hexadecimal.
  *
  *     record LIBRARY              print; LIBRARY: libcuda.so.1 on a real GPU
- *     record LIBRARY RECORD       compare with what was printed elsewhere
+ *     record LIBRARY RECORD       compare with a record made elsewhere
  *
- * Made on a real GPU, the record is what the software device (libfa2sim.so) is compared with. Equal
- * means every bit, but for what the PTX ISA leaves open: approximations may differ by 2 units in
- * the last place, and sums of mma by 2^-18 (its sums stay below 64). Needs libc and libdl only: cc
- * -std=c11 record.c -ldl -lm
+ * A record made on a real GPU checks the software device (libfa2sim.so). Results must be equal to the bit, except where
+ * the PTX ISA allows differences: approximations may differ by 2 units in the last place, and sums of mma by 2^-18
+ * (they stay below 64). It needs only libc and libdl: cc -std=c11 record.c -ldl -lm
  *
- * Each case runs one warp. Inputs are the same on every machine: words of any bits (B), floats
- * about 1 (F), pairs of fp16 (H) or bf16 (G) about 1, floats from -140 to 140 (E).
+ * Each case runs one warp. Inputs are the same on every machine: words of any bits (B), floats around 1 (F), pairs of
+ * fp16 (H) or bf16 (G) around 1, floats from -140 to 140 (E).
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -26,7 +25,7 @@ enum { WORDS = 128, LANES = 32 };
 typedef struct test_case {
     const char *name;
     char inputs;
-    const char *body; /* from %r1 ... %r4 to %r10 ... %r13 */
+    const char *body; /* computes %r10 ... %r13 from %r1 ... %r4 */
 } test_case;
 
 #define FLOATS  "mov.b32 %f1, %r1; mov.b32 %f2, %r2; mov.b32 %f3, %r3; "
@@ -117,7 +116,7 @@ static uint32_t float_bits(float value)
     return bits;
 }
 
-/* 0.5 ... 2 with a sign, as the 16 bits of a format with that many bits of fraction. */
+/* Returns a number of magnitude 0.5 ... 2 with a sign, in a 16-bit format with this many bits of fraction. */
 static uint32_t half_bits(uint32_t random, int fraction, uint32_t one)
 {
     const uint32_t exponent = one - (random >> 20 & 1) * (1u << fraction);
@@ -228,8 +227,8 @@ static void print(const test_case *c, const uint32_t words[WORDS])
 
 /* ---- comparison ---- */
 
-/* How far results may lie from x; 0: every bit counts. lg2.approx has an absolute error near 1,
- * where its result is near 0, and tanh.approx one of 2^-11 (PTX ISA). */
+/* Returns how far results may lie from x; 0: every bit counts. lg2.approx has an absolute error near 1, where its
+ * result is near 0. tanh.approx has one of 2^-11 (PTX ISA). */
 static float tolerance(const char *name, float x)
 {
     if (strncmp(name, "mma", 3) == 0)
@@ -237,7 +236,7 @@ static float tolerance(const char *name, float x)
     if (strncmp(name, "lg2", 3) == 0)
         return fmaxf(fabsf(x), 1.0f) * ldexpf(1.0f, -22);
     if (strncmp(name, "tanh", 4) == 0)
-        return fabsf(x) * ldexpf(1.0f, -10); /* as much in the record */
+        return fabsf(x) * ldexpf(1.0f, -10); /* twice, because the record may have the same error */
     return strstr(name, "approx") != NULL ? fabsf(x) * ldexpf(1.0f, -22) : 0.0f;
 }
 
@@ -250,7 +249,7 @@ static bool equal(const char *name, uint32_t a, uint32_t b)
     return a == b || (allowed > 0 && fabsf(x - y) <= allowed);
 }
 
-/* The words that differ from the record's line of this case; all if it has none. */
+/* Returns the number of words that differ from the record's line of this case; all if there is none. */
 static int differences(FILE *record, const test_case *c, const uint32_t words[WORDS])
 {
     static char line[WORDS * 16];

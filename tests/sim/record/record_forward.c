@@ -1,26 +1,24 @@
 /*
- * Runs whole kernels on a CUDA device and prints rows of what they give: one line per case, its
- * variant, problem and number of splits, then O and LSE of those rows as words in hexadecimal.
+ * Runs whole kernels on a CUDA device and prints rows of their results. It prints one line per case: variant, problem
+ * and number of splits, then O and LSE of these rows as hexadecimal words.
  *
  *     sim_record_forward              print
- *     sim_record_forward RECORD       compare with what was printed elsewhere
+ *     sim_record_forward RECORD       compare with a record made elsewhere
  *
- * Made on a real GPU, the record is what the software device (libfa2sim.so) is compared with. The
- * kernels are not in it: they are generated and compiled to PTX anew each time, so that it survives
- * changes of the templates. It must be renewed when a case, its number of splits or the inputs
- * (tuner/judge/case.h) change, on a GPU with SM 8.0 or newer:
+ * A record made on a real GPU checks the software device (libfa2sim.so). The record does not contain the kernels. They
+ * are generated and compiled to PTX anew each time, so the record survives changes of the templates. Renew it if a
+ * case, its number of splits or the inputs (tuner/judge/case.h) change, on a GPU with SM 8.0 or newer:
  *
  *     sim_record_forward >tests/sim/record/h200_forward.txt
  *
- * Driver and NVRTC are found as runtime/cuda/cuda_api.h says.
+ * runtime/cuda/cuda_api.h says where it finds the driver and NVRTC.
  *
- * Two devices may differ in what the PTX ISA leaves open: ex2 and lg2 are approximations, and mma
- * may sum in any order. record.c allows them 2^-22 of the value and 2^-18. Here that becomes:
- * - LSE, a score and a logarithm, is off by no more than lse_tolerance.
- * - P is rounded to the dtype before P V. Where it is nearly between two numbers of the dtype, it
- *   may become the other one; that is rare, so most of O must be equal to the bit. It moves a whole
- *   row of O, and the small numbers there by as much as the large ones: the rest may be off by one
- *   unit in the last place of the largest of its row.
+ * Two devices may differ where the PTX ISA allows it: ex2 and lg2 are approximations, and mma may sum in any order.
+ * record.c allows them 2^-22 of the value and 2^-18. The effects here are:
+ * - LSE, a score plus a logarithm, differs by at most lse_tolerance.
+ * - P is rounded to the dtype before P V. If P is nearly halfway between two numbers of the dtype, it may round to the
+ *   other one. That is rare, so most of O must be equal to the bit. It changes a whole row of O, small numbers as much
+ *   as large ones. So the rest may differ by one unit in the last place of the largest number of its row.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -36,20 +34,20 @@
 #include "tuner/judge/number.h"
 #include "tuner/worker/bench_gpu.h"
 
-enum { OPERAND_O = 3, OPERAND_LSE }; /* in the list of forward's operands */
+enum { OPERAND_O = 3, OPERAND_LSE }; /* indices in forward's list of operands */
 
 enum {
-    ROWS = 12, /* of each case, from the first to the last at even distances */
+    ROWS = 12, /* per case, evenly spaced from the first to the last */
     D_MAX = 128,
     WORDS_MAX = ROWS * (D_MAX / 2 + 1),
     NAME_CHARS = 2 * FA2I_VARIANT_CHARS,
-    /* Of O, at least. 98 are, or more, on a software device whose mma cuts sums off 23 bits behind
-     * their largest term, or whose ex2 is off by 2^-22. */
+    /* The minimum for O. It is 98 or more on a software device whose mma truncates sums 23 bits below their largest
+     * term, or whose ex2 is off by 2^-22. */
     EQUAL_PERCENT = 95
 };
 
-/* dtype, D and causal are the variant's. Every row sees a key. So few steps of keys that the number
- * of splits does not depend on how many SMs there are. */
+/* The variant gives dtype, D and causal. Every row sees a key. There are so few key tiles that the number of splits
+ * does not depend on the number of SMs. */
 typedef struct test_case {
     const char *variant;
     int batch, heads_q, heads_kv, seq_q, seq_k;
@@ -95,7 +93,7 @@ static const test_case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* What a case gave. */
+/* The results of a case. */
 typedef struct outputs {
     char name[NAME_CHARS];
     fa2_dtype dtype;
@@ -131,7 +129,7 @@ static fa2_status case_of(const test_case *t, fa2i_case *ret_case)
     return FA2_OK;
 }
 
-/* The same rows of O, then of LSE. */
+/* Chooses the rows of O, and the same rows of LSE. */
 static void choose_rows(const fa2_problem *p, fa2i_place places[2 * ROWS])
 {
     const int total = p->batch * p->heads_q * p->seq_q;
@@ -147,7 +145,7 @@ static void choose_rows(const fa2_problem *p, fa2i_place places[2 * ROWS])
     }
 }
 
-/* PTX for the family's own SM, whatever the GPU is. */
+/* Compiles PTX for the family's own SM on every GPU. */
 static fa2_status compile(fa2i_generator *generator, const char *text, fa2i_kernel *ret_kernel)
 {
     fa2_status st = FA2_OK;
@@ -212,7 +210,7 @@ static void print(const outputs *out)
 
 /* ---- comparison ---- */
 
-/* The words of the record's line of that name; false if it has none, or one of another length. */
+/* Finds the words of the record's line with this name. Returns false if there is none, or its length differs. */
 static bool find_recorded(FILE *record, const outputs *out, uint32_t words[WORDS_MAX])
 {
     static char line[NAME_CHARS + WORDS_MAX * 9 + 16];
@@ -234,8 +232,8 @@ static bool find_recorded(FILE *record, const outputs *out, uint32_t words[WORDS
 }
 
 typedef struct agreement {
-    size_t count, equal, beyond; /* beyond: off by more than the tolerance, or not finite */
-    double worst;                /* largest difference over its tolerance */
+    size_t count, equal, beyond; /* beyond: differs by more than the tolerance, or is not finite */
+    double worst;                /* largest ratio of difference to tolerance */
 } agreement;
 
 static void compare(agreement *a, bool equal, double x, double y, double tolerance)
@@ -252,7 +250,7 @@ static uint16_t o_bits(const uint32_t *words, size_t elem)
     return (uint16_t)(words[elem / 2] >> elem % 2 * 16);
 }
 
-/* The unit in the last place of a normal number. */
+/* Returns the unit in the last place of a normal number. */
 static double unit_of(fa2_dtype dtype, double x)
 {
     return ldexp(1, ilogb(x) - (dtype == FA2_FP16 ? 10 : 7));
@@ -263,7 +261,7 @@ static agreement compare_o(const outputs *out, const uint32_t *recorded)
     agreement a = {0};
     const size_t head_dim = out->o_elems / ROWS;
     for (size_t row = 0; row < out->o_elems; row += head_dim) {
-        double largest = 0x1p-14; /* below, the units of fp16 do not shrink */
+        double largest = 0x1p-14; /* below this, the units of fp16 do not shrink */
         for (size_t i = row; i < row + head_dim; i++)
             largest = fmax(largest, fabs(fa2i_from_bits(out->dtype, o_bits(recorded, i))));
         for (size_t i = row; i < row + head_dim; i++) {
@@ -275,8 +273,8 @@ static agreement compare_o(const outputs *out, const uint32_t *recorded)
     return a;
 }
 
-/* A score is D / 16 or D / 8 sums of mma, times 1 / sqrt(D): 16 / sqrt(128) of 2^-18 at most; the
- * logarithm follows the sum's terms, each 2^-22 off. */
+/* A score is D / 16 or D / 8 sums of mma, times 1 / sqrt(D): at most 16 / sqrt(128) of 2^-18. The logarithm follows the
+ * terms of the sum, each of which is off by 2^-22. */
 static double lse_tolerance(double lse)
 {
     return ldexp(1.5, -18) + fabs(lse) * ldexp(1, -22);
@@ -301,7 +299,7 @@ static bool agrees(const char *name, const agreement *a, size_t equal_percent)
     return a->beyond == 0 && 100 * a->equal >= equal_percent * a->count;
 }
 
-/* Whether a case's outputs agree with the record; says how far. */
+/* Returns true if a case's outputs agree with the record. Prints the differences. */
 static bool judge(FILE *record, const outputs *out)
 {
     uint32_t recorded[WORDS_MAX];
@@ -315,7 +313,7 @@ static bool judge(FILE *record, const outputs *out)
     return agrees("LSE", &lse, 0) && o_agrees;
 }
 
-/* What made the record; a comment to find_recorded. */
+/* Prints what made the record. find_recorded ignores this line. */
 static void print_origin(const fa2i_bench *bench)
 {
     const fa2i_device *device = &bench->device;
@@ -323,7 +321,7 @@ static void print_origin(const fa2i_bench *bench)
            device->driver / 1000, device->driver % 1000 / 10);
 }
 
-/* Prints without a record. Counts the cases that do not agree; one that does not run ends it. */
+/* Prints if there is no record, else counts the cases that do not agree. Ends at a case that does not run. */
 static fa2_status run_all(FILE *record, int *ret_wrong)
 {
     fa2_status st = FA2_OK;

@@ -1,12 +1,13 @@
-"""Time fa2 against the other attention implementations of this machine: same process, same tensors, same rounds.
+"""Compare fa2 with the other attention implementations of this machine: same process, same tensors, same rounds.
 
     python -m fa2.bench --preset quick --tune
     python -m fa2.bench --shape B=4,Hq=16,Sq=4096,D=128 --set dtype=bf16,causal=1 --passes forward,backward,both
 
-Every implementation is captured into a CUDA graph of many calls; the graphs are replayed in rounds, in a new random
-order each. Prints a table; writes OUT.csv, OUT.md and OUT.svg. Backward is that of the kernels: fa2's by its C
-function, the others' as autograd leaves it in a graph. What does not take a shape is noted and left out. The exit
-status is 1 when fa2 fails on a shape or its numbers are not the others'; 2 when what was asked for is wrong.
+Every implementation is captured into a CUDA graph of many calls. The graphs are replayed in rounds, each in a new
+random order. It prints a table, and writes OUT.csv, OUT.md and OUT.svg. Backward is timed without autograd's host
+work: fa2's by its C function, the others' by the kernels that autograd leaves in a graph. An implementation that does
+not take a shape is noted and left out. The exit status is 1 if fa2 fails on a shape or its numbers differ from the
+others'. It is 2 if the arguments are wrong.
 """
 
 import argparse
@@ -68,7 +69,7 @@ def _wanted_shapes(args: argparse.Namespace) -> List[shapes.Shape]:
 
 
 def _tune(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str]) -> None:
-    from fa2 import tune  # not of a library that is not installed
+    from fa2 import tune  # imported here, because --library works without an installed package
 
     texts = []
     for which in ("forward", "backward"):
@@ -102,7 +103,7 @@ def _facts(args: argparse.Namespace, version: str) -> List[str]:
 
 
 def _contexts(args: argparse.Namespace, stack: contextlib.ExitStack) -> Dict[str, Any]:
-    """Ours, by the name in tables."""
+    """Returns the contexts of fa2 by their names in tables."""
     from .library import Context, installed_library
 
     path = str(args.library.resolve() if args.library else installed_library())
@@ -122,7 +123,7 @@ def _run(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str]
     from .measure import measure
 
     torch.manual_seed(SEED)
-    gc.freeze()  # each capture collects garbage: what is imported need not be looked at again
+    gc.freeze()  # each capture collects garbage; this exempts all that is imported by now
     order = random.Random(SEED)
     results: List[Any] = []
     failed = 0
@@ -142,7 +143,7 @@ def _run(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str]
                 results.append(result)
                 table.add(result)
                 terminal.add(result, failure)
-                torch.cuda.empty_cache()  # the graphs' pools
+                torch.cuda.empty_cache()  # frees the graphs' memory pools
     facts = _facts(args, version)
     Path(f"{args.out}.md").write_text(report.markdown(results, columns, facts, f"{args.out.name}.svg"),
                                       encoding="utf-8")

@@ -1,4 +1,4 @@
-"""fa2's C interface (fa2.h) over PyTorch tensors, by ctypes: the kernels, with nothing of the package between."""
+"""Calls fa2's C interface (fa2.h) on PyTorch tensors by ctypes: the kernels without the package around them."""
 
 import ctypes
 import importlib
@@ -20,11 +20,11 @@ class Problem(ctypes.Structure):
                 ("rest", c_int32 * 34)]
 
 
-assert ctypes.sizeof(Problem) == 200  # the other fields are off
+assert ctypes.sizeof(Problem) == 200  # `rest` stays 0, so its features are off
 
 
 def _sized(struct: Any, **members: Any) -> Any:
-    """A struct that begins with its size. The library takes members that these lack for 0."""
+    """Creates a struct that begins with its size. The library takes missing members at the end for 0."""
     return struct(struct_bytes=ctypes.sizeof(struct), **members)
 
 
@@ -33,13 +33,13 @@ class Tensor(ctypes.Structure):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Tensor":
-        """A [batch, heads, seq, head_dim] PyTorch tensor, whatever its strides. Borrows its memory."""
+        """Describes a [batch, heads, seq, head_dim] PyTorch tensor with any strides. Borrows its memory."""
         batch, head, seq, _ = tensor.stride()
         return cls(tensor.data_ptr(), batch, seq, head)
 
 
 def _fields(*tensors: str) -> Any:
-    """Those of a call's arguments, as far as this uses them."""
+    """Returns the fields of a call's arguments that this module uses."""
     return [("struct_bytes", c_size_t), *((name, Tensor) for name in tensors), ("lse", c_void_p),
             ("softmax_scale", c_float), ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("softcap", c_float)]
 
@@ -64,11 +64,11 @@ class Explanation(ctypes.Structure):
 
 
 class Fa2Error(RuntimeError):
-    """A status other than FA2_OK, with fa2_last_message()."""
+    """A status other than FA2_OK, with the text of fa2_last_message()."""
 
 
 def installed_library() -> str:
-    """The library inside the installed package, which exports what libfa2.so does. ImportError without one."""
+    """Returns the path of the installed package's library, which exports all of libfa2.so. Raises ImportError."""
     package = importlib.import_module("fa2")
     importlib.import_module("fa2._frameworks").find_nvrtc()
     return str(package._native.__file__)
@@ -77,12 +77,12 @@ def installed_library() -> str:
 class Context:
     """A fa2_context on the device that PyTorch uses.
 
-    database: None is the default one. arch: 0, or an older SM whose kernels are to run here as PTX, chosen by
-    the cost model. deterministic: of the gradients.
+    database: None means the default one. arch: 0 means this device. An older SM makes its kernels run here as PTX; the
+    cost model chooses them. deterministic: gradients only.
     """
 
     def __init__(self, library: str, database: Any = None, arch: int = 0, deterministic: bool = False):
-        torch.zeros(1, device="cuda")  # makes PyTorch's CUDA context the current one, which fa2 then takes
+        torch.zeros(1, device="cuda")  # makes PyTorch's CUDA context the current one, which fa2 then uses
         self._lib = ctypes.CDLL(str(library))
         self._deterministic = deterministic
         self._declare()
@@ -111,7 +111,7 @@ class Context:
 
     def forward_call(self, shape: Shape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
                      lse: Any = None) -> Callable[[], torch.Tensor]:
-        """Prepare the problem; return a function that launches it on PyTorch's current stream, into out (and lse)."""
+        """Prepares the problem. Returns a function that launches it on PyTorch's current stream, into out (and lse)."""
         problem = self._problem(shape, FORWARD)
         workspace, size = self._workspace(problem)
         args = _sized(ForwardArgs, q=Tensor.of(q), k=Tensor.of(k), v=Tensor.of(v), o=Tensor.of(out),
@@ -127,7 +127,7 @@ class Context:
 
     def backward_call(self, shape: Shape, tensors: Tuple[torch.Tensor, ...], lse: torch.Tensor,
                       gradients: Tuple[torch.Tensor, ...]) -> Callable[[], Tuple[torch.Tensor, ...]]:
-        """Likewise for the gradients (dq, dk, dv); tensors: q, k, v, o, d_o."""
+        """Does the same for the gradients (dq, dk, dv). tensors: q, k, v, o, d_o."""
         problem = self._problem(shape, BACKWARD)
         workspace, size = self._workspace(problem)
         names = ("q", "k", "v", "o", "d_o", "dq", "dk", "dv")
@@ -142,7 +142,7 @@ class Context:
         return call
 
     def explain(self, shape: Shape, op: int) -> Tuple[str, str]:
-        """(rule, variant) of the kernel that this problem gets."""
+        """Returns (rule, variant) of the kernel that this problem gets."""
         problem, explanation = self._problem(shape, op), _sized(Explanation)
         self._check(self._lib.fa2_explain(self._context, byref(problem), byref(explanation)))
         return self._lib.fa2_rule_string(explanation.rule).decode(), explanation.variant.decode()

@@ -1,4 +1,4 @@
-"""One shape: every implementation, every pass that is wanted, and whether fa2's numbers are the others'."""
+"""Measures one shape: every implementation in every wanted pass. Compares fa2's numbers with the others'."""
 
 import math
 import random
@@ -13,34 +13,35 @@ from .shapes import Shape
 from .timing import Graph, Times, graph_of, time_all
 
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
-# Right outputs differ by the rounding of P and O. Allowed: eight roundings (2^-11, 2^-8) of the largest value in
-# the row, since rows differ in size by a factor of sqrt(S) under a causal mask. Right gradients differ by that of
-# P and dS too, and some of their rows are nearly 0: allowed are as many of the largest value in the tensor.
+# Correct outputs differ by the rounding of P and O. Eight roundings (2^-11, 2^-8) of the largest value in the row are
+# allowed; the row counts because a causal mask makes rows differ in size by sqrt(S). Correct gradients differ also by
+# the rounding of P and dS, and some of their rows are nearly 0. Eight roundings of the tensor's largest value are
+# allowed.
 _MOST_RELATIVE = {"fp16": 8 * 2**-11, "bf16": 8 * 2**-8}
 
-Difference = Tuple[float, float]  # largest absolute one, and relative to what it may be
+Difference = Tuple[float, float]  # the largest absolute difference, and its share of the allowed one
 
 
 @dataclass
 class Result:
-    """What one pass over one shape gave."""
+    """The result of one pass over one shape."""
 
     shape: Shape
     which: str
     times: Dict[str, Times] = field(default_factory=dict)
     missing: Dict[str, str] = field(default_factory=dict)  # {name: why}
-    differences: Dict[str, Difference] = field(default_factory=dict)  # of ours from the first peer's
+    differences: Dict[str, Difference] = field(default_factory=dict)  # between ours and the first peer
     rule: str = ""
     variant: str = ""
     workspace_bytes: int = 0
 
     def ratio(self, name: str) -> Optional[float]:
-        """Time of name over time of fa2; None unless both ran."""
+        """Returns the time of name over the time of fa2, None unless both ran."""
         both = name in self.times and "fa2" in self.times
         return self.times[name].median / self.times["fa2"].median if both else None
 
     def failure(self, ours: List[str]) -> str:
-        """Why one of ours failed; empty if none did."""
+        """Returns why one of ours failed, "" if none did."""
         for name in ours:
             if name in self.missing:
                 return f"{name}: {self.missing[name]}"
@@ -63,7 +64,7 @@ class _Tensors:
 
 
 def _peer_call(attention: peers.Attention, which: str, tensors: _Tensors) -> Callable[[], Any]:
-    """Autograd runs the kernels of backward; while a graph is captured, they are all that it leaves in it."""
+    """Returns a call of a peer. A captured graph of backward holds only the kernels that autograd launched."""
     if which == "forward":
         def forward() -> torch.Tensor:
             with torch.no_grad():
@@ -78,7 +79,7 @@ def _peer_call(attention: peers.Attention, which: str, tensors: _Tensors) -> Cal
 
 
 def _own_call(context: Context, which: str, shape: Shape, tensors: _Tensors) -> Callable[[], Any]:
-    """Outputs are NaN until a kernel writes them. Beside backward, forward gives the LSE, too."""
+    """Returns a call of fa2. Outputs are NaN until a kernel writes them. For backward, forward also writes the LSE."""
     out = torch.full_like(tensors.q, math.nan)
     if which == "forward":
         return context.forward_call(shape, *tensors.inputs(), out)
@@ -98,8 +99,10 @@ def _own_call(context: Context, which: str, shape: Shape, tensors: _Tensors) -> 
 
 
 def _copy_call(shape: Shape) -> Optional[Callable[[], Any]]:
-    """A copy that moves as many bytes, read and written together, as K and V hold; None unless the shape is a
-    decoding step whose keys do not fit L2."""
+    """Returns a copy that moves as many bytes (read plus written) as K and V hold.
+
+    Returns None unless the shape is a decoding step whose keys do not fit into L2.
+    """
     if shape.seq_q != 1 or shape.kv_bytes() < 2 * torch.cuda.get_device_properties(0).L2_cache_size:
         return None
     source = torch.randint(256, (shape.kv_bytes() // 2,), device="cuda", dtype=torch.uint8)
@@ -129,13 +132,13 @@ def _gradient_difference(mine: Any, theirs: Any, limit: float) -> Difference:
 
 
 class _Run:
-    """The implementations of one shape and pass, as far as they are prepared."""
+    """The prepared implementations of one shape and pass."""
 
     def __init__(self, shape: Shape, which: str):
         self.result, self.tensors = Result(shape, which), _Tensors(shape)
         self.graphs: Dict[str, Graph] = {}
         self.expected: Any = None
-        self.kept: List[Callable[[], Any]] = []  # calls: they hold the tensors that the graphs read
+        self.kept: List[Callable[[], Any]] = []  # the calls: they own the tensors that the graphs read
 
     def _add(self, name: str, call: Callable[[], Any]) -> Any:
         self.kept.append(call)
@@ -150,7 +153,7 @@ class _Run:
             try:
                 output = self._add(name, _peer_call(peers.make(name, shape), self.result.which, self.tensors))
                 self.expected = output if self.expected is None else self.expected
-            except Exception as error:  # whatever stops a peer: the others are measured all the same
+            except Exception as error:  # any failure of a peer: the others are still measured
                 why = (str(error).splitlines() or [type(error).__name__])[0][:100]
                 torch.cuda.synchronize()
         if why is not None:
@@ -168,7 +171,7 @@ class _Run:
                 op = FORWARD if r.which == "forward" else BACKWARD
                 r.rule, r.variant = context.explain(r.shape, op)
                 r.workspace_bytes = context.workspace_bytes(r.shape, op)
-        except RuntimeError as error:  # Fa2Error is one, torch.OutOfMemoryError too
+        except RuntimeError as error:  # includes Fa2Error and torch.OutOfMemoryError
             r.missing[name] = str(error)
 
     def add_copy(self) -> None:
@@ -179,7 +182,7 @@ class _Run:
 
 def measure(shape: Shape, which: str, ours: Dict[str, Context], others: List[str], rounds: int,
             order: random.Random) -> Result:
-    """One pass. The current stream is not the default one."""
+    """Measures one pass. The current stream must not be the default one."""
     run = _Run(shape, which)
     for name in others:
         run.add_peer(name)

@@ -1,7 +1,7 @@
-"""The other implementations of this machine: PyTorch's backends, FlexAttention, flash-attn, xformers.
+"""Calls the other implementations of this machine: PyTorch's backends, FlexAttention, flash-attn, xformers.
 
-A peer is a function of q, k and v, [batch, heads, seq, head_dim], that gives the output in that order, and can
-be differentiated. `refusal` says why one does not take a shape; what else stops it, it says itself.
+A peer is a differentiable function of q, k and v, [batch, heads, seq, head_dim]. Its output has that order, too.
+`refusal` says why a peer does not take a shape. Other obstacles raise the peer's own errors.
 """
 
 import importlib.util
@@ -16,7 +16,7 @@ from .shapes import Shape
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
-# The order is also the order of preference for whom fa2's output is compared with.
+# In order of preference: fa2's output is compared with the first one that ran.
 SDPA = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -25,11 +25,11 @@ SDPA = {
 }
 _PACKAGES = {"flash_attn": "flash_attn", "xformers": "xformers"}
 ALL = (*SDPA, "flex", *_PACKAGES)
-_MATH_BYTES = 2 << 30  # of scores, of which it holds several copies
+_MATH_BYTES = 2 << 30  # limit of one copy of the scores; "math" holds several copies
 
 
 def here() -> List[str]:
-    """The peers of this machine."""
+    """Returns the peers of this machine."""
     return [name for name in ALL if name not in _PACKAGES or importlib.util.find_spec(_PACKAGES[name])]
 
 
@@ -58,7 +58,7 @@ def _sdpa(name: str, shape: Shape) -> Attention:
 
 
 def _flash_window(shape: Shape) -> Attention:
-    """The FlashAttention-2 that PyTorch bundles, by the operation below scaled_dot_product_attention."""
+    """PyTorch's bundled FlashAttention-2, by the operation that scaled_dot_product_attention calls."""
     left, right = shape.bounds()
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -91,8 +91,8 @@ def _flex(shape: Shape) -> Attention:
 
     masked = left is not None or right is not None
     mask = create_block_mask(visible, None, None, shape.seq_q, shape.seq_k) if masked else None
-    torch._dynamo.reset()  # it gives up on a function that it has compiled for eight shapes
-    torch._functorch.config.donated_buffer = False  # one forward serves many backwards here
+    torch._dynamo.reset()  # because it stops compiling a function after eight shapes
+    torch._functorch.config.donated_buffer = False  # because several backward calls use one forward here
     compiled: Any = torch.compile(flex_attention, dynamic=False)
     return lambda q, k, v: compiled(q, k, v, score_mod=capped if shape.softcap else None, block_mask=mask,
                                     enable_gqa=shape.heads_q != shape.heads_kv)
@@ -127,7 +127,7 @@ def _xformers(shape: Shape) -> Attention:
 
 
 def make(name: str, shape: Shape) -> Attention:
-    """The peer for a shape that it does not refuse. Raises whatever it raises."""
+    """Returns the peer for a shape that it does not refuse. Passes on its exceptions."""
     if name == "flash" and shape.window:
         return _flash_window(shape)
     if name in SDPA:

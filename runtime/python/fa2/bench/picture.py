@@ -1,7 +1,7 @@
-"""A picture of the ratios, as SVG: a panel for each pass, a row for each shape, a dot for each implementation.
+"""Draws the ratios as SVG: a panel for each pass, a row for each shape, a dot for each implementation.
 
-The axis is logarithmic, so that twice as fast and twice as slow are equally far from the line at 1. A dot's
-whisker shows what the other's quartiles over fa2's median are.
+The axis is logarithmic, so that twice as fast and twice as slow are equally far from the line at 1. A dot's whisker
+reaches from the first to the third quartile of the implementation's time over fa2's median.
 """
 
 import math
@@ -54,7 +54,7 @@ def _label(shape: Any) -> str:
 
 
 def svg(results: Sequence[Any], others: Sequence[str], title: str) -> str:
-    """The picture; shapes in the order in which they come in the results, which have a time of fa2."""
+    """Returns the picture. Shapes without a time of fa2 are left out; the others keep their order."""
     results = [result for result in results if "fa2" in result.times]
     shapes = list(dict.fromkeys(result.shape for result in results))
     passes = list(dict.fromkeys(result.which for result in results))

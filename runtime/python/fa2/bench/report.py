@@ -1,4 +1,4 @@
-"""What was measured, as CSV, as Markdown and for the terminal."""
+"""Reports measurements as CSV, as Markdown and on the terminal."""
 
 import csv
 import math
@@ -21,7 +21,7 @@ def csv_rows(result: Any) -> Iterator[List[Any]]:
 
 
 class CsvFile:
-    """Written row by row, so that what was measured is there however the run ends."""
+    """Writes each row at once, so that finished measurements survive if the run fails."""
 
     def __init__(self, target: TextIO):
         self._target, self._writer = target, csv.writer(target, lineterminator="\n")
@@ -42,7 +42,7 @@ def header(others: Sequence[str]) -> List[str]:
 
 
 def cells(result: Any, others: Sequence[str]) -> List[str]:
-    """A row under the header; spread is the interquartile range over the median."""
+    """Returns a row under the header. The spread is the interquartile range over the median."""
     row, times = [result.which, *result.shape.cells()], result.times
     if "fa2" in times:
         median, q1, q3 = times["fa2"]
@@ -56,7 +56,7 @@ def cells(result: Any, others: Sequence[str]) -> List[str]:
 
 
 class Terminal:
-    """Rows as they come: columns have the width of what is known to come in them."""
+    """Prints rows as they come. Columns are as wide as the widest expected cell."""
 
     def __init__(self, shapes: Sequence[Any], others: Sequence[str]):
         self._others = others
@@ -80,7 +80,7 @@ SUMMARY_HEADER = ["time of … / time of fa2", "pass", "geometric mean", "worst"
 
 
 def summary(results: Sequence[Any], others: Sequence[str]) -> Iterator[List[str]]:
-    """Over the shapes that both ran; once more without single queries, where there are any."""
+    """Summarises the shapes that both ran. If some have a single query, a second line is without them."""
     for which in dict.fromkeys(result.which for result in results):
         for name in others:
             pairs = [(r.shape, r.ratio(name)) for r in results if r.which == which and r.ratio(name)]
@@ -97,7 +97,7 @@ DECODE_HEADER = ["decoding", "K and V, MB", "fa2 GB/s", "copy GB/s", "share"]
 
 
 def decoding(results: Sequence[Any]) -> Iterator[List[str]]:
-    """Bandwidth of decoding steps, beside a copy that moves as many bytes."""
+    """Yields the bandwidth of decoding steps, and of a copy that moves as many bytes."""
     for r in results:
         if r.ratio("copy"):
             size = r.shape.kv_bytes()
@@ -118,7 +118,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def markdown(results: Sequence[Any], others: Sequence[str], facts: Sequence[str], picture: str) -> str:
-    """The whole report; picture: the file name of the picture beside it."""
+    """Returns the whole report. picture: the file name of the picture in the same folder."""
     parts = ["# fa2 and other attention implementations: GPU time of one call\n",
              "\n".join(f"- {line}" for line in facts) + "\n",
              markdown_table(SUMMARY_HEADER, summary(results, others))]

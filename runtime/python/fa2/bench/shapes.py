@@ -1,4 +1,4 @@
-"""Shapes to measure: where they come from, which keys their queries see, how much work they are."""
+"""Shapes to measure: reading them, the keys that their queries see, and their work."""
 
 import csv
 from dataclasses import dataclass, fields, replace
@@ -6,22 +6,22 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 PASSES = ("forward", "backward", "both")
-# Products of S x S x D, as papers count them: 2 forward; 5 backward, of which one is done twice there.
+# The number of S x S x D products, as papers count them: 2 forward, 5 backward. One of the 5 is computed twice.
 _PRODUCTS = {"forward": 2.0, "backward": 5.0, "both": 7.0}
 
-# Of `fa2-tune --shape`, and of shape files.
+# Keys of `fa2-tune --shape`, and columns of shape files.
 _KEYS = {"B": "batch", "Hq": "heads_q", "Hkv": "heads_kv", "Sq": "seq_q", "Sk": "seq_k", "D": "head_dim",
          "dtype": "dtype", "causal": "causal", "softcap": "softcap", "window": "window", "Wl": "window_left",
          "Wr": "window_right"}
 _REQUIRED = ("heads_q", "seq_q", "head_dim")
 DTYPES = ("fp16", "bf16")
-# Columns of shape files: asked for in other ways here, no matter, or for people.
+# Columns of shape files that this module ignores: other options set them, they do not matter here, or they are notes.
 _NOT_FEATURES = ("op", "deterministic", "calls", "origin", "preset")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A problem, without its operation. window_left, window_right: -1 means all keys of that side."""
+    """A problem without its operation. In window_left and window_right, -1 means all keys of that side."""
 
     batch: int
     heads_q: int
@@ -37,13 +37,15 @@ class Shape:
     window_right: int = 0
 
     def bounds(self) -> Tuple[Optional[int], Optional[int]]:
-        """(keys before, keys behind) a query's own position that it sees; None: all of them."""
+        """Returns how many keys before and after its own position a query sees. None means all."""
         left, right = (bound if self.window and bound >= 0 else None for bound in (self.window_left, self.window_right))
         return left, 0 if self.causal else right
 
     def seen_pairs(self) -> float:
-        """Pairs of query and key that count as work: half of all when causal, as in the papers; with a window,
-        those that it shows."""
+        """Returns the number of query-key pairs that count as work.
+
+        Causal problems count half of all pairs, as papers do. Problems with a window count the visible pairs.
+        """
         if not self.window:
             return self.seq_q * self.seq_k * (0.5 if self.causal else 1.0)
         left, right = self.bounds()
@@ -59,14 +61,14 @@ class Shape:
         return flop / us / 1e6
 
     def passes(self, wanted: List[str]) -> List[str]:
-        """A single query is a decoding step, which nobody differentiates."""
+        """Returns the wanted passes that make sense. A single query is a decoding step, which needs no gradient."""
         return [name for name in wanted if name == "forward" or self.seq_q > 1]
 
     def kv_bytes(self) -> int:
         return 4 * self.batch * self.heads_kv * self.seq_k * self.head_dim
 
     def cells(self) -> List[str]:
-        """What tables show of it, under COLUMNS."""
+        """Returns its cells in tables, under COLUMNS."""
         heads = f"{self.heads_q}" if self.heads_q == self.heads_kv else f"{self.heads_q}/{self.heads_kv}"
         length = f"{self.seq_q}" if self.seq_q == self.seq_k else f"{self.seq_q}×{self.seq_k}"
         masks = [name for name in ("causal", "softcap") if getattr(self, name)]
@@ -75,7 +77,7 @@ class Shape:
         return [f"{self.batch}", heads, length, f"{self.head_dim}", self.dtype, ", ".join(masks)]
 
     def __str__(self) -> str:
-        """As `fa2-tune --shape` takes it."""
+        """Returns the shape as `fa2-tune --shape` takes it."""
         shown = {key: getattr(self, name) for key, name in _KEYS.items()}
         for key in ("softcap", "window", "Wl", "Wr"):
             if not shown[key] and not (self.window and key in ("Wl", "Wr")):
@@ -95,7 +97,7 @@ def _number(name: str, text: str) -> int:
 
 
 def _of_words(words: Dict[str, str]) -> Shape:
-    """words: texts by field name; those that are empty are not given."""
+    """words: texts by field name. Empty ones count as not given."""
     given = {name: text.strip() for name, text in words.items() if name in FIELDS and text and text.strip()}
     missing = [name for name in _REQUIRED if name not in given]
     if missing:
@@ -106,7 +108,7 @@ def _of_words(words: Dict[str, str]) -> Shape:
 
 
 def _with_window(values: Dict[str, Any]) -> Shape:
-    """A bound asks for a window; of a window that is asked for, a bound that is not given is open."""
+    """A bound asks for a window. If only one bound of a window is given, the other is -1."""
     if {"window_left", "window_right"} & values.keys() and "window" not in values:
         values["window"] = 1
     if values.get("window"):
@@ -140,7 +142,7 @@ def _words_of_text(text: str) -> Dict[str, str]:
 
 
 def of_text(text: str) -> Shape:
-    """ "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1"; what is left out is as for fa2-tune."""
+    """Parses "B=1,Hq=8,Hkv=8,Sq=512,Sk=512,D=64,dtype=fp16,causal=1". The defaults are fa2-tune's."""
     try:
         return _of_words(_words_of_text(text))
     except ValueError as error:
@@ -169,7 +171,7 @@ def _rows(path: Path) -> Iterator[Tuple[int, Dict[str, str]]]:
 
 
 def _refuse_features(row: Dict[str, str]) -> None:
-    """What a shape asks for beyond FIELDS would be left out of what is timed."""
+    """Raises ValueError if a row asks for a feature beyond FIELDS, because it would be missing from the timed work."""
     for name, value in row.items():
         if name not in (*FIELDS, *_NOT_FEATURES) and value.strip() not in ("", "0", "none"):
             raise ValueError(f"{name} is {value.strip()}; fa2.bench does not measure that")
@@ -178,7 +180,7 @@ def _refuse_features(row: Dict[str, str]) -> None:
 def _of_row(path: Path, number: int, row: Dict[str, str]) -> Shape:
     try:
         _refuse_features(row)
-        if row.get("window", "").strip() == "0":  # its bounds mean nothing
+        if row.get("window", "").strip() == "0":  # its bounds have no meaning
             row = {key: value for key, value in row.items() if not key.startswith("window")}
         return _of_words(row)
     except ValueError as error:
@@ -186,18 +188,18 @@ def _of_row(path: Path, number: int, row: Dict[str, str]) -> Shape:
 
 
 def of_file(path: Path) -> List[Shape]:
-    """The rows of a shape file, as `fa2-tune --shapes` reads it; what a row does not ask for is ignored."""
+    """Reads a shape file (`fa2-tune --shapes`). Empty and 0 columns of other features are ignored."""
     return [_of_row(path, number, row) for number, row in _rows(path)]
 
 
 def _presets_file() -> Path:
-    """Beside this file where it is installed; else in the source tree."""
+    """Returns the file beside this module if it is installed, else in the source tree."""
     installed = Path(__file__).with_name("presets.csv")
     return installed if installed.exists() else Path(__file__).parents[4] / "tuner" / "input" / "presets.csv"
 
 
 def of_preset(name: str) -> List[Shape]:
-    """A preset of `fa2-tune --preset`."""
+    """Returns the shapes of a preset of `fa2-tune --preset`."""
     path = _presets_file()
     rows = list(_rows(path))
     found = [_of_row(path, number, row) for number, row in rows if row["preset"] == name]

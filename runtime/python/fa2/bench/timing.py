@@ -1,7 +1,7 @@
-"""Times on the GPU: graphs of many calls, replayed in rounds, each round in a new random order.
+"""Measures GPU times: graphs of many calls are replayed in rounds, each round in a new random order.
 
-Clock and temperature drifts then hit all implementations alike. A time is the GPU time of one call: no launch
-cost of the host, L2 as warm as consecutive calls leave it.
+Drifts of clock and temperature then affect all implementations alike. A time is the GPU time of one call. It includes
+no launch cost of the host. The L2 cache is as warm as consecutive calls leave it.
 """
 
 import random
@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple
 
 import torch
 
-GRAPH_MS = 2.0  # a graph holds calls for about this long
+GRAPH_MS = 2.0  # target time of a graph
 MAX_CALLS = 64
 
 
@@ -39,7 +39,7 @@ def _replay_ms(graph: torch.cuda.CUDAGraph) -> float:
 
 def _capture(call: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
-    # In this stream: autograd works in the one in which forward ran.
+    # In the current stream, because autograd runs in the stream in which forward ran.
     with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
         for _ in range(calls):
             call()
@@ -47,8 +47,10 @@ def _capture(call: Callable[[], Any], calls: int) -> torch.cuda.CUDAGraph:
 
 
 def graph_of(call: Callable[[], Any]) -> Graph:
-    """A graph of calls, after warming up; one short graph first tells how many fill GRAPH_MS. The current stream
-    is not the default one."""
+    """Warms up, and returns a graph of calls. A short graph tells first how many calls fill GRAPH_MS.
+
+    The current stream must not be the default one.
+    """
     for _ in range(3):
         call()
     torch.cuda.synchronize()
@@ -62,7 +64,7 @@ def graph_of(call: Callable[[], Any]) -> Graph:
 
 
 def time_all(graphs: Dict[str, Graph], rounds: int, order: random.Random, rest_ms: float = 0) -> Dict[str, Times]:
-    """rest_ms: idle time before each sample, in which a card at its power limit gets back to its clocks."""
+    """rest_ms: idle time before each sample. A card at its power limit needs it to regain its clocks."""
     samples: Dict[str, List[float]] = {name: [] for name in graphs}
     for _ in range(rounds):
         names = list(graphs)
@@ -70,7 +72,7 @@ def time_all(graphs: Dict[str, Graph], rounds: int, order: random.Random, rest_m
         for name in names:
             graph, calls = graphs[name]
             time.sleep(rest_ms / 1e3)
-            _replay_ms(graph)  # warms L2 and clocks: the one before was another implementation
+            _replay_ms(graph)  # warms L2 and clocks, because another implementation ran before
             samples[name].append(_replay_ms(graph) / calls * 1e3)
     times = {}
     for name, values in samples.items():
