@@ -1,5 +1,5 @@
 /*
- * Each term on its own, element by element: slow, and easily compared with what fa2.h says.
+ * Each term on its own, element by element: slow, but easy to compare with fa2.h.
  */
 #include "tuner/judge/features.h"
 
@@ -8,8 +8,8 @@
 #include "runtime/ops/dropout.h"
 #include "tuner/judge/number.h"
 
-/* Keys of less, with a bias of numbers, are hidden. Kernels begin maxima of rows there (templates/features/hidden.cu.in):
- * the same where no number lies near the bound. */
+/* With a numeric bias, a lower score hides its key. Kernels start the maxima of rows at this value
+ * (templates/features/hidden.cu.in). The results agree unless a score lies near the bound. */
 #define LEAST_SCORE (-0x1p19)
 
 static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,

@@ -7,7 +7,7 @@
  * - The losers, the winner and its measurement are stored as one transaction when the search is complete. Candidates
  *   that cannot run are stored with them, because another run would find the same. So a problem with a settled time has
  *   a winner.
- * With --force, a problem that has a winner is measured wholly or not at all (whole). What was stored stays until there
+ * With --force, a problem that has a winner is measured wholly or not at all (whole). The stored rows stay until there
  * is a new winner, and then all of it is replaced at once, failures and verdicts included. If the problem gets no new
  * winner, verdicts that were found on it count in this run alone. They do not refute the winner that stays.
  */

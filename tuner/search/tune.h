@@ -116,7 +116,7 @@ typedef struct fa2i_tune {
     fa2i_progress progress;
     double started_s;
     double phase_s[FA2I_PHASE_COUNT];
-    /* What was done, counted in kernels. outcomes also counts needed kernels that earlier runs compiled. */
+    /* The work that was done, counted in kernels. outcomes also counts needed kernels that earlier runs compiled. */
     size_t compiled, reused, verified;
     size_t spared, uncompiled; /* measurements left out as hopeless; kernels among them that were not compiled */
     size_t early;              /* searches that ended before all rounds */
