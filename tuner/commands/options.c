@@ -1,10 +1,9 @@
 /*
  * Options: "--name value" or "--name=value", from one table.
  *
- * - An option that the command does not take is refused with the list of those it takes.
- * - Shapes and architectures accumulate in the order given; what has one value is given once.
- * - What cannot be read because the caller named it wrongly (a shape file that is not there) is the
- *   caller's mistake: FA2_E_INVALID.
+ * - An option that the command does not take is refused, with the list of those that it takes.
+ * - Shapes and architectures accumulate in the order given. Other options may be given once.
+ * - A file that cannot be read because its name is wrong is the caller's mistake: FA2_E_INVALID.
  */
 #include <math.h>
 #include <stddef.h>
@@ -49,7 +48,7 @@ static fa2_status apply_shapes(const char *value, fa2i_options *options)
     return st == FA2_E_IO ? fa2i_fail_prefix(FA2_E_INVALID, "--shapes") : st;
 }
 
-/* Operations by their names, or all. */
+/* Parses the names of operations, or "all". */
 static fa2_status apply_op(const char *value, fa2i_options *options)
 {
     const fa2i_field *field = &fa2i_fields[FA2I_FIELD_op];
@@ -153,8 +152,8 @@ static fa2_status apply_format(const char *value, fa2i_options *options)
 static const struct option {
     const char *name;
     int bit;
-    const char *value; /* what it takes; NULL: nothing */
-    apply_fn apply;    /* NULL: the member is set, to true, or to the path that is the value */
+    const char *value; /* describes the value; NULL: it takes no value */
+    apply_fn apply;    /* NULL: the member is set to true, or to the value as a path */
     bool once;
     size_t member; /* offset in fa2i_options */
 } known[] = {
@@ -230,7 +229,7 @@ static fa2_status unknown_option(const char *command, const char *arg, int accep
     return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\"; it takes %s", command, arg, list);
 }
 
-/* What has a row and no function of its own. */
+/* Sets the member of an option that has no function of its own. */
 static fa2_status set_member(const struct option *option, const char *value, fa2i_options *options)
 {
     void *member = (char *)options + option->member;
@@ -243,8 +242,8 @@ static fa2_status set_member(const struct option *option, const char *value, fa2
     return FA2_OK;
 }
 
-/* --op is for all shapes, those in front of it too. Option values never begin with "--"; what is wrong with it is said
- * in its turn. */
+/* Looks for --op first, because it also applies to shapes before it. Option values never begin with "--". Errors in it
+ * are reported later, in its turn. */
 static void look_for_op(int argc, char **argv, fa2i_options *options)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
@@ -255,8 +254,8 @@ static void look_for_op(int argc, char **argv, fa2i_options *options)
     }
 }
 
-/* The option at argv[*index], with its value, which may be the next argument. *given: the options
- * so far, one bit for each row of the table. */
+/* Parses the option at argv[*index]. Its value may be the next argument. *given: the options so far, one bit for each
+ * row of the table. */
 static fa2_status parse_option(int argc, char **argv, int accepted, int *index, uint64_t *given,
                                fa2i_options *options)
 {
@@ -327,7 +326,7 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     if (options.program == NULL)
         FA2_TRY(fa2i_options_say_left_out(&options));
     *ret_options = options;
-    options = (fa2i_options){0}; /* the shapes are the caller's now */
+    options = (fa2i_options){0}; /* the caller owns the shapes now */
 done:
     fa2i_options_done(&options);
     return st;
@@ -346,7 +345,7 @@ int fa2i_report_failure(fa2_status status)
     switch (status) {
     case FA2_E_INVALID:
     case FA2_E_UNSUPPORTED:
-    case FA2_E_NOT_FOUND: /* the database that was named */
+    case FA2_E_NOT_FOUND: /* the named database does not exist */
         return FA2I_EXIT_USAGE;
     case FA2_E_NO_DRIVER:
     case FA2_E_NO_DEVICE:
