@@ -1,6 +1,6 @@
 /*
- * fa2-tune: names of the commands, their help, and nothing else. The help is what the manual page and the
- * completions are made of, too (manual.h has its form).
+ * fa2-tune: the names of the commands and their help, nothing else. The manual page and the completions are made from
+ * the help, too (manual.h describes its form).
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -259,11 +259,11 @@ static int describe_field(int field, char *out, size_t bytes)
                     step, limit, given ? "" : "]");
 }
 
-/* always: the fields that texts always show. */
+/* always: the fields that problem texts always show. */
 static void print_fields(bool always)
 {
     enum { WIDTH = 100 };
-    int column = 0; /* nothing yet */
+    int column = 0; /* nothing printed yet */
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const fa2i_field *f = &fa2i_fields[field];
         char text[80];
@@ -277,7 +277,7 @@ static void print_fields(bool always)
     printf("\n");
 }
 
-/* "dtype: fp16 or bf16" of each field whose values are words. */
+/* Prints "dtype: fp16 or bf16" for each field whose values are words. */
 static void print_words(void)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
@@ -341,7 +341,7 @@ static int run_command(const fa2i_command *command, int argc, char **argv)
     return command->run(argc, argv);
 }
 
-/* Of arguments that are words, most at most: no option, and none too many. Says what is wrong. */
+/* Checks arguments that must be words: no option, and at most `most` words. Prints what is wrong. */
 static bool takes_words(int argc, char **argv, int most)
 {
     for (int i = 1; i < argc; i++) {
@@ -357,7 +357,7 @@ static bool takes_words(int argc, char **argv, int most)
     return true;
 }
 
-/* Prints a line: the name of a preset, and how many problems it has of each operation. */
+/* Prints a line: the name of a preset, and how many problems of each operation it has. */
 static fa2_status print_preset(const char *name)
 {
     fa2i_shapes shapes = {0};
@@ -405,7 +405,7 @@ static int run_help(int argc, char **argv)
     return FA2I_EXIT_OK;
 }
 
-/* What --arch takes: the SMs that a card stands for. *ret_text belongs to the caller. */
+/* Lists the values of --arch: the SMs that a card stands for. The caller owns *ret_text. */
 static fa2_status list_archs(char **ret_text)
 {
     fa2i_text text = {0};
@@ -466,7 +466,7 @@ static int dispatch(int argc, char **argv)
     }
     if (is_help(argv[1]))
         return run_help(argc - 1, argv + 1);
-    if (strcmp(argv[1], "worker") == 0) /* how the tuner starts itself for the work on the GPU */
+    if (strcmp(argv[1], "worker") == 0) /* the tuner starts itself so for the work on the GPU */
         return fa2i_cmd_worker(argc - 1, argv + 1);
     if (argv[1][0] == '-') {
         static char tune[] = "tune";
@@ -477,8 +477,8 @@ static int dispatch(int argc, char **argv)
     return command == NULL ? unknown_command(argv[1]) : run_command(command, argc - 1, argv + 1);
 }
 
-/* Did everything reach standard output? Commands flush as they go. A flush that failed leaves nothing for the next one
- * to write, so only the stream's error mark remembers it. */
+/* Says whether everything reached standard output. Commands flush as they go. After a failed flush the next one has
+ * nothing to write, so only the stream's error mark remembers it. */
 static bool wrote_all(void)
 {
     if (fflush(stdout) != 0) {
@@ -495,6 +495,6 @@ static bool wrote_all(void)
 int main(int argc, char **argv)
 {
     const int status = dispatch(argc, argv);
-    /* A full disk under a redirected result must not look like success. */
+    /* A full disk must not look like success. */
     return !wrote_all() && status == FA2I_EXIT_OK ? FA2I_EXIT_FAILED : status;
 }

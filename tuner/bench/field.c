@@ -12,7 +12,7 @@
 
 /* ---- problems ---- */
 
-/* From least to most, the logarithm evenly spread. */
+/* Returns a number from least to most, with an evenly spread logarithm. */
 static int32_t spread(uint64_t *state, double least, double most)
 {
     const double part = (double)(fa2i_random(state) >> 11) * 0x1p-53;
@@ -34,7 +34,7 @@ static fa2_problem random_problem(uint64_t *state, int kind)
     return p;
 }
 
-/* Not longer than some milliseconds on a small card, nor larger than its memory allows. */
+/* At most some milliseconds on a small card, and small enough for its memory. */
 static bool is_modest(const fa2_problem *p)
 {
     const fa2i_op *op = fa2i_op_of(p);
