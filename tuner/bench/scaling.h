@@ -15,7 +15,7 @@ typedef enum fa2i_scale { FA2I_SCALE_S, FA2I_SCALE_B, FA2I_SCALE_D, FA2I_SCALES 
 /* Parses the letter of an axis. Returns false for any other text. */
 bool fa2i_scale_parse(const char *text, fa2i_scale *ret_scale);
 
-/* Inserts after each problem those that differ from it in one of these axes (bits 1 << fa2i_scale): S from a quarter to
+/* Appends, for each problem, those that differ from it in one of these axes (bits 1 << fa2i_scale): S from a quarter to
  * four times it, B up to sixteen times it, D = 32, 64, 128 and 256. Invalid problems are left out. */
 fa2_status fa2i_scaling_extend(fa2i_shapes *shapes, unsigned axes);
 

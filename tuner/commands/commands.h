@@ -49,7 +49,7 @@ typedef struct fa2i_options {
     bool check;              /* --check */
     bool never_compile;      /* --never-compile */
     char **program;          /* the arguments after "--", ending with NULL; NULL: none */
-    const char *positional;  /* the FILE of export and import; the VARIANT of source */
+    const char *positional;  /* the FILE of export, import and field-report; the VARIANT of source */
     bool ptx, sass, lines;   /* --ptx, --sass, --lines */
     const char *html, *markdown; /* files that report writes; NULL: not asked for */
     const char *against;         /* --against: a second database; NULL: none */

@@ -70,8 +70,8 @@ static bool is_for(const fa2i_verify_case *c, const fa2i_tune *tune, size_t kern
 }
 
 /* Runs all kernels of the group on the present case. A kernel that fails leaves the group, and so the cases that are
- * left. If the driver refuses a kernel's image, the kernel stays: the next case decides. If the driver refuses all
- * images, the driver itself is to blame. */
+ * left. If the driver refuses a kernel's image before it has accepted any, the kernel stays, and the next case decides.
+ * If the driver refuses all images, the driver itself is to blame. */
 static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *c,
                              const fa2i_expected *expected, size_t left, void *output,
                              fa2i_verification *worst)
