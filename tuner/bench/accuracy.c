@@ -79,7 +79,7 @@ typedef struct work {
     const fa2i_card *card;
     bool measured;
     fa2i_evidence evidence; /* owned */
-    fa2i_known_set *others; /* owned: the sets except that of one problem */
+    fa2i_known_set *others; /* owned: the sets of all other problems */
 } work;
 
 static bool counts(const work *w, const fa2i_known_set *set)

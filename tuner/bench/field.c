@@ -197,7 +197,7 @@ fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *co
             sorted[count++] = &lists[i][j];
     qsort(sorted, count, sizeof *sorted, by_loss);
     if (count > 0 && sorted[0]->first_loss > 0)
-        fputs("where the model's first choice is furthest behind the fastest variant:\n", out);
+        fputs("problems on which the model's first choice loses most:\n", out);
     for (size_t i = 0; i < count && i < FA2I_FIELD_MISSES && sorted[i]->first_loss > 0; i++) {
         char shape[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(&sorted[i]->problem, shape, sizeof shape);

@@ -57,7 +57,7 @@ static bool make_pipe(int ends[2])
     return true;
 }
 
-/* shapes: its standard input; NULL: that of this process. */
+/* shapes: its standard input; NULL: this process's. */
 static fa2_status spawn(char **argv, FILE *shapes, tuner *t)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1};

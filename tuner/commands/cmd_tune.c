@@ -207,7 +207,7 @@ static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
         FA2_TRY(run_program(tune, ret_program_failed));
     FA2_TRY(fa2i_shapes_condense(&options->shapes, &dropped));
     if (dropped > 0)
-        fprintf(stderr, "%zu problems that differ little from others are left to those\n", dropped);
+        fprintf(stderr, "%zu problems are not tuned by themselves, because they differ little from others\n", dropped);
     tune->started_s = fa2i_now_s();
     tune->spent = fa2i_interrupt_deadline(options->budget_s);
 done:
@@ -311,8 +311,8 @@ static void print_unreached(fa2i_tune *tune, size_t open, size_t done)
 {
     const char *why = fa2i_tune_stopped(tune) ? "interrupted"
                       : done > 0              ? "the budget is spent"
-                      : open > 0              ? "nothing was measured, for the budget was spent before"
-                                              : "nothing was compiled again, for the budget was spent before";
+                      : open > 0              ? "nothing was measured, because the budget ran out first"
+                                              : "nothing was compiled again, because the budget ran out first";
     size_t uncompiled = 0, unverified = 0;
     fa2i_tune_find_needed(tune);
     for (size_t i = 0; i < tune->kernel_count; i++) {

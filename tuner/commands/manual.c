@@ -89,8 +89,8 @@ static void print_command(const fa2i_command *command, FILE *out)
 static const struct {
     const char *name, *meaning;
 } variables[] = {
-    {"FA2_DB", "the database, where --db is not given"},
-    {"FA2_CAPTURE", "a file in which any program that uses fa2 notes what it calls"},
+    {"FA2_DB", "the database, unless --db is given"},
+    {"FA2_CAPTURE", "a file in which any program that uses fa2 records its calls"},
     {"FA2_DUMP", "a folder into which any program that uses fa2, and fa2-tune, writes what it compiles: NAME.cu, and "
                  "NAME.cubin or NAME.ptx"},
     {"FA2_SHARE", "the folder of measurements that come with fa2 (*.jsonl); empty: none are read"},
@@ -99,7 +99,7 @@ static const struct {
     {"FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY",
      "the libraries of NVML (clocks, temperature, energy) and of NVTX (ranges for profilers), used where found"},
     {"CUDA_HOME, CUDA_PATH", "the CUDA toolkit, in which NVRTC and a disassembler are looked for"},
-    {"PATH", "where a program behind -- and a disassembler are looked for"},
+    {"PATH", "folders in which a program after -- and a disassembler are looked for"},
     {"XDG_CACHE_HOME, HOME", "where the default database lies: $XDG_CACHE_HOME/fa2 or ~/.cache/fa2"},
     {"TMPDIR", "the folder of temporary files"},
     {"NO_COLOR, TERM", "how the terminal is written to"},

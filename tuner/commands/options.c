@@ -70,7 +70,7 @@ static fa2_status apply_device(const char *value, fa2i_options *options)
     }
     char accepted[96];
     snprintf(accepted, sizeof accepted,
-             "a device number, 0 to %d, as fa2-tune devices lists them; of tune also all", FA2I_DEVICE_MAX);
+             "a device number, 0 to %d, as fa2-tune devices lists them; tune also takes all", FA2I_DEVICE_MAX);
     return parse_whole("--device", value, FA2I_DEVICE_MAX, accepted, &options->device);
 }
 
@@ -102,7 +102,7 @@ static fa2_status apply_max_size(const char *value, fa2i_options *options)
     const char unit = length > 1 && length < sizeof digits ? value[length - 1] : '\0';
     snprintf(digits, sizeof digits, "%.*s", unit == '\0' ? 0 : (int)length - 1, value);
     if ((unit != 'M' && unit != 'G') || !fa2i_whole_parse(digits, 1 << 20, &number) || number < 1)
-        return invalid("--max-size", value, "a size, as 256M or 2G");
+        return invalid("--max-size", value, "a size such as 256M or 2G");
     options->max_bytes = (int64_t)number << (unit == 'M' ? 20 : 30);
     return FA2_OK;
 }
@@ -178,7 +178,7 @@ static const struct option {
     {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false, 0},
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true, 0},
     {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true, 0},
-    {"--max-size", FA2I_OPT_MAX_SIZE, "a size, as 256M or 2G", apply_max_size, true, 0},
+    {"--max-size", FA2I_OPT_MAX_SIZE, "a size such as 256M or 2G", apply_max_size, true, 0},
     {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true, 0},
     {"--html", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(html)},
     {"--markdown", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(markdown)},
@@ -286,14 +286,14 @@ static fa2_status parse_positional(const char *command, const char *arg, int acc
 {
     const bool is_variant = (accepted & FA2I_OPT_SOURCE) != 0;
     if (!(accepted & FA2I_OPT_FILE) && !is_variant)
-        return fa2i_fail(FA2_E_INVALID, "%s takes options only; \"%s\" is none", command, arg);
+        return fa2i_fail(FA2_E_INVALID, "%s takes options only, not \"%s\"", command, arg);
     if (options->positional != NULL && is_variant)
         return fa2i_fail(FA2_E_INVALID, "%s takes one variant, as one word: \"%s %s ...\"", command,
                          options->positional, arg);
     if (options->positional != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s takes one file; \"%s\" is a second one", command, arg);
     if (*arg == '\0')
-        return fa2i_fail(FA2_E_INVALID, "%s needs a %s, and \"\" names none", command,
+        return fa2i_fail(FA2_E_INVALID, "%s needs a %s, not \"\"", command,
                          is_variant ? "variant" : "file");
     options->positional = arg;
     return FA2_OK;
@@ -318,7 +318,7 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
         FA2_TRY(
             fa2i_fail(FA2_E_INVALID, "%s needs a file (\"-\" is the standard stream)", argv[0]));
     if (options.program != NULL && options.program[0] == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program behind it"));
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program after it"));
     if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&
         options.shapes.left_out == 0 && options.program == NULL)
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));

@@ -122,8 +122,8 @@ static fa2_status next_cell(const csv *file, size_t column, fa2i_span *line, fa2
     const char *stop = comma == NULL ? end : comma;
     const fa2i_span after = fa2i_span_trim((fa2i_span){from, (size_t)(stop - from)});
     if (quoted && after.bytes > 0)
-        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: \"%.*s\" stands after the closing quote; a comma must", file->name,
-                         file->line, column, (int)after.bytes, after.data);
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: \"%.*s\" follows the closing quote; put a comma between",
+                         file->name, file->line, column, (int)after.bytes, after.data);
     *ret_cell = quoted ? fa2i_span_trim((fa2i_span){rest.data + 1, (size_t)(close - rest.data - 1)}) : after;
     *ret_more = comma != NULL;
     *line = comma == NULL ? (fa2i_span){end, 0} : (fa2i_span){comma + 1, (size_t)(end - comma - 1)};
@@ -165,8 +165,8 @@ static fa2_status no_such_column(const csv *file, fa2i_span cell, size_t column)
                          file->name, file->line, column, name, meant.name);
     if (memchr(cell.data, ';', cell.bytes) != NULL || memchr(cell.data, '\t', cell.bytes) != NULL)
         return fa2i_fail(FA2_E_INVALID,
-                         "%s:%zu:%zu: unknown column \"%s\"; between columns stands a comma, and nothing "
-                         "else", file->name, file->line, column, name);
+                         "%s:%zu:%zu: unknown column \"%s\"; separate columns by commas alone",
+                         file->name, file->line, column, name);
     return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\"; the columns are %s", file->name,
                      file->line, column, name, columns_of(column_kinds(file), true, names));
 }
@@ -448,7 +448,7 @@ fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
     FA2_TRY(read_csv(&file, shapes));
     if (file.rows == 0)
         st = fa2i_fail(FA2_E_INVALID,
-                       "%s:%zu:1: there is no row behind the header; add one, such as %s, or leave the "
+                       "%s:%zu:1: there is no row after the header; add one, such as %s, or leave the "
                        "file out", file.name, file.line + 1, example_row(&file, row));
 done:
     fa2i_text_done(&text);

@@ -159,7 +159,7 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
                 ? "the driver refuses what the database has: compiled again at the first call, and "
                 : "compiled at the first call, and ");
     if (!f->compiled)
-        fprintf(out, "%s%s", e->kept, f->supposed ? "; that takes NVRTC, which is not here" : "");
+        fprintf(out, "%s%s", e->kept, f->supposed ? "; that needs NVRTC, which is not here" : "");
     fputc('\n', out);
     fprintf(out, "model     " FA2I_US " us, %.2f TFLOPS for %s\n", v->cost_us,
             tflops(e->problem, v->cost_us),

@@ -270,7 +270,7 @@ static void print_dropped(const fa2i_tune *tune)
     fprintf(stderr, "\nmeasurements: %zu taken, %zu of them failed", tune->timed, tune->failed);
     if (tune->spared > 0 || tune->early > 0)
         fprintf(stderr,
-                "; %zu left out by what earlier problems taught (and %zu variant%s not compiled), "
+                "; %zu left out because of earlier problems (and %zu variant%s not compiled), "
                 "%zu problem%s decided early",
                 tune->spared, tune->uncompiled, fa2i_plural(tune->uncompiled), tune->early,
                 fa2i_plural(tune->early));

@@ -62,7 +62,7 @@ static fa2_status compare_launch(work *w, const fa2i_variant *ours, const fa2i_v
 }
 
 /* Makes a job of a record. Three kinds of records are noted and counted, but get no job:
- * - The class of the record is not the class of its variant. One of the two is damaged, and the code could be for
+ * - The class of the record is not the class of its variant. Either is damaged, and the code could be for
  *   problems that it did not win.
  * - This fa2 does not know the variant, or knows it as another kernel.
  * - This NVRTC cannot compile for the SM.

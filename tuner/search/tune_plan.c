@@ -131,7 +131,7 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (problem->state != FA2I_PROBLEM_OPEN || tune->options.force)
         return FA2_OK;
     const fa2_status st = find_settled(tune, problem, &settled);
-    settled = settled && !problem->lost; /* lost code is compiled before this: a problem that still lacks it is measured */
+    settled = settled && !problem->lost; /* lost code was compiled before; if it still lacks, the problem is measured */
     problem->lost = false;
     /* A winner that was there before, but was not proven, was proven by this run. The problem is then measured
      * again. */

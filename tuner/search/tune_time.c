@@ -227,9 +227,9 @@ static fa2_status give_up(fa2i_timing *t)
     }
     FA2_TRY(fa2i_timing_put_unusable(t));
     FA2_TRY(fail_problem(
-        t, t->whole ? "no variant ran this time, by what is said above; what was tuned before stays: "
-                      "where the device is to blame, tune with --force again when it is well, else "
-                      "drop it by fa2-tune forget --shape"
+        t, t->whole ? "no variant ran this time, for the reasons above; what was tuned before stays. If the "
+                      "device is to blame, tune with --force again when it is well; else drop it with "
+                      "fa2-tune forget --shape"
                     : "no variant of this problem can run: see fa2-tune show"));
     FA2_TRY(fa2i_tune_find_dead(t->tune, t->problem, &dead));
 done:
