@@ -145,7 +145,7 @@ for command in list report "forget --failures" "tune --device 0" "build --arch s
     empty out
 done
 run 2 explain --device H200 --shape Hq=8,Sq=512,D=64
-has err '--device "H200": expected a device number, 0 to 1023, as fa2-tune devices lists them; of tune also all'
+has err '--device "H200": expected a device number, 0 to 1023, as fa2-tune devices lists them; tune also takes all'
 run 2 explain --shape Hq=8,Sq=512,D=64
 has err "needs one of --device N and --arch"
 run 2 explain --shape Hq=8,Sq=512,D=64 --device 0 --arch sm_86
@@ -187,7 +187,7 @@ run 2 export
 has err "export needs a file"
 for command in export import; do
     run 2 $command ""
-    has err "$command needs a file, and \"\" names none"
+    has err "$command needs a file, not \"\""
 done
 run 2 import nothing.jsonl
 has err "nothing.jsonl: No such file or directory"
@@ -347,7 +347,7 @@ if command -v sqlite3 >/dev/null; then
     run 0 gc --max-size 2G
     [ "$(sqlite3 fa2.db "select value from setting where name = 'max_bytes'")" = 2147483648 ]
     run 2 gc --max-size 100
-    has err "--max-size \"100\": expected a size, as 256M or 2G"
+    has err "--max-size \"100\": expected a size such as 256M or 2G"
     sqlite3 fa2.db 'drop view winners'
     run 0 list # the views of the file are for people
     run 1 check

@@ -219,7 +219,7 @@ static void test_wrong(void)
     check_refused("--db --jobs 2", build, "--db needs a value: a database file");
     check_refused("--db=", build, "--db \"\": expected the path of a database file");
     check_refused("--json=1", FA2I_OPT_JSON, "--json takes no value");
-    check_refused("stray", build, "build takes options only; \"stray\" is none");
+    check_refused("stray", build, "build takes options only, not \"stray\"");
     check_refused("", FA2I_OPT_FILE, "build needs a file (\"-\" is the standard stream)");
     check_refused("a b", FA2I_OPT_FILE, "build takes one file; \"b\" is a second one");
     check_refused(
@@ -263,15 +263,15 @@ static void test_wrong_numbers(void)
     }
     for (size_t i = 0; i < sizeof wrong_sizes / sizeof *wrong_sizes; i++) {
         snprintf(line, sizeof line, "--max-size %s", wrong_sizes[i]);
-        snprintf(message, sizeof message, "--max-size \"%s\": expected a size, as 256M or 2G", wrong_sizes[i]);
+        snprintf(message, sizeof message, "--max-size \"%s\": expected a size such as 256M or 2G", wrong_sizes[i]);
         check_refused(line, FA2I_OPT_MAX_SIZE, message);
     }
     check_refused("--device 0 --device=1", FA2I_OPT_DEVICE,
                   "--device is given twice; it takes one value");
     check_refused("--db a.db --db b.db", FA2I_OPT_DB, "--db is given twice; it takes one value");
     check_refused("--device -1", FA2I_OPT_DEVICE,
-                  "--device \"-1\": expected a device number, 0 to 1023, as fa2-tune devices lists them; of tune also "
-                  "all");
+                  "--device \"-1\": expected a device number, 0 to 1023, as fa2-tune devices lists them; "
+                  "tune also takes all");
 }
 
 /* Names of SMs, "native" and "all", in one list or in several. */

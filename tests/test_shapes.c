@@ -88,10 +88,10 @@ static void test_wrong_headers(void)
                   "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal");
     check_refused("batch,heads_q,heads_kv,seq_q,batch,seq_k,head_dim,dtype,causal\n",
                   "1:5: column batch is there already (column 1)");
-    check_refused(HEADER, "2:1: there is no row behind the header; add one, such as "
+    check_refused(HEADER, "2:1: there is no row after the header; add one, such as "
                           "1,8,8,512,512,64,fp16,1, or leave the file out");
     check_refused("causal,calls,dtype,head_dim,seq_k,seq_q,heads_kv,heads_q,batch,op\n# none\n",
-                  "3:1: there is no row behind the header; add one, such as 1,,fp16,64,512,512,8,8,1,, or leave "
+                  "3:1: there is no row after the header; add one, such as 1,,fp16,64,512,512,8,8,1,, or leave "
                   "the file out");
 }
 
@@ -110,9 +110,9 @@ static void test_unknown_columns(void)
         check_refused(text, message);
     }
     check_refused("batch;heads_q;heads_kv\n",
-                  "1:1: unknown column \"batch;heads_q;heads_kv\"; between columns stands a comma, and nothing else");
+                  "1:1: unknown column \"batch;heads_q;heads_kv\"; separate columns by commas alone");
     check_refused("batch\theads_q\n",
-                  "1:1: unknown column \"batch?heads_q\"; between columns stands a comma, and nothing else");
+                  "1:1: unknown column \"batch?heads_q\"; separate columns by commas alone");
     fa2i_shapes shapes = {0};
     static const char junk[] = "batch,pre\001set\n";
     CHECK_EQ(add_csv_bytes(&shapes, junk, sizeof junk - 1), FA2_E_INVALID);
@@ -155,8 +155,9 @@ static void test_cut_off(void)
 static void test_wrong_quotes(void)
 {
     check_refused("\"batch,heads_q\n", "1:1: a quote opens and does not close on this line");
-    check_refused(HEADER "1,\"8\"x,2,512,640,64,fp16,0\n", "2:2: \"x\" stands after the closing quote; a comma must");
-    check_refused(HEADER "1,\"8\"\"\",2,512,640,64,fp16,0\n", "2:2: \"\"\"\" stands after the closing quote; a comma must");
+    check_refused(HEADER "1,\"8\"x,2,512,640,64,fp16,0\n", "2:2: \"x\" follows the closing quote; put a comma between");
+    check_refused(HEADER "1,\"8\"\"\",2,512,640,64,fp16,0\n",
+                  "2:2: \"\"\"\" follows the closing quote; put a comma between");
 }
 
 static void test_wrong_rows(void)

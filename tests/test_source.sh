@@ -64,7 +64,7 @@ run 0 source "naive d=64 dtype=fp16 causal=0" --arch sm_90 # to compare with, on
 run 2 source fwd_sm80 d=64
 has err 'source takes one variant, as one word: "fwd_sm80 d=64 ..."'
 run 2 source ""
-has err 'source needs a variant, and "" names none'
+has err 'source needs a variant, not ""'
 run 2 source "$variant$variant$variant"
 has err "a variant's text has at most 255 characters"
 key=$(printf '%064d' 7)

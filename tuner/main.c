@@ -1,6 +1,6 @@
 /*
- * fa2-tune: names of the commands, their help, and nothing else. The help is what the manual page and the
- * completions are made of, too (manual.h has its form).
+ * fa2-tune: the names of the commands and their help, nothing else. The manual page and the completions are made from
+ * the help, too (manual.h describes its form).
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,19 +16,17 @@
 #define SHAPE_HELP                                                                                 \
     "  --preset NAME     seeds, paper, quick, llm, vision or diffusion (fa2-tune help\n"          \
     "                    presets); repeatable, as are --shapes and --shape\n"                      \
-    "  --shapes FILE     CSV with a header that names the columns (below), and calls, of which\n"  \
-    "                    many come first; \"-\" is standard input\n"                               \
+    "  --shapes FILE     CSV with a header that names the columns (below). Problems with many\n"   \
+    "                    calls come first. \"-\" is standard input\n"                               \
     "  --shape TEXT      KEY=VALUE,... (below), for example Hq=8,Sq=512,D=64,causal=1\n"           \
-    "  --op OPS          forward, backward or all: what the shapes are for; default: both for\n"   \
-    "                    presets, else forward. Rows of a file, or of a program, whose column op\n" \
-    "                    names their operation keep it, and the others' are left out; of a\n"      \
-    "                    --shape op=backward it must be one that --op names\n"
+    "  --op OPS          operation of the shapes: forward, backward or all; default: both for\n"   \
+    "                    presets, else forward. Rows of a file or a program that name another\n"   \
+    "                    operation are left out. A --shape with op=backward must agree with it\n"
 #define DEVICE_HELP                                                                                \
-    "  --device D        a device of this machine by its number (fa2-tune devices), any by a "     \
-    "part\n"                                                                                       \
-    "                    of its name, or all\n"
+    "  --device D        the number of a device of this machine (fa2-tune devices), a part of\n"   \
+    "                    any device's name, or all\n"
 #define FILTER_HELP                                                                                \
-    "  --shape FIELDS    with these fields: D=64,causal=1\n"                                       \
+    "  --shape FIELDS    problems with these fields: D=64,causal=1\n"                              \
     "  --op OPS          forward, backward or all\n" DEVICE_HELP
 #define DB_HELP                                                                                    \
     "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"        \
@@ -36,7 +34,7 @@
 #define JOBS_HELP    "  --jobs N          compile in N threads; default: all processors\n"
 #define ARCH_HELP                                                                                  \
     "  --arch LIST       with commas between: sm_75, sm_80, sm_86 ...; native: the devices here;\n"   \
-    "                    all: whatever this NVRTC compiles for\n"
+    "                    all: every SM that this NVRTC compiles for\n"
 #define DRY_RUN_HELP                                                                               \
     "  --dry-run         say what there is to do, about how long it takes, and whether the\n"      \
     "                    database can be written; writes nothing into it\n"
@@ -51,19 +49,19 @@ static const fa2i_command commands[] = {
      "--device N [SHAPES] [--db FILE] [--jobs N] [--budget SECONDS] [--json] [-- PROGRAM ARGS...]",
      "measure on a GPU and store the winners",
      "Generates and compiles the variants for each shape, verifies them, times them on the device\n"
-     "and stores the winners with their kernels. A later run goes on where this one stopped.\n"
+     "and stores the winners with their kernels. A later run continues where this one stopped.\n"
      "Without shapes: --preset seeds. With a program: runs it, on the same database, and tunes what\n"
      "it called, most GPU time first. FA2_CAPTURE=FILE in the environment makes any program write\n"
      "such a shape file.\n\n"
      "  --device N        the CUDA device, 0 for the first; all: every one, equal cards together;\n"
      "                    a program runs once then\n" SHAPE_HELP DB_HELP JOBS_HELP
-     "  --budget SECONDS  stop then, wherever it is; the best so far win, a later run continues.\n"
+     "  --budget SECONDS  stop after this time; the best so far win, and a later run continues.\n"
      "                    A kernel that is being compiled or timed is finished first\n"
-     "  --all             measure every candidate, also those that others' measurements rule out\n"
-     "  --force           measure again what is tuned; its winners stay until then, and where no\n"
-     "                    variant can run, with all that was measured\n"
-     "  --share           beside another fa2-tune on the device: in turns, not when that one "
-     "ends\n" DRY_RUN_HELP JSON_HELP},
+     "  --all             measure every candidate, also those that other measurements rule out\n"
+     "  --force           measure tuned problems again. The old winners stay until there are new\n"
+     "                    ones; if no variant can run, all old results stay\n"
+     "  --share           take turns with another fa2-tune on the device; default: wait for its\n"
+     "                    end\n" DRY_RUN_HELP JSON_HELP},
     {"build", fa2i_cmd_build,
      "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--dry-run] [--json]",
      "compile for SMs without a GPU; the cost model chooses",
@@ -76,52 +74,47 @@ static const fa2i_command commands[] = {
     {"bench", fa2i_cmd_bench,
      "--device N [SHAPES] [--scale S|B|D] [--runs N] [--rest MS] [--cold] [--db FILE] [--format "
      "text|csv|json]",
-     "time what the runtime takes, by one protocol, beside the default",
-     "Times the kernel that the runtime would take for each shape, beside the one that it would "
-     "take\n"
-     "untuned, in interleaved rounds of CUDA graphs, after a check against the CPU reference. "
-     "Writes\n"
-     "nothing into the database. Without shapes: --preset seeds.\n\n"
+     "time the runtime's kernels, by one protocol, beside the default",
+     "Times the kernel that the runtime would use for each shape, and the one that it would use\n"
+     "untuned, in interleaved rounds of CUDA graphs. First it checks them against the CPU reference.\n"
+     "It does not write to the database. Without shapes: --preset seeds.\n\n"
      "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP
-     "  --scale AXIS      S, B or D, repeatable: other values of it, too, and a table\n"
-     "  --runs N          timed runs of each kernel, 10 at least; default 100\n"
+     "  --scale AXIS      S, B or D, repeatable: also time other values of it, and print a table\n"
+     "  --runs N          timed runs of each kernel, at least 10; default 100\n"
      "  --rest MS         idle before each round, for cards at their power limit; default 0\n"
-     "  --cold            one launch a run, the L2 cache flushed before\n" DB_HELP
+     "  --cold            one launch per run, after a flush of the L2 cache\n" DB_HELP
      "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
      "3.\n\n" JSON_HELP},
     {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OPS] [--device D] [--db FILE] [--json]",
      "the winners",
-     "Shows the winners in the database, by device: all, or those that pass.\n\n" FILTER_HELP
+     "Shows the winners in the database, by device: all, or those that pass the options.\n\n" FILTER_HELP
          DB_HELP JSON_HELP},
     {"show", fa2i_cmd_show, "[SHAPES] [--device D] [--db FILE] [--json]",
-     "every variant tried for a problem, losers and failures too",
-     "Shows what was found out about each variant, fastest first, then what was left out, then "
-     "the\n"
-     "failures. Exit status 1 when nothing was measured for a problem. A --shape that leaves out "
-     "Hq,\n"
-     "Sq or D is a filter: it shows whatever was measured that has these fields, as do --op and\n"
-     "--device without a shape.\n\n" SHAPE_HELP DEVICE_HELP DB_HELP JSON_HELP},
+     "every variant tried for a problem, also losers and failures",
+     "Shows the results of each variant, fastest first, then variants that were left out, then\n"
+     "failures. Exit status 1 when nothing was measured for a problem. A --shape that lacks Hq, Sq or D\n"
+     "is a filter: it shows all measured problems that have these fields. So do --op and --device\n"
+     "without a shape.\n\n" SHAPE_HELP DEVICE_HELP DB_HELP JSON_HELP},
     {"explain", fa2i_cmd_explain,
      "SHAPES (--device N | --arch sm_86[,sm_89...]) [--never-compile] [--db FILE] [--json]",
-     "which kernel the runtime would take, and why",
-     "Shows the kernel, the rule that chose it, the cost model's view of the candidates and what "
-     "was\n"
-     "rejected. Compiles nothing; --arch needs no GPU. Where the call would fail, says so: exit status\n"
-     "1, of several SMs where it fails on all.\n\n"
+     "which kernel the runtime would use, and why",
+     "Shows the kernel, the rule that chose it, the cost model's estimates of the candidates, and the\n"
+     "rejected ones. Compiles nothing; --arch needs no GPU. If the call would fail, says so, with exit\n"
+     "status 1. With several SMs, the status is 1 if the call fails on all.\n\n"
      "  --device N        decide for this device\n"
      "  --arch LIST       decide for the cards that stand for these SMs: sm_86; sm_80,sm_90; native: the\n"
-     "                    SMs of the devices here; all: whatever this NVRTC compiles for\n"
-     "  --never-compile   of a context whose config forbids compiling\n" SHAPE_HELP DB_HELP
+     "                    SMs of the devices here; all: every SM that this NVRTC compiles for\n"
+     "  --never-compile   decide for a context whose config forbids compiling\n" SHAPE_HELP DB_HELP
          JSON_HELP},
     {"source", fa2i_cmd_source,
      "[VARIANT] [SHAPES] [--device N | --arch sm_86[,sm_89...]] [--ptx | --sass | --lines] [--db FILE]",
      "the whole text of a kernel, its PTX or its machine code",
      "Prints the CUDA C++ of a kernel, which needs no GPU, no driver and no NVRTC. VARIANT is a variant's\n"
-     "text, as list and show print it, or its key, as list --json does. Tables leave out what the shape\n"
-     "says; then --shape says it. Without VARIANT: the kernel that the runtime would take for each shape on\n"
-     "the device or the SMs. The lines above the kernel say its variant, how it is launched, and the shape.\n"
+     "text, as list and show print it, or its key, as list --json does. Tables leave out the fields of the\n"
+     "shape; give these by --shape. Without VARIANT: the kernel that the runtime would use for each shape on\n"
+     "the device or the SMs. The lines above the kernel name its variant, its launch, and the shape.\n"
      "Exit status 1 when a call would fail, or when NVRTC or the disassembler is missing.\n\n"
      "  --device N        choose, or compile, for this device\n"
      "  --arch LIST       the same for the cards that stand for these SMs: sm_86; sm_80,sm_90; native; all\n"
@@ -133,35 +126,30 @@ static const fa2i_command commands[] = {
      "[--html FILE] [--markdown FILE] [--against OTHER] [--bench FILE] [--shape FIELDS] [--op OPS] "
      "[--device D] [--db FILE]",
      "the database as one page, to look at and to pass on",
-     "Writes what tuning found as a page that needs nothing besides itself: cards, winners, every "
-     "variant,\n"
-     "the model against the measurements, failures, and how to do it again. \"-\" is standard "
-     "output;\n"
-     "without a file the markdown goes there. A report of that name is replaced when the new one "
-     "is\n"
-     "complete; no other file is.\n\n"
+     "Writes the results of tuning as one self-contained page: cards, winners, every variant, the\n"
+     "model against the measurements, failures, and how to repeat it. \"-\" is standard output;\n"
+     "without a file the markdown goes there. It replaces a report of that name when the new one is\n"
+     "complete, but no other file.\n\n"
      "  --html FILE       write the page\n"
      "  --markdown FILE   write a shorter text\n"
      "  --against OTHER   compare with another database: another card, another "
      "version\n"
-     "  --bench FILE      what bench --format json or field-report wrote of the card: its measured "
-     "ceilings,\n"
-     "                    and naive attention beside the winners\n" FILTER_HELP DB_HELP},
+     "  --bench FILE      a file of bench --format json or field-report about the card: adds its\n"
+     "                    measured ceilings, and naive attention beside the winners\n" FILTER_HELP DB_HELP},
     {"export", fa2i_cmd_export, "FILE [--db FILE]", "write measurements and winners, no code",
      "Writes the database as JSON lines; \"-\" is standard output. Code is not among them: import\n"
-     "compiles it, and tuning verifies it there. An export of that name is replaced when the new "
-     "one\n"
-     "is complete; no other file is.\n\n" DB_HELP},
+     "compiles it, and tuning verifies it there. It replaces an export of that name when the new one\n"
+     "is complete, but no other file.\n\n" DB_HELP},
     {"import", fa2i_cmd_import, "FILE [--db FILE] [--jobs N]", "read what export wrote",
      "Reads an export (\"-\" is standard input), all of it or nothing, and compiles the winners' "
      "kernels\n"
-     "here. Rows that are here already are kept. Exit status 1 when a kernel was not compiled, as\n"
-     "where no NVRTC is: the rows are here then, and the same import goes on.\n\n" DB_HELP JOBS_HELP},
+     "here. Rows that are here already are kept. Exit status 1 when a kernel was not compiled, for\n"
+     "example without NVRTC. Then the rows stay, and the same import can continue.\n\n" DB_HELP JOBS_HELP},
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
      "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
      "something\n"
-     "is damaged, or a winner cannot serve: it has no code, was refuted, failed as it was measured, or\n"
-     "is of another version of fa2; it says what mends that.\n\n" DB_HELP JSON_HELP},
+     "is damaged, or a winner cannot be used: it has no code, was refuted, failed while it was measured,\n"
+     "or is of another version of fa2. The output says how to mend that.\n\n" DB_HELP JSON_HELP},
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
      "mend what is damaged; drop code beyond the file's size limit",
      "Mends values that check finds damaged where the rest of the file tells what they were, and drops rows\n"
@@ -177,31 +165,30 @@ static const fa2i_command commands[] = {
      "  --max-size SIZE   from now on the file's size limit, as 256M or 2G; a new file has 256M\n" DB_HELP JOBS_HELP},
     {"field-report", fa2i_cmd_field_report,
      "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
-     "one file about a card: for those who cannot touch it",
-     "Tunes a small preset and twenty random problems, verifies every candidate on the way, "
-     "measures\n"
-     "what the card can do, and writes all of it, with how well the cost model and the choice of\n"
-     "kernels did, as JSON lines; fa2-tune import takes the measurements. Minutes; the same "
-     "command\n"
-     "goes on where it was stopped. It says what is in the file: nothing personal. A field report\n"
-     "of that name is replaced when the new one is complete; no other file is.\n\n"
+     "one file about a card, for people who cannot use it",
+     "Tunes a small preset and twenty random problems, and verifies every candidate. Measures the\n"
+     "limits of the card, and how good the cost model and the choice of kernels are. Writes all of it\n"
+     "as JSON lines; fa2-tune import reads the measurements. It takes minutes, and the same command\n"
+     "continues where it was stopped. It says what is in the file: nothing personal. It replaces a\n"
+     "field report of that name when the new one is complete, but no other file.\n\n"
      "  --device N        the CUDA device, 0 for the first\n"
-     "  --budget SECONDS  of tuning; default 480\n" JOBS_HELP
-     "  --check           instead: do the measurements in FILE give the figures that it states?\n"},
+     "  --budget SECONDS  time for tuning; default 480\n" JOBS_HELP
+     "  --check           only check whether the measurements in FILE give the figures that it states\n"},
     {"forget", fa2i_cmd_forget,
      "[--shape FIELDS] [--op OPS] [--device D] [--variant TEXT] [--failures] "
      "[--dry-run] [--db FILE]",
-     "drop what was found out, to find it out again",
-     "Drops the measurements that pass all that is given, and the winners that rest on them; of a\n"
-     "device its verifications, of a variant its verifications and code as well, which are for all\n"
-     "shapes: also where --shape or --op is given. The next tuning does them again.\n\n" FILTER_HELP
+     "drop results, so that they are measured again",
+     "Drops the measurements that pass all options, and the winners that rest on them. --variant and\n"
+     "--failures also drop the verifications of those variants, and, without --device, --shape and --op,\n"
+     "their code. --device alone also drops the device's verifications. Verifications and code are for\n"
+     "all shapes. The next tuning does all of it again.\n\n" FILTER_HELP
      "  --variant TEXT    variants with this in their text: \"br=128 bc=64\"\n"
      "  --failures        only what failed: did not compile, spilled, was wrong, hung\n"
      "  --dry-run         say what would be dropped, and whether the database can be written; drop\n"
      "                    nothing\n" DB_HELP},
     {"help", run_help, "[COMMAND]", "the commands, or one of them",
-     "Shows what there is, or what fa2-tune COMMAND --help shows.\n"},
-    {"completion", run_completion, "SHELL", "what completes command lines in a shell",
+     "Lists the commands, or shows the same as fa2-tune COMMAND --help.\n"},
+    {"completion", run_completion, "SHELL", "a script that completes command lines in a shell",
      "Prints the script for SHELL: bash, zsh or fish.\n"},
     {"man", run_man, "", "the manual page", "Prints the manual page, for man.\n"},
 };
@@ -259,11 +246,11 @@ static int describe_field(int field, char *out, size_t bytes)
                     step, limit, given ? "" : "]");
 }
 
-/* always: the fields that texts always show. */
+/* always: the fields that problem texts always show. */
 static void print_fields(bool always)
 {
     enum { WIDTH = 100 };
-    int column = 0; /* nothing yet */
+    int column = 0; /* nothing printed yet */
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const fa2i_field *f = &fa2i_fields[field];
         char text[80];
@@ -277,7 +264,7 @@ static void print_fields(bool always)
     printf("\n");
 }
 
-/* "dtype: fp16 or bf16" of each field whose values are words. */
+/* Prints "dtype: fp16 or bf16" for each field whose values are words. */
 static void print_words(void)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
@@ -297,8 +284,8 @@ static void print_shape_keys(void)
     printf("Further keys, whose columns a header may leave out:");
     print_fields(false);
     print_words();
-    printf("window: 0 (none), 1 (sliding): from Wl keys before to Wr behind (-1: all), 2 (prefix): the first Wl keys,\n"
-           "too, or 3 (chunk): chunks of Wl; by number or name.\n");
+    printf("window: 0 (none), 1 (sliding): from Wl keys before to Wr after (-1: all), 2 (prefix): also the first Wl\n"
+           "keys, or 3 (chunk): chunks of Wl; by number or name.\n");
     printf("Names are written as they are here, capitals too. A CSV may have the columns calls (how often a\n"
            "program asks for the problem; 0 or empty: unknown) and origin (anything, for people), and no others.\n");
 }
@@ -341,7 +328,7 @@ static int run_command(const fa2i_command *command, int argc, char **argv)
     return command->run(argc, argv);
 }
 
-/* Of arguments that are words, most at most: no option, and none too many. Says what is wrong. */
+/* Checks arguments that must be words: no option, and at most `most` words. Prints what is wrong. */
 static bool takes_words(int argc, char **argv, int most)
 {
     for (int i = 1; i < argc; i++) {
@@ -357,7 +344,7 @@ static bool takes_words(int argc, char **argv, int most)
     return true;
 }
 
-/* Prints a line: the name of a preset, and how many problems it has of each operation. */
+/* Prints a line: the name of a preset, and how many problems of each operation it has. */
 static fa2_status print_preset(const char *name)
 {
     fa2i_shapes shapes = {0};
@@ -405,7 +392,7 @@ static int run_help(int argc, char **argv)
     return FA2I_EXIT_OK;
 }
 
-/* What --arch takes: the SMs that a card stands for. *ret_text belongs to the caller. */
+/* Lists the values of --arch: the SMs that a card stands for. The caller owns *ret_text. */
 static fa2_status list_archs(char **ret_text)
 {
     fa2i_text text = {0};
@@ -466,7 +453,7 @@ static int dispatch(int argc, char **argv)
     }
     if (is_help(argv[1]))
         return run_help(argc - 1, argv + 1);
-    if (strcmp(argv[1], "worker") == 0) /* how the tuner starts itself for the work on the GPU */
+    if (strcmp(argv[1], "worker") == 0) /* the tuner starts itself so for the work on the GPU */
         return fa2i_cmd_worker(argc - 1, argv + 1);
     if (argv[1][0] == '-') {
         static char tune[] = "tune";
@@ -477,8 +464,8 @@ static int dispatch(int argc, char **argv)
     return command == NULL ? unknown_command(argv[1]) : run_command(command, argc - 1, argv + 1);
 }
 
-/* Did everything reach standard output? Commands flush as they go. A flush that failed leaves nothing for the next one
- * to write, so only the stream's error mark remembers it. */
+/* Says whether everything reached standard output. Commands flush as they go. After a failed flush the next one has
+ * nothing to write, so only the stream's error mark remembers it. */
 static bool wrote_all(void)
 {
     if (fflush(stdout) != 0) {
@@ -495,6 +482,6 @@ static bool wrote_all(void)
 int main(int argc, char **argv)
 {
     const int status = dispatch(argc, argv);
-    /* A full disk under a redirected result must not look like success. */
+    /* A full disk must not look like success. */
     return !wrote_all() && status == FA2I_EXIT_OK ? FA2I_EXIT_FAILED : status;
 }

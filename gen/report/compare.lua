@@ -1,4 +1,4 @@
--- Two databases side by side: problems that both have a winner for.
+-- Compares two databases: the problems for which both have a winner.
 local figures = require("report.figures")
 local format = require("report.format")
 local statistics = require("report.statistics")
@@ -21,7 +21,7 @@ local function key_of(row, devices)
    return (devices and row.device .. " " .. row.arch .. "\0" or "") .. row.group.shape
 end
 
--- Winners by problem; with `devices` by device and problem.
+-- Indexes winners by problem; with `devices`, by device and problem.
 local function index(facts, devices)
    local by = {}
    for _, row in ipairs(facts.winners) do
@@ -31,19 +31,24 @@ local function index(facts, devices)
    return by
 end
 
--- How many of an index are not among those that were matched; and how many are.
+-- Returns how many keys of an index were not matched, and how many were.
 local function count(by, matched)
    local rest, found = 0, 0
-   for key in pairs(by) do -- counts, whose order is of no matter
+   for key in pairs(by) do -- only counts, so the order does not matter
       rest, found = rest + (matched[key] and 0 or 1), found + (matched[key] and 1 or 0)
    end
    return rest, found
 end
 
--- path, same_devices (are devices told apart?), both, missing, only_there (problems), rows: {shape, device, here,
--- there, ratio, changed}, times as texts; ratio is the other's time over this one's, nil where one is measured and
--- one modelled: these are `mixed`, and neither in the mean nor in the picture, which are over `compared`. Devices
--- that both have are compared with themselves; where there is none, problems are compared whatever the device.
+-- Returns a table for the templates. Times are texts.
+--   path           of the other database
+--   same_devices   true: both have a common device, and each device is compared with itself. false: problems are
+--                  compared across devices
+--   both, missing, only_there   numbers of problems in both, only here, only there
+--   rows           {shape, device, here, there, ratio, changed, ...}. ratio is the other time / this time; false if one
+--                  is measured and the other modelled
+--   compared       number of rows with a ratio; the mean and the figure are over these
+--   mixed          number of rows without a ratio
 function M.view(host, facts, other)
    local names, common = names_of(facts), false
    for name in pairs(names_of(other)) do
@@ -65,7 +70,7 @@ function M.view(host, facts, other)
                             source = row.source or "", other_source = there.source or ""}
       end
    end
-   table.sort(rows, function(a, b) -- without a ratio last
+   table.sort(rows, function(a, b) -- rows without a ratio come last
       local x, y = a.ratio or -1, b.ratio or -1
       return x > y or x == y and a.shape < b.shape
    end)

@@ -1,6 +1,6 @@
--- What a database says, ordered for a page: rows of texts become numbers, measurements are grouped by problem.
+-- Orders the rows of a database for a page: texts become numbers, and measurements are grouped by problem.
 --
--- A row that makes no sense (a damaged database) is left out, and counted.
+-- An invalid row (from a damaged database) is left out and counted.
 local statistics = require("report.statistics")
 
 local M = {}
@@ -17,7 +17,7 @@ end
 
 local card_numbers = "arch sm_count smem_block_bytes smem_sm_bytes l2_bytes clock_khz bandwidth_bytes real"
 
--- Devices by name and SM; the first of those that only differ otherwise stands for them.
+-- Lists devices, and indexes them by name and SM. If several share these, the first one stands for all.
 local function read_devices(rows)
    local by_key, list = {}, {}
    for _, row in ipairs(rows) do
@@ -34,7 +34,7 @@ local function read_devices(rows)
    return list, by_key
 end
 
--- {family, axes: list of {name, value}, by name} of a variant's text.
+-- Parses a variant's text into {family, axes}. axes is the list of names, and has the value under each name.
 local function parse_variant(text)
    local family, rest = text:match("^(%S+)%s*(.*)$")
    local axes = {}
@@ -45,7 +45,7 @@ local function parse_variant(text)
    return {family = family or text, axes = axes}
 end
 
--- A variant's text without what the problem says.
+-- Returns a variant's text without the axes that repeat the problem.
 local function brief(variant, problem)
    local words = {variant.family}
    for _, name in ipairs(variant.axes) do
@@ -56,7 +56,7 @@ local function brief(variant, problem)
    return table.concat(words, " ")
 end
 
--- The group of a row's problem on its device, made at its first row; nil if it is none.
+-- Returns the group of a row's problem on its device, and makes it if it is new. Returns nil for an invalid row.
 local function group_of(facts, row)
    local ok, shape = pcall(facts.host.shape, row)
    if not ok or not shape then
@@ -81,7 +81,7 @@ local function group_of(facts, row)
    return group
 end
 
--- The group of a row, whose fields of these names become numbers.
+-- Returns the group of a row, and turns the row's fields of these names into numbers.
 local function place(facts, row, numbers)
    local group = group_of(facts, row)
    if group then
@@ -98,7 +98,7 @@ local function add_measurement(facts, row)
       return
    end
    local timed = row.outcome == "ok" and (row.median_us or 0) > 0
-   if row.outcome == "left_out" or row.outcome == "ok" and not timed then -- an older database has no word for it
+   if row.outcome == "left_out" or row.outcome == "ok" and not timed then -- an older database has no outcome left_out
       group.spared, facts.spared = group.spared + 1, facts.spared + 1
       return
    end
@@ -121,7 +121,7 @@ local function add_measurement(facts, row)
    facts.measurements = facts.measurements + 1
 end
 
--- What keeps a call from taking a winner as it is, in the words of `fa2-tune list`.
+-- Returns why a call cannot use a winner as it is, in the words of `fa2-tune list`; nil if it can.
 local function state_of(row)
    return row.other_version == "1" and "other version" or row.has_image == "0" and "missing"
       or row.damaged == "1" and "damaged" or nil
@@ -140,8 +140,8 @@ local function add_winner(facts, row)
    facts.winners[#facts.winners + 1] = row
 end
 
--- What was measured beside the database (tuner/report/benchmark_file.c): of each device its ceilings, by name a
--- rate; of each winner the time of naive attention.
+-- Adds measurements from a benchmark's file (tuner/report/benchmark_file.c): each device gets its ceilings (rates by
+-- name), each winner the time of naive attention.
 local function add_benchmark(facts, data)
    for _, device in ipairs(facts.devices) do
       device.ceilings = {}
@@ -161,8 +161,8 @@ local function add_benchmark(facts, data)
    end
 end
 
--- The model's times of a group's variants, their rank correlation with the measured ones, and as which one by
--- the model the fastest stands.
+-- Adds the model's times of a group's variants, their rank correlation with the measured times, and the rank that the
+-- model gives the fastest variant.
 local function add_model(group, cost)
    local measured, modelled = {}, {}
    for _, row in ipairs(group.ok) do
@@ -183,15 +183,19 @@ local function add_model(group, cost)
    end
 end
 
--- host: shape, describe (tuner/report/page.c); cost: the model's time, or nil. Fields:
---   path (the file's name: folders are nobody's business), devices, sessions, winners (rows, with group and brief),
---   left_out (how many rows). Of a winner naive_us and gain_over_naive, where that was timed; state, and the
---   outcome by which it was refuted, or failed, where it was; of a device ceilings, by name
---   timed    how times were taken: measured, modelled (by a software device), booleans; of all, a device, a group
---   measurements, spared   how many variants were tried, and how many the tuner left out, which never ran
---   groups   per device and problem: device, problem, shape, winner (may be nil); rows, of which ok (timed) and
---            failed, the fastest first; spared (how many were left out); correlation, fastest_rank, modelled (how
---            many have a model's time)
+-- Reads the rows of a database. tools.host has shape and describe (tuner/report/page.c). tools.cost returns the model's
+-- time, or nil. Returns a table:
+--   path       the file's name; its folders are private
+--   devices    each with ceilings (by name)
+--   sessions
+--   winners    rows with group and brief. Also naive_us and gain_over_naive if that was timed; state; and the outcome
+--              by which it was refuted or failed
+--   left_out   number of invalid rows
+--   timed      how times were taken: booleans measured and modelled (by a software device). Devices and groups have
+--              it, too
+--   measurements, spared   numbers of variants that were tried, and that the tuner left out without running them
+--   groups     per device and problem: device, problem, shape, winner (or nil); rows, divided into ok (timed, fastest
+--              first) and failed; spared; correlation, fastest_rank, modelled (number of rows with a model's time)
 function M.read(tools, data)
    local facts = {host = tools.host, path = data.path:match("[^/]+$") or data.path, sessions = data.sessions,
                   winners = {}, groups = {}, by_key = {}, variants = {}, left_out = 0, measurements = 0, spared = 0,

@@ -1,19 +1,19 @@
--- Figures of a page, as SVG: coordinates here, the drawing in templates/report/*.svg.in. Each function returns
--- markup for a template, or nil where there is nothing to draw.
+-- The figures of a page, as SVG. This file computes coordinates; templates/report/*.svg.in draw. Each function returns
+-- markup for a template, or nil if there is nothing to draw.
 local format = require("report.format")
 local scale = require("report.scale")
 local template = require("core.template")
 
 local M = {}
 
--- host.read gives the templates.
+-- host.read returns the text of a template.
 local function draw(host, file, values)
    values.f, values.pixel = format.place, format.pixel
    local text, message = template.expand("report/" .. file, values, host.read, format.html)
    return format.markup(text or error(message, 0))
 end
 
--- Points as one path: "M12 30h0M..."; drawn with round ends.
+-- Makes one path from points, "M12 30h0M...". It is drawn with round ends.
 local function points(list, x, y)
    local pieces = {}
    for _, point in ipairs(list) do
@@ -30,7 +30,7 @@ local function range(list, index)
    return least, most
 end
 
--- What a plot's template needs of its axes: {least, most, ticks with text and at}.
+-- Returns the scale of an axis, its ticks (with text and at), and its ends, for a plot's template.
 local function axis(least, most, from, to, logarithmic)
    local ticks
    if logarithmic then
@@ -47,8 +47,8 @@ end
 
 local plot = {left = 52, right = 468, top = 14, bottom = 276}
 
--- Where a line between these points has its label: above its middle; or, if another line is above it, below its first
--- part, and before it where it is flat.
+-- Returns where the label of a line between these points goes: above its middle. If another line is above it (below),
+-- the label goes under its first part, or before it if it is flat.
 local function label_place(x1, y1, x2, y2, below)
    if below and y1 == y2 then
       return {x = x1 - 6, y = y1, angle = 0, anchor = "end", rise = 4}
@@ -58,9 +58,11 @@ local function label_place(x1, y1, x2, y2, below)
            anchor = "mid", rise = below and 14 or -5}
 end
 
--- sets: list of {name, class, points: {x, y}}; lines: list of {name, class, through, label or false, below}.
--- through({x_least, x_most, y_least, y_most}): the line's two ends inside these; nil: it has none there. below: the
--- label's place.
+-- Draws points and lines.
+--   sets: list of {name, class, points: {x, y}}
+--   lines: list of {name, class, through, label or false, below}
+--   through({x_least, x_most, y_least, y_most}) returns the line's two ends inside these bounds, or nil if it has none
+--   below: the label goes under the line
 local function scatter(host, values, sets, lines, logarithmic_x, logarithmic_y)
    local all = {}
    for _, set in ipairs(sets) do
@@ -95,7 +97,7 @@ local function scatter(host, values, sets, lines, logarithmic_x, logarithmic_y)
    return draw(host, "scatter.svg.in", values)
 end
 
--- The model's times against those that were taken, all variants of the groups. how: how these were.
+-- Draws the model's times over the real ones, for all variants of the groups. how: how the real ones were taken.
 function M.model(host, groups, how)
    local list = {}
    for _, group in ipairs(groups) do
@@ -110,7 +112,7 @@ function M.model(host, groups, how)
    end}
    local extent = {}
    for _, point in ipairs(list) do
-      extent[#extent + 1] = {point[2], point[1]} -- both axes alike, so that the diagonal is one
+      extent[#extent + 1] = {point[2], point[1]} -- equal ranges, so that the diagonal means equal times
    end
    return scatter(host, {
       title = "The cost model's time over the time " .. how .. ", of " .. format.plural(#list, "variant"),
@@ -118,7 +120,7 @@ function M.model(host, groups, how)
    }, {{name = "variants", class = "cloud", points = list}}, {diagonal}, true, true)
 end
 
--- A roof of so many TFLOPS: from where the steepest slope of memory meets it, to the right.
+-- A roof of roof.tflops: from the point where the steepest memory slope meets it, to the right.
 local function flat_roof(roof, slope)
    return function(frame)
       local from = slope > 0 and math.max(roof.tflops * 1e3 / slope, frame.x_least) or frame.x_least
@@ -126,7 +128,7 @@ local function flat_roof(roof, slope)
    end
 end
 
--- A roof of so many GB/s: a slope, up to the highest roof.
+-- A roof of roof.gbps: a slope, up to the highest roof.
 local function sloped_roof(roof, peak)
    return function(frame)
       local from = math.max(frame.x_least, frame.y_least * 1e3 / roof.gbps)
@@ -135,8 +137,8 @@ local function sloped_roof(roof, peak)
    end
 end
 
--- Winners over arithmetic intensity; roofs: list of {name, label, measured, tflops or gbps}, those of each kind with
--- the highest first. Where they meet is in the picture, too.
+-- Draws winners over arithmetic intensity. roofs: list of {name, label, measured, tflops or gbps}, highest first within
+-- each kind. The picture includes the points where roofs meet.
 function M.roofline(host, winners, roofs)
    local list, lines, extent, peak, slope = {}, {}, {}, 0, 0
    for _, row in ipairs(winners) do
@@ -161,7 +163,7 @@ function M.roofline(host, winners, roofs)
       }
       if roof.tflops then
          local ridge = slope > 0 and roof.tflops * 1e3 / slope or most
-         extent[#extent + 1] = {math.max(most, 2 * ridge), roof.tflops} -- and some of the roof
+         extent[#extent + 1] = {math.max(most, 2 * ridge), roof.tflops} -- and a part of the roof beyond
       end
    end
    return scatter(host, {
@@ -170,7 +172,8 @@ function M.roofline(host, winners, roofs)
    }, {{name = "winners", class = "cloud", points = list}}, lines, true, true)
 end
 
--- Ratios of times, one a problem, the greatest first. texts: title; order and ratio, below and above the picture.
+-- Draws ratios of times, one per problem, greatest first. texts: title; order and ratio, the texts below and above the
+-- picture.
 function M.gains(host, values, texts)
    if #values == 0 then
       return nil
@@ -191,7 +194,7 @@ function M.gains(host, values, texts)
    })
 end
 
--- How many problems have a rank correlation in each tenth. correlated: of what.
+-- Draws the number of problems with a rank correlation in each tenth. correlated: names the two compared times.
 function M.correlations(host, values, correlated)
    if #values == 0 then
       return nil
@@ -222,7 +225,7 @@ end
 
 -- ---- of one problem ----
 
--- Rows by a function of them, the keys in order.
+-- Splits rows by a function of them. Returns the lists by key, and the keys in order.
 local function split(rows, key)
    local by, keys = {}, {}
    for _, row in ipairs(rows) do
@@ -246,7 +249,8 @@ end
 
 local strip = {left = 112, right = 384, row = 18}
 
--- All variants by family: a stroke each, where 1 is the fastest; more than four times that is at the end.
+-- Draws all variants by family, as one stroke each. 1 is the fastest. Variants slower than four times that are at the
+-- end.
 function M.distribution(host, group)
    if #group.ok < 2 then
       return nil
@@ -262,7 +266,7 @@ function M.distribution(host, group)
          local list = row.best and marks or strokes
          local stroke = "M" .. format.pixel(x(math.min(row.median_us / best, 4))) .. " " .. 10 + strip.row * (i - 1) ..
                         "v12"
-         if row.best or stroke ~= last then -- one upon the other is one
+         if row.best or stroke ~= last then -- strokes at the same place are drawn once
             list[#list + 1], last = stroke, stroke
          end
       end
@@ -281,7 +285,7 @@ function M.distribution(host, group)
                                       title = format.plural(#group.ok, "variant") .. " by time over the fastest"})
 end
 
--- The axes that a group's timed variants differ in, in the order of their texts.
+-- Returns the axes in which a group's timed variants differ, in the order of their texts.
 function M.varied_axes(rows)
    local first, varied, list = {}, {}, {}
    for _, row in ipairs(rows) do
@@ -300,7 +304,7 @@ function M.varied_axes(rows)
    return names
 end
 
--- For each value of each axis, the fastest, the median and the slowest variant with it.
+-- Draws the fastest, the median and the slowest variant for each value of each axis.
 function M.by_axis(host, group)
    local names = M.varied_axes(group.ok)
    if #names == 0 then
@@ -334,13 +338,13 @@ end
 
 local tile = {left = 44, top = 24, across = 46, down = 26, width = 44, height = 24}
 
--- Br, as an axis or as so many warpgroups of 64 rows; nil where a variant says neither.
+-- Returns Br, which is an axis, or 64 rows per warpgroup; nil if a variant has neither.
 local function br_of(row)
    local groups = tonumber(row.axes.groups)
    return row.axes.br or groups and tostring(64 * groups)
 end
 
--- The fastest of the rows with a Br and a Bc; rows are in order.
+-- Returns the fastest of the rows with this Br and Bc. rows are sorted by time.
 local function fastest_tile(rows, br, bc)
    for _, row in ipairs(rows) do
       if br_of(row) == br and row.axes.bc == bc then
@@ -349,7 +353,7 @@ local function fastest_tile(rows, br, bc)
    end
 end
 
--- The fastest variant with each Br and Bc, of a family: cells by shade, of which 8 is the fastest.
+-- Draws the fastest variant of a family for each Br and Bc, as shaded cells. Shade 8 is the fastest.
 local function heat_map(host, rows, family)
    local _, down = split(rows, br_of)
    local _, across = split(rows, function(row) return row.axes.bc end)
@@ -362,7 +366,7 @@ local function heat_map(host, rows, family)
          local row = fastest_tile(rows, br, bc)
          if row then
             local ratio = row.median_us / rows[1].median_us
-            local shade = math.max(0, 8 - math.floor(30 * math.log(ratio) + 0.5)) -- 5 at a tenth more
+            local shade = math.max(0, 8 - math.floor(30 * math.log(ratio) + 0.5)) -- 5 for a tenth more time
             local x, y = tile.left + tile.across * (c - 1), tile.top + tile.down * (r - 1)
             cells[#cells + 1] = {x = x + 22, y = y + 16, text = string.format("%.2f", ratio), dark = shade > 5}
             shades[shade] = (shades[shade] or "") .. "M" .. x .. " " .. y .. "h44v24h-44z"

@@ -1,10 +1,10 @@
--- Numbers and texts as a page shows them, and what keeps a text from being taken for markup. The host gives texts that
--- are printable.
+-- Formats numbers and texts for a page, and escapes texts so that they are not taken for markup. The host gives
+-- printable texts.
 local M = {}
 
 local entities = {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;"}
 
--- For HTML and SVG, in text and in attributes with quotes.
+-- Escapes for HTML and SVG, in text and in quoted attributes.
 function M.html(text)
    if not text:find("[^%w%s_=.,:;/()%-+]") then
       return text
@@ -12,7 +12,7 @@ function M.html(text)
    return (text:gsub("[&<>\"']", entities))
 end
 
--- For markdown, also in cells of tables.
+-- Escapes for markdown, also in table cells.
 function M.markdown(text)
    text = text:gsub("%s+", " ")
    return (text:gsub("[\\`*_{}%[%]<>#|~&]", function(c)
@@ -20,12 +20,12 @@ function M.markdown(text)
    end))
 end
 
--- One word of a shell.
+-- Quotes a text as one word of a shell.
 function M.shell(text)
    return "'" .. text:gsub("'", "'\\''") .. "'"
 end
 
--- What stands as it is in a template (core/template.lua).
+-- Marks a text that a template inserts without escaping (core/template.lua).
 function M.markup(text)
    return {markup = text}
 end
@@ -42,29 +42,29 @@ function M.plural(count, word)
    return M.count(count) .. " " .. word .. (count == 1 and "" or "s")
 end
 
--- nil: an en dash
+-- Formats a number with so many decimals; nil becomes an en dash.
 function M.fixed(value, decimals)
    return value and string.format("%." .. decimals .. "f", value) or "\u{2013}"
 end
 
--- A winner's time in µs; the model's where none was measured, which it says.
+-- Returns a winner's time in µs. If none was measured, returns the model's time, and says so.
 function M.time(winner)
    return M.fixed(winner.median_us or winner.model_us, 2) .. (winner.median_us and "" or " (model)")
 end
 
--- How times were taken, in words: facts.lua's `timed`.
+-- Returns how times were taken, in words. timed: as in facts.lua.
 function M.how(timed)
    local words = "modelled by the software device"
    return not timed.modelled and "measured" or timed.measured and "measured or " .. words or words
 end
 
--- Of coordinates: as few letters as say it.
+-- Formats a coordinate with as few characters as possible.
 function M.place(value)
    local text = string.format("%.1f", value):gsub("%.0$", "")
    return text == "-0" and "0" or text
 end
 
--- The same of small figures, of which there are many.
+-- The same in whole pixels, for small figures, because a page has many of them.
 function M.pixel(value)
    return string.format("%.0f", value)
 end

@@ -1,6 +1,6 @@
--- A report: the facts of one database, or of two, through the templates in templates/report/.
+-- Writes a report: the facts of one or two databases, through the templates in templates/report/.
 --
--- Values go through an escape in the templates; what is markup already is made by figures.lua and by cells().
+-- Templates escape all values, except the markup that figures.lua and variant_rows make.
 local compare = require("report.compare")
 local facts_of = require("report.facts")
 local figures = require("report.figures")
@@ -11,9 +11,9 @@ local arch_of = require("core.arch")
 
 local M = {}
 
-local BETWEEN_MAX = 24 -- problems that were not tuned, of which it is said what they would get
+local BETWEEN_MAX = 24 -- the most untuned problems whose choice is shown
 
--- Of lists: what a function gives for each, without those for which it is nil.
+-- Returns the results of a function for each item, without nil ones.
 local function collect(list, get)
    local out = {}
    for _, item in ipairs(list) do
@@ -24,12 +24,12 @@ end
 
 -- ---- winners ----
 
--- A column of the table of winners: title, how a winner's cell reads, and whether it is a number.
+-- Makes a column of the table of winners: its title, the function that returns a cell, and whether that is a number.
 local function field(title, name)
    return {title = title, number = true, get = function(row) return row[name] end}
 end
 
--- What a problem asks for besides sizes, in words.
+-- Returns a problem's features besides its sizes, in words.
 local function features(row)
    local problem, words = row.group.problem, {}
    if problem.causal == 1 then
@@ -77,7 +77,7 @@ local winner_columns = {
    {title = "variant", kept = true, code = true, get = function(row) return row.brief end},
 }
 
--- The columns that say something, and a sentence about those that are equal in all rows.
+-- Returns the columns that differ between rows or are always kept, and a text about those that are equal in all rows.
 local function choose_columns(columns, rows)
    local shown, equal = {}, {}
    for _, column in ipairs(columns) do
@@ -96,7 +96,7 @@ local function choose_columns(columns, rows)
    return shown, table.concat(equal, ", ")
 end
 
--- What is wrong with a winner, of that in which rows differ: " (missing, refuted: wrong)".
+-- Returns the problems of a winner, from the columns that are shown: " (missing, refuted: wrong)".
 local function mark_of(columns, row)
    local words = collect(columns, function(column)
       local value = column.bad and column.get(row)
@@ -107,7 +107,7 @@ end
 
 -- ---- problems ----
 
--- The rows of a problem's table: cells as markup, since there are ten thousand of them.
+-- Returns the rows of a problem's table as markup, because there are ten thousand of them.
 local function variant_rows(group, axes, families)
    local lines = {}
    local best = group.ok[1] and group.ok[1].median_us
@@ -147,7 +147,7 @@ local function what_is_correlated(timed)
    return timed.modelled and "cost model and software device" or "model and measurement"
 end
 
--- What the page says of a problem, made when its turn comes.
+-- Makes the section of a problem. The template calls it when the section is due.
 local function problem_section(host, group)
    local axes, families = union_of_axes(group), {}
    for _, row in ipairs(group.rows) do
@@ -172,7 +172,7 @@ end
 
 -- ---- failures ----
 
--- Of failed variants: outcome and reason, where reasons that differ in their numbers only are one.
+-- Counts failed variants by outcome and reason. Reasons that differ only in their numbers are one.
 local function failures_of(groups)
    local by, list = {}, {}
    for _, group in ipairs(groups) do
@@ -195,7 +195,8 @@ end
 
 -- ---- what the runtime would do ----
 
--- Pairs of winners that differ in Sq and Sk only, neighbours: the geometric mean of both is a problem between.
+-- Returns pairs of neighbouring winners that differ only in Sq and Sk. A problem between them has the geometric mean of
+-- their sizes.
 local function between_pairs(winners)
    local series, order = {}, {}
    for _, row in ipairs(winners) do
@@ -229,7 +230,7 @@ local function between(host, winners)
    for i = 1, #found, step do
       local low, high = found[i][1], found[i][2]
       local p, fields = low.group.problem, {}
-      for name, value in pairs(p) do -- a copy, whose order is of no matter
+      for name, value in pairs(p) do -- a copy, so the order does not matter
          fields[name] = value
       end
       fields.seq_q = middle(p.seq_q, high.group.problem.seq_q)
@@ -247,14 +248,14 @@ end
 
 -- ---- cards ----
 
--- The ceilings by which products and bytes are limited: what does them, and the names of their measurements.
+-- The ceilings for products and for bytes: the unit that limits them, and the names of the measurements.
 local product_roofs = {
    {label = "wgmma", names = {"wgmma_fp16", "wgmma_bf16"}},
    {label = "mma.sync", names = {"tensor_fp16", "tensor_bf16", "tensor_fp16_k8"}},
 }
 local memory_roofs = {{label = "L2", names = {"l2"}}, {label = "device memory", names = {"copy"}}}
 
--- Of these the measured ones, the best rate of each.
+-- Returns the measured roofs of these kinds, each with its best rate.
 local function measured_roofs(ceilings, kinds, unit)
    return collect(kinds, function(kind)
       local rates = collect(kind.names, function(name) return ceilings[name] end)
@@ -264,7 +265,7 @@ local function measured_roofs(ceilings, kinds, unit)
    end)
 end
 
--- What was measured on the card, else what its figures promise.
+-- Returns the measured roofs of a device, or else those that follow from the card's figures.
 local function roofs_of(device)
    local products = measured_roofs(device.ceilings, product_roofs, "tflops")
    local memory = measured_roofs(device.ceilings, memory_roofs, "gbps")
@@ -298,9 +299,10 @@ local function card_view(host, device, winners)
    }
 end
 
--- ---- to do it again ----
+-- ---- repeating a tuning ----
 
--- The problems as a shape file: what no problem's text shows is no column, and what one does not show is empty.
+-- Returns the problems as a shape file. A field that no problem shows has no column. A field that one problem does not
+-- show is empty there.
 local function shape_file(host, groups)
    local lines, seen, shown, asked = {}, {}, {}, {}
    for _, group in ipairs(groups) do
@@ -322,7 +324,7 @@ end
 
 -- ---- the page ----
 
--- Who timed a session's variants.
+-- Returns how the times of a session were taken.
 local function source_of(facts, session)
    if session.modelled ~= "1" then
       return "measured"
@@ -355,7 +357,7 @@ local function count_failed(groups)
    return count
 end
 
--- What templates see.
+-- Makes the table of values that the templates use.
 local function view_of(tools, facts, other)
    local host, winners = tools.host, facts.winners
    local gains = collect(winners, function(row) return row.speedup_vs_default end)
@@ -400,8 +402,9 @@ end
 
 local files = {html = "report/page.html.in", markdown = "report/page.md.in"}
 
--- format_name: html or markdown. tools: host (tuner/report/page.c), cost(text, problem, card, registers). tuned,
--- other: path, and rows of devices, sessions, winners and measurements; other may be nil. The text.
+-- Returns the text of a report. format_name: html or markdown. tools: host (tuner/report/page.c) and cost(text,
+-- problem, card, registers). tuned, other: path, and rows of devices, sessions, winners and measurements. other may be
+-- nil.
 function M.write(format_name, tools, tuned, other)
    local facts = facts_of.read(tools, tuned)
    local view = view_of(tools, facts, other and facts_of.read(tools, other))

@@ -1,7 +1,8 @@
--- Scales of figures: from values to coordinates, and the ticks between. Pure.
+-- The scales of figures: convert values to coordinates, and choose ticks. Pure.
 local M = {}
 
--- place(value), and the ends; for values from `least` to `most`, both more than 0 where it is logarithmic.
+-- Returns a function from a value to its coordinate, for values from `least` to `most`. Both are more than 0 if the
+-- scale is logarithmic.
 function M.new(least, most, from, to, logarithmic)
    local f = logarithmic and math.log or function(value) return value end
    local low, high = f(least), f(most)
@@ -20,7 +21,8 @@ local function label(value)
    return string.format("%.10g", value)
 end
 
--- Powers of ten that enclose the values; and their ticks {value, text}, with 2 and 5 where they are few.
+-- Returns the powers of ten that enclose the values, and the ticks {value, text}. If there are few, 2 and 5 get ticks,
+-- too.
 function M.decades(least, most)
    local low, high = math.floor(math.log(least, 10) + 1e-9), math.ceil(math.log(most, 10) - 1e-9)
    high = math.max(high, low + 1)
@@ -36,7 +38,7 @@ function M.decades(least, most)
    return 10.0 ^ low, 10.0 ^ high, ticks
 end
 
--- About `count` round ticks that enclose the values: least, most, ticks.
+-- Returns least, most, and about `count` round ticks that enclose the values.
 function M.linear(least, most, count)
    local raw = math.max(most - least, 1e-9) / count
    local power = 10.0 ^ math.floor(math.log(raw, 10))

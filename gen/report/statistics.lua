@@ -1,7 +1,7 @@
--- What is worked out of measurements. Pure.
+-- Statistics of measurements. Pure.
 local M = {}
 
--- nil of none.
+-- Returns nil without values.
 function M.geometric_mean(values)
    local sum = 0
    for _, value in ipairs(values) do
@@ -10,7 +10,7 @@ function M.geometric_mean(values)
    return #values > 0 and math.exp(sum / #values) or nil
 end
 
--- The value below which a share of them lies, between neighbours in proportion; nil of none.
+-- Returns the value below which this share of the values lies, interpolated between neighbours; nil without values.
 function M.quantile(values, share)
    local sorted = table.move(values, 1, #values, 1, {})
    table.sort(sorted)
@@ -28,7 +28,7 @@ function M.median(values)
    return M.quantile(values, 0.5)
 end
 
--- Ranks from 1; equal values share the mean of theirs.
+-- Returns ranks from 1. Equal values share the mean of their ranks.
 local function ranks(values)
    local order, rank = {}, {}
    for i = 1, #values do
@@ -51,7 +51,7 @@ local function ranks(values)
    return rank
 end
 
--- Spearman's rank correlation; nil of fewer than three, or where one of both is constant.
+-- Returns Spearman's rank correlation. Returns nil for fewer than three pairs, or if one side is constant.
 function M.rank_correlation(a, b)
    local x, y, mean = ranks(a), ranks(b), (#a + 1) / 2
    local xy, xx, yy = 0, 0, 0

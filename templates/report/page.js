@@ -1,5 +1,5 @@
 "use strict";
-// Sorting and filtering; the page says the same without.
+// Sorting and filtering. Without scripts the page has the same content.
 (function () {
     function value(row, index) {
         const cell = row.cells[index];

@@ -106,7 +106,7 @@ has said "and none can be compiled: no NVRTC library found"
 agree 1 none good.db "DELETE FROM image"
 agree 1 none - "no database"
 run 0 explain --shape $shape --arch sm_86 --db none.db # a card elsewhere, where there may be one
-has out "compiled at the first call, and kept if the database can be made; that takes NVRTC, which is not here"
+has out "compiled at the first call, and kept if the database can be made; that needs NVRTC, which is not here"
 run 0 explain --shape $shape --arch sm_86 --db none.db --json
 has out '"needs_nvrtc":true'
 unset FA2_NVRTC_LIBRARY

@@ -41,14 +41,14 @@ has err "false ended with status 1"
 has err "false never used fa2"
 # What was named beside it is tuned all the same.
 run 0 --device 0 --shape $shape -- true
-has err "true never used fa2, or one that is too old to say what for; what was named beside it counts"
+has err "true never used fa2, or one too old to report its calls; what was named beside it counts"
 has err "1 tuned already"
 run 1 --device 0 --shape $shape -- false
 has err "1 tuned already"
 run 2 --device 0 -- ./nothing
 has err "cannot run ./nothing: No such file or directory"
 run 2 --device 0 --
-has err "needs a program behind it"
+has err "needs a program after it"
 # It uses the database that is tuned, wherever it works.
 mkdir elsewhere
 run 0 --device 0 --db other.db -- sh -c "cd elsewhere; echo \$FA2_DB; $client 1 2 48 16 1"

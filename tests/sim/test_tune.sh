@@ -33,7 +33,7 @@ whole() {
     run 0 "$tune" devices
     has out "$2"
     run 1 "$tune" --device 0 --shape $shape --budget 0.001
-    has err "nothing was measured, for the budget was spent before"
+    has err "nothing was measured, because the budget ran out first"
     run 0 "$tune" --device 0 --shape $shape
     has err "0 of them failed"
     has err "problems: 1 modelled, 0 tuned already"

@@ -312,8 +312,8 @@ rows once.db >once.rows
 for fault in fault=1 fault=2 lost=1 hang=1; do
     cp once.db forced.db
     FA2_SIM_BUDGET=1000000 FA2_SIM_FAULT=$fault run 1 --device 0 --force --shape $shape --db forced.db
-    has err "failed: no variant ran this time, by what is said above; what was tuned before stays: where"
-    has err "drop it by fa2-tune forget --shape"
+    has err "failed: no variant ran this time, for the reasons above; what was tuned before stays. If"
+    has err "drop it with fa2-tune forget --shape"
     rows forced.db >forced.rows
     untouched forced.rows once.rows
     run 0 --device 0 --shape $shape --db forced.db
@@ -477,6 +477,6 @@ has out "device 1: "
 cp whole.db lost.db
 sqlite3 lost.db "delete from image"
 run 1 --device 0 --shape $shape --db lost.db --budget 0.001
-has err "nothing was compiled again, for the budget was spent before; still to compile: 1 variant, to verify: 0"
+has err "nothing was compiled again, because the budget ran out first; still to compile: 1 variant, to verify: 0"
 
 summary

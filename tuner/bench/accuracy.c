@@ -1,7 +1,7 @@
 /*
- * - Whether code is there is no matter: kernels come out of an import without. All are taken to have it.
- * - What the runtime would choose without a problem's own measurements is asked of the generator, taught all
- *   others.
+ * - Code does not matter here, because an import brings none. All kernels are treated as if they had code.
+ * - The generator says what the runtime would choose without a problem's own measurements. It is taught all other
+ *   measurements for that.
  */
 #include "tuner/bench/accuracy.h"
 
@@ -32,7 +32,7 @@ static int by_index(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-/* places, by index, of numbers; equal ones get the mean of theirs. */
+/* Computes the rank of each number. places is in the order of values. Equal numbers get the mean of their ranks. */
 static void rank(const double *values, size_t count, place *places)
 {
     for (size_t i = 0; i < count; i++)
@@ -47,7 +47,7 @@ static void rank(const double *values, size_t count, place *places)
     qsort(places, count, sizeof *places, by_index);
 }
 
-/* Of ranks, whose mean is known. */
+/* Correlates ranks, whose mean is known. */
 static double correlate(const place *x, const place *y, size_t count)
 {
     const double mean = (double)(count - 1) / 2;
@@ -79,7 +79,7 @@ typedef struct work {
     const fa2i_card *card;
     bool measured;
     fa2i_evidence evidence; /* owned */
-    fa2i_known_set *others; /* owned: the sets without those of one problem */
+    fa2i_known_set *others; /* owned: the sets of all other problems */
 } work;
 
 static bool counts(const work *w, const fa2i_known_set *set)
@@ -88,7 +88,7 @@ static bool counts(const work *w, const fa2i_known_set *set)
            set->count > 1;
 }
 
-/* us of a variant in a set; 0: it was not timed. */
+/* Returns the us of a variant in a set; 0: it was not timed. */
 static double time_of(const work *w, const fa2i_known_set *set, const char *text)
 {
     const fa2i_known_time *times = w->evidence.times + set->first;
@@ -98,7 +98,7 @@ static double time_of(const work *w, const fa2i_known_set *set, const char *text
     return 0;
 }
 
-/* Does this fa2 have the variant? A report may come from another version. */
+/* *ret_known: this fa2 has the variant. A report may come from another version. */
 static fa2_status look_up(const work *w, const char *text, bool *ret_known)
 {
     fa2i_variant variant;
@@ -107,7 +107,7 @@ static fa2_status look_up(const work *w, const char *text, bool *ret_known)
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* Of the variants that are known; out->variants: how many. The rest is filled for two or more. */
+/* Compares the variants that are known; out->variants is their number. Fills the rest if there are two or more. */
 static fa2_status compare_model(const work *w, const fa2i_known_set *set, fa2i_accuracy *out)
 {
     fa2_status st = FA2_OK;
@@ -196,7 +196,7 @@ fa2_status fa2i_accuracy_find(fa2i_generator *generator, fa2i_cache *cache, cons
     }
     *ret_list = list;
     *ret_count = count;
-    list = NULL; /* the caller's now */
+    list = NULL; /* the caller owns it now */
 done:
     fa2i_free(w.others);
     fa2i_free(list);

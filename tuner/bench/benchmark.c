@@ -1,6 +1,6 @@
 /*
- * Kernels are numbered as they are met; the number is also the id in the worker, which asks for their
- * images again when it had to be started anew. So they live as long as the worker.
+ * Kernels are numbered in the order of their first use. The number is also the id in the worker, which asks for their
+ * images again after a restart. So kernels live as long as the worker.
  */
 #include "tuner/bench/benchmark.h"
 
@@ -15,7 +15,7 @@
 
 enum { LAUNCHES_MAX = 256, PILOTS = 3, ROUNDS_AT_ONCE = 10 };
 
-/* A problem under work. */
+/* The problem that is being measured. */
 typedef struct work {
     fa2i_benchmarks *all;
     fa2i_benchmark *out;
@@ -23,20 +23,20 @@ typedef struct work {
     fa2i_failure failures[FA2I_BENCHMARK_KERNELS_MAX];
     double *samples[FA2I_BENCHMARK_KERNELS_MAX]; /* owned */
     size_t sample_count[FA2I_BENCHMARK_KERNELS_MAX];
-    size_t every[FA2I_BENCHMARK_KERNELS_MAX]; /* in which rounds it takes part; 0: in all */
+    size_t every[FA2I_BENCHMARK_KERNELS_MAX]; /* it takes part in every n-th round; 0: in all */
     size_t rounds;                            /* so far */
     uint64_t random;
 } work;
 
-/* ---- what all problems share ---- */
+/* ---- state of all problems ---- */
 
 static fa2i_warmth warmth_of(const fa2i_benchmarks *all)
 {
     return all->cold ? FA2I_WARMTH_COLD : all->gpu.modelled ? FA2I_WARMTH_WARM : FA2I_WARMTH_BUSY;
 }
 
-/* What the runtime takes is what it can have here. What it would take untuned is a comparison: where it would have to
- * be compiled, and cannot be, it is left out. */
+/* The runtime's choice is what it can use here. The untuned choice is only a comparison. If it would have to be
+ * compiled, and cannot be, it is left out. */
 static fa2_status open_foresights(fa2i_benchmarks *all)
 {
     fa2_status st = FA2_OK;
@@ -78,16 +78,16 @@ void fa2i_benchmarks_done(fa2i_benchmarks *all)
     fa2i_nvml_close(&all->nvml);
 }
 
-/* ---- who takes part ---- */
+/* ---- the kernels of a problem ---- */
 
-/* It has no time, for this reason. */
+/* Records why a kernel has no time. */
 static void leave_out(fa2i_timed *t, fa2i_outcome outcome, const char *why)
 {
     t->outcome = outcome;
     snprintf(t->detail, sizeof t->detail, "%s", why == NULL ? "" : why);
 }
 
-/* More than the device has? S x S of a naive kernel may be. */
+/* Leaves a kernel out that needs more memory than the device has. The S x S matrix of a naive kernel may. */
 static void check_memory(const fa2i_benchmarks *all, const fa2i_benchmark *b, fa2i_timed *t)
 {
     const double needed = b->tensor_bytes + (double)t->workspace_bytes;
@@ -100,7 +100,7 @@ static void check_memory(const fa2i_benchmarks *all, const fa2i_benchmark *b, fa
     t->left_out = true;
 }
 
-/* Let a variant take part. One that does not compile, or cannot be compiled here, is a result. */
+/* Adds a variant. If it does not compile, or cannot be compiled here, that is a result. */
 static fa2_status enter(work *w, const char *role, fa2_rule rule, const fa2i_variant *variant,
                         const fa2i_key *key)
 {
@@ -136,7 +136,7 @@ static const char *role_of(fa2_rule rule)
     return rule == FA2_RULE_EXACT ? "tuned" : rule == FA2_RULE_DEFAULT ? "default" : "chosen";
 }
 
-/* What the runtime takes with the database, or with what comes with fa2, and without either. */
+/* Adds the runtime's choice with the database or the records that come with fa2, and its choice without both. */
 static fa2_status enter_choices(work *w)
 {
     fa2_status st = FA2_OK;
@@ -157,7 +157,7 @@ done:
     return st;
 }
 
-/* Attention as it is written down, where it knows the problem: it has no features and no backward. */
+/* Adds textbook attention if it supports the problem: it has no features and no backward. */
 static fa2_status enter_naive(work *w)
 {
     fa2i_variant variant;
@@ -182,7 +182,7 @@ static void fail(work *w, size_t i)
     memcpy(t->detail, w->failures[i].detail, sizeof t->detail);
 }
 
-/* The driver refused its image, and had taken none before: whose fault that is others tell. */
+/* The driver refused its image, and has accepted none so far. Other kernels will show which is to blame. */
 static bool is_undecided(const work *w, size_t i)
 {
     return w->failures[i].outcome != FA2I_OUTCOME_OK && w->failures[i].blame == FA2I_BLAME_IMAGE;
@@ -198,7 +198,7 @@ static fa2_status check_kernel(work *w, size_t i, const fa2i_expected *expected,
         fa2i_worker_check(w->all->worker, w->ids[i], expected->places, expected->place_count,
                           output, expected->output_bytes, &overwritten, failure);
     if (st == FA2_E_CUDA && strcmp(w->out->timed[i].role, "naive") == 0) {
-        /* There is no room while others use the device, too. A lost device fails what comes behind. */
+        /* Memory is short, perhaps because others use the device. If the device is lost, the next kernels fail. */
         leave_out(&w->out->timed[i], FA2I_OUTCOME_LAUNCH_ERROR, fa2_last_message());
         w->out->timed[i].left_out = true;
         return FA2_OK;
@@ -227,7 +227,8 @@ static bool takes_part(const work *w, size_t i)
     return w->out->timed[i].outcome == FA2I_OUTCOME_OK;
 }
 
-/* Each kernel once, sampled rows against the reference; and again what was refused before the driver took others. */
+/* Runs each kernel once, and compares sampled rows with the reference. Kernels that were refused before the driver
+ * accepted any are tried again. */
 static fa2_status check_all(work *w, const fa2i_case *c)
 {
     fa2_status st = FA2_OK;
@@ -254,7 +255,7 @@ done:
 
 /* ---- time ---- */
 
-/* Each kernel's turn. */
+/* Lists the kernels of a round in random order. */
 static size_t make_round(work *w, fa2i_sample *samples)
 {
     size_t order[FA2I_BENCHMARK_KERNELS_MAX], count = 0;
@@ -272,7 +273,7 @@ static size_t make_round(work *w, fa2i_sample *samples)
     return count;
 }
 
-/* Take these samples, and keep them if they count. */
+/* Takes these samples, and keeps them if timed is set. */
 static fa2_status take(work *w, fa2i_sample *samples, size_t count, bool timed, int launches,
                        double best_us)
 {
@@ -289,13 +290,13 @@ static fa2_status take(work *w, fa2i_sample *samples, size_t count, bool timed, 
     return st;
 }
 
-/* A card at its limit of power gets its clocks back. */
+/* Idles, so that a card at its power limit recovers its clocks. */
 static void rest(const work *w)
 {
     const long ms = w->all->rest_ms;
     const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     if (ms > 0)
-        (void)nanosleep(&time, NULL); /* a signal ends it: the user stops */
+        (void)nanosleep(&time, NULL); /* a signal ends it, because the user stops */
 }
 
 static fa2_status run_rounds(work *w, size_t rounds, bool timed, int launches, double best_us)
@@ -324,8 +325,8 @@ static double least_sample(const work *w, size_t i)
     return least;
 }
 
-/* How many launches make a run, by the fastest kernel; *ret_us: its time. And which kernels are so slow that
- * they sit rounds out. */
+/* Finds how many launches make a run, from the fastest kernel; *ret_us is its time. Also finds the kernels that are so
+ * slow that they skip rounds. */
 static fa2_status choose_launches(work *w, int *ret_launches, double *ret_us)
 {
     double us[FA2I_BENCHMARK_KERNELS_MAX], least = INFINITY;
@@ -348,7 +349,7 @@ static fa2_status choose_launches(work *w, int *ret_launches, double *ret_us)
     return st;
 }
 
-/* Energy of launches one behind the other, of each kernel by itself. */
+/* Measures the energy of consecutive launches, for each kernel by itself. */
 static fa2_status count_energy(work *w)
 {
     fa2_status st = FA2_OK;
@@ -393,7 +394,7 @@ static fa2_status time_all(work *w)
     FA2_TRY(run_rounds(w, out->runs, true, out->launches, best_us));
     for (size_t i = 0; i < out->count; i++)
         out->timed[i].us = fa2i_summary_of(w->samples[i], w->sample_count[i]);
-    if (!w->all->cold) { /* the flush takes energy, too */
+    if (!w->all->cold) { /* the flush uses energy, too */
         fa2i_worker_set_warmth(w->all->worker, FA2I_WARMTH_WARM);
         FA2_TRY(count_energy(w));
     }
@@ -410,15 +411,15 @@ static void describe(const fa2_problem *problem, fa2i_benchmark *out)
     const fa2i_judge *judge = fa2i_judge_of(problem->op);
     *out = (fa2i_benchmark){
         .problem = *problem, .flop = op->flop(problem), .bytes = op->bytes(problem)};
-    const bool counted = fa2i_case_bytes(&c) != SIZE_MAX; /* else the worker refuses it */
+    const bool counted = fa2i_case_bytes(&c) != SIZE_MAX; /* otherwise the worker refuses it */
     for (int i = 0; counted && i < judge->operand_count; i++)
         out->tensor_bytes += (double)fa2i_case_operand_bytes(&c, i);
-    /* Two bytes of each pair of a query and a key, masked or not; of which forward computes 4 D. */
+    /* Two bytes per pair of query and key, masked or not. Forward counts 2 (D + Dv) operations per pair. */
     out->square_bytes = 2 * fa2i_forward_flop_unmasked(problem) /
                         (2.0 * (problem->head_dim + fa2i_head_dim_v(problem)));
 }
 
-/* Statuses that are about this problem alone. */
+/* Says whether a status concerns this problem alone. */
 static bool is_of_problem(fa2_status status)
 {
     return status == FA2_E_UNSUPPORTED || status == FA2_E_CUDA || status == FA2_E_NO_NVRTC;

@@ -1,5 +1,5 @@
 /*
- * Work of a thread in an iteration: what the template of the kernel says at its top.
+ * The work of a thread per iteration is described at the top of each kernel's template.
  */
 #include "tuner/bench/ceilings.h"
 
@@ -9,7 +9,7 @@
 #include "runtime/base/status.h"
 
 enum {
-    SMALL_BYTES = 4096, /* what is not about memory has some all the same */
+    SMALL_BYTES = 4096, /* kernels that do not measure memory also get some */
     CARD_THREADS = 256, /* per block: gen/bench/ceilings.lua */
     ITERATIONS_FIRST = 16,
     ITERATIONS_MOST = 1 << 24,
@@ -17,7 +17,7 @@ enum {
 };
 #define LAUNCH_US 1000.0
 
-/* Of a thread and an iteration. */
+/* Work per thread and iteration. */
 #define TENSOR_FLOP(k) (2 * 8 * 2.0 * 16 * 8 * (k) / 32)
 #define WGMMA_FLOP     (4 * 2.0 * 64 * 256 * 16 / 128)
 #define EX2_RESULTS    (4 * 8.0)
@@ -27,9 +27,9 @@ typedef enum where { NO_MEMORY, IN_L2, BEYOND_L2 } where;
 
 static const struct definition {
     const char *name, *variant, *what, *unit;
-    double work, per_us; /* of a thread and an iteration; work per us in a unit */
+    double work, per_us; /* work per thread and iteration; work per us in one unit */
     where memory;
-    int least_arch, most_arch; /* most_arch 0: none */
+    int least_arch, most_arch; /* most_arch 0: no limit */
 } definitions[FA2I_CEILINGS] = {
     [FA2I_CEILING_FP16] = {"tensor_fp16", "ceiling_tensor k=16 dtype=fp16 sum=fp32",
                            "mma m16n8k16, fp16 summed in fp32", "TFLOPS", TENSOR_FLOP(16), 1e6,
@@ -90,7 +90,7 @@ double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dt
 static int64_t bytes_of(where memory, const fa2i_gpu *gpu)
 {
     const int64_t l2 = gpu->card.l2_bytes > 0 ? gpu->card.l2_bytes : 1 << 22;
-    if (memory == NO_MEMORY || gpu->modelled) /* to the model bytes are alike, and a large area takes long */
+    if (memory == NO_MEMORY || gpu->modelled) /* the model treats all bytes alike, and a large area takes long */
         return SMALL_BYTES;
     if (memory == IN_L2)
         return l2 / 2;
@@ -104,7 +104,7 @@ static bool stopped(const work *w)
     return w->stop != NULL && *w->stop != 0;
 }
 
-/* us of a launch; 0 where the kernel fails. */
+/* Finds the us of a launch; 0 if the kernel fails. */
 static fa2_status probe(work *w, int iterations, double *ret_us)
 {
     *ret_us = 0;
@@ -112,13 +112,14 @@ static fa2_status probe(work *w, int iterations, double *ret_us)
     return fa2i_worker_probe(w->worker, w->id, &w->probe, ret_us, &w->blocks, &w->failure);
 }
 
-/* In the unit: what so many iterations do in this time. */
+/* Returns the rate, in the unit, of so many iterations in this time. */
 static double rate_of(const work *w, int iterations, double us)
 {
     return w->of->work * CARD_THREADS * w->blocks * iterations / us / w->of->per_us;
 }
 
-/* What the launch costs is left out, as a few iterations are all that there is time for. */
+/* Takes the difference of two short runs, because there is no time for many iterations. So the cost of a launch does
+ * not count. */
 static fa2_status model(work *w, double *ret_rate)
 {
     double few_us = 0, more_us = 0;
@@ -151,20 +152,20 @@ done:
     return st;
 }
 
-/* Statuses that are about one kernel. */
+/* Says whether a status concerns one kernel alone. */
 static bool is_of_kernel(fa2_status status)
 {
     return status == FA2_E_UNSUPPORTED || status == FA2_E_NO_NVRTC || status == FA2_E_CUDA;
 }
 
-/* Is there no such rate on this device? Then says why. */
+/* Says whether the device has no such rate, and sets the reason. */
 static bool is_missing(const work *w, fa2i_ceiling *ceiling)
 {
     const fa2i_gpu *gpu = w->kernels->gpu;
     if (gpu->card.arch < w->of->least_arch ||
         (w->of->most_arch > 0 && gpu->card.arch > w->of->most_arch))
         snprintf(ceiling->why, sizeof ceiling->why, "sm_%d does not have it", gpu->card.arch);
-    else if (gpu->modelled && w->of->memory == BEYOND_L2) /* it would be four times the memory's own rate */
+    else if (gpu->modelled && w->of->memory == BEYOND_L2) /* the rate would be four times the memory's own */
         snprintf(ceiling->why, sizeof ceiling->why,
                  "a software device does not model which bytes the L2 has; it takes three of four to be there");
     return ceiling->why[0] != '\0';

@@ -12,7 +12,7 @@
 
 /* ---- problems ---- */
 
-/* From least to most, the logarithm evenly spread. */
+/* Returns a number from least to most, with an evenly spread logarithm. */
 static int32_t spread(uint64_t *state, double least, double most)
 {
     const double part = (double)(fa2i_random(state) >> 11) * 0x1p-53;
@@ -34,7 +34,7 @@ static fa2_problem random_problem(uint64_t *state, int kind)
     return p;
 }
 
-/* Not longer than some milliseconds on a small card, nor larger than its memory allows. */
+/* At most some milliseconds on a small card, and small enough for its memory. */
 static bool is_modest(const fa2_problem *p)
 {
     const fa2i_op *op = fa2i_op_of(p);
@@ -197,7 +197,7 @@ fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *co
             sorted[count++] = &lists[i][j];
     qsort(sorted, count, sizeof *sorted, by_loss);
     if (count > 0 && sorted[0]->first_loss > 0)
-        fputs("where the model's first choice is furthest behind the fastest variant:\n", out);
+        fputs("problems on which the model's first choice loses most:\n", out);
     for (size_t i = 0; i < count && i < FA2I_FIELD_MISSES && sorted[i]->first_loss > 0; i++) {
         char shape[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(&sorted[i]->problem, shape, sizeof shape);

@@ -1,13 +1,13 @@
 /*
- * A field report: what one card says of itself, of its kernels and of the cost model, in a file to send. The
- * file is an export (cache/export.c), which import takes, and behind it lines {"fa2_report":KIND, ...}:
+ * A field report: facts about one card, its kernels and the cost model there, in a file to send. The file is an export
+ * (cache/export.c), which import accepts, followed by lines {"fa2_report":KIND, ...}:
  *
- *     about      fa2's version, the card, driver and NVRTC, clocks and temperature where NVML answers
- *     ceiling    what the card can do (ceilings.h)
+ *     about      fa2's version, the card, driver and NVRTC, clocks and temperature if NVML has them
+ *     ceiling    the limits of the card (ceilings.h)
  *     problem    rank correlation, loss of the model's first choice, regret (accuracy.h)
  *     summary    the same over all problems of an operation
  *
- * Nothing in it names a person, a machine, a path or an address.
+ * It contains no name of a person or a machine, no path and no address.
  *
  * Errors: FA2_E_IO, and those of cache and generator. Not thread-safe.
  */
@@ -21,14 +21,14 @@
 
 enum { FA2I_FIELD_PROBLEMS = 20, FA2I_FIELD_SEED = 0xf1e1d };
 
-/* The problems on which choices are tried, which are random, and the same everywhere: prefill, decode and
- * chunks of a prefill, fp16, D = 64 and 128. small: for a software device. */
+/* Makes the problems on which choices are tested. They are random, but the same everywhere: prefill, decode and chunks
+ * of a prefill, fp16, D = 64 and 128. small: for a software device. */
 void fa2i_field_problems(bool small, fa2_problem problems[FA2I_FIELD_PROBLEMS], size_t *ret_count);
 
-/* Of all problems of an operation. */
+/* A summary over all problems of an operation. */
 typedef struct fa2i_field_summary {
     fa2_op op;
-    size_t problems, unknown; /* whose regret is not known */
+    size_t problems, unknown; /* problems in all; problems whose regret is not known */
     double rank_correlation;  /* median */
     double first_loss_mean, first_loss_worst, regret_mean, regret_worst;
 } fa2i_field_summary;
@@ -36,21 +36,21 @@ typedef struct fa2i_field_summary {
 fa2_status fa2i_field_summarize(fa2_op op, const fa2i_accuracy *list, size_t count,
                                 fa2i_field_summary *ret_summary);
 
-/* Lines of a report. */
+/* Print lines of a report. */
 void fa2i_field_print_about(const fa2i_gpu *gpu, const fa2i_nvml *nvml, const fa2i_conditions *seen,
                             FILE *out);
 void fa2i_field_print_ceiling(const fa2i_ceiling *ceiling, FILE *out);
 void fa2i_field_print_problem(const fa2i_accuracy *problem, FILE *out);
 void fa2i_field_print_summary(const fa2i_field_summary *summary, FILE *out);
 
-/* For people: the problems on which the model's first choice lost most, over all operations' lists, at most
+/* Prints for people the problems on which the model's first choice lost most, over all operations' lists, at most
  * FA2I_FIELD_MISSES. FA2_E_MEMORY. */
 enum { FA2I_FIELD_MISSES = 5 };
 fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *counts,
                                    size_t list_count, FILE *out);
 
-/* How many summaries the file has that are not those computed here (count of them): it prints which. FA2_E_IO;
- * FA2_E_INVALID: the file has none. */
+/* Compares the summaries in a file with those computed here (count of them). Prints the different ones and counts them
+ * in *ret_different. FA2_E_IO. FA2_E_INVALID: the file has no summaries. */
 fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summaries, size_t count,
                               FILE *out, size_t *ret_different);
 

@@ -5,7 +5,7 @@
 #include "runtime/base/status.h"
 #include "tuner/search/compile_all.h"
 
-/* From the database by its key, if it is there; else compiled. */
+/* Reads a kernel by its key from the database, or compiles it. */
 static fa2_status get(const fa2i_kernel_list *list, const fa2i_variant *variant,
                       const fa2i_key *key, fa2i_kernel *ret_kernel)
 {

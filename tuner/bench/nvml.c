@@ -1,6 +1,6 @@
 /*
- * NVML's types are declared here as far as they are used: the library is there at run time alone. A
- * function that an older one lacks, or that a card does not support, leaves its part unknown.
+ * Declares the part of NVML that is used, because the library is there only at run time. If an older library lacks a
+ * function, or a card does not support it, the value stays unknown.
  */
 #include "tuner/bench/nvml.h"
 
@@ -78,7 +78,7 @@ void fa2i_nvml_close(fa2i_nvml *nvml)
     *nvml = (fa2i_nvml){0};
 }
 
-/* 0: not known. */
+/* Returns 0 if it is not known. */
 static unsigned read_number(const fa2i_nvml *nvml, const char *name, int which)
 {
     int (*read)(void *, int, unsigned *) = NULL;
@@ -123,7 +123,7 @@ void fa2i_nvml_look(const fa2i_nvml *nvml, fa2i_conditions *conditions)
 
 void fa2i_held_back_text(uint64_t held_back, char *out, size_t out_bytes)
 {
-    /* Idle (1), clocks that somebody set (2) and display clocks (256) are not among them. */
+    /* Leaves out idle (1), clocks set by a user (2) and display clocks (256). */
     static const struct {
         uint64_t bit;
         const char *text;

@@ -5,7 +5,7 @@
 #include "tuner/commands/database.h"
 #include "tuner/report/table.h"
 
-/* Of a time in us. */
+/* Returns the rate for a time in us. */
 static double tflops(const fa2i_benchmark *b, double us)
 {
     return b->flop / us * 1e-6;
@@ -16,7 +16,7 @@ static double gigabytes_per_s(const fa2i_benchmark *b, double us)
     return b->bytes / us * 1e-3;
 }
 
-/* Bytes on the device that a kernel needs, operands and workspace. */
+/* Returns the device memory that a kernel needs: operands and workspace. */
 static double memory_bytes(const fa2i_benchmark *b, const fa2i_timed *t)
 {
     return b->tensor_bytes + (double)t->workspace_bytes;
@@ -27,7 +27,7 @@ static bool is_timed(const fa2i_timed *t)
     return t->outcome == FA2I_OUTCOME_OK && t->us.n > 0;
 }
 
-/* Shares of the card's ceilings that a time stands for; 0 where the ceiling is not known. */
+/* Return the share of a card's ceiling that a time reaches; 0 if the ceiling is not known. */
 static double tensor_share(const fa2i_benchmarks *all, const fa2i_benchmark *b, double us)
 {
     const double most = fa2i_ceilings_products(all->ceilings, b->problem.dtype);
@@ -68,7 +68,7 @@ static void format_share(double share, char *out, size_t out_bytes)
     snprintf(out, out_bytes, share > 0 ? "%.1f %%" : "-", 100 * share);
 }
 
-/* A number that is more than 0, or what stands for one that is not known. */
+/* Prints a number. If it is not positive, prints the text for unknown. */
 static void print_known(double number, const char *unknown, FILE *out)
 {
     if (number > 0)
@@ -118,7 +118,7 @@ static bool is_naive(const fa2i_timed *t)
     return strcmp(t->role, "naive") == 0;
 }
 
-/* What chose the kernel; NULL: naive was chosen by nothing. */
+/* Returns the rule that chose the kernel; NULL for naive. */
 static const char *rule_text(const fa2i_timed *t)
 {
     return is_naive(t) ? NULL : fa2_rule_string(t->rule);
@@ -195,7 +195,7 @@ static void print_ceilings(const fa2i_benchmarks *all, FILE *out)
     }
 }
 
-/* How times were taken. */
+/* Prints how times were taken. */
 static void print_protocol(const fa2i_benchmarks *all, FILE *out)
 {
     const fa2i_card *card = &all->gpu.card;
@@ -218,7 +218,7 @@ static void print_protocol(const fa2i_benchmarks *all, FILE *out)
 
 /* ---- CSV ---- */
 
-/* A field with commas or quotes goes into quotes. */
+/* Prints a field, in quotes if it has commas or quotes. */
 static void print_csv_text(const char *text, FILE *out)
 {
     const bool quoted = strpbrk(text, ",\"") != NULL;
@@ -269,7 +269,7 @@ static void print_csv_times(const fa2i_benchmarks *all, const fa2i_benchmark *b,
     print_known(copy_share(all, b, s->order.median), "", out);
 }
 
-/* A problem that was not measured: the message is its detail, and all else is empty. */
+/* Prints a problem that was not measured: the message is its detail, and other cells are empty. */
 static void print_csv_message(const fa2i_benchmark *b, FILE *out)
 {
     print_csv_problem(b, out);
@@ -407,7 +407,7 @@ static void print_json(const fa2i_benchmarks *all, const fa2i_benchmark *b, size
     fputs("]}", out);
 }
 
-/* ---- all of it ---- */
+/* ---- all formats ---- */
 
 void fa2i_bench_print_begin(const fa2i_benchmarks *all, fa2i_format format, FILE *out)
 {

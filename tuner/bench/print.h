@@ -1,6 +1,6 @@
 /*
- * A benchmark for people (text, problem by problem as they are measured) and for programs: CSV with a
- * row for each kernel and problem, or one JSON object. Times are us, sizes bytes. Not thread-safe.
+ * Prints a benchmark. For people: text, for each problem when it is measured. For programs: CSV with a row per kernel
+ * and problem, or one JSON object. Times are us, sizes bytes. Not thread-safe.
  */
 #ifndef FA2I_BENCH_PRINT_H
 #define FA2I_BENCH_PRINT_H
@@ -10,8 +10,7 @@
 
 typedef enum fa2i_format { FA2I_FORMAT_TEXT, FA2I_FORMAT_CSV, FA2I_FORMAT_JSON } fa2i_format;
 
-/* What is printed before the first problem, for a problem, and behind the last one. index: how many
- * problems were printed before it. FA2_E_MEMORY. */
+/* Print the begin, one problem, and the end. index: how many problems were printed before. FA2_E_MEMORY. */
 void fa2i_bench_print_begin(const fa2i_benchmarks *all, fa2i_format format, FILE *out);
 fa2_status fa2i_bench_print(const fa2i_benchmarks *all, const fa2i_benchmark *b, size_t index,
                             fa2i_format format, FILE *out);

@@ -46,7 +46,7 @@ static fa2_problem with_value(const fa2_problem *p, fa2i_scale axis, int32_t val
     return other;
 }
 
-/* The value of a step, 0 ... STEPS - 1; 0: there is none. */
+/* Returns the value of a step, 0 ... STEPS - 1; 0: there is no such step. */
 static int32_t step_value(const fa2_problem *p, fa2i_scale axis, int step)
 {
     const int32_t value = value_of(p, axis);
@@ -64,7 +64,7 @@ fa2_status fa2i_scaling_extend(fa2i_shapes *shapes, unsigned axes)
     for (size_t i = 0; i < given; i++) {
         for (int axis = 0; axis < FA2I_SCALES; axis++) {
             for (int step = 0; (axes >> axis & 1u) != 0 && step < STEPS; step++) {
-                const fa2_problem p = shapes->items[i]; /* adding moves them */
+                const fa2_problem p = shapes->items[i]; /* a copy, because adding moves the items */
                 const int32_t value = step_value(&p, (fa2i_scale)axis, step);
                 const fa2_problem other = with_value(&p, (fa2i_scale)axis, value);
                 if (value > 0 && fa2i_problem_check(&other) == FA2_OK)
@@ -78,7 +78,7 @@ done:
 
 /* ---- tables ---- */
 
-/* What problems of one table have in common. */
+/* Returns a problem that is equal for all problems of one table. */
 static fa2_problem common(const fa2_problem *p, fa2i_scale axis)
 {
     fa2_problem rest = with_value(p, axis, 0);
@@ -106,7 +106,8 @@ static int by_value(const void *a, const void *b)
     return (x->value > y->value) - (x->value < y->value);
 }
 
-/* The problems of the table of list[first], in the order of their values; 0 when an earlier one has it. */
+/* Gathers the problems of the table of list[first], in the order of their values. Returns 0 if an earlier problem has
+ * the same table. */
 static size_t gather(const fa2i_benchmark *list, size_t count, size_t first, fa2i_scale axis,
                      row *rows)
 {

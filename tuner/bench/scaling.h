@@ -1,6 +1,6 @@
 /*
- * How times grow with one size: problems that differ in it alone, made and shown as a table. Pure but for the
- * printing; not thread-safe.
+ * Tables that show how times grow with one size: makes problems that differ only in it, and prints them. Pure except
+ * for the printing; not thread-safe.
  */
 #ifndef FA2I_SCALING_H
 #define FA2I_SCALING_H
@@ -9,18 +9,17 @@
 #include "tuner/bench/benchmark.h"
 #include "tuner/input/shapes.h"
 
-/* S: the keys, and the queries where there are as many. */
+/* S: the keys, and also the queries if there are as many. */
 typedef enum fa2i_scale { FA2I_SCALE_S, FA2I_SCALE_B, FA2I_SCALE_D, FA2I_SCALES } fa2i_scale;
 
-/* The letter of an axis; false for any other. */
+/* Parses the letter of an axis. Returns false for any other text. */
 bool fa2i_scale_parse(const char *text, fa2i_scale *ret_scale);
 
-/* Put behind each problem those that differ from it in these axes (bits 1 << fa2i_scale), one at a time: S from
- * a quarter to four times it, B up to sixteen times it, D = 32, 64, 128 and 256. Those that cannot be are left
- * out. */
+/* Appends, for each problem, those that differ from it in one of these axes (bits 1 << fa2i_scale): S from a quarter to
+ * four times it, B up to sixteen times it, D = 32, 64, 128 and 256. Invalid problems are left out. */
 fa2_status fa2i_scaling_extend(fa2i_shapes *shapes, unsigned axes);
 
-/* For each axis, a table for each set of problems that differ in it alone, in the order of its values. Problems
+/* Prints, for each axis, one table per set of problems that differ only in it, in the order of its values. Problems
  * without a time are left out. FA2_E_MEMORY. */
 fa2_status fa2i_scaling_print(const fa2i_benchmark *list, size_t count, FILE *out);
 

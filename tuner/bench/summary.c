@@ -4,11 +4,11 @@
 
 double fa2i_student_975(size_t freedom)
 {
-    /* Below five degrees of freedom the series is too far off. */
+    /* Below six degrees of freedom the series is not accurate enough. */
     static const double few[] = {12.7062, 4.3027, 3.1824, 2.7764, 2.5706};
     if (freedom <= sizeof few / sizeof *few)
         return few[freedom > 0 ? freedom - 1 : 0];
-    /* Cornish and Fisher's expansion around the normal quantile. */
+    /* Cornish-Fisher expansion around the normal quantile. */
     const double z = 1.959963985, v = (double)freedom, z2 = z * z;
     return z + z * (z2 + 1) / (4 * v) + z * ((5 * z2 + 16) * z2 + 3) / (96 * v * v) +
            z * (((3 * z2 + 19) * z2 + 17) * z2 - 15) / (384 * v * v * v);

@@ -1,11 +1,11 @@
 /*
- * One process per device: this program again, with the device's number in the place of `all` and
- * its share of the threads. Two pipes from each; a line is passed on when it is whole.
+ * One process per device: this program again, with the device's number instead of `all`, and its share of the threads.
+ * Each has two pipes; a line is passed on when it is complete.
  *
- * Shapes that can be read once, from standard input or of a program, are a file without a name, which each tuner has
- * as its standard input, opened anew: each reads it from its beginning.
+ * Shapes that can be read only once (from standard input or from a program) are put into a file without a name. Each
+ * tuner gets it as its standard input, opened separately, so that each reads it from the beginning.
  */
-#define _GNU_SOURCE /* memfd_create */
+#define _GNU_SOURCE /* for memfd_create */
 #include "tuner/commands/all_devices.h"
 
 #include <errno.h>
@@ -26,17 +26,17 @@ extern char **environ;
 
 enum { POLL_MS = 200, DEVICES_MAX = 64, NUMBER_CHARS = 16, FILE_CHARS = 40 };
 
-/* What the tuners are given. */
+/* The input of all tuners. */
 typedef struct work {
     int argc;
     char **argv;
-    int threads; /* of each */
+    int threads; /* per tuner */
     FILE *shapes; /* NULL: argv names them */
 } work;
 
 typedef struct stream {
-    int from;       /* -1: at its end */
-    fa2i_text text; /* what is not passed on yet */
+    int from;       /* -1: it has ended */
+    fa2i_text text; /* not passed on yet */
 } stream;
 
 typedef struct tuner {
@@ -57,7 +57,7 @@ static bool make_pipe(int ends[2])
     return true;
 }
 
-/* shapes: what is its standard input; NULL: that of this process. */
+/* shapes: its standard input; NULL: this process's. */
 static fa2_status spawn(char **argv, FILE *shapes, tuner *t)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1};
@@ -88,7 +88,7 @@ static fa2_status spawn(char **argv, FILE *shapes, tuner *t)
                                   strerror(error));
 }
 
-/* How many arguments an option takes that is one of these, its value included; 0: it is none. */
+/* Returns how many arguments this option takes, value included, if it is one of names; else 0. */
 static int words_of(const char *arg, const char *const *names)
 {
     for (; *names != NULL; names++) {
@@ -99,7 +99,7 @@ static int words_of(const char *arg, const char *const *names)
     return 0;
 }
 
-/* How many arguments an option takes that others take the place of, its value included; 0: it stays. */
+/* Returns how many arguments an option takes, value included, if it must be replaced for each tuner; else 0. */
 static int replaced(const char *arg, bool shapes)
 {
     static const char *const always[] = {"--device", "--jobs", NULL};
@@ -108,7 +108,7 @@ static int replaced(const char *arg, bool shapes)
     return words > 0 || !shapes ? words : words_of(arg, of_shapes);
 }
 
-/* The arguments for one device; a program has run already. */
+/* Starts the tuner for one device. A program has run already. */
 static fa2_status start(const work *w, tuner *t)
 {
     char name[] = "fa2-tune", command[] = "tune", jobs[] = "--jobs", shapes[] = "--shapes=-";
@@ -136,7 +136,7 @@ static fa2_status start(const work *w, tuner *t)
     return st;
 }
 
-/* What they read on their standard input. */
+/* Writes the shapes into the file that is their standard input. */
 static fa2_status write_shapes(const fa2i_shapes *shapes, FILE **ret_file)
 {
     const int descriptor = memfd_create("fa2-shapes", MFD_CLOEXEC);
@@ -158,7 +158,7 @@ static fa2_status write_shapes(const fa2i_shapes *shapes, FILE **ret_file)
 
 /* ---- passing on ---- */
 
-/* What says of itself whose it is needs no second word of it. */
+/* A line that begins with its device needs no prefix. */
 static void print_line(const tuner *t, const char *line, size_t length, FILE *to)
 {
     char name[NUMBER_CHARS + 10];
@@ -181,7 +181,7 @@ static void pass_on(const tuner *t, stream *s, FILE *to)
     fflush(to);
 }
 
-/* The last line, where it has no end. */
+/* Passes on the last line if it has no end. */
 static void pass_on_rest(const tuner *t, stream *s, FILE *to)
 {
     if (s->text.length > 0) {
@@ -191,7 +191,7 @@ static void pass_on_rest(const tuner *t, stream *s, FILE *to)
     fa2i_text_done(&s->text);
 }
 
-/* keep: until the end, whole. */
+/* keep: keeps everything until the end. */
 static void read_some(const tuner *t, stream *s, FILE *to, bool keep)
 {
     char bytes[4096];
@@ -244,7 +244,7 @@ static int status_of(const tuner *t)
     return WIFEXITED(t->status) ? WEXITSTATUS(t->status) : FA2I_EXIT_FAILED;
 }
 
-/* Interrupted, else failed, else whatever is not 0. */
+/* Interrupted is worst, then failed, then any other status than 0. */
 static int worst(const tuner *tuners, size_t count)
 {
     int status = FA2I_EXIT_OK;
@@ -290,7 +290,7 @@ static int threads_each(const fa2i_options *options, int devices)
     return devices > 0 && all > devices ? all / devices : 1;
 }
 
-/* Start them, wait for their ends, and print what they found out; *ret_status: the worst of theirs. */
+/* Starts the tuners, waits for their ends, and prints their results. *ret_status: the worst of their statuses. */
 static fa2_status run_tuners(const work *w, int devices, bool json, const volatile sig_atomic_t *stop,
                              int *ret_status)
 {

@@ -1,7 +1,6 @@
 /*
- * --arch: SMs by name, native and all. What the compiler cannot do, and what no card stands for, all
- * leaves out; native names every SM that is here, so that one which cannot be built for is refused
- * by name.
+ * --arch: SMs by name, native and all. "all" leaves out SMs that the compiler does not know or that no card stands for.
+ * "native" includes every SM that is here, so that one without support is refused by name.
  */
 #include <string.h>
 #include "runtime/cuda/cuda_api.h"
@@ -22,7 +21,7 @@ fa2_status fa2i_archs_add(fa2i_options *options, int arch)
     return FA2_OK;
 }
 
-/* 86 of "sm_86", an item of that many characters; 0: it names no SM. */
+/* Returns 86 for the item "sm_86" of that many characters, or 0 if it names no SM. */
 static int sm_of(const char *item, size_t bytes)
 {
     int arch = 0;
@@ -86,7 +85,7 @@ static fa2_status add_native(fa2i_options *options)
 
     FA2_TRY(fa2i_cuda_get(&cuda));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get_count(&count), "cuDeviceGetCount"));
-    for (int i = 0; i < count || i == 0; i++) { /* none: device 0 says so */
+    for (int i = 0; i < count || i == 0; i++) { /* without a device, device 0 gives the error */
         FA2_TRY(fa2i_device_card(cuda, i, &card));
         FA2_TRY(fa2i_archs_add(options, card.arch));
     }

@@ -1,5 +1,5 @@
 /*
- * fa2-tune bench: times for people to quote. Writes no database; kernels run in the worker process.
+ * fa2-tune bench: times that people can quote. It writes no database. Kernels run in the worker process.
  */
 #include <unistd.h>
 #include "runtime/base/alloc.h"
@@ -72,7 +72,7 @@ done:
     return st;
 }
 
-/* What the runtime takes has to run; what it is compared with has to be right where it can run. */
+/* The runtime's kernel must run. The kernels that it is compared with must be right if they can run. */
 static bool has_failed(const fa2i_benchmark *b)
 {
     bool failed = b->count == 0;
@@ -111,7 +111,7 @@ static fa2_status run(session *s)
         s->failed += has_failed(b);
     }
 done:
-    fa2i_bench_print_end(s->format, stdout); /* JSON is whole in any case */
+    fa2i_bench_print_end(s->format, stdout); /* completes the JSON in any case */
     if (st == FA2_OK && s->format == FA2I_FORMAT_TEXT)
         st = fa2i_scaling_print(s->results, s->measured, stdout);
     return st;

@@ -12,14 +12,14 @@
 #include "tuner/report/progress.h"
 #include "tuner/report/table.h"
 
-/* More winners than this are left to `fa2-tune list`. */
+/* With more winners than this, only `fa2-tune list` shows them. */
 enum { WINNERS_SHOWN = 48 };
 
 typedef struct session {
     fa2i_options options;
     fa2i_cache *cache;
     fa2i_generator *generator;
-    fa2i_card cards[FA2I_ARCHS_MAX]; /* as many as options.archs */
+    fa2i_card cards[FA2I_ARCHS_MAX]; /* one per SM in options.archs */
     fa2i_build_result results[FA2I_ARCHS_MAX];
     size_t count; /* of results */
     const volatile sig_atomic_t *stop;
@@ -34,7 +34,7 @@ static void session_done(session *s)
     fa2i_options_done(&s->options);
 }
 
-/* Everything that the caller can get wrong is found before the first compilation. */
+/* Finds all errors of the caller before the first compilation. */
 static fa2_status open_session(session *s, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
@@ -66,7 +66,7 @@ static fa2i_build work_of(const session *s)
                         .stop = s->stop};
 }
 
-/* What --dry-run says of an SM. */
+/* Prints one SM of a --dry-run. */
 static void print_foreseen(const session *s, const fa2i_build_result *r, size_t threads, bool first)
 {
     if (s->options.json) {
@@ -83,7 +83,7 @@ static void print_foreseen(const session *s, const fa2i_build_result *r, size_t 
     printf("\n");
 }
 
-/* What the SMs' results amount to where nothing failed. served: problems that there are kernels for. */
+/* Returns the exit status if nothing failed. served: problems that have kernels. */
 static int status_of_served(size_t served, size_t unserved)
 {
     if (served > 0 || unserved == 0)
@@ -106,7 +106,7 @@ static fa2_status foresee_all(const session *s, int *ret_status)
         served += s->options.shapes.count - r.unserved;
         unserved += r.unserved;
         if (s->options.json && (st == FA2_OK ? i + 1 == s->options.arch_count : i > 0))
-            fputs("]\n", stdout); /* also of those before one that fails */
+            fputs("]\n", stdout); /* also if a later SM fails */
         if (st != FA2_OK)
             break;
     }
@@ -235,7 +235,7 @@ static void print_json(const session *s)
 
 /* ---- the command ---- */
 
-/* What the results amount to, and a word about it on stderr. */
+/* Returns the exit status, and explains it on stderr. */
 static int exit_status(const session *s)
 {
     size_t winners = 0, unserved = 0, without = 0;
@@ -267,7 +267,7 @@ int fa2i_cmd_build(int argc, char **argv)
     FA2_TRY(open_session(&s, argc, argv));
     if (s.options.dry_run) {
         FA2_TRY(foresee_all(&s, &status));
-        FA2_TRY(fa2i_database_check_writable(s.options.db)); /* or the run fails at once */
+        FA2_TRY(fa2i_database_check_writable(s.options.db)); /* otherwise the run would fail at once */
         goto done;
     }
     FA2_TRY(build_all(&s));

@@ -1,8 +1,8 @@
 /*
- * fa2-tune check and gc: a database as a whole; forget: a part of it.
+ * fa2-tune check and gc work on a whole database, forget on a part of it.
  *
- * Opening for writing creates a database; neither of these commands may, so a database must be
- * readable before it is opened for writing.
+ * Opening for writing would create a database, which these commands must not do. So the database must be readable
+ * before it is opened for writing.
  */
 #include <stdio.h>
 #include "cache/report.h"
@@ -15,7 +15,7 @@
 #include "tuner/report/table.h"
 #include "tuner/search/recompile.h"
 
-/* Open for writing what is there already. */
+/* Opens an existing database for writing. */
 static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cache **ret_cache)
 {
     fa2i_cache *readable = NULL;
@@ -23,7 +23,7 @@ static fa2_status open_existing(const char *path, fa2i_cache_mode mode, fa2i_cac
     fa2i_cache_close(readable);
     if (st == FA2_E_NOT_FOUND)
         return st;
-    /* Another failure may be an older version, which opening for writing brings up to date. */
+    /* Another failure may be an older version, which opening for writing upgrades. */
     return fa2i_database_open(path, mode, ret_cache);
 }
 
@@ -67,7 +67,7 @@ int fa2i_cmd_check(int argc, char **argv)
     fa2i_cache_health health = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JSON, &options));
-    /* A sound database can be checked where it cannot be written. */
+    /* An intact database can be checked even if it cannot be written. */
     st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
     if (st == FA2_E_DATABASE)
         st = open_existing(options.db, FA2I_CACHE_WRITE, &cache);
@@ -104,8 +104,8 @@ static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cle
     putchar('\n');
 }
 
-/* Code for the winners that lost it, or never had it: their measurements stay. Those that none could be made for are
- * counted as unknown. */
+/* Compiles code for winners that lost it or never had any. Their measurements stay. Winners whose code cannot be made
+ * count as unknown. */
 static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
                             const volatile sig_atomic_t *stop, fa2i_recompiled *ret_recompiled)
 {
@@ -136,7 +136,7 @@ static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
     return st;
 }
 
-/* Say whether the file is sound now. */
+/* Says whether the file is still damaged. */
 static fa2_status say_damage(fa2i_cache *cache, bool *ret_damaged)
 {
     fa2i_cache_health health = {0};
@@ -180,7 +180,7 @@ done:
 
 /* ---- forget ---- */
 
-/* What went, or would go. */
+/* Prints what was forgotten, or would be. */
 static fa2_status print_forgotten(fa2i_cache *cache, const fa2i_options *options, const fa2i_forgotten *gone)
 {
     printf("%s %zu measurement%s, %zu winner%s, %zu verification%s and %zu kernel%s\n",
@@ -216,7 +216,7 @@ int fa2i_cmd_forget(int argc, char **argv)
     }
     FA2_TRY(print_forgotten(cache, &options, &gone));
     if (options.dry_run)
-        st = fa2i_database_check_writable(options.db); /* or the run fails */
+        st = fa2i_database_check_writable(options.db); /* otherwise the run would fail */
 done:
     fa2i_cache_close(cache);
     fa2i_options_done(&options);

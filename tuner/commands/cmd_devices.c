@@ -1,8 +1,8 @@
 /*
- * fa2-tune devices: what of CUDA is on this machine, and what follows from what is missing.
+ * fa2-tune devices: lists the CUDA parts of this machine, and the consequences of missing ones.
  *
- * Everything is asked for first and printed afterwards, as text or as JSON. A failure to find
- * something is a finding: its message is kept and shown.
+ * It looks everything up first and prints it afterwards, as text or as JSON. If something cannot be found, that is a
+ * finding: its message is kept and shown.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,9 +26,9 @@ typedef struct device {
 
 typedef struct findings {
     finding driver, nvrtc;
-    int driver_version; /* 1000 * major + 10 * minor of the CUDA version it serves */
+    int driver_version; /* 1000 * major + 10 * minor of the CUDA version that it supports */
     int nvrtc_version;
-    int archs[ARCHS_MAX]; /* that NVRTC compiles for */
+    int archs[ARCHS_MAX]; /* those that NVRTC compiles for */
     int arch_count;
     device *devices;
     int device_count, usable;
@@ -153,7 +153,7 @@ static fa2_status print_devices(const findings *f)
     return st;
 }
 
-/* What the findings mean for somebody who wants to work. */
+/* Says what the user can do with these findings. */
 static const char *conclusion(const findings *f)
 {
     const bool compiler = f->nvrtc.status == FA2_OK;

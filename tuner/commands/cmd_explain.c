@@ -1,9 +1,9 @@
 /*
  * fa2-tune explain: the runtime's decision for a problem on a card, without compiling or launching.
  *
- * It asks the runtime's own planner (tuner/report/foresee.h). What the runtime finds out only when
- * it loads a kernel (a driver that refuses it) is not seen here. Where the call would fail, that is the answer, and
- * the exit status says so, too. Of several SMs one is enough that serves a problem.
+ * It asks the runtime's own planner (tuner/report/foresee.h). It cannot see what the runtime finds out only when it
+ * loads a kernel, such as a driver that refuses it. If the call would fail, that is the answer, and the exit status
+ * says so, too. With several SMs, it is enough if one of them serves the problem.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,11 +21,11 @@ typedef struct session {
     fa2i_generator *generator;
     char *path;        /* of the database; NULL: none is used */
     fa2i_cache *cache; /* NULL: there is no database */
-    const char *kept;  /* what becomes of code that a call compiles */
+    const char *kept;  /* says what happens to code that a call compiles */
     bool *served;      /* per shape: some SM serves it; owned */
-    bool fails;        /* some call would fail that a family serves */
-    size_t explained;  /* problems, on all cards */
-    fa2i_progress progress; /* of no total: none is shown */
+    bool fails;        /* some call would fail although a family serves it */
+    size_t explained;  /* number of problems, on all cards */
+    fa2i_progress progress; /* total 0: no progress is shown */
 } session;
 
 static void session_done(session *s)
@@ -68,7 +68,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
     FA2_TRY(fa2i_generator_create(&s->generator));
     FA2_TRY(fa2i_archs_find(s->generator, &s->options));
     FA2_TRY(check_options(&s->options));
-    for (size_t i = 0; i < s->options.arch_count; i++) /* all of them, before any is explained */
+    for (size_t i = 0; i < s->options.arch_count; i++) /* checks all of them before the first is explained */
         FA2_TRY(fa2i_archs_card(s->generator, &s->options, i, &card));
     s->served = fa2i_alloc_array(s->options.shapes.count, sizeof *s->served);
     if (s->served == NULL)
@@ -108,13 +108,13 @@ static fa2_status explain(session *s, fa2i_foresight *foresight, size_t shape)
     else
         st = fa2i_explained_print(&explained, stdout);
     fa2i_explained_done(&explained);
-    fflush(stdout); /* many take minutes, and who reads them need not wait for the last */
+    fflush(stdout); /* many take minutes, and the reader should see each at once */
     if (s->progress.total > 0)
         fa2i_progress_step(&s->progress, NULL);
     return st;
 }
 
-/* For who sees nothing of the entries. */
+/* Shows progress if the entries do not go to the terminal. */
 static void begin_progress(session *s)
 {
     const size_t cards = s->options.arch_count > 0 ? s->options.arch_count : 1;
@@ -123,7 +123,7 @@ static void begin_progress(session *s)
         fa2i_progress_begin(&s->progress, "explaining", total);
 }
 
-/* All problems on a card. */
+/* Explains all problems on a card. */
 static fa2_status explain_on(session *s, const fa2i_card *card)
 {
     fa2i_foresight foresight = {0};
@@ -168,7 +168,7 @@ int fa2i_cmd_explain(int argc, char **argv)
     exit_status = some_call_fails(&s) ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
 done:
     if (in_array)
-        puts("]"); /* also after a failure: what stands there can be read */
+        puts("]"); /* also after a failure, so that the output can be parsed */
     if (s.progress.total > 0)
         fa2i_progress_end(&s.progress);
     session_done(&s);

@@ -1,5 +1,5 @@
 /*
- * fa2-tune export: the database as a file that import reads. A file is looked at while no database is open
+ * fa2-tune export: writes the database as a file that import reads. Files are checked while no database is open
  * (place.h).
  */
 #include <stdio.h>

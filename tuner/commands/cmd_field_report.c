@@ -1,11 +1,11 @@
 /*
- * fa2-tune field-report FILE: what this card says, for those who cannot touch it.
+ * fa2-tune field-report FILE: measures this card for people who cannot use it.
  *
- * How: the command tune fills a database beside the file (FILE.field.db, which is nobody else's), every candidate
- * of a small preset, then random problems; it goes on where an earlier run stopped. What comes behind that takes
- * seconds, and is done anew each time. The report is written when all is there.
+ * The tune command fills a database beside the file (FILE.field.db, which has no other use) with every candidate of a
+ * small preset, then with random problems. It continues where an earlier run stopped. The later steps take seconds, and
+ * are repeated each time. The report is written when everything is measured.
  */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
+#define _XOPEN_SOURCE 700 /* for mkdtemp */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ static const char beside[] = "what is measured is kept beside it until the repor
 typedef struct arguments {
     char *items[2 * FA2I_FIELD_PROBLEMS + 16];
     int count;
-    fa2i_text texts; /* of items, one behind the other; they are set at the end */
+    fa2i_text texts; /* the texts of items, one after the other; items are set at the end */
     size_t starts[2 * FA2I_FIELD_PROBLEMS + 16];
 } arguments;
 
@@ -96,7 +96,7 @@ static void add_shape(arguments *a, const fa2_problem *problem)
     add_argument(a, shape);
 }
 
-/* Exit status of tune, for the preset, every candidate of it, or for the random problems. */
+/* Runs tune for the preset with every candidate, or for the random problems. *ret_status: its exit status. */
 static fa2_status tune(const report *r, bool preset, double budget_s, int *ret_status)
 {
     fa2_problem problems[FA2I_FIELD_PROBLEMS];
@@ -117,7 +117,7 @@ static fa2_status tune(const report *r, bool preset, double budget_s, int *ret_s
     add_argument(&a, r->database);
     if (preset)
         add_argument(&a, "--preset=quick");
-    if (preset || r->gpu.modelled) /* which has no preset: all would take too long there */
+    if (preset || r->gpu.modelled) /* a software device has no preset: all candidates would take too long */
         add_argument(&a, "--all");
     for (size_t i = 0; i < count; i++)
         add_shape(&a, &problems[i]);
@@ -132,7 +132,7 @@ static fa2_status tune(const report *r, bool preset, double budget_s, int *ret_s
     return FA2_OK;
 }
 
-/* Both, within the budget. */
+/* Tunes both, within the budget. */
 static fa2_status tune_both(const report *r, int *ret_status)
 {
     const double budget_s = r->options.budget_s > 0 ? r->options.budget_s : (double)BUDGET_S;
@@ -192,7 +192,7 @@ static void print_report(const report *r, FILE *out)
             fa2i_field_print_summary(&r->summaries[op], out);
 }
 
-/* A fa2i_place_fill_fn. */
+/* An fa2i_place_fill_fn. */
 static fa2_status fill(void *user, FILE *out)
 {
     report *r = user;
@@ -202,7 +202,7 @@ static fa2_status fill(void *user, FILE *out)
     return st;
 }
 
-/* What is in the file, for whoever sends it. */
+/* Says what is in the file, for the person who sends it. */
 static void list_contents(const report *r)
 {
     fa2i_shown_print(stdout,
@@ -244,7 +244,7 @@ done:
 
 /* ---- reading ---- */
 
-/* The card that times were taken on, of the first operation that has any, and whether they were measured. */
+/* Finds the card on which times were taken, from the first operation that has any, and whether they were measured. */
 static fa2_status find_card(report *r)
 {
     static char line[16384];
@@ -263,7 +263,7 @@ static fa2_status find_card(report *r)
     }
     fclose(in);
     fa2i_evidence evidence = {0};
-    r->gpu.card.smem_block_bytes = INT32_MAX; /* until the card is known: all kernels */
+    r->gpu.card.smem_block_bytes = INT32_MAX; /* no limit while the card is not known, so that all kernels fit */
     for (int op = 0; op < OPS && r->gpu.card.name[0] == '\0'; op++) {
         const fa2_problem any = {.struct_bytes = sizeof(fa2_problem), .op = (fa2_op)op};
         fa2i_evidence_done(&evidence);
@@ -280,7 +280,7 @@ done:
     return st;
 }
 
-/* Import into a database that goes again, and compare the summaries. */
+/* Imports the report into a temporary database, and compares the summaries. */
 static fa2_status check_report(report *r, int *ret_status)
 {
     fa2_status st = FA2_OK;

@@ -1,8 +1,8 @@
 /*
- * fa2-tune import: read an export, then compile the winners' kernels here, where that is possible.
+ * fa2-tune import: reads an export, then compiles the winners' kernels if that is possible here.
  *
- * An export has no code in it. A variant that this generator does not know is passed over with its results; one that
- * does not compile here stays without code, which the runtime treats as not tuned.
+ * An export contains no code. A variant that this generator does not know is skipped, with its results. A variant that
+ * does not compile here stays without code, and the runtime treats it as not tuned.
  */
 #include <stdio.h>
 #include "cache/report.h"
@@ -14,7 +14,7 @@
 #include "tuner/report/progress.h"
 #include "tuner/search/recompile.h"
 
-/* fa2i_variant_fn */
+/* An fa2i_variant_fn. */
 static fa2_status know_variant(void *user, const fa2i_variant *theirs)
 {
     fa2i_variant ours;
@@ -22,7 +22,7 @@ static fa2_status know_variant(void *user, const fa2i_variant *theirs)
     return st == FA2_OK ? fa2i_variant_check_class(theirs, ours.class_key) : st;
 }
 
-/* How the rows of the file and those that came in relate. */
+/* Prints how many of the file's rows are new. */
 static void print_counts(const fa2i_import_counts *counts, const char *path)
 {
     fa2i_shown_print(stdout,
@@ -39,7 +39,7 @@ static void print_counts(const fa2i_import_counts *counts, const char *path)
                          fa2i_plural(counts->unknown), counts->first_unknown);
 }
 
-/* Without NVRTC the rows stay, for a later import to compile; but the imported is not in use then. */
+/* Without NVRTC the rows stay, and a later import can compile them. Until then the imported winners are not used. */
 static fa2_status compile_where_possible(fa2i_cache *cache, fa2i_generator *generator, int threads,
                                          const volatile sig_atomic_t *stop, bool *ret_failed)
 {
@@ -72,7 +72,7 @@ int fa2i_cmd_import(int argc, char **argv)
     fa2i_import_counts counts = {0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_FILE, &options));
-    FA2_TRY(fa2i_place_open_export(options.positional, &in)); /* before anything is created */
+    FA2_TRY(fa2i_place_open_export(options.positional, &in)); /* fails before anything is created */
     FA2_TRY(fa2i_generator_create_stoppable(stop, &generator));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_WRITE, &cache));
     FA2_TRY(fa2i_cache_import(cache, in, in == stdin ? "standard input" : options.positional,
@@ -84,7 +84,8 @@ done:
     if (in != NULL && in != stdin)
         fclose(in);
     const int status = st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
-    fa2i_cache_abandon(cache); /* and not the rows that came in before a failure to compile */
+    fa2i_cache_abandon(cache); /* removes a database that was just created, but not one with rows that came in before
+                                * compiling failed */
     fa2i_options_done(&options);
     if (st != FA2_OK)
         return status;

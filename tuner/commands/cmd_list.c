@@ -1,8 +1,8 @@
 /*
  * fa2-tune list and show: rows of the views `winners` and `measurements` as tables, one per device.
  *
- * The views name their columns; a table here is a choice of them. A view that lacks one is not this
- * fa2's: another has written to the database, or a person.
+ * The views name their columns, and a table here shows some of them. If a view lacks a column, it was not made by this
+ * fa2: another version or a person has changed the database.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -16,23 +16,23 @@
 #include "tuner/report/table.h"
 
 /* How a value is shown. */
-enum { /* else: decimals */
+enum { /* 0 and above: number of decimals */
        AS_IS = -1,
        AS_MARK = -2,
        AS_VARIANT = -3,
-       AS_STATE = -4, /* of three columns: is it of another version, its code missing, something of it damaged? */
+       AS_STATE = -4, /* from three columns: another version, code missing, something damaged */
        AS_REFUTED = -5,
-       AS_DETAIL = -6 /* of what the measurement says, and whether it is of another version */
+       AS_DETAIL = -6 /* the detail of a measurement, and whether it is of another version */
 };
 
 typedef struct shown {
     const char *column, *title;
     char align;
     int how;
-    const char *usual; /* the column is left out where all rows have this value; NULL: never */
+    const char *usual; /* the column is left out if all rows have this value; NULL: never */
 } shown;
 
-/* Behind the problem's fields. */
+/* They follow the problem's fields. */
 static const shown winner_columns[] = {
     {"median_us", "median us", 'r', 2, NULL},   {"model_us", "model us", 'r', 2, NULL},
     {"tflops", "TFLOPS", 'r', 2, NULL},         {"speedup_vs_default", "vs default", 'r', 3, NULL},
@@ -78,7 +78,7 @@ static void listing_init(listing *l, const shown *columns, size_t count)
         l->align[i] = columns[i].align;
 }
 
-/* The value of a column; NULL also where there is no such column, which is the listing's status then. */
+/* Returns the value of a column. If there is no such column, returns NULL and sets the listing's status. */
 static const char *value_of(listing *l, const char *name, int columns, const char *const *names,
                             const char *const *values)
 {
@@ -102,7 +102,7 @@ static bool is_ok(const char *outcome)
     return outcome != NULL && strcmp(outcome, "ok") == 0;
 }
 
-/* The value of a column that is shown. */
+/* Returns the value of a shown column. */
 static const char *shown_value(listing *l, const shown *column, int columns, const char *const *names,
                                const char *const *values)
 {
@@ -111,8 +111,8 @@ static const char *shown_value(listing *l, const shown *column, int columns, con
         return value;
     const bool other = is_set(value_of(l, "other_version", columns, names, values));
     if (column->how == AS_MARK)
-        return other ? "0" : value; /* no call takes it */
-    if (column->how == AS_DETAIL) /* by what one failed is said of any version */
+        return other ? "0" : value; /* no call uses it */
+    if (column->how == AS_DETAIL) /* the reason of a failure is shown for any version */
         return !other || !is_ok(value_of(l, "outcome", columns, names, values)) ? value
                : is_set(value_of(l, "winner", columns, names, values))
                    ? "won in another version of fa2; no call takes it"
@@ -133,7 +133,7 @@ static void begin_table(listing *l, const char *heading)
     fa2i_table_init(&l->table, l->align, titles);
 }
 
-/* Print what is open, if anything. */
+/* Prints the open table, if there is one. */
 static fa2_status end_table(listing *l)
 {
     fa2_status st = FA2_OK;
@@ -149,7 +149,7 @@ static fa2_status end_table(listing *l)
     return st;
 }
 
-/* The cell for a value; text is room for one that has to be written. */
+/* Returns the cell for a value. text is a buffer for a cell that must be formatted. */
 static const char *cell_of(const shown *column, const char *value, char text[FA2I_VARIANT_CHARS])
 {
     if (value == NULL || column->how == AS_IS || column->how == AS_STATE || column->how == AS_REFUTED ||
@@ -164,7 +164,7 @@ static const char *cell_of(const shown *column, const char *value, char text[FA2
     return text;
 }
 
-/* A failure, or what is lost or damaged; the best of several. */
+/* Chooses the style: bad for a failure or something lost or damaged, good for the best of several. */
 static fa2i_style style_of(const listing *l, const char *const *cells)
 {
     fa2i_style style = FA2I_STYLE_PLAIN;
@@ -207,7 +207,7 @@ static int add_row(void *user, int columns, const char *const *names, const char
     return l->status != FA2_OK;
 }
 
-/* Print the last table, and pass on whatever failed first. */
+/* Prints the last table, and returns the first failure. */
 static fa2_status listing_end(listing *l, fa2_status st)
 {
     if (st == FA2_OK)
@@ -222,7 +222,7 @@ static fa2_status listing_end(listing *l, fa2_status st)
 
 _Static_assert(FA2I_FIELD_COUNT + WINNER_COLUMNS <= FA2I_TABLE_COLUMNS_MAX, "a table has room");
 
-/* The columns of the list: those that are in use of the fields, and the others. */
+/* The columns of the list: the fields that are used, and the other columns. */
 typedef struct winner_listing {
     shown all[FA2I_FIELD_COUNT + WINNER_COLUMNS];
     bool used[FA2I_FIELD_COUNT + WINNER_COLUMNS];
@@ -253,7 +253,7 @@ static int note_used(void *user, int columns, const char *const *names, const ch
     return w->l.status != FA2_OK;
 }
 
-/* What a field says where another one is asked for, it says also with its usual value. */
+/* A field that needs another one is shown with it, even with its usual value. */
 static void use_what_is_asked(winner_listing *w)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
@@ -262,7 +262,7 @@ static void use_what_is_asked(winner_listing *w)
     }
 }
 
-/* Two readings: which columns are in use, then the rows. */
+/* Reads twice: first to see which columns are used, then to print the rows. */
 static fa2_status list_winners(fa2i_cache *cache, const fa2i_filter *filter, winner_listing *w)
 {
     shown in_use[FA2I_FIELD_COUNT + WINNER_COLUMNS];
@@ -291,7 +291,8 @@ static int count_damaged(void *user, int columns, const char *const *names, cons
     return 0;
 }
 
-/* Of those that are listed; of all, also those that no view shows, as they refer to nothing. */
+/* With a filter, counts damaged winners among the listed ones. Without, counts all, also those that no view shows
+ * because they refer to nothing. */
 static fa2_status say_damaged(fa2i_cache *cache, const fa2i_filter *filter, size_t *ret_damaged)
 {
     size_t damaged = 0;
@@ -335,7 +336,7 @@ done:
     return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);
 }
 
-/* Problems of which nothing is there that are named, a line each. */
+/* The most problems without measurements that are named, one per line. */
 enum { UNKNOWN_SAID = 4 };
 
 static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
@@ -360,16 +361,16 @@ static int note_row(void *user, int columns, const char *const *names, const cha
 {
     (void)columns, (void)names, (void)values;
     *(bool *)user = true;
-    return 1; /* one is enough */
+    return 1; /* one row is enough */
 }
 
-/* The problems of the database that pass, behind those that were named. */
+/* Adds the database's problems that pass the filter, after those that were named. */
 static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
 {
     fa2_problem *problems = NULL;
     size_t count = 0;
     if (options->shapes.count > 0 && !fa2i_filter_names_problem(&options->filter))
-        return FA2_OK; /* --device is for those */
+        return FA2_OK; /* --device filters the named ones */
     fa2_status st = fa2i_cache_measured_problems(cache, &options->filter, &problems, &count);
     for (size_t i = 0; st == FA2_OK && i < count; i++)
         st = fa2i_shapes_add(&options->shapes, &problems[i], 0);
@@ -379,10 +380,10 @@ static fa2_status add_filtered(fa2i_cache *cache, fa2i_options *options)
     return st;
 }
 
-/* *ret_unknown: of how many of them nothing is there. As JSON they are one document. */
+/* *ret_unknown: the number of problems without measurements. With JSON all problems are one document. */
 static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_t *ret_unknown)
 {
-    const fa2i_filter filter = {.device = options->filter.device}; /* the problems are chosen */
+    const fa2i_filter filter = {.device = options->filter.device}; /* the problems are chosen already */
     fa2_status st = FA2_OK;
     *ret_unknown = 0;
     for (size_t i = 0; st == FA2_OK && i < options->shapes.count; i++) {

@@ -1,6 +1,6 @@
 /*
- * fa2-tune report: a database as one page for people, or as markdown. Files are looked at while no database
- * is open (place.h).
+ * fa2-tune report: a database as one page for people, or as markdown. Files are checked while no database is open
+ * (place.h).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void session_done(session *s)
     fa2i_options_done(&s->options);
 }
 
-/* A page to write; path NULL: this format is not asked for. */
+/* A page to write. path NULL: this format is not wanted. */
 typedef struct output {
     const char *path;
     fa2i_page_format format;
@@ -85,8 +85,8 @@ static fa2_status write_page(session *s, const output *o)
     return st;
 }
 
-/* Refuses a filter that nothing passes: it is mostly a mistake, and its empty page would replace a good one. But when
- * two databases are compared, it is an answer that they have nothing in common. */
+/* Refuses a filter that no row passes. It is usually a mistake, and the empty page would replace a good one. But when
+ * two databases are compared, it is a valid answer that they have nothing in common. */
 static fa2_status check_filter(const session *s)
 {
     if (!fa2i_filter_is_given(&s->options.filter) || s->options.against != NULL ||

@@ -1,9 +1,9 @@
 /*
- * fa2-tune source: the whole text of a kernel, its PTX or its machine code.
+ * fa2-tune source: prints the whole text of a kernel, its PTX or its machine code.
  *
- * The kernel is a variant by its text or by its key in a database, or the one that the runtime would take for a
- * problem, by the planner that explain asks. Text needs no GPU, no driver and no NVRTC; PTX and machine code are
- * compiled for the SM of the card, and stored nowhere.
+ * The kernel is a variant, named by its text or by its key in a database. Or it is the one that the runtime would use
+ * for a problem, according to the same planner as in explain. The text needs no GPU, no driver and no NVRTC. PTX and
+ * machine code are compiled for the SM of the card, and not stored.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,11 +19,11 @@ typedef struct session {
     fa2i_options options;
     fa2i_generator *generator;
     char *path;                       /* of the database; NULL: none is used */
-    fa2i_cache *cache;                /* NULL: there is no database, or none is asked */
-    char *disassembler;               /* NULL: not asked for */
-    char variant[FA2I_VARIANT_CHARS]; /* the one that is asked for; "": what the runtime takes */
-    bool printed;                     /* some kernel was */
-    bool fails;                       /* some call would fail */
+    fa2i_cache *cache;                /* NULL: there is no database, or none is used */
+    char *disassembler;               /* NULL: not wanted */
+    char variant[FA2I_VARIANT_CHARS]; /* the named variant; "": the one that the runtime would use */
+    bool printed;                     /* at least one kernel was printed */
+    bool fails;                       /* at least one call would fail */
 } session;
 
 static void session_done(session *s)
@@ -63,7 +63,7 @@ static bool is_key(const char *text)
     return strlen(text) == 2 * FA2I_KEY_BYTES && strspn(text, "0123456789abcdef") == 2 * FA2I_KEY_BYTES;
 }
 
-/* Takes the variant of a row whose key is asked for. A fa2i_row_fn. */
+/* An fa2i_row_fn: takes the variant of the row that has the wanted key. */
 static int take_variant(void *user, int columns, const char *const *names, const char *const *values)
 {
     session *s = user;
@@ -118,7 +118,8 @@ done:
 
 /* ---- printing ---- */
 
-/* Without the lines by which the compiler names places in templates/, unless they are asked for. */
+/* Prints the text. Leaves out the #line lines, by which the compiler names places in templates/, unless lines is
+ * set. */
 static void print_text(const char *text, bool lines)
 {
     for (const char *line = text; *line != '\0';) {
@@ -145,7 +146,7 @@ done:
     return st;
 }
 
-/* Prints what the compiler made, with a line about it. */
+/* Prints the compiled code, after a line about it. */
 static fa2_status print_code(const session *s, const fa2i_kernel *kernel)
 {
     printf("// %s%s, NVRTC %d.%d", kernel->target, kernel->variant.recipe.suffix, kernel->nvrtc / 1000,
@@ -159,7 +160,7 @@ static fa2_status print_code(const session *s, const fa2i_kernel *kernel)
     return FA2_OK;
 }
 
-/* card: NULL where none is named, and nothing is compiled. about: a line above it; "": none. */
+/* Prints a kernel. card: NULL if no card is named and nothing is compiled. about: a line before it; "": none. */
 static fa2_status print_kernel(session *s, const fa2i_variant *variant, const fa2i_card *card, const char *about)
 {
     const bool compiles = s->options.ptx || s->options.sass;
@@ -181,7 +182,7 @@ done:
     return st;
 }
 
-/* The variant that is asked for; problem: NULL, or one for whose class it is to be. */
+/* Prints the named variant. problem: NULL, or a problem whose class it must have. */
 static fa2_status print_named(session *s, const fa2_problem *problem, const fa2i_card *card)
 {
     fa2_status st = FA2_OK;
@@ -203,7 +204,7 @@ done:
     return st;
 }
 
-/* The kernel that a call would get. */
+/* Prints the kernel that a call would get. */
 static fa2_status print_chosen(session *s, fa2i_foresight *foresight, const fa2_problem *problem)
 {
     const fa2i_card *card = &foresight->device.card;
@@ -225,7 +226,7 @@ done:
     return st;
 }
 
-/* All that is asked for on a card; NULL: of a variant whatever the card. */
+/* Prints everything that is wanted on a card. card NULL: a variant that needs no card. */
 static fa2_status print_on(session *s, const fa2i_card *card)
 {
     const fa2i_shapes *shapes = &s->options.shapes;

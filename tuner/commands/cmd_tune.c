@@ -1,8 +1,8 @@
 /*
- * fa2-tune tune: measure on a device, store the winners.
+ * fa2-tune tune: measures on a device and stores the winners.
  *
- * This process reads the device's attributes and nothing more; kernels run in the worker process
- * (tuner/worker/worker.h). Only this process writes to the database.
+ * This process only reads the device's attributes. Kernels run in the worker process (tuner/worker/worker.h). Only this
+ * process writes to the database.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static fa2_status read_device(fa2i_tune *tune)
     memcpy(tune->uuid, gpu.uuid, sizeof tune->uuid);
     tune->has_uuid = gpu.has_uuid;
     tune->modelled = gpu.modelled;
-    tune->compiles = gpu.compiles; /* what is tuned needs no NVRTC: fa2i_tune_plan */
+    tune->compiles = gpu.compiles; /* tuned problems need no NVRTC: fa2i_tune_plan */
     tune->target = gpu.target;
     return FA2_OK;
 }
@@ -72,7 +72,7 @@ static bool has_open_problem(const fa2i_tune *tune)
     return count_state(tune, FA2I_PROBLEM_OPEN) > 0;
 }
 
-/* With --device all no card is known here. */
+/* With --device all no card is known in this process. */
 static fa2_status find_device(fa2i_tune *tune)
 {
     return tune->options.device == FA2I_DEVICE_ALL
@@ -80,20 +80,20 @@ static fa2_status find_device(fa2i_tune *tune)
                : fa2i_cache_device(tune->cache, &tune->card, true, &tune->device);
 }
 
-/* Open for writing; made where it is not there. */
+/* Opens for writing, and creates the database if it does not exist. */
 static fa2_status open_for_writing(fa2i_tune *tune)
 {
     const fa2_status st = fa2i_database_open(tune->options.db, FA2I_CACHE_WRITE, &tune->cache);
     return st == FA2_OK ? find_device(tune) : st;
 }
 
-/* For reading what there is; where there is nothing, an empty one that is no file. */
+/* Opens for reading. If there is no database, opens an empty one without a file. */
 static fa2_status open_for_reading(fa2i_tune *tune)
 {
     const fa2_status st =
         fa2i_database_open_or_empty(tune->options.db, &tune->absent, &tune->cache);
     if (st == FA2_OK && find_device(tune) != FA2_OK)
-        tune->device = -1; /* it is not there, and nothing is written */
+        tune->device = -1; /* the device is not in it, and nothing is written */
     return st;
 }
 
@@ -107,8 +107,8 @@ static bool is_there(const char *path)
     return there;
 }
 
-/* A database is made when there is something to put into it; but a program must not run for an hour before it is
- * found that none can be. */
+/* A database is created when there is something to store. But if none can be created, that must be known before a
+ * program runs for an hour. */
 static fa2_status open_database(fa2i_tune *tune)
 {
     const fa2i_options *options = &tune->options;
@@ -122,7 +122,7 @@ static fa2_status open_database(fa2i_tune *tune)
     return open_for_writing(tune);
 }
 
-/* After planning: the file, where there was none and something is to be tuned. */
+/* After planning: creates the file if there was none and something is to be tuned. */
 static fa2_status make_database(fa2i_tune *tune)
 {
     if (!tune->absent || tune->options.dry_run || !has_open_problem(tune))
@@ -181,12 +181,12 @@ static void close_tune(fa2i_tune *tune)
     fa2i_options_done(&tune->options);
 }
 
-/* Run the program, and take what it asks for. */
+/* Runs the program and takes its problems. */
 static fa2_status run_program(fa2i_tune *tune, bool *ret_program_failed)
 {
     fa2i_options *options = &tune->options;
     fa2_status st = FA2_OK;
-    char *copy = NULL; /* what a program compiles is no part of a dry run */
+    char *copy = NULL; /* in a dry run the program must not change the database */
     if (options->dry_run)
         FA2_TRY(fa2i_database_copy(tune->cache, &copy));
     FA2_TRY(fa2i_program_run(options->program, copy != NULL ? copy : options->db, options->json, tune->stop,
@@ -197,7 +197,7 @@ done:
     return st;
 }
 
-/* Those of the program, if there is one, too; put together what is nearly the same. */
+/* Includes the problems of the program, if there is one. Combines problems that are nearly the same. */
 static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
 {
     fa2i_options *options = &tune->options;
@@ -207,14 +207,14 @@ static fa2_status find_problems(fa2i_tune *tune, bool *ret_program_failed)
         FA2_TRY(run_program(tune, ret_program_failed));
     FA2_TRY(fa2i_shapes_condense(&options->shapes, &dropped));
     if (dropped > 0)
-        fprintf(stderr, "%zu problems that differ little from others are left to those\n", dropped);
+        fprintf(stderr, "%zu problems are not tuned by themselves, because they differ little from others\n", dropped);
     tune->started_s = fa2i_now_s();
     tune->spent = fa2i_interrupt_deadline(options->budget_s);
 done:
     return st;
 }
 
-/* A program was ended before it was known what it asks for. */
+/* The program was ended before its problems were known. */
 static bool say_interrupted(const fa2i_tune *tune, int *ret_status)
 {
     if (!fa2i_tune_stopped(tune))
@@ -224,7 +224,7 @@ static bool say_interrupted(const fa2i_tune *tune, int *ret_status)
     return true;
 }
 
-/* A program runs once, on the devices that it takes itself. */
+/* Runs the program once, on the devices that it chooses itself. */
 static fa2_status tune_all_devices(fa2i_tune *tune, int argc, char **argv, bool *ret_program_failed,
                                    int *ret_status)
 {
@@ -265,7 +265,7 @@ static fa2_status begin_session(fa2i_tune *tune)
     return fa2i_cache_session_begin(tune->cache, &session, &tune->session);
 }
 
-/* Wait for the device, and see what was done by others meanwhile. */
+/* Waits for the device, and looks up what others did meanwhile. */
 static fa2_status begin_turn(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
@@ -306,13 +306,13 @@ done:
     return st;
 }
 
-/* What was not reached of the work that was wanted. done: problems that were. */
+/* Reports wanted work that was not reached. done: problems that were. */
 static void print_unreached(fa2i_tune *tune, size_t open, size_t done)
 {
     const char *why = fa2i_tune_stopped(tune) ? "interrupted"
                       : done > 0              ? "the budget is spent"
-                      : open > 0              ? "nothing was measured, for the budget was spent before"
-                                              : "nothing was compiled again, for the budget was spent before";
+                      : open > 0              ? "nothing was measured, because the budget ran out first"
+                                              : "nothing was compiled again, because the budget ran out first";
     size_t uncompiled = 0, unverified = 0;
     fa2i_tune_find_needed(tune);
     for (size_t i = 0; i < tune->kernel_count; i++) {
@@ -328,7 +328,7 @@ static void print_unreached(fa2i_tune *tune, size_t open, size_t done)
             fa2i_cache_path(tune->cache));
 }
 
-/* What the problems that cannot be tuned amount to; a dry run knows them, too. */
+/* Returns the exit status for problems that cannot be tuned. A dry run knows them, too. */
 static int status_of_problems(const fa2i_tune *tune)
 {
     if (count_state(tune, FA2I_PROBLEM_FAILED) > 0)
@@ -338,7 +338,7 @@ static int status_of_problems(const fa2i_tune *tune)
                : FA2I_EXIT_OK;
 }
 
-/* What it all amounts to, and a word on stderr when the caller must do something. */
+/* Returns the exit status. Explains it on stderr if the caller must do something. */
 static int exit_status(fa2i_tune *tune)
 {
     size_t lost = 0;
@@ -353,7 +353,7 @@ static int exit_status(fa2i_tune *tune)
     return unreached > 0 && done == 0 ? FA2I_EXIT_FAILED : status_of_problems(tune);
 }
 
-/* And what the run would fail with: its database cannot be written. */
+/* Prints the work. Fails as the run would if its database cannot be written. */
 static fa2_status run_dry(fa2i_tune *tune)
 {
     fa2i_tune_work work;

@@ -1,10 +1,9 @@
 /*
- * The worker process: answers the parent's requests (tuner/worker/protocol.h) until the pipe ends or CUDA
- * is broken. It must not outlive its parent, not even while a kernel spins: the kernel of the
- * system kills it then.
+ * The worker process answers the parent's requests (tuner/worker/protocol.h) until the pipe ends or CUDA is broken. It
+ * must not outlive its parent, even while a kernel spins; then the operating system kills it.
  *
- * Ctrl-C goes to the whole process group, and so may SIGTERM and SIGHUP (timeout, systemd, scancel,
- * a closed terminal); the parent decides what they mean, so they are ignored here.
+ * Ctrl-C goes to the whole process group, and so may SIGTERM and SIGHUP (timeout, systemd, scancel, a closed terminal).
+ * The parent decides what they mean, so the worker ignores them.
  */
 #include <signal.h>
 #include <string.h>
@@ -17,10 +16,10 @@
 #include "tuner/commands/commands.h"
 #include "tuner/worker/protocol.h"
 
-/* A request with its payload, and the answer in the making. */
+/* A request with its payload, and the answer to it. */
 typedef struct exchange {
     fa2i_message request;
-    unsigned char *payload; /* owned; request.bytes, and a NUL behind */
+    unsigned char *payload; /* owned; request.bytes, and a NUL after them */
     fa2i_message answer;
     unsigned char *output; /* owned; answer.bytes */
 } exchange;
@@ -43,7 +42,7 @@ static bool receive(exchange *e)
            fa2i_pipe_read(FA2I_WORKER_FD_IN, e->payload, (size_t)request->bytes, 0) == FA2I_PIPE_OK;
 }
 
-/* Send the answer, which after a failure says why. False when the worker should end. */
+/* Sends the answer. After a failure it says why. Returns false when the worker should end. */
 static bool answer(const fa2i_bench *bench, exchange *e, fa2_status status)
 {
     const void *output = e->output;
@@ -69,7 +68,7 @@ static fa2_status serve_load(fa2i_bench *bench, exchange *e)
     memcpy(&head, e->payload, sizeof head);
     kernel.variant = head.variant;
     memcpy(kernel.target, head.target, sizeof kernel.target);
-    kernel.image.data = e->payload + sizeof head; /* borrowed for the call */
+    kernel.image.data = e->payload + sizeof head; /* borrowed during the call */
     kernel.image.bytes = (size_t)e->request.bytes - sizeof head;
     return fa2i_bench_load(bench, e->request.id, &kernel);
 }
@@ -101,7 +100,7 @@ done:
     return st;
 }
 
-/* One answer per sample. A failed one does not end the batch unless CUDA is broken. */
+/* Sends one answer per sample. A failed sample does not end the batch unless CUDA is broken. */
 static bool serve_samples(fa2i_bench *bench, exchange *e)
 {
     size_t count = e->request.count;
@@ -160,11 +159,11 @@ static void die_with_parent(void)
 
 int fa2i_cmd_worker(int argc, char **argv)
 {
-    static fa2i_watch watch; /* its thread looks at it until the process ends */
+    static fa2i_watch watch; /* its thread uses it until the process ends */
     fa2i_bench bench = {.watch = &watch};
     exchange e = {0};
     (void)argc, (void)argv;
-    die_with_parent(); /* a parent that is dead already shows as the end of the pipe */
+    die_with_parent(); /* if the parent is dead already, the pipe has ended */
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN);

@@ -1,7 +1,7 @@
 /*
- * The commands of fa2-tune. Each takes its own arguments (argv[0] is the command's name) and
- * returns the exit status: 0 done; 1 something failed while working; 2 what the caller gave is
- * wrong; 3 no usable device. Results go to stdout, everything else to stderr.
+ * The commands of fa2-tune. Each takes its own arguments (argv[0] is the command's name) and returns the exit status: 0
+ * done; 1 something failed while working; 2 the caller's input is wrong; 3 no usable device. Results go to stdout,
+ * everything else to stderr.
  */
 #ifndef FA2I_COMMANDS_H
 #define FA2I_COMMANDS_H
@@ -16,7 +16,7 @@ enum {
     FA2I_EXIT_FAILED = 1,
     FA2I_EXIT_USAGE = 2,
     FA2I_EXIT_NO_DEVICE = 3,
-    FA2I_EXIT_INTERRUPTED = 130 /* Ctrl-C or SIGTERM; what was done is kept (interrupt.h) */
+    FA2I_EXIT_INTERRUPTED = 130 /* Ctrl-C or SIGTERM; finished work is kept (interrupt.h) */
 };
 
 enum { FA2I_ARCHS_MAX = 32, FA2I_DEVICE_ALL = -2 };
@@ -31,32 +31,32 @@ typedef struct fa2i_options {
     bool arch_all, arch_native; /* --arch all, --arch native: fa2i_archs_find */
     fa2i_filter filter; /* list, show, forget: --shape, --device, --op, --variant, --failures */
     bool filters_shape; /* a --shape of show was a filter */
-    char filter_device[128]; /* the name that filter.device points to, where a number was given */
+    char filter_device[128]; /* the name that filter.device points to if a number was given */
     bool force;              /* --force */
     bool all;                /* --all */
     bool share;              /* --share */
     bool dry_run;            /* --dry-run */
     const char *db;          /* --db; NULL: the default path */
-    int jobs;                /* --jobs; 0: processors */
+    int jobs;                /* --jobs; 0: the number of processors */
     int64_t max_bytes;       /* --max-size; 0: not given */
-    double budget_s;         /* --budget; 0: none */
+    double budget_s;         /* --budget; 0: no budget */
     bool json;               /* --json, --format json */
     bool csv;                /* --format csv */
     int runs;                /* --runs; 0: not given */
     bool cold;               /* --cold */
-    int rest_ms;             /* --rest; 0: none */
+    int rest_ms;             /* --rest; 0: no rest */
     unsigned scales;         /* --scale, bits 1 << fa2i_scale */
     bool check;              /* --check */
     bool never_compile;      /* --never-compile */
-    char **program;          /* behind "--", NULL at its end; NULL: none */
-    const char *positional;  /* the FILE of export and import; the VARIANT of source */
+    char **program;          /* the arguments after "--", ending with NULL; NULL: none */
+    const char *positional;  /* the FILE of export, import and field-report; the VARIANT of source */
     bool ptx, sass, lines;   /* --ptx, --sass, --lines */
     const char *html, *markdown; /* files that report writes; NULL: not asked for */
     const char *against;         /* --against: a second database; NULL: none */
     const char *bench;           /* --bench: what bench or field-report wrote; NULL: none */
 } fa2i_options;
 
-/* Which options a command takes. */
+/* The sets of options that a command takes. */
 enum {
     FA2I_OPT_SHAPES = 1,
     FA2I_OPT_DEVICE = 2,
@@ -69,7 +69,7 @@ enum {
     FA2I_OPT_PROGRAM = 256,
     FA2I_OPT_FILTER = 512, /* --shape, --op, --device as filters */
     FA2I_OPT_FILTER_SHOWN =
-        1024, /* a --shape with all that it must say is a problem, else a filter */
+        1024, /* a --shape with all required fields is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
     FA2I_OPT_TUNE = 4096,    /* --all, --force, --share */
     FA2I_OPT_BENCH = 8192,   /* --runs, --rest, --cold, --scale, --format */
@@ -81,29 +81,29 @@ enum {
     FA2I_OPT_SOURCE = 524288 /* VARIANT, --ptx, --sass, --lines */
 };
 
-/* FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from argv.
- * The commands that work through problems (FA2I_OPT_SHAPES and FA2I_OPT_JOBS) get the preset
- * "seeds" when neither shape nor program is given. */
+/* Parses a command line. FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from
+ * argv. Commands that work through problems (FA2I_OPT_SHAPES and FA2I_OPT_JOBS) get the preset "seeds" if neither shape
+ * nor program is given. */
 fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options *ret_options);
 void fa2i_options_done(fa2i_options *options);
 
-/* Add an SM, once. FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
+/* Adds an SM, once. Returns FA2_E_INVALID beyond FA2I_ARCHS_MAX. */
 fa2_status fa2i_archs_add(fa2i_options *options, int arch);
 
-/* Take what --arch says, a list of "sm_86", "native" and "all"; whether there is such an SM is the generator's
- * business. */
+/* Parses the value of --arch, a list of "sm_86", "native" and "all". The generator checks later whether such an SM
+ * exists. */
 fa2_status fa2i_archs_parse(const char *value, fa2i_options *options);
 
-/* Put the SMs of --arch all (those that this NVRTC compiles for and a card stands for) and --arch
- * native (of the devices here) behind those that were named. FA2_E_NO_NVRTC, FA2_E_NO_DRIVER,
+/* Appends the SMs of --arch all and --arch native to those that were named. all: those that this NVRTC compiles for and
+ * that a card stands for. native: the SMs of the devices here. Returns FA2_E_NO_NVRTC, FA2_E_NO_DRIVER or
  * FA2_E_NO_DEVICE. */
 fa2_status fa2i_archs_find(fa2i_generator *generator, fa2i_options *options);
 
-/* The card of --device, or the one that stands for the nth SM of --arch. */
+/* Returns the card of --device, or the one that stands for SM number n of --arch. */
 fa2_status fa2i_archs_card(fa2i_generator *generator, const fa2i_options *options, size_t n, fa2i_card *ret_card);
 
-/* Print "fa2-tune: message" for this thread's last message and give the exit status for it: that of an
- * interruption, if there was one, whatever failed of it. */
+/* Prints "fa2-tune: message" with this thread's last message, and returns the exit status for it. After an interruption
+ * that is FA2I_EXIT_INTERRUPTED, whatever failed because of it. */
 int fa2i_report_failure(fa2_status status);
 
 int fa2i_cmd_tune(int argc, char **argv);
@@ -121,6 +121,6 @@ int fa2i_cmd_import(int argc, char **argv);
 int fa2i_cmd_check(int argc, char **argv);
 int fa2i_cmd_gc(int argc, char **argv);
 int fa2i_cmd_forget(int argc, char **argv);
-int fa2i_cmd_worker(int argc, char **argv); /* not for people: the process that touches the GPU */
+int fa2i_cmd_worker(int argc, char **argv); /* not for people: the process that uses the GPU */
 
 #endif

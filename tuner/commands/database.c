@@ -1,8 +1,8 @@
 /*
- * How: the words of a variant are separated by single spaces. Its problem's part has the keys of the
- * KIND fields, in lower case.
+ * The words of a variant are separated by single spaces. The words of its problem begin with the keys of the KIND
+ * fields, in lower case.
  */
-#define _XOPEN_SOURCE 700 /* mkdtemp */
+#define _XOPEN_SOURCE 700 /* for mkdtemp */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +81,7 @@ fa2_status fa2i_database_check_writable(const char *path)
 
 #define COPY_NAME "/fa2.db"
 
-/* *ret_path: where the copy is to be, in a new folder; the caller's. */
+/* *ret_path: the path for the copy, in a new folder. The caller owns it. */
 static fa2_status make_place(char **ret_path)
 {
     const char *temporary = fa2i_environment("TMPDIR");
@@ -109,7 +109,7 @@ fa2_status fa2i_database_copy(fa2i_cache *cache, char **ret_path)
     char *path = NULL;
     FA2_TRY(make_place(&path));
     FA2_TRY(fa2i_cache_copy(cache, path));
-    if (chmod(path, S_IRUSR | S_IWUSR) != 0) /* whatever the mask: others' are refused */
+    if (chmod(path, S_IRUSR | S_IWUSR) != 0) /* regardless of the umask: databases of other users are refused */
         FA2_TRY(fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno)));
     *ret_path = path;
     path = NULL;
@@ -130,7 +130,7 @@ void fa2i_database_remove_copy(char *path)
 
 /* ---- devices ---- */
 
-/* Devices with one name are one here. */
+/* Devices with the same name are listed once. */
 typedef struct device_names {
     fa2i_text text;
     char last[128];

@@ -1,9 +1,9 @@
 /*
- * How: the tool reads the cubin from a temporary file and writes into a pipe, so that this process sees each byte that
- * does not reach its output. The file has no name any more when the tool starts, so nothing is left of it whatever
- * ends this process.
+ * The tool reads the cubin from a temporary file and writes into a pipe, so that this process notices every byte that
+ * it cannot write to its output. The file's name is removed before the tool starts, so that no file stays behind,
+ * however this process ends.
  */
-#define _XOPEN_SOURCE 700 /* mkstemp, fdopen */
+#define _XOPEN_SOURCE 700 /* for mkstemp, fdopen */
 #include "tuner/commands/disassemble.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@
 
 extern char **environ;
 
-/* ---- finding it ---- */
+/* ---- finding the tool ---- */
 
-/* Looks for a tool in the folders of a list with colons between. *ret_tool stays NULL if there is none. */
+/* Looks for a tool in a colon-separated list of folders. *ret_tool stays NULL if there is none. */
 static fa2_status look_in(const char *folders, const char *below, const char *name, char **ret_tool)
 {
     while (folders != NULL && *folders != '\0' && *ret_tool == NULL) {
@@ -63,9 +63,9 @@ fa2_status fa2i_disassembler_find(char **ret_tool)
     return FA2_OK;
 }
 
-/* ---- running it ---- */
+/* ---- running the tool ---- */
 
-/* Writes the bytes into a file without a name. Returns its descriptor; -1: it cannot, and errno says why. */
+/* Writes the bytes into a file without a name. Returns its descriptor, or -1 with errno. */
 static int keep(const fa2i_blob *bytes)
 {
     const char *folder = fa2i_environment("TMPDIR");
@@ -84,7 +84,7 @@ static int keep(const fa2i_blob *bytes)
     return descriptor;
 }
 
-/* Starts the tool on the file; *ret_output: what it writes, for reading. Returns 0 or an error number. */
+/* Starts the tool on the file. *ret_output: its output. Returns 0 or an error number. */
 static int start(const char *tool, int cubin, pid_t *ret_pid, FILE **ret_output)
 {
     const size_t length = strlen(tool);

@@ -13,7 +13,7 @@
  * (fa2i_free). */
 fa2_status fa2i_disassembler_find(char **ret_tool);
 
-/* Writes what the tool says of a cubin. */
+/* Writes the tool's output for a cubin. */
 fa2_status fa2i_disassemble(const char *tool, const fa2i_blob *cubin, FILE *out);
 
 #endif

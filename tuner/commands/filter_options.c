@@ -1,5 +1,5 @@
 /*
- * How: every device is the empty part of a name, which all names have.
+ * "all" devices is the empty part of a name, which all names contain.
  */
 #include "tuner/commands/filter_options.h"
 
@@ -25,7 +25,7 @@ bool fa2i_whole_parse(const char *text, int limit, int *ret_number)
 
 /* ---- shapes and operations ---- */
 
-/* The first of some operations. */
+/* Returns the name of the first of these operations. */
 static const char *op_word(unsigned ops)
 {
     int32_t op = 0;
@@ -34,7 +34,7 @@ static const char *op_word(unsigned ops)
     return fa2i_field_word(FA2I_FIELD_op, op);
 }
 
-/* --op beside the operation that a shape says itself. */
+/* Checks --op against an operation that a shape itself names. */
 static fa2_status check_op(const fa2i_problem_text *fields, const fa2i_options *options)
 {
     const unsigned ops = options->shapes.ops, own = 1u << fields->problem.op;
@@ -107,7 +107,7 @@ void fa2i_filter_settle_op(fa2i_options *options, int accepted)
 {
     const unsigned ops = options->shapes.ops;
     const bool one = ops != 0 && (ops & (ops - 1)) == 0;
-    /* Of a problem that show names nothing else is asked for; all its filter says may be the operation. */
+    /* A problem that show names is complete. But a filter may consist of the operation alone. */
     const bool filters =
         (accepted & FA2I_OPT_FILTER) || ((accepted & FA2I_OPT_FILTER_SHOWN) &&
                                          (options->filters_shape || options->shapes.count == 0));
@@ -126,7 +126,7 @@ fa2_status fa2i_options_say_left_out(const fa2i_options *options)
         return fa2i_fail(FA2_E_INVALID,
                          "--op %s leaves nothing: the column op of the shapes names another operation in all of %zu "
                          "row%s; leave --op out, or name that one", word, rows, fa2i_plural(rows));
-    /* Else each device's tuner says it itself. */
+    /* Otherwise each device's tuner says it itself. */
     if (options->device != FA2I_DEVICE_ALL || options->program != NULL || options->reads_stdin)
         fa2i_shown_print(stderr, "fa2-tune: --op %s leaves out %zu row%s whose column op names another operation\n",
                          word, rows, fa2i_plural(rows));
@@ -176,7 +176,7 @@ fa2_status fa2i_filter_find_device(fa2i_options *options)
     int number = 0;
     if (options->filter.device == NULL ||
         !fa2i_whole_parse(options->filter.device, FA2I_DEVICE_MAX, &number))
-        return FA2_OK; /* a name: 3060 */
+        return FA2_OK; /* a name, such as 3060 */
     FA2_TRY(fa2i_cuda_get(&cuda));
     FA2_TRY(fa2i_device_card(cuda, number, &card));
     snprintf(options->filter_device, sizeof options->filter_device, "%s", card.name);

@@ -1,6 +1,5 @@
 /*
- * How: the help texts are read line by line (manual.h); the words that values can have are told by the name of
- * the value.
+ * The help texts are read line by line (manual.h). The name of a value says which words it can have.
  */
 #include "tuner/commands/manual.h"
 
@@ -15,7 +14,7 @@ static void append(char *text, size_t bytes, const char *from, size_t length)
     snprintf(text + used, bytes - used, "%s%.*s", used == 0 ? "" : " ", (int)length, from);
 }
 
-/* The words of a line, as one, behind what is there. */
+/* Appends the words of a line to text. */
 static const char *take_line(const char *line, char *text, size_t bytes)
 {
     const size_t length = strcspn(line, "\n");
@@ -42,14 +41,14 @@ bool fa2i_next_option(const char **help, fa2i_option_help *ret_option)
     at = take_line(at, option.text, sizeof option.text);
     while (strncmp(at, "          ", 10) == 0)
         at = take_line(at, option.text, sizeof option.text);
-    *help = at - 1; /* the end of the line before, which the next search begins with */
+    *help = at - 1; /* the end of the line before, where the next search begins */
     *ret_option = option;
     return true;
 }
 
 /* ---- the manual ---- */
 
-/* Text of man(7): a line that would be a request is none, and a hyphen is one that can be searched for. */
+/* Prints text for man(7). Escapes lines that would be requests, and hyphens, so that one can search for them. */
 static void print_roff(const char *text, size_t length, FILE *out)
 {
     bool begins = true;
@@ -86,12 +85,12 @@ static void print_command(const fa2i_command *command, FILE *out)
     }
 }
 
-/* All variables that the library or fa2-tune reads. runtime/README.md describes the library's, too. */
+/* All variables that the library or fa2-tune reads. runtime/README.md also describes the library's. */
 static const struct {
     const char *name, *meaning;
 } variables[] = {
-    {"FA2_DB", "the database, where --db is not given"},
-    {"FA2_CAPTURE", "a file in which any program that uses fa2 notes what it calls"},
+    {"FA2_DB", "the database, unless --db is given"},
+    {"FA2_CAPTURE", "a file in which any program that uses fa2 records its calls"},
     {"FA2_DUMP", "a folder into which any program that uses fa2, and fa2-tune, writes what it compiles: NAME.cu, and "
                  "NAME.cubin or NAME.ptx"},
     {"FA2_SHARE", "the folder of measurements that come with fa2 (*.jsonl); empty: none are read"},
@@ -100,7 +99,7 @@ static const struct {
     {"FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY",
      "the libraries of NVML (clocks, temperature, energy) and of NVTX (ranges for profilers), used where found"},
     {"CUDA_HOME, CUDA_PATH", "the CUDA toolkit, in which NVRTC and a disassembler are looked for"},
-    {"PATH", "where a program behind -- and a disassembler are looked for"},
+    {"PATH", "folders in which a program after -- and a disassembler are looked for"},
     {"XDG_CACHE_HOME, HOME", "where the default database lies: $XDG_CACHE_HOME/fa2 or ~/.cache/fa2"},
     {"TMPDIR", "the folder of temporary files"},
     {"NO_COLOR, TERM", "how the terminal is written to"},
@@ -146,8 +145,8 @@ void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out)
 
 /* ---- completion ---- */
 
-/* What a value can be, by its name in the help: words, or a file; NULL: neither. archs: as of
- * fa2i_print_completion. */
+/* Returns the possible words of a value, by its name in the help; NULL if there are none. *ret_file: it is a file.
+ * archs: as in fa2i_print_completion. */
 static const char *words_of(const char *value, const char *archs, bool *ret_file)
 {
     const char *const words[][2] = {
@@ -165,17 +164,17 @@ static const char *words_of(const char *value, const char *archs, bool *ret_file
     return NULL;
 }
 
-/* Does the option take several values, separated by commas? */
+/* Says whether the option takes several values, separated by commas. */
 static bool is_list(const fa2i_option_help *option)
 {
     return strcmp(option->value, "LIST") == 0;
 }
 
-/* What every command takes, and no help text lists. */
+/* Every command takes it, and no help text lists it. */
 static const fa2i_option_help help_option = {.name = "--help",
                                              .text = "say what the command does and takes"};
 
-/* A text between single quotes of a shell, cut at the first of these characters; some become others. */
+/* Prints a text for a shell's single quotes. Cuts it at the first of these characters, and replaces some others. */
 static void print_quoted(const char *text, const char *cut, FILE *out)
 {
     for (const char *at = text; *at != '\0' && strchr(cut, *at) == NULL; at++)
@@ -301,7 +300,7 @@ static void print_fish_option(const fa2i_option_help *option, const char *condit
     fputs("'\n", out);
 }
 
-/* The options of a command, where this condition of fish holds. */
+/* Prints the options of a command, valid under this condition of fish. */
 static void print_fish_options(const fa2i_command *command, const char *condition,
                                const char *archs, FILE *out)
 {

@@ -1,10 +1,9 @@
 /*
  * Options: "--name value" or "--name=value", from one table.
  *
- * - An option that the command does not take is refused with the list of those it takes.
- * - Shapes and architectures accumulate in the order given; what has one value is given once.
- * - What cannot be read because the caller named it wrongly (a shape file that is not there) is the
- *   caller's mistake: FA2_E_INVALID.
+ * - An option that the command does not take is refused, with the list of those that it takes.
+ * - Shapes and architectures accumulate in the order given. Other options may be given once.
+ * - A file that cannot be read because its name is wrong is the caller's mistake: FA2_E_INVALID.
  */
 #include <math.h>
 #include <stddef.h>
@@ -49,7 +48,7 @@ static fa2_status apply_shapes(const char *value, fa2i_options *options)
     return st == FA2_E_IO ? fa2i_fail_prefix(FA2_E_INVALID, "--shapes") : st;
 }
 
-/* Operations by their names, or all. */
+/* Parses the names of operations, or "all". */
 static fa2_status apply_op(const char *value, fa2i_options *options)
 {
     const fa2i_field *field = &fa2i_fields[FA2I_FIELD_op];
@@ -71,7 +70,7 @@ static fa2_status apply_device(const char *value, fa2i_options *options)
     }
     char accepted[96];
     snprintf(accepted, sizeof accepted,
-             "a device number, 0 to %d, as fa2-tune devices lists them; of tune also all", FA2I_DEVICE_MAX);
+             "a device number, 0 to %d, as fa2-tune devices lists them; tune also takes all", FA2I_DEVICE_MAX);
     return parse_whole("--device", value, FA2I_DEVICE_MAX, accepted, &options->device);
 }
 
@@ -103,7 +102,7 @@ static fa2_status apply_max_size(const char *value, fa2i_options *options)
     const char unit = length > 1 && length < sizeof digits ? value[length - 1] : '\0';
     snprintf(digits, sizeof digits, "%.*s", unit == '\0' ? 0 : (int)length - 1, value);
     if ((unit != 'M' && unit != 'G') || !fa2i_whole_parse(digits, 1 << 20, &number) || number < 1)
-        return invalid("--max-size", value, "a size, as 256M or 2G");
+        return invalid("--max-size", value, "a size such as 256M or 2G");
     options->max_bytes = (int64_t)number << (unit == 'M' ? 20 : 30);
     return FA2_OK;
 }
@@ -153,8 +152,8 @@ static fa2_status apply_format(const char *value, fa2i_options *options)
 static const struct option {
     const char *name;
     int bit;
-    const char *value; /* what it takes; NULL: nothing */
-    apply_fn apply;    /* NULL: the member is set, to true, or to the path that is the value */
+    const char *value; /* describes the value; NULL: it takes no value */
+    apply_fn apply;    /* NULL: the member is set to true, or to the value as a path */
     bool once;
     size_t member; /* offset in fa2i_options */
 } known[] = {
@@ -179,7 +178,7 @@ static const struct option {
     {"--arch", FA2I_OPT_ARCH, "architectures: sm_86; native, all", apply_arch, false, 0},
     {"--db", FA2I_OPT_DB, "a database file", apply_db, true, 0},
     {"--jobs", FA2I_OPT_JOBS, "a number of threads", apply_jobs, true, 0},
-    {"--max-size", FA2I_OPT_MAX_SIZE, "a size, as 256M or 2G", apply_max_size, true, 0},
+    {"--max-size", FA2I_OPT_MAX_SIZE, "a size such as 256M or 2G", apply_max_size, true, 0},
     {"--budget", FA2I_OPT_BUDGET, "seconds", apply_budget, true, 0},
     {"--html", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(html)},
     {"--markdown", FA2I_OPT_REPORT, "a file to write", NULL, true, OPTION(markdown)},
@@ -230,7 +229,7 @@ static fa2_status unknown_option(const char *command, const char *arg, int accep
     return fa2i_fail(FA2_E_INVALID, "%s has no option \"%s\"; it takes %s", command, arg, list);
 }
 
-/* What has a row and no function of its own. */
+/* Sets the member of an option that has no function of its own. */
 static fa2_status set_member(const struct option *option, const char *value, fa2i_options *options)
 {
     void *member = (char *)options + option->member;
@@ -243,8 +242,8 @@ static fa2_status set_member(const struct option *option, const char *value, fa2
     return FA2_OK;
 }
 
-/* --op is for all shapes, those in front of it too. Option values never begin with "--"; what is wrong with it is said
- * in its turn. */
+/* Looks for --op first, because it also applies to shapes before it. Option values never begin with "--". Errors in it
+ * are reported later, in its turn. */
 static void look_for_op(int argc, char **argv, fa2i_options *options)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
@@ -255,8 +254,8 @@ static void look_for_op(int argc, char **argv, fa2i_options *options)
     }
 }
 
-/* The option at argv[*index], with its value, which may be the next argument. *given: the options
- * so far, one bit for each row of the table. */
+/* Parses the option at argv[*index]. Its value may be the next argument. *given: the options so far, one bit for each
+ * row of the table. */
 static fa2_status parse_option(int argc, char **argv, int accepted, int *index, uint64_t *given,
                                fa2i_options *options)
 {
@@ -287,14 +286,14 @@ static fa2_status parse_positional(const char *command, const char *arg, int acc
 {
     const bool is_variant = (accepted & FA2I_OPT_SOURCE) != 0;
     if (!(accepted & FA2I_OPT_FILE) && !is_variant)
-        return fa2i_fail(FA2_E_INVALID, "%s takes options only; \"%s\" is none", command, arg);
+        return fa2i_fail(FA2_E_INVALID, "%s takes options only, not \"%s\"", command, arg);
     if (options->positional != NULL && is_variant)
         return fa2i_fail(FA2_E_INVALID, "%s takes one variant, as one word: \"%s %s ...\"", command,
                          options->positional, arg);
     if (options->positional != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s takes one file; \"%s\" is a second one", command, arg);
     if (*arg == '\0')
-        return fa2i_fail(FA2_E_INVALID, "%s needs a %s, and \"\" names none", command,
+        return fa2i_fail(FA2_E_INVALID, "%s needs a %s, not \"\"", command,
                          is_variant ? "variant" : "file");
     options->positional = arg;
     return FA2_OK;
@@ -319,7 +318,7 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
         FA2_TRY(
             fa2i_fail(FA2_E_INVALID, "%s needs a file (\"-\" is the standard stream)", argv[0]));
     if (options.program != NULL && options.program[0] == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program behind it"));
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program after it"));
     if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&
         options.shapes.left_out == 0 && options.program == NULL)
         FA2_TRY(fa2i_shapes_add_preset(&options.shapes, "seeds"));
@@ -327,7 +326,7 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
     if (options.program == NULL)
         FA2_TRY(fa2i_options_say_left_out(&options));
     *ret_options = options;
-    options = (fa2i_options){0}; /* the shapes are the caller's now */
+    options = (fa2i_options){0}; /* the caller owns the shapes now */
 done:
     fa2i_options_done(&options);
     return st;
@@ -346,7 +345,7 @@ int fa2i_report_failure(fa2_status status)
     switch (status) {
     case FA2_E_INVALID:
     case FA2_E_UNSUPPORTED:
-    case FA2_E_NOT_FOUND: /* the database that was named */
+    case FA2_E_NOT_FOUND: /* the named database does not exist */
         return FA2I_EXIT_USAGE;
     case FA2_E_NO_DRIVER:
     case FA2_E_NO_DEVICE:

@@ -1,8 +1,8 @@
 /*
- * How: what lies at the file's name is looked at first; then a new file is written beside it, which takes
- * its place when it is complete and on the disk.
+ * First it checks what has the file's name. Then it writes a new file beside it, which replaces the old one when it is
+ * complete and on the disk.
  */
-#define _XOPEN_SOURCE 700 /* fsync, getline, lstat, readlink */
+#define _XOPEN_SOURCE 700 /* for fsync, getline, lstat, readlink */
 #include "tuner/commands/place.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ const fa2i_place_kind fa2i_place_export = {"an export", export_start, report_mar
 const fa2i_place_kind fa2i_place_field_report = {"a field report", export_start, report_mark, true,
                                                  "an export"};
 
-/* A file or its folder refuses, for this errno. */
+/* Sets the message for a file or folder that cannot be written, by errno. */
 static fa2_status cannot_write(const char *path, int cause)
 {
     switch (cause) {
@@ -46,9 +46,9 @@ static fa2_status cannot_write(const char *path, int cause)
     }
 }
 
-/* ---- what is there ---- */
+/* ---- checking the path ---- */
 
-/* Whether the file's lines are those of the kind: with its mark, or without it to the file's end. */
+/* Says whether the file is of this kind by its mark: a line has it, or no line to the file's end has it. */
 static bool is_marked_so(FILE *file, const fa2i_place_kind *kind)
 {
     if (kind->mark == NULL)
@@ -60,7 +60,7 @@ static bool is_marked_so(FILE *file, const fa2i_place_kind *kind)
     rewind(file);
     for (ssize_t bytes; !found && (bytes = getline(&line, &room, file)) >= 0;)
         found = (size_t)bytes >= length && memcmp(line, kind->mark, length) == 0;
-    free(line); /* getline's */
+    free(line); /* getline allocated it */
     return kind->marked ? found : !found && feof(file) != 0;
 }
 
@@ -104,8 +104,8 @@ static fa2_status refuse_link(const char *path, bool dangling)
         target, dangling ? ", which is not there" : "");
 }
 
-/* What SQLite and this fa2 keep beside a database goes by the database's name: a file of the user's there would be
- * taken for it. */
+/* Refuses the names of files that SQLite and this fa2 keep beside a database. The user's file would be taken for one of
+ * them. */
 static fa2_status check_no_side_file(const char *path)
 {
     const size_t length = strlen(path);
@@ -132,7 +132,7 @@ static fa2_status check_no_side_file(const char *path)
     return FA2_OK;
 }
 
-/* Where the file lies or is to lie; the caller's, NULL without memory. */
+/* Returns the file's folder. The caller owns it; NULL: no memory. */
 static char *folder_of(const char *path)
 {
     char *folder = fa2i_strdup(path);
@@ -145,7 +145,7 @@ static char *folder_of(const char *path)
     return fa2i_strdup(".");
 }
 
-/* Whether the folder takes the file, before hours of work for it. */
+/* Checks that the folder accepts a new file, before hours of work are spent. */
 static fa2_status check_folder(const char *path)
 {
     char *folder = folder_of(path);
@@ -209,7 +209,7 @@ fa2_status fa2i_place_open_export(const char *path, FILE **ret_file)
         return fa2i_fail(FA2_E_INVALID, "%s: %s", path, strerror(errno));
     const bool known = fstat(fileno(file), &info) == 0;
     const char *is = known && S_ISDIR(info.st_mode) ? "a folder" : NULL;
-    if (known && S_ISREG(info.st_mode)) { /* what can be read twice */
+    if (known && S_ISREG(info.st_mode)) { /* it can be read twice */
         if (fread(start, 1, sizeof start, file) == sizeof start &&
             memcmp(start, database_start, sizeof start) == 0)
             is = "a database";
@@ -243,7 +243,7 @@ static fa2_status write_stream(const char *path, fa2i_place_fill_fn write, void 
     return st;
 }
 
-/* Fill and close a file that has another name as yet. */
+/* Fills and closes a file that still has a temporary name. */
 static fa2_status fill(FILE *out, const fa2i_destination *p, fa2i_place_fill_fn write, void *user)
 {
     fa2_status st = write(user, out);
@@ -258,7 +258,7 @@ static fa2_status fill(FILE *out, const fa2i_destination *p, fa2i_place_fill_fn 
     return st;
 }
 
-/* Put the new name on the disk, too; without that it is there all the same until the power goes. */
+/* Writes the new name to the disk, too. Otherwise a power failure could undo the renaming. */
 static void sync_folder_of(const char *path)
 {
     char *folder = folder_of(path);
@@ -281,7 +281,7 @@ static fa2_status write_file(const fa2i_destination *p, fa2i_place_fill_fn write
 
     fa2i_text_add(&name, "%s.%ld.tmp", p->path, (long)getpid());
     FA2_TRY(fa2i_text_take(&name, &temporary));
-    FILE *out = fopen(temporary, "wx"); /* x: what is there already is not ours */
+    FILE *out = fopen(temporary, "wx"); /* x: an existing file is not ours */
     created = out != NULL;
     FA2_TRY(created ? fill(out, p, write, user) : cannot_write(p->path, errno));
     if (rename(temporary, p->path) != 0)

@@ -1,10 +1,10 @@
 /*
  * Where a command writes a file for its user, and reads one.
  *
- * - Only a file of the command's own kind is ever replaced, and never by half of another;
- * - a device or a pipe is written to as it is, and stays, also behind a link.
+ * - It replaces only files of its own kind, and always whole.
+ * - It writes directly to a device or a pipe, also through a link, and leaves it in place.
  *
- * Errors: FA2_E_IO, FA2_E_INVALID, naming the file and what to do. Not thread-safe.
+ * Errors: FA2_E_IO and FA2_E_INVALID name the file and what to do. Not thread-safe.
  */
 #ifndef FA2I_PLACE_H
 #define FA2I_PLACE_H
@@ -16,36 +16,36 @@
 
 enum { FA2I_PLACE_START_MAX = 64 };
 
-/* A kind of file. Of two kinds that begin alike one has lines that begin with the mark, and the other has none. */
+/* A kind of file. Two kinds may begin alike: one has lines that begin with the mark, the other has not. */
 typedef struct fa2i_place_kind {
     const char *name;  /* "an export" */
-    const char *start; /* what such a file begins with: at most FA2I_PLACE_START_MAX bytes */
-    const char *mark;  /* NULL: no other kind begins so */
-    bool marked;       /* this one has the lines */
-    const char *other; /* the name of the one that has not, or has */
+    const char *start; /* how such a file begins: at most FA2I_PLACE_START_MAX bytes */
+    const char *mark;  /* NULL: no other kind begins like this */
+    bool marked;       /* this kind has such lines */
+    const char *other; /* the name of the other kind */
 } fa2i_place_kind;
 extern const fa2i_place_kind
-    fa2i_place_export; /* what fa2i_cache_export writes, and nothing behind it */
+    fa2i_place_export; /* written by fa2i_cache_export, and nothing after it */
 extern const fa2i_place_kind
-    fa2i_place_field_report; /* an export with the lines of tuner/bench/field.h behind */
+    fa2i_place_field_report; /* an export, followed by the lines of tuner/bench/field.h */
 
 typedef struct fa2i_destination {
     const char *path; /* borrowed; "-" is standard output */
-    bool stream;      /* written to as it is */
-    bool replaces;    /* a file of that kind */
-    mode_t mode;      /* of what is replaced */
+    bool stream;      /* a device or a pipe: written to directly */
+    bool replaces;    /* there is a file of that kind */
+    mode_t mode;      /* of the file that is replaced */
 } fa2i_destination;
 
-/* What is at the path, and may it be written? To be asked while no database is open: closing a file drops the
- * locks that SQLite holds on it. */
+/* Checks what is at the path, and whether it may be written. Call it while no database is open, because closing a file
+ * drops the locks that SQLite holds on it. */
 fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
                            fa2i_destination *ret_place);
 
-/* An export, a field report among them, from its beginning; "-" is standard input, and others are the caller's to
- * close. FA2_E_INVALID: there is none, or it is a folder or a database. */
+/* Opens an export, or a field report, at its beginning. "-" is standard input; the caller closes any other file.
+ * FA2_E_INVALID: there is no such file, or it is a folder or a database. */
 fa2_status fa2i_place_open_export(const char *path, FILE **ret_file);
 
-/* Writes the whole file; FA2_E_IO without the file's name. */
+/* Writes the whole file. Its FA2_E_IO messages lack the file's name. */
 typedef fa2_status (*fa2i_place_fill_fn)(void *user, FILE *out);
 
 fa2_status fa2i_place_write(const fa2i_destination *place, fa2i_place_fill_fn write, void *user);

@@ -1,8 +1,8 @@
 /*
- * The program is asked after twenty times a second: a signal that this process catches must not
- * end the waiting for it, and must not be missed either.
+ * This process checks on the program twenty times a second. A signal that it catches must not end the wait, and must
+ * not be missed.
  */
-#define _XOPEN_SOURCE 700 /* mkstemp */
+#define _XOPEN_SOURCE 700 /* for mkstemp */
 #include "tuner/commands/program.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ extern char **environ;
 
 /* ---- the file ---- */
 
-/* The path from the root, as the program may work in another folder. */
+/* Makes the path absolute, because the program may work in another folder. */
 static fa2_status find_whole_path(const char *path, char **ret_path)
 {
     char folder[PATH_MAX];
@@ -41,7 +41,8 @@ static fa2_status find_whole_path(const char *path, char **ret_path)
 
 typedef struct capture_file {
     char *path;
-    bool own; /* ours, and removed, with PATH.new of a program that was killed as it wrote */
+    bool own; /* ours: removed at the end, together with PATH.new, which a program leaves if it is killed while
+               * writing */
 } capture_file;
 
 static fa2_status make_file(capture_file *file)
@@ -81,7 +82,7 @@ static void file_done(capture_file *file)
     fa2i_free(file->path);
 }
 
-/* 0, 1 or 2: more are not asked for. */
+/* Returns 0, 1 or 2; more are not needed. */
 static int count_lines(const char *path)
 {
     int lines = 0, c = 0;
@@ -94,14 +95,14 @@ static int count_lines(const char *path)
     return lines;
 }
 
-/* What was named beside the program counts whatever the program did. */
+/* Problems that were named beside the program count in any case. */
 static fa2_status read_problems(const capture_file *file, const char *program, fa2i_shapes *shapes)
 {
     const int lines = count_lines(file->path);
     if (lines > 1)
         return fa2i_shapes_add_file(shapes, file->path);
     const char *why = lines == 1 ? "opened fa2 and launched nothing"
-                                 : "never used fa2, or one that is too old to say what for";
+                                 : "never used fa2, or one too old to report its calls";
     if (shapes->count == 0)
         return fa2i_fail(FA2_E_NOT_FOUND, "%s %s; nothing to tune", program, why);
     fa2i_shown_print(stderr, "fa2-tune: %s %s; what was named beside it counts\n", program, why);
@@ -110,8 +111,8 @@ static fa2_status read_problems(const capture_file *file, const char *program, f
 
 /* ---- the program ---- */
 
-/* The program gets the usual effect of signals that this process ignores or catches. SIGPIPE is one of them, because a
- * launcher such as Python leaves it ignored. */
+/* Restores the usual effect of signals that this process ignores or catches. SIGPIPE is one of them, because a launcher
+ * such as Python leaves it ignored. */
 static void usual_signals(posix_spawnattr_t *attributes)
 {
     sigset_t usual;
@@ -148,7 +149,7 @@ static int wait_for(pid_t pid, const volatile sig_atomic_t *stop)
         if (ended == pid)
             return status;
         if (ended < 0 && errno != EINTR)
-            return 0; /* somebody else has waited for it */
+            return 0; /* other code has waited for it */
         if (*stop != 0 && !told)
             told = kill(pid, SIGTERM) == 0;
         fa2i_nap();
@@ -166,14 +167,14 @@ static bool say_how_it_ended(const char *program, int status)
     return WIFSIGNALED(status) || WEXITSTATUS(status) != 0;
 }
 
-/* A variable of the environment, which the program gets and this process has not. */
+/* An environment variable that is set for the program and then restored. */
 typedef struct variable {
     const char *name;
     bool changed;
     char *before; /* owned; NULL: it was not set */
 } variable;
 
-/* value: NULL leaves it as it is. After an error it is as it was. */
+/* Sets the variable. value NULL: leaves it as it is. After an error it is unchanged. */
 static fa2_status variable_set(variable *v, const char *value)
 {
     const char *given = fa2i_environment_given(v->name);
@@ -195,7 +196,7 @@ static void variable_set_back(variable *v)
     fa2i_free(v->before);
 }
 
-/* Start it and wait. Ctrl-C on a terminal is sent to both; it is the program's. */
+/* Starts the program and waits. Ctrl-C on a terminal goes to both, and only the program reacts. */
 static fa2_status run_to_its_end(char **argv, const char *capture, const char *database, bool to_stderr,
                                  const volatile sig_atomic_t *stop, bool *ret_failed)
 {
@@ -220,7 +221,7 @@ static fa2_status run_to_its_end(char **argv, const char *capture, const char *d
         variable_set_back(&variables[i]);
     fa2i_free(whole);
     const int status = st == FA2_OK ? wait_for(pid, stop) : 0;
-    if (st == FA2_OK && *stop == 0) /* else it was told to end, and nothing counts */
+    if (st == FA2_OK && *stop == 0) /* otherwise it was told to end, and nothing counts */
         *ret_failed = say_how_it_ended(argv[0], status);
     signal(SIGQUIT, SIG_DFL);
     (void)fa2i_interrupt_watch();

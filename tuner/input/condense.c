@@ -1,7 +1,6 @@
 /*
- * Problems of a program whose sizes differ a little are one for the tuner, which asks the cost
- * model about rounded sizes anyhow: a decode that grows calls thousands of lengths a few times
- * each.
+ * Problems of a program whose sizes differ a little are one problem for the tuner, because it asks the cost model about
+ * rounded sizes anyway. A growing decode calls thousands of lengths a few times each.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,16 +8,16 @@
 #include "runtime/base/status.h"
 #include "tuner/input/shapes.h"
 
-/* One that has this share of its group's calls stays. */
+/* A problem with at least this share of its group's calls stays. */
 #define OWN_SHARE 0.125
 
 typedef struct entry {
     fa2_problem rounded;
     size_t index;
-    double calls; /* 0: it goes */
+    double calls; /* 0: it is removed */
 } entry;
 
-/* Equal ones together, and the most called of them first. */
+/* Sorts equal ones together, and the most called one first. */
 static int compare(const void *left, const void *right)
 {
     const entry *a = left, *b = right;
@@ -27,7 +26,7 @@ static int compare(const void *left, const void *right)
         return order;
     if (a->calls > b->calls || a->calls < b->calls)
         return a->calls > b->calls ? -1 : 1;
-    return a->index > b->index ? -1 : a->index < b->index; /* the last one, of lengths that grow */
+    return a->index > b->index ? -1 : a->index < b->index; /* the last one, if lengths grow */
 }
 
 static int by_index(const void *left, const void *right)
@@ -36,7 +35,7 @@ static int by_index(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Give the calls of those that are few to the first of the group. */
+/* Gives the calls of rare problems to the first one of the group. */
 static void condense_group(entry *entries, size_t count)
 {
     double calls = 0;

@@ -1,5 +1,5 @@
 /*
- * Optimal string alignment: Levenshtein's distance with exchanges of neighbours, over three rows of its table.
+ * Optimal string alignment: the Levenshtein distance with exchanges of neighbours, in three rows of its table.
  */
 #include "tuner/input/nearest.h"
 
@@ -18,7 +18,7 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* But for case. Both have at most LETTERS_MAX letters. */
+/* Ignores case. Both have at most LETTERS_MAX letters. */
 static size_t distance_between(fa2i_span a, fa2i_span b)
 {
     size_t rows[3][LETTERS_MAX + 1];

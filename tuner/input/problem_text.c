@@ -1,9 +1,9 @@
 /*
- * Every rule comes from problem.def: limits, words, what a missing field means. A field that gives
- * another one its meaning (window for window_left) is asked for when one of those is given.
+ * Every rule comes from problem.def: limits, words, and the meaning of a missing field. Some fields give others their
+ * meaning (window for window_left). Such a field counts as set if one of the others is given.
  *
- * Checks name fields as fa2.h and shape files do. Who typed keys reads keys: the names in a message are replaced,
- * so that there is one check for both.
+ * Checks name fields as fa2.h and shape files do. For a user who typed keys, the names in a message are replaced by
+ * keys, so that one check serves both.
  */
 #include "tuner/input/problem_text.h"
 
@@ -32,7 +32,7 @@ bool fa2i_span_is(fa2i_span text, const char *word)
     return text.bytes == strlen(word) && memcmp(text.data, word, text.bytes) == 0;
 }
 
-/* The value as a string, for parsing and for messages: bytes that are not printable become '?'. */
+/* Copies the value as a string, for parsing and for messages. Bytes that are not printable become '?'. */
 static fa2_status copy_value(const char *name, fa2i_span text, char out[VALUE_BYTES])
 {
     if (text.bytes >= VALUE_BYTES)
@@ -47,7 +47,7 @@ static fa2_status copy_value(const char *name, fa2i_span text, char out[VALUE_BY
     return FA2_OK;
 }
 
-/* Or a name of one. */
+/* Parses a number, or a word for one. */
 static fa2_status parse_number(int field, const char *text, int32_t *ret_number)
 {
     const char *name = fa2i_fields[field].name, *digits = text[0] == '-' ? text + 1 : text;
@@ -65,7 +65,7 @@ static fa2_status parse_number(int field, const char *text, int32_t *ret_number)
     return FA2_OK;
 }
 
-/* Words of an enumeration, "fp16 or bf16". */
+/* Lists the words of an enumeration, "fp16 or bf16". */
 static fa2_status no_such_word(const fa2i_field *field, int id, const char *value)
 {
     char words[128] = "";
@@ -91,7 +91,7 @@ fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span 
     else if (!fa2i_field_parse_word(field, copy, &number))
         st = no_such_word(f, field, copy);
     if (st == FA2_OK && (number != 0 || fa2i_fields[field].needs < 0))
-        st = fa2i_field_check(field, number); /* 0 may be right where it has no meaning */
+        st = fa2i_field_check(field, number); /* 0 may be right if the field has no meaning */
     if (st != FA2_OK)
         return st;
     fa2i_field_set(&text->problem, field, number);
@@ -99,7 +99,7 @@ fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span 
     return FA2_OK;
 }
 
-/* "Hq, Sq and D" */
+/* Reports all missing fields: "Hq, Sq and D". */
 static fa2_status is_missing(int field)
 {
     char keys[64] = "";
@@ -120,12 +120,12 @@ static fa2_status is_missing(int field)
                      keys);
 }
 
-/* A field that was not given; those before it have their values. */
+/* Fills in a field that was not given. Those before it have their values. */
 static fa2_status fill(fa2_problem *problem, int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
     if (f->needs >= 0 && fa2i_field_get(problem, f->needs) == 0)
-        return FA2_OK; /* it has no meaning, and is 0 */
+        return FA2_OK; /* the field has no meaning, and stays 0 */
     if (f->missing == FA2I_MISSING_REQUIRED)
         return is_missing(field);
     fa2i_field_set(problem, field, fa2i_field_missing_value(problem, field));
@@ -138,7 +138,8 @@ fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *
     *ret_field = -1;
     fa2i_problem_text whole = *text;
     whole.problem.struct_bytes = sizeof whole.problem;
-    for (int field = FA2I_FIELD_COUNT - 1; field >= 0; field--) { /* what is needed may need more */
+    for (int field = FA2I_FIELD_COUNT - 1; field >= 0; field--) { /* backwards, because a needed field may need another
+                                                                   * one */
         const int needs = fa2i_fields[field].needs;
         if (whole.given[field] && needs >= 0 && !whole.given[needs]) {
             fa2i_field_set(&whole.problem, needs, 1);
@@ -163,7 +164,7 @@ static bool is_of_name(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The key of the field that has this name; else the word itself. */
+/* Returns the key of the field with this name, or the word itself. */
 static fa2i_span key_of(fa2i_span word)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++)
@@ -176,7 +177,7 @@ fa2_status fa2i_fail_in_keys(fa2_status status)
 {
     char text[FA2I_MESSAGE_BYTES];
     size_t used = 0;
-    bool quoted = false; /* what was typed stays */
+    bool quoted = false; /* quoted text stays as the user typed it */
     for (const char *at = fa2_last_message(); *at != '\0' && used < sizeof text - 1;) {
         fa2i_span word = {at, 1};
         while (is_of_name(at[0]) && is_of_name(at[word.bytes]))

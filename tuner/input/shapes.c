@@ -1,5 +1,5 @@
 /*
- * The list: what is asked for twice is found by a hash, as files may have hundreds of thousands of rows.
+ * The list. A hash table finds repeated problems, because files may have hundreds of thousands of rows.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static size_t hash_of(const fa2_problem *problem)
     return (size_t)(hash ^ hash >> 32);
 }
 
-/* Where the problem's index stands, or is to stand. */
+/* Finds the slot that holds, or will hold, the problem's index. */
 static uint32_t *slot_of(const fa2i_shapes *shapes, const fa2_problem *problem)
 {
     for (size_t i = hash_of(problem);; i++) {
@@ -31,7 +31,7 @@ static uint32_t *slot_of(const fa2i_shapes *shapes, const fa2_problem *problem)
     }
 }
 
-/* Room for one more; the table is at most half full. */
+/* Makes room for one more. The table is at most half full. */
 static fa2_status reserve(fa2i_shapes *shapes)
 {
     size_t capacity = shapes->capacity, same = shapes->capacity;
@@ -72,7 +72,7 @@ fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, doub
     return FA2_OK;
 }
 
-/* The problem for another operation, if that has all that it asks for. */
+/* Adds the problem for another operation, if that supports all its features. */
 static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, double calls,
                              fa2_op op)
 {

@@ -2,16 +2,15 @@
  * Shape files and presets.
  *
  * - A CSV is parsed line by line into spans of the text; nothing of it is kept.
- * - A value that is wrong is reported at its column, also where it is wrong beside another; what
- *   is about no field, at the row.
- * - A header names every field that texts always show; the columns of the others may be missing,
- *   and their cells empty.
- * - A column that is not known is refused: it may be a feature that is misspelt, or one of a newer
- *   fa2, and its rows would be other problems without it.
+ * - A wrong value is reported at its column, also if it is only wrong together with another. A message about no field
+ *   is reported at the row.
+ * - A header names every field that problem texts always show. Other columns may be missing, and their cells empty.
+ * - An unknown column is refused. It may be a misspelt feature, or one of a newer fa2, and its rows would be other
+ *   problems without it.
  * - Cells may be quoted as in RFC 4180, but without line breaks inside quotes.
- * - The presets are one embedded CSV with one more column, `preset`; rows of other presets are
- *   passed over. A user's file has no such column.
- * - Cells that a last line without an end lacks may be missing because the file is cut off there.
+ * - The presets are one embedded CSV with an additional column, `preset`. Rows of other presets are skipped. A user's
+ *   file has no such column.
+ * - If the last line has no end and too few cells, the file may be cut off there.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -33,15 +32,15 @@ enum { CALLS = FA2I_FIELD_COUNT, ORIGIN, PRESET, COLUMN_KINDS };
 
 typedef struct csv {
     const char *name;   /* of the file, for messages */
-    const char *preset; /* rows of this preset only; NULL: every row, and no such column */
+    const char *preset; /* only rows of this preset; NULL: every row, and there is no such column */
     fa2i_span rest;
     size_t line;                    /* 1-based */
-    bool cut;                       /* the line has no end: it is the last one */
-    bool lacks;                     /* what is wrong with it may be that there is no more of it */
-    size_t column_of[COLUMN_KINDS]; /* 1-based; 0: not there */
+    bool cut;                       /* the line has no end, so it is the last one */
+    bool lacks;                     /* its error may come from missing text at its end */
+    size_t column_of[COLUMN_KINDS]; /* 1-based; 0: absent */
     size_t columns;
     size_t rows;
-    fa2i_text presets; /* names of the others, for the message */
+    fa2i_text presets; /* names of the other presets, for the message */
 } csv;
 
 static const char *column_name(int kind)
@@ -58,13 +57,13 @@ static const char *column_name(int kind)
     }
 }
 
-/* Kinds of columns that the file may have: as many, from the first on. */
+/* Returns the number of kinds of columns that the file may have. They are the first ones. */
 static int column_kinds(const csv *file)
 {
     return file->preset == NULL ? (int)PRESET : (int)COLUMN_KINDS;
 }
 
-/* Must a header name it? */
+/* Says whether a header must name it. */
 static bool is_required(int kind)
 {
     if (kind >= FA2I_FIELD_COUNT)
@@ -72,7 +71,7 @@ static bool is_required(int kind)
     return fa2i_fields[kind].shown_always && fa2i_fields[kind].needs < 0;
 }
 
-/* "batch,heads_q,...": those that a header must name, or all that it may. */
+/* Lists "batch,heads_q,...": the columns that a header must name, or all that it may. */
 static const char *columns_of(int kinds, bool all, char out[NAMES_CHARS])
 {
     size_t used = 0;
@@ -88,7 +87,7 @@ static const char *required_columns(char out[NAMES_CHARS])
     return columns_of(FA2I_FIELD_COUNT, false, out);
 }
 
-/* The next line that is neither empty nor a comment. */
+/* Finds the next line that is neither empty nor a comment. */
 static bool next_line(csv *file, fa2i_span *ret_line)
 {
     while (file->rest.bytes > 0) {
@@ -108,7 +107,7 @@ static bool next_line(csv *file, fa2i_span *ret_line)
 }
 
 /* Takes the next cell off the line, without the blanks around it. A cell in quotes (RFC 4180) may hold commas. No value
- * of a shape file contains a quote, so "" inside a cell is refused like any other text after the closing quote.
+ * of a shape file contains a quote. So "" inside a cell is refused like any other text after the closing quote.
  * *ret_more: a comma followed, and so another cell. */
 static fa2_status next_cell(const csv *file, size_t column, fa2i_span *line, fa2i_span *ret_cell, bool *ret_more)
 {
@@ -123,15 +122,16 @@ static fa2_status next_cell(const csv *file, size_t column, fa2i_span *line, fa2
     const char *stop = comma == NULL ? end : comma;
     const fa2i_span after = fa2i_span_trim((fa2i_span){from, (size_t)(stop - from)});
     if (quoted && after.bytes > 0)
-        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: \"%.*s\" stands after the closing quote; a comma must", file->name,
-                         file->line, column, (int)after.bytes, after.data);
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: \"%.*s\" follows the closing quote; put a comma between",
+                         file->name, file->line, column, (int)after.bytes, after.data);
     *ret_cell = quoted ? fa2i_span_trim((fa2i_span){rest.data + 1, (size_t)(close - rest.data - 1)}) : after;
     *ret_more = comma != NULL;
     *line = comma == NULL ? (fa2i_span){end, 0} : (fa2i_span){comma + 1, (size_t)(end - comma - 1)};
     return FA2_OK;
 }
 
-/* Cuts a line at its commas. FA2_E_INVALID when there are more than COLUMNS_MAX columns, or quotes do not match. */
+/* Cuts a line at its commas. Returns FA2_E_INVALID if there are more than COLUMNS_MAX columns, or quotes do not
+ * match. */
 static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS_MAX],
                         size_t *ret_count)
 {
@@ -148,7 +148,7 @@ static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS
     return FA2_OK;
 }
 
-/* FA2_E_INVALID, with the column that was probably meant; a field by its key, too. */
+/* Returns FA2_E_INVALID, and suggests the column that was probably meant, also if a field was named by its key. */
 static fa2_status no_such_column(const csv *file, fa2i_span cell, size_t column)
 {
     char name[NAME_CHARS] = "", names[NAMES_CHARS];
@@ -165,20 +165,20 @@ static fa2_status no_such_column(const csv *file, fa2i_span cell, size_t column)
                          file->name, file->line, column, name, meant.name);
     if (memchr(cell.data, ';', cell.bytes) != NULL || memchr(cell.data, '\t', cell.bytes) != NULL)
         return fa2i_fail(FA2_E_INVALID,
-                         "%s:%zu:%zu: unknown column \"%s\"; between columns stands a comma, and nothing "
-                         "else", file->name, file->line, column, name);
+                         "%s:%zu:%zu: unknown column \"%s\"; separate columns by commas alone",
+                         file->name, file->line, column, name);
     return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\"; the columns are %s", file->name,
                      file->line, column, name, columns_of(column_kinds(file), true, names));
 }
 
-/* Note which kind of column this is, the 1-based `column`. */
+/* Notes the kind of the 1-based `column`. */
 static fa2_status place_column(csv *file, fa2i_span cell, size_t column)
 {
     int kind = 0;
     while (kind < column_kinds(file) && !fa2i_span_is(cell, column_name(kind)))
         kind++;
     if (kind == column_kinds(file)) {
-        file->lacks = column == file->columns; /* a part of a name */
+        file->lacks = column == file->columns; /* it may be a part of a name */
         return no_such_column(file, cell, column);
     }
     if (file->column_of[kind] != 0)
@@ -214,7 +214,7 @@ static fa2_status read_header(csv *file)
     return FA2_OK;
 }
 
-/* Whether the row is of the wanted preset; the names of the others are kept for a message. */
+/* Says whether the row is of the wanted preset. Keeps the names of the others for a message. */
 static bool wanted(csv *file, const fa2i_span *cells)
 {
     if (file->preset == NULL)
@@ -230,14 +230,13 @@ static bool wanted(csv *file, const fa2i_span *cells)
     return false;
 }
 
-/* Queries that continue keys in a cache: decoding, chunks of a prompt. Nobody differentiates
- * them. */
+/* Queries that continue keys in a cache: decoding, chunks of a prompt. They are never differentiated. */
 static bool is_inference(const fa2_problem *problem)
 {
     return problem->seq_q == 1 || (problem->causal && problem->seq_q < problem->seq_k);
 }
 
-/* A preset's row is for every operation that has what it asks for. */
+/* Adds a preset's row for every operation that supports its features. */
 static fa2_status add_for_all_ops(fa2i_shapes *shapes, const fa2_problem *problem)
 {
     fa2_problem other = *problem;
@@ -250,10 +249,10 @@ static fa2_status add_for_all_ops(fa2i_shapes *shapes, const fa2_problem *proble
     return st;
 }
 
-/* What the row says in the column `calls`; 0 where there is none. */
+/* Reads the column `calls` of the row; 0 if there is none. */
 static fa2_status read_calls(const csv *file, const fa2i_span *cells, double *ret_calls)
 {
-    const double calls_max = 18446744073709551615.0; /* where a capture stops to count */
+    const double calls_max = 18446744073709551615.0; /* a capture stops counting there */
     const size_t column = file->column_of[CALLS];
     double calls = 0;
     if (column == 0)
@@ -422,7 +421,7 @@ static fa2_status read_file(const char *path, fa2i_text *text)
     return FA2_OK;
 }
 
-/* A row that could stand in the file: its columns, in their order. */
+/* Makes a valid example row: the file's columns, in their order. */
 static const char *example_row(const csv *file, char out[NAMES_CHARS])
 {
     static const char *const values[COLUMN_KINDS] = {
@@ -449,7 +448,7 @@ fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
     FA2_TRY(read_csv(&file, shapes));
     if (file.rows == 0)
         st = fa2i_fail(FA2_E_INVALID,
-                       "%s:%zu:1: there is no row behind the header; add one, such as %s, or leave the "
+                       "%s:%zu:1: there is no row after the header; add one, such as %s, or leave the "
                        "file out", file.name, file.line + 1, example_row(&file, row));
 done:
     fa2i_text_done(&text);

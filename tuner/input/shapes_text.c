@@ -1,5 +1,5 @@
 /*
- * The texts of --shape: the keys of problem.def.
+ * The texts of --shape, with the keys of problem.def.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static int find_key(fa2i_span name)
     return -1;
 }
 
-/* FA2_E_INVALID, with the key that was probably meant, by its field's name, too. */
+/* Returns FA2_E_INVALID, and suggests the key that was probably meant, also if it was named by its field's name. */
 static fa2_status no_such_key(fa2i_span pair, fa2i_span name)
 {
     char keys[NAMES_CHARS] = "";
@@ -42,7 +42,7 @@ static fa2_status no_such_key(fa2i_span pair, fa2i_span name)
                      name.data, keys);
 }
 
-/* One KEY=VALUE of --shape. */
+/* Parses one KEY=VALUE of --shape. */
 static fa2_status parse_pair(fa2i_span pair, fa2i_problem_text *problem)
 {
     const char *equals = memchr(pair.data, '=', pair.bytes);
@@ -58,7 +58,7 @@ static fa2_status parse_pair(fa2i_span pair, fa2i_problem_text *problem)
 
 static fa2_status parse_pairs(const char *text, fa2i_problem_text *problem)
 {
-    static const char between[] = ", \t"; /* spaces too: the way problems are printed */
+    static const char between[] = ", \t"; /* spaces too, because problems are printed with them */
     if (strlen(text) > TEXT_BYTES_MAX)
         return fa2i_fail(FA2_E_INVALID, "longer than %d characters", TEXT_BYTES_MAX);
     for (text += strspn(text, between); *text != '\0'; text += strspn(text, between)) {

@@ -1,7 +1,7 @@
 /*
- * What attention means, apart from the sums: which keys a query sees, and what becomes of a score
- * before the softmax. Masks and caps as fa2.h defines them; every reference and every test on the host
- * takes them from here. Pure; thread-safe.
+ * The meaning of attention, apart from the sums: which keys a query sees, and how a score changes before the softmax.
+ * Masks and caps are those that fa2.h defines. All references and all host tests use these functions. Pure;
+ * thread-safe.
  */
 #ifndef FA2I_ATTENTION_H
 #define FA2I_ATTENTION_H
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include "runtime/ops/forward.h"
 
-/* What is said of sequences on the device, as host copies; NULL: not said. Borrowed. */
+/* Host copies of the integers that describe sequences on the device. NULL: the problem has none. Borrowed. */
 typedef struct fa2i_said {
     const int32_t *seqused_k;                   /* [batch] */
     const int32_t *cu_seqlens_q, *cu_seqlens_k; /* [batch + 1] */
@@ -19,18 +19,18 @@ typedef struct fa2i_said {
     const int32_t *leftpad;    /* [batch] */
     const int32_t *cache_rows; /* [batch] */
     int32_t cache_row_count;
-    int32_t new_keys; /* of each sequence; not read of packed ones, which have as many as queries */
+    int32_t new_keys; /* per sequence; ignored for packed sequences, which have as many new keys as queries */
 } fa2i_said;
 
-/* A sequence as a problem of its own: its lengths, and where its rows begin in the tensors. */
+/* One sequence as a problem of its own: its lengths, and where its rows begin in the tensors. */
 typedef struct fa2i_sequence {
     fa2_problem problem;
     int32_t index; /* in the batch */
-    /* Of tensors, where packed sequences are one batch, and that of K and V may be a row of a cache. */
+    /* Indexes into the tensors. Packed sequences are all in batch 0, and K and V may use another row of a cache. */
     int32_t batch, first_q, first_k;
-    /* Where new keys go, counted from the first row that K has; INT32_MAX: none do. */
+    /* The row of K where new keys begin, counted from K's first row; INT32_MAX: none are written. */
     int32_t first_new;
-    int32_t before; /* keys that it has before new ones come, padding among them */
+    int32_t before; /* its keys without the new ones, padding included */
 } fa2i_sequence;
 
 static inline int32_t fa2i_between(int32_t least, int32_t x, int32_t most)
@@ -38,7 +38,7 @@ static inline int32_t fa2i_between(int32_t least, int32_t x, int32_t most)
     return x < least ? least : x > most ? most : x;
 }
 
-/* From begin to end of a sequence of packed rows. */
+/* The length of a packed sequence with these bounds. */
 static inline int32_t fa2i_packed_length(int32_t begin, int32_t end, int32_t total, int32_t most)
 {
     end = end < total ? end : total;
@@ -84,7 +84,7 @@ static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const f
     return s;
 }
 
-/* What the table says of a key of a sequence. */
+/* The table's entry for a key of a sequence. */
 static inline int32_t fa2i_page_said(const fa2_problem *problem, const fa2i_said *said,
                                      int32_t batch, int32_t key)
 {
@@ -96,7 +96,7 @@ static inline bool fa2i_page_is_there(const fa2i_said *said, int32_t page)
     return page >= 0 && page < said->pages;
 }
 
-/* The page in which a key of a sequence lies. */
+/* The page that holds a key of a sequence. An invalid entry counts as the last page. */
 static inline int32_t fa2i_page_of(const fa2_problem *problem, const fa2i_said *said, int32_t batch,
                                    int32_t key)
 {
@@ -104,7 +104,7 @@ static inline int32_t fa2i_page_of(const fa2_problem *problem, const fa2i_said *
     return fa2i_page_is_there(said, page) ? page : said->pages - 1;
 }
 
-/* Whether a row of a sequence's K and V is one of the new ones. */
+/* Says whether a row of a sequence's K and V is a new one. */
 static inline bool fa2i_key_is_new(const fa2_problem *problem, const fa2i_said *said,
                                    const fa2i_sequence *s, int32_t row)
 {
@@ -113,15 +113,15 @@ static inline bool fa2i_key_is_new(const fa2_problem *problem, const fa2i_said *
             fa2i_page_is_there(said, fa2i_page_said(problem, said, s->index, row)));
 }
 
-/* Where a query stands that is rotated, if new keys begin at this position. */
+/* The position by which a query is rotated, if new keys begin at first_new. */
 static inline int32_t fa2i_query_position(const fa2_problem *problem, int32_t first_new,
                                           int32_t query)
 {
     return problem->causal || problem->window ? first_new + query : first_new;
 }
 
-/* Is a row of packed queries, or keys, before the first bound, or at or after the last one? Kernels write 0 into such a
- * row, and -infinity into its LSE. */
+/* Says whether a row of packed queries (or keys) lies before the first bound, or at or after the last one. Kernels
+ * write 0 into such a row, and -infinity into its LSE. */
 static inline bool fa2i_row_is_unused(const fa2_problem *problem, const fa2i_said *said,
                                       int32_t row, bool of_keys)
 {
@@ -129,7 +129,8 @@ static inline bool fa2i_row_is_unused(const fa2_problem *problem, const fa2i_sai
     return problem->varlen && (row < bounds[0] || row >= bounds[problem->batch]);
 }
 
-/* The sequence of a row of the tensors of queries, or of keys; first_q is -1 where no sequence has it. */
+/* The sequence that a row of the query tensors (or the key tensors) belongs to. first_q is -1 if the row is in no
+ * sequence. */
 static inline fa2i_sequence fa2i_sequence_at(const fa2_problem *problem, const fa2i_said *said,
                                              int32_t batch, int32_t row, bool of_keys)
 {
@@ -144,7 +145,7 @@ static inline fa2i_sequence fa2i_sequence_at(const fa2_problem *problem, const f
     return (fa2i_sequence){.problem = *problem, .first_q = -1};
 }
 
-/* Keys first ... end - 1; first == end: none. */
+/* Keys first ... end - 1. If first == end there are none. */
 typedef struct fa2i_keys {
     int32_t first, end;
 } fa2i_keys;
@@ -183,13 +184,13 @@ static inline bool fa2i_key_is_seen(const fa2_problem *problem, int32_t query, i
     return key >= keys.first && key < keys.end;
 }
 
-/* A scaled score, capped; softcap 0: as it is. */
+/* Caps a scaled score. softcap 0 leaves it as it is. */
 static inline double fa2i_score_capped(double score, double softcap)
 {
     return softcap > 0 ? softcap * tanh(score / softcap) : score;
 }
 
-/* The score that is capped to this one, which is smaller than the cap. */
+/* The inverse of fa2i_score_capped. capped must be smaller than the cap. */
 static inline double fa2i_score_uncapped(double capped, double softcap)
 {
     return softcap > 0 ? softcap * atanh(capped / softcap) : capped;

@@ -1,6 +1,6 @@
 /*
- * Attention backward: operands, cases, call. What is in the operands: backward_data.c; what should come out:
- * backward_reference.c.
+ * Attention backward: operands, cases, call. backward_data.c has the data of the operands, backward_reference.c the
+ * expected results.
  */
 #include "tuner/judge/backward_data.h"
 #include "tuner/judge/feature_data.h"
@@ -28,14 +28,14 @@ static const fa2i_operand operands[OPERANDS] = {
 
 /* ---- cases ---- */
 
-/* As forward's are chosen: against tiles of 32 to 128 queries and 16 to 128 keys. */
+/* Chosen like forward's, for tiles of 32 to 128 queries and 16 to 128 keys. */
 static const struct plan {
     const char *name;
     int32_t batch, heads_q, heads_kv, seq_q, seq_k;
     fa2i_layout layout;
     float q_magnitude;
-    int32_t window_left, window_right; /* of classes with a window */
-    float softcap;                     /* of classes with one */
+    int32_t window_left, window_right; /* for classes with a window */
+    float softcap;                     /* for classes with a cap */
     float softmax_scale;
     bool windowed;        /* for classes with a window only */
     fa2i_lengths lengths; /* other than SPREAD: for packed sequences only */
@@ -45,17 +45,17 @@ static const struct plan {
     {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 0, .softcap = 0.5f},
     {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 100, -1, .softcap = 3,
      .softmax_scale = 0.3f},
-    /* Rows that see nothing when causal. */
+    /* Rows that see no key when causal. */
     {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 20, 30, .softcap = 3},
     {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 3, 2, .softcap = 3},
-    /* Scores up to about 100: P is 0 or 1 nearly everywhere, and its error that of an exponent. */
+    /* Scores up to about 100: P is 0 or 1 nearly everywhere, and has the error of an exponent. */
     {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 24, -1, 7, .softcap = 30},
     {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 128, 0, .softcap = 3},
     {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 5, 5, .softcap = 3},
     /* So many that every stage of every pipeline is used again. */
     {"many tiles of queries", 1, 1, 1, 600, 72, FA2I_LAYOUT_GAPPED, 1, 500, 40, .softcap = 3},
     {"keys that batches share", 3, 2, 2, 40, 90, FA2I_LAYOUT_SHARED, 1, 33, 20, .softcap = 3},
-    /* Tiles that need no mask between two that do, in a window and for queries behind it. */
+    /* Tiles that need no mask lie between two that do, in a window and for queries after it. */
     {"a window over several tiles", 1, 1, 1, 700, 300, FA2I_LAYOUT_BHSD, 1, 400, 150, .softcap = 3,
      .windowed = true},
     {"a window that ends on tiles", 1, 2, 1, 520, 130, FA2I_LAYOUT_GAPPED, 1, 255, 128,

@@ -1,7 +1,6 @@
 /*
- * In the cases of the verification O and LSE are what forward gives. Tuned problems, where that would
- * take the host minutes, have an LSE about which such numbers scatter, and any O: then any row can be
- * computed by itself.
+ * In the cases of the verification, O and LSE are the results of forward. For tuned problems that would take the host
+ * minutes. They get random O, and random LSE around a usual value. Then any row can be computed by itself.
  */
 #include "tuner/judge/backward_data.h"
 
@@ -24,14 +23,14 @@ fa2i_features fa2i_backward_case_features(const fa2i_case *c, const fa2i_inputs 
     return fa2i_case_features(c, &operands_of, inputs);
 }
 
-/* Of scores with standard deviation 1, over as many keys as the last query sees. */
+/* The LSE of scores with standard deviation 1, over as many keys as the last query sees. */
 static float usual_lse(const fa2_problem *p)
 {
     const fa2i_keys keys = fa2i_keys_seen(p, p->seq_q - 1);
     return (float)(log(fmax(keys.end - keys.first, 1)) + 0.5);
 }
 
-/* What forward computes of. */
+/* The inputs and buffers of a forward on the host. */
 typedef struct forward {
     uint16_t *blocks[O];          /* Q, K, V */
     void *feature_blocks[INPUTS]; /* by operand, from SLOPES on */
@@ -55,7 +54,7 @@ static void forward_done(forward *f)
     fa2i_free(f->o);
 }
 
-/* What features of the case read. */
+/* Makes the operands of the case's features. */
 static fa2_status forward_features(const fa2i_case *c, forward *f)
 {
     fa2_status st = FA2_OK;
@@ -100,7 +99,7 @@ static fa2_status forward_init(const fa2i_case *c, forward *f)
     return st == FA2_OK ? forward_features(c, f) : st;
 }
 
-/* The LSE of the row that is in f->q; its O, unless not wanted, in f->o. */
+/* Returns the LSE of the row that is in f->q. with_o: also leaves its O in f->o. */
 static double forward_row(const fa2_problem *p, forward *f, fa2i_row row, bool with_o)
 {
     const fa2i_keys keys = fa2i_keys_seen(p, row.row);
@@ -115,7 +114,7 @@ static double forward_row(const fa2_problem *p, forward *f, fa2i_row row, bool w
             score + fa2i_score_term(p, &f->features, row.batch, row.head, row.row, j, score);
         largest = fmax(largest, f->scores[j]);
     }
-    if (isinf(largest)) /* no key is seen */
+    if (isinf(largest)) /* it sees no key */
         return -INFINITY;
     double sum = isinf(sink) ? 0 : exp(sink - largest);
     for (int32_t j = keys.first; j < keys.end; j++) {
@@ -154,7 +153,7 @@ done:
     return st;
 }
 
-/* All of O or LSE, as forward gives it; what lies between rows is left as it is. */
+/* Fills all of O or LSE with the results of forward. Leaves gaps between rows as they are. */
 static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
 {
     const fa2_problem *p = &c->problem;

@@ -1,8 +1,8 @@
 /*
- * The gradients of a bias and of sinks, in fp64, and how far kernels may be off (backward_reference.c).
+ * The gradients of a bias and of sinks in fp64, and how far kernels may be from them (backward_reference.c).
  *
- * The gradient of a bias is the sum of dS, before a cap's derivative, over all that share a number of it; it is in
- * fp32, so nothing is rounded of a plain sum.
+ * The gradient of a bias element is the sum of dS, before a cap's derivative, over all scores that share the element.
+ * It is fp32, so the plain sum is not rounded.
  */
 #include <math.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 #include "runtime/base/status.h"
 #include "tuner/judge/backward_reference.h"
 
-/* What a query of a head adds to a row of dbias, of which it is one column, or all. */
+/* Adds one query's contribution to a row of dbias. turned: the row belongs to one key, and the query adds to one
+ * column. */
 static bool add_to_bias(fa2i_backward_part *p, fa2i_row at, int32_t first_key, int32_t keys,
                         bool turned, double *exact)
 {
@@ -39,7 +40,7 @@ static bool add_to_bias(fa2i_backward_part *p, fa2i_row at, int32_t first_key, i
     return seen;
 }
 
-/* Of `count` the one at `at`, which may be none of them, or all. */
+/* Indexes first ... end - 1: one of `count` (none if it is out of range), or all. */
 typedef struct range {
     int32_t first, end;
 } range;
@@ -49,8 +50,8 @@ static range one_or_all(bool one, int32_t at, int32_t count)
     return one ? (range){at, at < count ? at + 1 : at} : (range){0, count};
 }
 
-/* The row is one query's, or all queries' where they share it; turned: one key's. Batches and heads that share it
- * add to it. */
+/* A row of dbias belongs to one query, or to all queries that share it; turned: to one key. All batches and heads that
+ * share it add to it. */
 void fa2i_backward_bias_row(fa2i_backward_part *p, size_t index)
 {
     const fa2i_backward_work *w = p->work;
@@ -79,7 +80,7 @@ void fa2i_backward_bias_row(fa2i_backward_part *p, size_t index)
 
 /* ---- sinks ---- */
 
-/* That of each head, and *ret_size: the sum of what was summed, without signs. p: with room for rows. */
+/* Returns a head's gradient. Adds the magnitudes of its terms to *ret_size. p must have room for rows. */
 static double sink_gradient(fa2i_backward_part *p, int32_t head, double *ret_size)
 {
     const fa2i_backward_work *w = p->work;
@@ -101,7 +102,7 @@ static double sink_gradient(fa2i_backward_part *p, int32_t head, double *ret_siz
     return sum;
 }
 
-/* Of fp32 sums, of terms that are off by what the exponent of their LSE is. */
+/* The bound is for fp32 sums, whose terms have the error of the exponential of their LSE. */
 fa2_status fa2i_backward_sink_gradients(fa2i_backward_part *p, fa2i_wanted *wanted)
 {
     const int32_t heads = p->work->c->problem.heads_q;

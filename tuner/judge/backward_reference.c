@@ -1,24 +1,23 @@
 /*
- * What should come out of attention backward, in fp64, and how far kernels may be off.
+ * The expected results of attention backward in fp64, and how far kernels may be from them.
  *
- * O and LSE are inputs like others: of them, Q, K, V and dO the gradients are a function, which is what
- * is judged, row by row:
+ * O and LSE are inputs like the others. The gradients are a function of these, Q, K, V and dO, and this function is
+ * checked row by row:
  *
  *     p = exp(s - lse)    ds = p (dO v - dO O)    dQ = sum of ds k    dK = sum of ds q    dV = sum of p dO
  *
- * where ds is, of scores that are capped, times the derivative of the cap besides.
+ * If scores are capped, ds is also multiplied by the derivative of the cap.
  *
- * The bound of each gradient is FlashAttention-2's rule, 2 x the largest error of a plain implementation,
- * plus 1e-5. Plain means: S, P, dP and dS rounded to the dtype, with a cap every step of it and of its derivative,
- * dK and dV of each query head too before
- * they are summed, and the gradients. Among few numbers it may be lucky, so its error counts as half a
- * unit in the last place of the largest gradient at least: as much as it loses by being rounded. A dQ
- * whose row sees no key is exactly 0; so are dK and dV of a key that no row sees.
+ * The bound of each gradient is FlashAttention-2's rule: 2 x the largest error of a plain implementation, plus 1e-5.
+ * The plain implementation rounds S, P, dP, dS and the gradients to the dtype. With a cap it rounds each step of the
+ * cap and of its derivative. It also rounds dK and dV of each query head before it sums them. Few numbers may be
+ * rounded well by luck. So the error counts as at least half a unit in the last place of the largest gradient, which is
+ * what rounding may lose. dQ of a row that sees no key is exactly 0. So are dK and dV of a key that no row sees.
  *
- * Kernels cap scores with tanh.approx, which promises no more than 2^-11 of the tanh t: each p is off by a factor
- * exp(c t / 2^11) then, c the cap, and each derivative 1 - t^2 by t^2 / 2^10. What that makes of the terms of a
- * gradient is added to its bound: they are off in no common direction, so four times the root of the sum of their
- * squares counts, which is their sum for up to 16 of a size.
+ * Kernels cap scores with tanh.approx, whose error may be 2^-11 of the tanh t. Then each p may be off by a factor exp(c
+ * t / 2^11), where c is the cap, and each derivative 1 - t^2 by t^2 / 2^10. The resulting errors of a gradient's terms
+ * are added to its bound. Their signs are unrelated, so the bound gets four times the root of the sum of their squares.
+ * For up to 16 terms of equal size that is at least their sum.
  */
 #include <math.h>
 #include <string.h>
@@ -44,7 +43,7 @@ void fa2i_backward_read_statistics(fa2i_backward_part *p, int32_t batch, int32_t
     *ret_delta = fa2i_dot(d_o, p->spare, columns);
 }
 
-/* What tanh.approx promises: relative. */
+/* The relative error that tanh.approx guarantees. */
 #define TANH_ERROR 0x1p-11
 
 fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row at, int32_t key,
@@ -60,7 +59,7 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
     const double softcap = (double)w->c->softcap, capped = fa2i_score_capped(s, softcap);
     const double term =
         fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key, capped);
-    /* A row that sees no key has an LSE of -infinity. */
+    /* The LSE of a row that sees no key is -infinity. */
     const double p = isinf(lse) || isinf(term) ? 0 : exp(capped + term - lse);
     float plain_tanh, plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
     if (term != 0)
@@ -69,7 +68,7 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
     const float plain_p = p == 0 ? 0 : fa2i_rounded(dtype, expf(plain_s - (float)lse));
     float plain_ds = fa2i_rounded(dtype, plain_p * (plain_dp - (float)delta));
     const double behind = p * (dp - delta), plain_behind = (double)plain_ds;
-    double slope = 1, p_error = 0, slope_error = 0; /* of p as a factor */
+    double slope = 1, p_error = 0, slope_error = 0; /* p_error is relative */
     if (softcap > 0) {
         const double t = tanh(s / softcap);
         slope = 1 - t * t;
@@ -95,7 +94,7 @@ static void add(double *sum, double factor, const float *row, int count)
         sum[i] += factor * (double)row[i];
 }
 
-/* Nothing where nothing is off. */
+/* Skips terms without an error. */
 static void add_square(double *sum, double off, const float *row, int count)
 {
     for (int i = 0; off > 0 && i < count; i++)
@@ -114,7 +113,7 @@ void fa2i_backward_note(fa2i_backward_part *p, int gradient, int width, const do
     }
 }
 
-/* A row of a gradient is complete. */
+/* Records a complete row of a gradient. */
 static void note_row(fa2i_backward_part *p, int gradient, const double *exact, const double *plain,
                      const double *squares)
 {
@@ -138,7 +137,7 @@ void fa2i_backward_read_rows(fa2i_backward_part *p, const int rows[2], int32_t r
     }
 }
 
-/* Puts a row of no sequence: 0 (cleared), or NaN for a row between the bounds, which is not written. */
+/* Writes a row that is in no sequence: 0 (cleared), or NaN for a row between the bounds, which kernels do not write. */
 static void put_unused(const fa2i_wanted *wanted, size_t index, bool cleared)
 {
     for (int d = 0; d < wanted->width; d++)
@@ -180,7 +179,7 @@ static void query_row(fa2i_backward_part *p, size_t index)
     note_row(p, DQ - INPUTS, exact, p->sums, p->squares);
 }
 
-/* LSE and delta of all rows of a plane whose dO is in p->head[1], unless they are there. */
+/* Reads LSE and delta of all rows of a head whose dO is in p->head[1], unless they are there. */
 static void read_plane(fa2i_backward_part *p, int32_t head)
 {
     const fa2i_sequence *s = &p->sequence;
@@ -195,8 +194,8 @@ static void read_plane(fa2i_backward_part *p, int32_t head)
                                       &p->lse[i], &p->delta[i]);
 }
 
-/* What the queries of one head add to a row of dK and dV; the plain sums are rounded. Returns whether
- * there are such queries. */
+/* Adds the contributions of one head's queries to a row of dK and dV. The plain sums are rounded. Returns whether any
+ * query sees the key. */
 static bool add_queries(fa2i_backward_part *p, int32_t head, int32_t key, double *dk, double *dv)
 {
     const fa2_problem *problem = &p->sequence.problem;
@@ -230,7 +229,7 @@ static void key_row(fa2i_backward_part *p, size_t index)
     const fa2i_backward_work *w = p->work;
     const fa2_problem *problem = &w->c->problem;
     const fa2i_wanted *dk = &w->outputs[DK - INPUTS], *dv = &w->outputs[DV - INPUTS];
-    const fa2i_place *at = &dk->places[index]; /* dV has the same */
+    const fa2i_place *at = &dk->places[index]; /* dV has the same places */
     p->sequence = fa2i_sequence_at(problem, &w->said, at->batch, at->row, true);
     if (p->sequence.first_q < 0) {
         const bool cleared = fa2i_row_is_unused(problem, &w->said, at->row, true);
@@ -313,7 +312,7 @@ static void part_done(fa2i_backward_part *p)
     fa2i_free(p->scores);
 }
 
-/* Of a gradient, from what the parts found: the bound that is described above. */
+/* Computes the bound of a gradient, as described at the top, from the errors that the parts found. */
 static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, size_t count,
                            int gradient)
 {

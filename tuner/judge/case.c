@@ -1,5 +1,5 @@
 /*
- * Extents and data of cases: what is the same for all operations.
+ * Extents and data of cases, as far as all operations share them.
  */
 #include "tuner/judge/case.h"
 
@@ -11,7 +11,7 @@
 
 enum { BLOCK_ELEMS = 8 * 32749, GAP_ELEMS = 8, HEADS_GAP = 3 };
 
-#define TUNED_SOFTCAP 30.0f /* decides nothing about the time */
+#define TUNED_SOFTCAP 30.0f /* its value does not affect the time */
 
 uint64_t fa2i_random(uint64_t *state)
 {
@@ -46,7 +46,7 @@ static const fa2i_operand *operand_of(const fa2i_case *c, int operand)
     return &judge->operands[operand];
 }
 
-/* Numbers per query row. */
+/* Extent of the numbers per query row. */
 static fa2i_extent extent_of_statistics(const fa2_problem *p)
 {
     return (fa2i_extent){.batch = p->batch,
@@ -61,7 +61,7 @@ static fa2i_extent extent_of_statistics(const fa2_problem *p)
                          .elem_bytes = sizeof(float)};
 }
 
-/* One row of numbers per query head for each of so many batches. */
+/* Extent of one row per batch, or one row in all, with a number per query head. */
 static fa2i_extent extent_of_heads(const fa2i_case *c, bool batched)
 {
     const fa2_problem *p = &c->problem;
@@ -82,7 +82,8 @@ static size_t bias_bytes(fa2_bias bias)
     return bias == FA2_BIAS_FP32 ? sizeof(float) : bias == FA2_BIAS_BOOL ? 1 : sizeof(uint16_t);
 }
 
-/* A plane for each batch and head, or for several of them: for all, what is timed. apart: for each. */
+/* Extent of the bias. Batches and heads have their own plane or share planes; timed cases share one. apart: each has
+ * its own. */
 static fa2i_extent extent_of_bias(const fa2i_case *c, size_t elem_bytes, bool apart)
 {
     const fa2_problem *p = &c->problem;
@@ -130,7 +131,7 @@ static fa2i_extent extent_of_seeds(void)
                          .elem_bytes = sizeof(uint64_t)};
 }
 
-/* Numbers of sequences, on the device. */
+/* Extent of a list of integers about sequences. */
 static fa2i_extent extent_of_numbers(int32_t count)
 {
     return (fa2i_extent){.batch = count,
@@ -175,7 +176,7 @@ int32_t fa2i_case_new_keys(const fa2i_case *c)
 
 int32_t fa2i_case_positions(const fa2_problem *problem)
 {
-    return problem->seq_k; /* as few as may be */
+    return problem->seq_k; /* the least possible */
 }
 
 bool fa2i_case_is_written(const fa2i_case *c, int operand)
@@ -184,7 +185,7 @@ bool fa2i_case_is_written(const fa2i_case *c, int operand)
     return o->output || (o->changed_by > 0 && fa2i_field_get(&c->problem, o->changed_by) != 0);
 }
 
-/* The tables of cosines and sines. */
+/* Extent of the tables of cosines and sines. */
 static fa2i_extent extent_of_angles(const fa2_problem *p)
 {
     const int32_t pairs = p->rotary_dim / 2, rows = fa2i_case_positions(p);
@@ -198,7 +199,7 @@ static fa2i_extent extent_of_angles(const fa2_problem *p)
                          .elem_bytes = sizeof(uint16_t)};
 }
 
-/* The problem whose tensors, without lengths, lie alike: packed sequences are one. */
+/* Returns a problem without lengths whose tensors lie alike. Packed sequences become one batch. */
 static fa2_problem tensors_of(const fa2_problem *problem)
 {
     fa2_problem whole = *problem;
@@ -210,7 +211,7 @@ static fa2_problem tensors_of(const fa2_problem *problem)
     return whole;
 }
 
-/* Rows of queries or of keys. p: tensors_of. */
+/* Extent of rows of queries or of keys. p: from tensors_of. */
 static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, const fa2_problem *p)
 {
     const bool is_new = o->shape == FA2I_SHAPE_NEW_KEYS || o->shape == FA2I_SHAPE_NEW_VALUES;
@@ -245,7 +246,7 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
     return e;
 }
 
-/* Of an operand that the case has, but for values that are keys. p: tensors_of. */
+/* Extent of an operand that the case has, except values that lie in keys. p: from tensors_of. */
 static fa2i_extent extent_by_shape(const fa2i_case *c, const fa2i_operand *o, const fa2_problem *p)
 {
     const fa2i_extent none = {0};
@@ -357,8 +358,8 @@ fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out)
     return operand_of(c, operand)->fill(c, operand, fa2i_case_period(c, operand), out);
 }
 
-/* Whether extents are numbers: elements are counted in 64 bits, pages and the batch's bounds in 32. With room for
- * gaps, and for pages and rows of a cache that nobody has. */
+/* Says whether all extents can be counted: elements in 64 bits, pages and the batch's bounds in 32. Includes room for
+ * gaps, and for unused pages and cache rows. */
 static bool can_be_counted(const fa2_problem *p)
 {
     const double batch = (double)p->batch + 3, page = fa2i_forward_page(p);

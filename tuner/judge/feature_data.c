@@ -1,5 +1,5 @@
 /*
- * Values are such that a kernel that leaves out, misplaces or rounds an operand gives other results.
+ * Values are chosen so that a kernel that omits, misplaces or rounds an operand gives other results.
  */
 #include "tuner/judge/feature_data.h"
 
@@ -28,9 +28,9 @@ fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *
     return FA2_OK;
 }
 
-/* Every third field of 64 queries and 160 keys, which begin and end within tiles; and of every other 64 queries some
- * rows, and one number in seven. Of a bias that is timed nothing: a kernel may be faster where nothing is hidden, which
- * is what is added to scores mostly. */
+/* Says whether the bias hides a score. Hidden are every third field of 64 queries and 160 keys, which begin and end
+ * within tiles. In every other 64 queries, some rows and one number in seven are also hidden. A timed bias hides
+ * nothing, because a bias mostly only adds to scores, and a kernel may be faster then. */
 static bool is_hidden(const fa2i_case *c, int64_t row, int64_t column, uint64_t random)
 {
     const bool turned = c->layout == FA2I_LAYOUT_BHSD, mask = c->problem.bias == FA2_BIAS_BOOL;
@@ -42,12 +42,12 @@ static bool is_hidden(const fa2i_case *c, int64_t row, int64_t column, uint64_t 
            (single && (query % 29 == 28 || random % 7 == 0));
 }
 
-/* What hides a key: numbers that programs hide keys with, of which fp16 makes -infinity; in a row each for as many keys
- * as some tiles have. */
+/* Returns a number that hides a key. Programs use these, and fp16 turns them into -infinity. Each is used for 64 keys
+ * in a row, as many as some tiles have. */
 static float hiding_number(int64_t row, int64_t column)
 {
     static const float numbers[] = {-INFINITY, -1e9f,
-                                    -0x1.fep127f}; /* the last is the least of bf16 */
+                                    -0x1.fep127f}; /* the lowest bf16 number */
     return numbers[(row + column / 64) % 3];
 }
 
@@ -85,7 +85,7 @@ fa2_status fa2i_fill_seeds(const fa2i_case *c, int operand, size_t count, void *
     return FA2_OK;
 }
 
-/* The longest sequence is in the middle. */
+/* Fills the bounds. The longest sequence is in the middle. */
 static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool overlap, size_t count,
                         int32_t *bounds)
 {

@@ -1,5 +1,5 @@
 /*
- * Each term on its own, element by element: slow, and easily compared with what fa2.h says.
+ * Each term on its own, element by element: slow, but easy to compare with fa2.h.
  */
 #include "tuner/judge/features.h"
 

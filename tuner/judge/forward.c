@@ -1,11 +1,10 @@
 /*
  * Attention forward: operands, cases, data, reference, call.
  *
- * The sizes of the cases are chosen against the tiles in use (16 to 256 rows, 16 to 128 columns):
- * multiples and no multiples of them, less than the smallest, one row, one column, Sq != Sk both
- * ways, which when causal means a shifted diagonal and rows that see nothing. What the choice of the
- * others aims at stands beside them. Classes with windows or capped scores run the same cases, with
- * the window or cap that is written there, and some of their own.
+ * The sizes of the cases are chosen for the tiles in use (16 to 256 rows, 16 to 128 columns). There are multiples and
+ * no multiples of them, less than the smallest, one row, and one column. Sq is less than Sk and greater; when causal,
+ * that shifts the diagonal and leaves rows that see no key. The other cases have their purpose beside them. Classes
+ * with windows or capped scores run the same cases with the window or cap in the table, and some cases of their own.
  */
 #include <math.h>
 #include <string.h>
@@ -73,7 +72,7 @@ static const fa2i_operand operands[OPERANDS] = {
 
 /* ---- cases ---- */
 
-/* A kernel that divides the keys takes them in steps of at most this many. */
+/* The most keys per step of a kernel that divides the keys. */
 enum { WIDEST_STEP = 512 };
 
 /* The most blocks per SM that such a kernel aims at. */
@@ -88,11 +87,11 @@ static const struct plan {
     fa2i_layout layout;
     int32_t want_lse;
     float q_magnitude;
-    int32_t window_left, window_right; /* of classes with a window */
-    float softcap;                     /* of classes with capped scores */
+    int32_t window_left, window_right; /* for classes with a window */
+    float softcap;                     /* for classes with capped scores */
     float softmax_scale;
     fa2i_pattern pattern;
-    fa2i_lengths lengths; /* of classes with them */
+    fa2i_lengths lengths; /* for classes that have them */
     plan_class class;
     bool divided;
 } plans[] = {
@@ -103,27 +102,27 @@ static const struct plan {
      .softmax_scale = 0.3f},
     {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 1, 20, 30, .softcap = 3},
     {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 1, 3, 2, .softcap = 3},
-    /* Scores up to about 100: exp would overflow without the maximum taken off. */
+    /* Scores up to about 100: exp would overflow unless the maximum is subtracted. */
     {"large logits", 1, 2, 2, 160, 160, FA2I_LAYOUT_BSHD, 1, 24, -1, 7, .softcap = 30},
     {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 1, 128, 0, .softcap = 3},
     {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 1, 5, 5, .softcap = 3},
-    /* Behind one step of every team, so that all teams have a maximum when it comes. */
+    /* It comes after the first step of every team, so that all teams have a maximum already. */
     {"a late maximum", 0, 1, 1, 1, WIDEST_STEP + 33, FA2I_LAYOUT_SHARED, 1, 0.02f, -1, -1,
      .softcap = 40, .pattern = FA2I_PATTERN_LATE},
-    /* More splits than a warp takes in a loop that is unrolled four times, also where steps are widest;
-     * rows of O that do not fill the last block of those that combine them. */
+    /* More splits than a warp reads in a loop unrolled four times, even with the widest steps. The rows of O do not
+     * fill the last block of the kernel that combines the splits. */
     {"many splits", 1, 5, 1, 1, 4 * 32 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0,
      .softcap = 1000, .pattern = FA2I_PATTERN_PEAKS, .divided = true},
     {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1, 1000, 1000, .softcap = 3,
      .class = WITH_WINDOW},
-    /* Tiles that need no mask between two that do. */
+    /* Tiles that need no mask lie between two that do. */
     {"a window over several tiles", 1, 1, 1, 300, 700, FA2I_LAYOUT_BHSD, 1, 1, 400, 150,
      .softcap = 3, .class = WITH_WINDOW},
     {"a window that ends on tiles", 1, 2, 2, 130, 520, FA2I_LAYOUT_GAPPED, 1, 1, 255, 128,
      .softcap = 3, .class = WITH_WINDOW},
     {"a window that opens to the right", 1, 2, 2, 333, 150, FA2I_LAYOUT_BSHD, 1, 1, 0, -1,
      .softcap = 3, .class = WITH_WINDOW},
-    /* Few keys of many, for kernels that divide them. */
+    /* Few visible keys among many, for kernels that divide them. */
     {"one query, a narrow window", 2, 4, 1, 1, 2000, FA2I_LAYOUT_BSHD, 1, 1, 99, 0, .softcap = 3,
      .class = WITH_WINDOW},
     {"scores far beyond the cap", 1, 2, 2, 160, 210, FA2I_LAYOUT_BHSD, 1, 24, 50, 50, .softcap = 2,
@@ -154,13 +153,13 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
     size_t count = 0;
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         const struct plan *plan = &plans[i];
-        /* patterns are by rows of the tensors, which are a sequence's */
+        /* patterns go by rows of the tensors; they need one sequence per batch */
         if (!is_of_class(plan, class) || (class->varlen && plan->pattern == FA2I_PATTERN_LATE) ||
             (class->paged && plan->pattern != FA2I_PATTERN_NONE))
             continue;
         fa2i_case c = {.problem = *class,
                        .layout = class->append && plan->layout == FA2I_LAYOUT_SHARED
-                                     ? FA2I_LAYOUT_BSHD /* what is written is one sequence's */
+                                     ? FA2I_LAYOUT_BSHD /* new keys are written, so sequences must not share memory */
                                      : plan->layout,
                        .want_lse = plan->want_lse,
                        .pattern = plan->pattern,
@@ -186,23 +185,23 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
 
 /* ---- data ---- */
 
-/* Patterns use the first LEAD columns of Q and K: LEAD_VALUE in Q times what K has there is the score
- * that is wanted; everywhere else K is 0 there. */
+/* Patterns use the first LEAD columns of Q and K. LEAD_VALUE in Q times the number in K is the wanted score. All other
+ * numbers of K in these columns are 0. */
 enum { LEAD = 8 };
 #define LEAD_VALUE 8.0f
 
-/* LATE: the score of the first LATE_KEYS keys; the others are nearly 0. In log2 units it is 16.25, so
- * that without rescaling P would be too large for fp16 by a little: a larger score would be rescaled
- * by a kernel that does it too late. Every other query has LATE_FACTOR times it, or every other sixteen,
- * which a warp has: none is saved by its neighbour. */
+/* LATE: the score of the first LATE_KEYS keys. The others have scores near 0. In log2 units it is 16.25, so that P
+ * without rescaling slightly exceeds fp16. A kernel that rescales too late would still rescale for a larger score.
+ * Every other batch has LATE_FACTOR times it, and so has every other group of 16 rows, which is what a warp has. So no
+ * row is saved by its neighbour. */
 enum { LATE_KEYS = 8 };
 #define LATE_SCORE  (16.25 * 0.6931471805599453)
 #define LATE_FACTOR 13.0f
 
-/* PEAKS: a score whose exponential is no fp32 number. */
+/* PEAKS: a score whose exponential exceeds fp32. */
 #define PEAK_SCORE 120.0
 
-/* In K, for a score of a query with LEAD_VALUE. */
+/* Returns the number in K that gives a score, for a query with LEAD_VALUE. */
 static float lead_of_key(const fa2i_case *c, double score)
 {
     const double before_cap = fa2i_score_uncapped(score, (double)c->softcap);
@@ -210,7 +209,7 @@ static float lead_of_key(const fa2i_case *c, double score)
                    (double)LEAD_VALUE);
 }
 
-/* The key at which a query head has its peak: the last one, and at even distances before it. */
+/* Returns the key at which a query head has its peak: the last key, and keys at even distances before it. */
 static int32_t peak_of(const fa2_problem *p, int32_t head)
 {
     const int32_t peaks = p->heads_q - 1;
@@ -235,7 +234,7 @@ static float lead_value(const fa2i_case *c, int operand, fa2i_place place, int32
     return 0.0f;
 }
 
-/* Put the leads over the first columns of each row. */
+/* Writes the leads over the first columns of each row. */
 static void put_leads(const fa2i_case *c, int operand, size_t count, uint16_t *bits)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
@@ -256,7 +255,7 @@ static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
     return FA2_OK;
 }
 
-/* Out of order, so that neighbours differ. New keys come behind it. */
+/* In mixed order, so that neighbours differ. Leaves room for new keys. */
 static int32_t length_of(const fa2i_case *c, int32_t batch)
 {
     static const int32_t wild[] = {INT32_MAX, 0, -1, 1, INT32_MIN};
@@ -278,7 +277,7 @@ static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, vo
     return FA2_OK;
 }
 
-/* No page twice, and never the last one, in no order; wild ones are none, or behind all of them, here and there. */
+/* In mixed order, no page twice, and never the last page. Some WILD entries are negative or past the last page. */
 static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out)
 {
     const int64_t pages = fa2i_case_pages(&c->problem) - 1, step = pages % 7919 != 0 ? 7919 : 1;
@@ -292,7 +291,8 @@ static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void
     return FA2_OK;
 }
 
-/* Less than a sequence has, unless that is nothing; wild ones are less than none, more than there are, all. */
+/* Less padding than a sequence has keys, unless it has none. Some WILD values are negative, more than all keys, or all
+ * of them. */
 static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out)
 {
     const int32_t wild[] = {-1, INT32_MAX, c->problem.seq_k, 1, INT32_MIN};
@@ -307,7 +307,7 @@ static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, vo
     return FA2_OK;
 }
 
-/* Each row but the last two once, in reverse; wild ones are none, or behind all of them, here and there. */
+/* Each row once, in reverse, without the last two. Some WILD entries are negative or past the last row. */
 static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out)
 {
     int32_t *rows = out;
@@ -320,7 +320,7 @@ static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count,
     return FA2_OK;
 }
 
-/* Position by position, of frequencies from 1 down to 1/10000. */
+/* One row per position, with frequencies from 1 down to 1/10000. */
 static fa2_status fill_angles(const fa2i_case *c, int operand, size_t count, void *out)
 {
     const size_t pairs = (size_t)c->problem.rotary_dim / 2;
@@ -333,9 +333,9 @@ static fa2_status fill_angles(const fa2i_case *c, int operand, size_t count, voi
     return FA2_OK;
 }
 
-/* ---- what should come out ---- */
+/* ---- expected results ---- */
 
-/* The rows whose LSE is -infinity. */
+/* Marks the rows whose LSE is infinite. */
 static fa2_status mark_infinite(const fa2i_reference *reference, bool **ret_exact)
 {
     bool *exact = fa2i_alloc_array(reference->row_count, sizeof *exact);

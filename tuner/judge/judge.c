@@ -1,5 +1,5 @@
 /*
- * The list of operations, and errors over bounds.
+ * The list of operations, and errors over their bounds.
  */
 #include "tuner/judge/judge.h"
 

@@ -1,5 +1,5 @@
 /*
- * fp16 and bf16 by their bits, so that no compiler has to know them.
+ * Converts fp16 and bf16 by their bits, so that the compiler needs no such types.
  */
 #include <math.h>
 #include <string.h>
@@ -26,11 +26,10 @@ static uint16_t fp16_bits(float value)
     uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u);
-    if (magnitude >= 0x477ff000u) /* 65520: half way to the number after 65504 */
+    if (magnitude >= 0x477ff000u) /* 65520: half way from 65504 to the next number */
         return (uint16_t)(sign | 0x7c00u);
     if (magnitude < 0x38800000u) {
-        /* Subnormal: beside 0.5, one unit of fp32 is 2^-24, so the addition rounds to where fp16
-         * does. */
+        /* Subnormal: fp32 numbers near 0.5 have a unit of 2^-24, so the addition rounds where fp16 does. */
         float aligned = bits_float(magnitude) + 0.5f;
         return (uint16_t)(sign | (float_bits(aligned) - 0x3f000000u));
     }
@@ -42,7 +41,7 @@ static float fp16_float(uint16_t bits)
 {
     const uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
     const uint32_t magnitude = (uint32_t)(bits & 0x7fffu) << 13;
-    /* The exponent's bias differs by 112; a subnormal is one of fp32 before it is scaled. */
+    /* The exponent biases differ by 112. A subnormal fp16 number is a subnormal fp32 number before the scaling. */
     const uint32_t scaled = float_bits(bits_float(magnitude) * 0x1p112f);
     return bits_float(sign | (magnitude >= 0x7c00u << 13 ? 0x7f800000u | magnitude : scaled));
 }

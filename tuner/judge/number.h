@@ -6,7 +6,7 @@
 
 #include "fa2.h"
 
-/* Bits of the dtype and numbers. Rounds to nearest, ties to even; NaN stays NaN. */
+/* Converts between numbers and bits of the dtype. Rounds to nearest, ties to even. NaN stays NaN. */
 uint16_t fa2i_to_bits(fa2_dtype dtype, float value);
 float fa2i_from_bits(fa2_dtype dtype, uint16_t bits);
 
@@ -14,7 +14,7 @@ void fa2i_from_all_bits(fa2_dtype dtype, const uint16_t *bits, size_t count, flo
 
 float fa2i_rounded(fa2_dtype dtype, float value); /* to the nearest number of the dtype */
 
-/* Half a unit in the last place of the dtype's numbers around a finite value: as far as rounding may move it. */
+/* Returns half a unit in the last place of the dtype at a finite value: the most that rounding may change it. */
 double fa2i_half_unit(fa2_dtype dtype, double value);
 
 #endif

@@ -1,12 +1,11 @@
 /*
- * Attention in fp64, row by row, with the plain low-precision implementation beside it. Which keys a row
- * sees and how scores are capped: attention.h.
+ * Attention in fp64, row by row, together with the plain low-precision implementation. attention.h says which keys a
+ * row sees and how scores are capped.
  *
- * The rows are split into contiguous parts, one per thread. A part converts K and V of a head to
- * float once, and again only when the head changes; products of two fp16 or bf16 numbers are exact
- * in fp64, so the reference's own error is that of fp64 sums: far below what is compared. The plain
- * scores are the fp64 scores rounded to the dtype: how they were accumulated is invisible after
- * that.
+ * The rows are split into contiguous parts, one per thread. A part converts K and V of a head to float once, and again
+ * only when the head changes. Products of two fp16 or bf16 numbers are exact in fp64. So the reference's only error comes
+ * from fp64 sums, far below the errors that are compared. The plain scores are the fp64 scores rounded to the dtype:
+ * the rounding hides how they were summed.
  */
 #include <math.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-/* One thread's rows and what it works with. */
+/* One thread's rows and buffers. */
 typedef struct part {
     const fa2i_reference_request *request;
     fa2i_reference *reference;
@@ -26,9 +25,9 @@ typedef struct part {
     double scale;
     float *q, *k, *v; /* [D], [Sk, D], [Sk, Dv] */
     double *scores;   /* [Sk] */
-    double *kept;     /* [Sk], what P is multiplied by */
-    double *terms;    /* [Sk], added to capped scores */
-    float *plain;     /* [Sk] scores, then P; behind them [Dv] O */
+    double *kept;     /* [Sk], factors of P */
+    double *terms;    /* [Sk], numbers added to capped scores */
+    float *plain;     /* [Sk] scores, then P; after them [Dv] O */
     double plain_error;
 } part;
 
@@ -41,7 +40,7 @@ float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_
     return fa2i_rounded(dtype, *ret_tanh * softcap);
 }
 
-/* O of the plain implementation, compared with the exact o. p->scores are those of the keys, not
+/* Computes O by the plain implementation and compares it with the exact o. p->scores are the scores of the keys, not
  * capped. */
 static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
 {
@@ -76,8 +75,8 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
     }
 }
 
-/* Leaves the scores, not capped, in p->scores, what is added to them in p->terms, what P is multiplied by in
- * p->kept. False: no key is seen, o is as it was. */
+/* Computes a row. Leaves the scores, not capped, in p->scores, the numbers added to them in p->terms, and the factors
+ * of P in p->kept. Returns false if the row sees no key; then o is unchanged. */
 static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_keys keys,
                       double sink, double *o, double *ret_lse)
 {
@@ -112,7 +111,7 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     return weights > 0;
 }
 
-/* Puts a row of no sequence: 0, or NaN for a row between the bounds, which is not written. */
+/* Writes a row that is in no sequence: 0, or NaN for a row between the bounds, which kernels do not write. */
 static void put_unused(part *p, size_t i)
 {
     const fa2i_reference_request *request = p->request;
@@ -125,7 +124,7 @@ static void put_unused(part *p, size_t i)
     p->reference->empty[i] = cleared;
 }
 
-/* A row of K or V that the cache has. */
+/* Loads a row of K or V from the cache. */
 static void load_cached(const fa2i_reference_request *request, const fa2i_host_tensor *tensor,
                         const fa2i_sequence *s, int head, int columns, int32_t row, float *out)
 {
@@ -137,7 +136,7 @@ static void load_cached(const fa2i_reference_request *request, const fa2i_host_t
     fa2i_host_row(tensor, p->dtype, at + head * tensor->stride_head, columns, out);
 }
 
-/* One that comes in this call: of V where it lies in K, too, whose columns are rotated with it. */
+/* Loads a new row. If V lies in K, its columns are rotated like K's. */
 static void load_new(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
                      int head, int columns, int32_t row, float *out)
 {
@@ -155,13 +154,13 @@ static void load_new(const fa2i_reference_request *request, bool is_key, const f
     memcpy(out, whole, (size_t)columns * sizeof *out);
 }
 
-/* Keys or values of a head of a sequence, rows of so many columns, unless they are there already. */
+/* Loads the keys or values of a head of a sequence, `columns` per row, unless they are there already. */
 static void load_keys(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
                       int head, int columns, float *out, int64_t *at)
 {
     const fa2_problem *p = &request->problem;
     const int64_t own = (int64_t)s->index * p->heads_kv + head;
-    if (own == *at) /* not by its place: sequences that share memory may have other lengths */
+    if (own == *at) /* compares sequence and head, not addresses: sequences that share memory may have other lengths */
         return;
     *at = own;
     for (int32_t j = 0; j < s->problem.seq_k; j++, out += columns) {
@@ -179,7 +178,7 @@ static void *run_part(void *argument)
     const fa2i_reference_request *request = p->request;
     const fa2_problem *problem = &request->problem;
     const int group = problem->heads_q / problem->heads_kv, columns = fa2i_head_dim_v(problem);
-    int64_t k_at = -1, v_at = -1; /* where what is in p->k and p->v lies */
+    int64_t k_at = -1, v_at = -1; /* what p->k and p->v hold */
     for (size_t i = p->begin; i < p->end; i++) {
         fa2i_row row = request->rows[i];
         double *o = p->reference->o + i * (size_t)columns; /* zero so far */
@@ -244,7 +243,7 @@ static void part_done(part *p)
     fa2i_free(p->plain);
 }
 
-/* Of the keys of a head. */
+/* Bytes that a part needs for the keys of a head. */
 static size_t part_bytes(const fa2_problem *problem)
 {
     const size_t keys = (size_t)problem->seq_k;

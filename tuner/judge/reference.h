@@ -1,16 +1,17 @@
 /*
- * What attention forward should give: fp64 on the CPU, and how far from it a kernel may be.
+ * The expected results of attention forward in fp64 on the CPU, and how far a kernel may be from them.
  *
- * Shapes and layout: as in fa2.h, with host copies of Q, K and V as fp16 or bf16 bits. The rows
- * that are wanted are listed, so a large problem can be checked on samples.
+ * Shapes and layout: as in fa2.h, with host copies of Q, K and V as fp16 or bf16 bits. The caller lists the rows that
+ * it wants, so that samples of a large problem can be checked.
  *
- * The bound is FlashAttention-2's own test rule: the largest error of O over all rows compared must
- * not exceed 2 x the largest error of a plain implementation in the same precision, plus 1e-5.
- * Plain means: scores rounded to the dtype, capped and added to with every step rounded to the dtype, softmax, P
- * rounded to the dtype, P V accumulated in fp32, O rounded to the dtype; an element's error counts as half a
- * unit in the last place at least, as on a few rows all may happen to be rounded well. LSE never leaves fp32, so it
- * has a bound of its own, fa2i_lse_bound. NaN and infinity in O are always wrong; a row that sees no
- * key must be exactly 0, with LSE = -infinity, or the sink.
+ * The bound is FlashAttention-2's own test rule. The largest error of O over all compared rows must not exceed 2 x the
+ * largest error of a plain implementation in the same precision, plus 1e-5. The plain implementation works as follows:
+ * - Scores are rounded to the dtype. Capping them and adding to them rounds each step to the dtype.
+ * - P of the softmax is rounded to the dtype. P V is summed in fp32. O is rounded to the dtype.
+ * - An element's error counts as at least half a unit in the last place, because a few rows may all be rounded well by
+ *   luck.
+ * LSE never leaves fp32, so it has its own bound, fa2i_lse_bound. NaN and infinity in O are always wrong. A row that
+ * sees no key must be exactly 0, with LSE = -infinity, or the sink.
  *
  * Errors: FA2_E_MEMORY. Thread-safe: no state.
  */
@@ -32,12 +33,12 @@ typedef struct fa2i_row {
 typedef struct fa2i_reference_request {
     fa2_problem problem;
     float softmax_scale; /* 0: 1 / sqrt(head_dim) */
-    float softcap;       /* of a problem that has one; else 0 */
+    float softcap;       /* of a problem with a cap; else 0 */
     fa2i_features features;
     fa2i_host_tensor q, k, v;
     fa2i_host_tensor new_k,
         new_v;            /* of a problem that appends: [batch, new keys, heads_kv, head_dim] */
-    fa2i_angles angles;   /* of one that rotates */
+    fa2i_angles angles;   /* of a problem that rotates */
     fa2i_said said;       /* of a problem whose sequences have lengths */
     const fa2i_row *rows; /* borrowed; fastest when rows of one head are neighbours */
     size_t row_count;
@@ -47,42 +48,40 @@ typedef struct fa2i_reference_request {
 typedef struct fa2i_reference {
     size_t row_count;
     int head_dim_v;
-    float softcap;      /* 0: none */
+    float softcap;      /* 0: no cap */
     double *o;          /* [row_count, head_dim_v] */
     double *lse;        /* [row_count], natural logarithm */
-    bool *empty;        /* [row_count]: it sees no key */
+    bool *empty;        /* [row_count]: the row sees no key */
     double plain_error; /* the plain implementation's largest error in O */
 } fa2i_reference;
 
-/* On FA2_OK *ret_reference belongs to the caller (fa2i_reference_done). Costs about
- * 2 * row_count * seq_k * (head_dim + head_dim_v) multiplications, and 4 * seq_k * (head_dim + head_dim_v) bytes
- * per thread: as
- * many threads as fit into 1 GiB, at least one. */
+/* On FA2_OK the caller owns *ret_reference (fa2i_reference_done). It costs about 2 * row_count * seq_k * (head_dim +
+ * head_dim_v) multiplications. Each thread needs 4 * seq_k * (head_dim + head_dim_v) bytes. It uses as many threads as
+ * fit into 1 GiB, at least one. */
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
                                   fa2i_reference *ret_reference);
-void fa2i_reference_done(fa2i_reference *reference); /* zeroed objects are fine */
+void fa2i_reference_done(fa2i_reference *reference); /* accepts zeroed objects */
 
-/* Of O. */
+/* The bound of O. */
 fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
 
-/* Of LSE: 2e-4 for the sum of the exponentials (fp32, approximate exp2) and 2e-5 of the value for the
- * fp32 scores; capped scores, which softcap bounds (0: none are), have tanh.approx's relative error of
- * 2^-11. */
+/* The bound of LSE: 2e-4 for the sum of the exponentials (fp32, approximate exp2), and 2e-5 of the value for the fp32
+ * scores. Capped scores also have tanh.approx's relative error of 2^-11; softcap bounds them (0: no cap). */
 fa2i_bound fa2i_lse_bound(float softcap);
 
-/* A score as the plain implementation has it: rounded behind each step. *ret_tanh, of a score that is
- * capped: it over softcap, before that. */
+/* Returns a score as the plain implementation computes it, rounded after each step. *ret_tanh: the tanh of a capped
+ * score, before it is multiplied by softcap. */
 float fa2i_plain_score(fa2_dtype dtype, double score, float softcap, float *ret_tanh);
 
 typedef struct fa2i_comparison {
-    double error;     /* largest error over its bound, of O and LSE: <= 1 is right */
+    double error;     /* largest error over its bound, in O and LSE: <= 1 is right */
     size_t worst_row; /* index into the rows */
     bool worst_is_lse;
     double worst_value, worst_expected;
 } fa2i_comparison;
 
-/* Compare O ([row_count, head_dim_v] bits, rows in the order of the request) and LSE ([row_count],
- * NULL: not computed) with the reference. */
+/* Compares O ([row_count, head_dim_v] bits, rows in the order of the request) and LSE ([row_count]; NULL: not computed)
+ * with the reference. */
 void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o,
                             const float *lse, fa2i_comparison *ret_comparison);
 

@@ -2,7 +2,7 @@
 
 #include "tuner/judge/number.h"
 
-/* a b + c d, which is exact in fp64 but for the last bits of sums of very unlike numbers. */
+/* a b + c d. The fp64 result is exact, except the last bits of sums of numbers of very different size. */
 static float turned(fa2_dtype dtype, float a, float b, float c, float d)
 {
     return fa2i_rounded(dtype, (float)((double)a * (double)b + (double)c * (double)d));

@@ -1,5 +1,5 @@
 /*
- * Conversions by the row; sums in eight lanes, which compilers make vectors of.
+ * Converts rows. Sums use eight lanes, which compilers turn into vectors.
  */
 #include "tuner/judge/rows.h"
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include "tuner/judge/number.h"
 
-/* What the parts may take together. */
+/* The most memory of all parts together. */
 #define PARTS_BYTES ((size_t)1 << 30)
 
 void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,

@@ -1,8 +1,8 @@
 /*
  * Expectations and verdicts.
  *
- * The bytes of a kernel's outputs come output by output, as they lie on the device or packed row by
- * row; a view says where a row of an output is in them. They are aligned for bytes only.
+ * The bytes of a kernel's results come output by output, as they lie on the device, or packed row by row. A view says
+ * where a row of an output is in them. They have byte alignment only.
  */
 #include "tuner/judge/verify.h"
 
@@ -13,7 +13,7 @@
 #include "runtime/base/status.h"
 #include "tuner/judge/number.h"
 
-/* ---- what is expected ---- */
+/* ---- expectations ---- */
 
 static fa2_status reserve_places(fa2i_expected *e, size_t count)
 {
@@ -35,7 +35,7 @@ static void list_all(fa2i_expected *e, int operand, const fa2i_extent *extent)
                     (fa2i_place){.operand = operand, .batch = b, .head = h, .row = row};
 }
 
-/* Outputs with equal extents get equal places. */
+/* Chooses the sampled rows of an output. Outputs with equal extents get equal places. */
 static void list_sampled(fa2i_expected *e, int operand, const fa2i_extent *extent, uint64_t seed)
 {
     enum { HEADS = 4, ROWS_EACH = FA2I_VERIFY_ROWS / HEADS };
@@ -51,7 +51,7 @@ static void list_sampled(fa2i_expected *e, int operand, const fa2i_extent *exten
         }
     }
     places[0].row = 0;
-    /* The last row of the last head of the last batch: the far end of every tensor. */
+    /* The last row of the last head of the last batch: the end of every tensor. */
     places[FA2I_VERIFY_ROWS - 1] = (fa2i_place){.operand = operand,
                                                 .batch = extent->batch - 1,
                                                 .head = extent->heads - 1,
@@ -59,7 +59,7 @@ static void list_sampled(fa2i_expected *e, int operand, const fa2i_extent *exten
     e->place_count += FA2I_VERIFY_ROWS;
 }
 
-/* Fill the places, and what follows from them in the outputs. */
+/* Fills the places, and the members of the outputs that follow from them. */
 static fa2_status list_outputs(fa2i_expected *e, uint64_t seed)
 {
     const fa2i_judge *judge = fa2i_judge_of(e->c.problem.op);
@@ -88,13 +88,13 @@ static fa2_status list_outputs(fa2i_expected *e, uint64_t seed)
     return st;
 }
 
-/* Of an input's block, so that the next one is aligned. */
+/* Bytes of an input's block, rounded up so that the next one is aligned. */
 static size_t block_bytes(const fa2i_case *c, int operand)
 {
     return (fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes + 15) / 16 * 16;
 }
 
-/* The blocks of all inputs; *ret_memory is the caller's. */
+/* Makes the blocks of all inputs. The caller owns *ret_memory. */
 static fa2_status make_inputs(const fa2i_case *c, void **ret_memory, fa2i_inputs *ret_inputs)
 {
     fa2_status st = FA2_OK;
@@ -160,7 +160,7 @@ void fa2i_expected_done(fa2i_expected *expected)
 
 /* ---- verdicts ---- */
 
-/* One output in the bytes that a kernel gave. */
+/* One output in the bytes of a kernel's results. */
 typedef struct view {
     const unsigned char *data;
     fa2i_extent extent;
@@ -179,7 +179,7 @@ static double element(const view *v, int64_t index)
     return (double)fa2i_from_bits(v->dtype, bits);
 }
 
-/* Elements between rows that are no longer poison. */
+/* Counts elements between rows that are no longer poison. */
 static size_t count_gap_writes(const view *v)
 {
     const fa2i_extent *e = &v->extent;
@@ -196,7 +196,7 @@ typedef struct worst {
     fa2i_place place;
 } worst;
 
-/* The first element of the i-th row that is wanted. */
+/* Returns the first element of row i of the wanted rows. */
 static int64_t place_of(const fa2i_wanted *wanted, const view *v, bool packed, size_t i)
 {
     const fa2i_place *place = &wanted->places[i];
@@ -204,7 +204,7 @@ static int64_t place_of(const fa2i_wanted *wanted, const view *v, bool packed, s
                   : fa2i_extent_at(&v->extent, place->batch, place->head, place->row);
 }
 
-/* How many bytes an output takes in what a kernel gave. */
+/* Returns the bytes of an output in a kernel's results. */
 static size_t output_bytes(const fa2i_expected *e, const fa2i_wanted *wanted, const view *v)
 {
     return e->all ? fa2i_case_operand_bytes(&e->c, wanted->places[0].operand)

@@ -1,6 +1,6 @@
 /*
- * How: the text becomes one JSON value, the benchmark's object or the array of a field report's lines, from which
- * SQLite's JSON functions make rows. An empty database in memory lends them.
+ * The text becomes one JSON value: the benchmark's object, or an array of a field report's lines. SQLite's JSON
+ * functions make rows from it, in an empty database in memory.
  */
 #include "tuner/report/benchmark_file.h"
 
@@ -29,7 +29,7 @@ static const char field_ceilings[] =
     "FROM json_each(?1) a, json_each(?1) c WHERE json_extract(a.value, '$.fa2_report') = 'about' "
     "AND json_extract(c.value, '$.fa2_report') = 'ceiling' AND rate > 0";
 
-/* The lines of a field report (tuner/bench/field.h), as an array. */
+/* The lines of a field report (tuner/bench/field.h) become an array. */
 static bool is_field_report(const char *line)
 {
     static const char start[] = "{\"fa2_report\":";
@@ -73,7 +73,7 @@ done:
     return st;
 }
 
-/* A fa2i_row_fn: there is a row. */
+/* An fa2i_row_fn: notes that there is a row. */
 static int note_row(void *user, int columns, const char *const *names, const char *const *values)
 {
     (void)columns, (void)names, (void)values;

@@ -1,16 +1,16 @@
 /*
- * What a file of `fa2-tune bench --format json`, or a field report, says of a card: its ceilings, and the times of
- * naive attention, which no database holds.
+ * Reads a file of `fa2-tune bench --format json`, or a field report. Both have facts about a card that no database
+ * holds: its ceilings, and the times of naive attention.
  *
- * FA2_E_INVALID: the file is neither, or cannot be read. Not thread-safe.
+ * Returns FA2_E_INVALID if the file is neither, or cannot be read. Not thread-safe.
  */
 #ifndef FA2I_BENCHMARK_FILE_H
 #define FA2I_BENCHMARK_FILE_H
 
 #include "tuner/report/gather.h"
 
-/* Fill ceilings (device, name, unit, rate) and naive (device, shape, median_us) of what was gathered, which the
- * caller owns also after an error. */
+/* Fills ceilings (device, name, unit, rate) and naive (device, shape, median_us) in *gathered. The caller owns them
+ * also after an error. */
 fa2_status fa2i_benchmark_file_read(const char *path, fa2i_gathered *gathered);
 
 #endif

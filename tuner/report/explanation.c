@@ -1,5 +1,5 @@
 /*
- * For people. Lines of text fold at the terminal's width, and kernels are a table of the first few.
+ * The text for people. Lines fold at the terminal's width, and the first few kernels are shown as a table.
  */
 #include "tuner/report/explanation.h"
 
@@ -22,7 +22,7 @@ void fa2i_explained_done(fa2i_explained *explained)
     *explained = (fa2i_explained){0};
 }
 
-/* A line, as the generator writes them. */
+/* Adds a line, in the generator's format. */
 static void add_rejected(fa2i_text *text, const char *variant, const char *why)
 {
     fa2i_shown_add(text, variant);
@@ -31,7 +31,7 @@ static void add_rejected(fa2i_text *text, const char *variant, const char *why)
     fa2i_text_add(text, "\n");
 }
 
-/* What failed its verification is no candidate either. */
+/* Variants that failed their verification count as rejected, too. */
 static fa2_status add_refuted(fa2i_explained *e, const char *rejected)
 {
     const fa2i_foreseen *f = &e->foreseen;
@@ -62,7 +62,7 @@ fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *pro
         FA2_TRY(fa2i_generator_rejected(foresight->generator, &e.foreseen.asked, e.card, &rejected));
     FA2_TRY(add_refuted(&e, rejected == NULL ? "" : rejected));
     *ret_explained = e;
-    e = (fa2i_explained){0}; /* the caller's now */
+    e = (fa2i_explained){0}; /* the caller owns it now */
 done:
     fa2i_free(rejected);
     fa2i_explained_done(&e);
@@ -74,7 +74,7 @@ static double tflops(const fa2_problem *problem, double us)
     return fa2i_problem_flop(problem) / us * 1e-6;
 }
 
-/* Whether estimates are for other lengths than the problem's. */
+/* Says whether the estimates are for other lengths than the problem's. */
 static bool is_rounded(const fa2i_explained *e)
 {
     return memcmp(&e->foreseen.asked, e->problem, sizeof *e->problem) != 0;
@@ -82,7 +82,7 @@ static bool is_rounded(const fa2i_explained *e)
 
 /* ---- text ---- */
 
-/* What comes first, and cannot be used. */
+/* Prints better kernels that cannot be used. */
 static void print_passed_over(const fa2i_decision *d, FILE *out)
 {
     if (d->passed_count == 0)
@@ -159,7 +159,7 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
                 ? "the driver refuses what the database has: compiled again at the first call, and "
                 : "compiled at the first call, and ");
     if (!f->compiled)
-        fprintf(out, "%s%s", e->kept, f->supposed ? "; that takes NVRTC, which is not here" : "");
+        fprintf(out, "%s%s", e->kept, f->supposed ? "; that needs NVRTC, which is not here" : "");
     fputc('\n', out);
     fprintf(out, "model     " FA2I_US " us, %.2f TFLOPS for %s\n", v->cost_us,
             tflops(e->problem, v->cost_us),
@@ -175,7 +175,7 @@ const char *fa2i_explained_rests(fa2i_rests rests)
     return texts[rests];
 }
 
-/* Those that failed their verification are no candidates. */
+/* Kernels that failed their verification are no candidates. */
 static size_t candidate_count(const fa2i_foreseen *f)
 {
     size_t count = 0;
@@ -254,7 +254,7 @@ static void print_decision(const fa2i_explained *explained, FILE *out)
     print_kernel(explained, out);
 }
 
-/* Lines that are folded where the terminal is too narrow for them. */
+/* Prints lines, folded if the terminal is too narrow. */
 static fa2_status print_lines(const fa2i_explained *explained,
                               void (*print)(const fa2i_explained *e, FILE *out), size_t indent,
                               FILE *out)
@@ -276,7 +276,7 @@ fa2_status fa2i_explained_print(const fa2i_explained *explained, FILE *out)
     fa2_status st = FA2_OK;
     FA2_TRY(print_lines(explained, print_decision, LABEL, out));
     if (fa2i_explained_is_unserved(explained))
-        goto done; /* its message says why, family by family */
+        goto done; /* the message says why, family by family */
     FA2_TRY(print_options(explained, out));
     FA2_TRY(print_lines(explained, print_rejected, EXAMPLE, out));
 done:

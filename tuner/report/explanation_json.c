@@ -1,5 +1,5 @@
 /*
- * For programs: one object, whose members tuner/README.md lists. What is not known is null.
+ * One object for programs. tuner/README.md lists its members. Unknown values are null.
  */
 #include "tuner/report/explanation.h"
 
@@ -14,7 +14,7 @@ static void print_text_json(FILE *out, const char *name, const char *text)
     fputc(',', out);
 }
 
-/* Behind it stands a comma. A time that is 0 is not known. */
+/* Prints a member and a comma. A time of 0 is unknown. */
 static void print_us_json(FILE *out, const char *name, double us)
 {
     if (us > 0)

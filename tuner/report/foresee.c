@@ -1,6 +1,6 @@
 /*
- * The decision is the planner's. What is added: the kernel's record, what stood beside it, and, for a card that is not
- * here, what a machine with NVRTC would take where there is none here.
+ * The planner makes the decision. This file adds the kernel's record and the runner-up. If the card is not here, and
+ * there is no NVRTC here, it also decides as a machine with NVRTC would.
  */
 #include "tuner/report/foresee.h"
 
@@ -22,7 +22,7 @@ void fa2i_foreseen_done(fa2i_foreseen *foreseen)
 
 /* ---- the planner ---- */
 
-/* A fa2i_log_fn. */
+/* An fa2i_log_fn. */
 static void say(void *user, const char *message)
 {
     (void)user;
@@ -75,7 +75,7 @@ void fa2i_foresight_done(fa2i_foresight *f)
     *f = (fa2i_foresight){0};
 }
 
-/* Kernels of another version are learnt, and count for nothing. */
+/* Reports kernels of another version: they are learned from, but never used. */
 static fa2_status say_unknown(fa2i_foresight *f, fa2_op op)
 {
     char text[128];
@@ -117,7 +117,7 @@ static void take_plan(const fa2i_plan *plan, fa2i_foreseen *out)
     out->spill_bytes = slot->spill_bytes;
 }
 
-/* What the planner decides: a plan, or the call's failure. */
+/* Asks the planner. The result is a plan, or the call's failure. */
 static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i_plan *ret_plan,
                          fa2i_foreseen *out)
 {
@@ -134,8 +134,8 @@ static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i
     return st;
 }
 
-/* What a machine with NVRTC would take, where it takes one to have a kernel: by a planner and a generator of its own,
- * as what they find out and are taught holds there. */
+/* Decides as a machine with NVRTC would, if a kernel cannot be had without. It uses another planner and another
+ * generator, because what they find out and learn is true only there. */
 static fa2_status suppose(fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *out)
 {
     fa2_status st = FA2_OK;
@@ -145,7 +145,7 @@ static fa2_status suppose(fa2i_foresight *f, const fa2_problem *problem, fa2i_fo
     if (f->supposing == NULL)
         FA2_TRY(fa2i_generator_create(&f->supposing));
     FA2_TRY(fa2i_foresight_init(&there, f->supposing, f->planner.cache, f->planner.database, &f->device.card));
-    there.planner.log = NULL; /* what there is to say was said */
+    there.planner.log = NULL; /* everything was logged already */
     if (f->planner.share != NULL)
         FA2_TRY(fa2i_foresight_find_share(&there));
     snprintf(target->name, sizeof target->name, "sm_%d", f->device.card.arch);
@@ -168,7 +168,7 @@ done:
     return st;
 }
 
-/* Where no family serves the problem there are none. */
+/* If no family serves the problem, there are no options. */
 static fa2_status list_options(fa2i_foresight *f, const fa2i_plan *plan, fa2i_foreseen *out)
 {
     const fa2_status st =
@@ -188,7 +188,7 @@ fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_fore
     FA2_TRY(say_unknown(f, problem->op));
     FA2_TRY(see_kernel(f, problem, &out));
     *ret_foreseen = out;
-    out = (fa2i_foreseen){0}; /* the caller's now */
+    out = (fa2i_foreseen){0}; /* the caller owns it now */
 done:
     fa2i_foreseen_done(&out);
     return st;

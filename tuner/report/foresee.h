@@ -1,74 +1,78 @@
 /*
- * What the runtime would decide for a problem on a card, without compiling, loading or launching: by the runtime's
- * own planner, as one that foresees (runtime/plan/planner_state.h). Not foreseen: a driver that refuses code, which
- * would have to be asked, on the device; and how a kernel turns out that was never compiled. Of a software device it is
- * known that it takes PTX alone.
+ * Predicts the runtime's decision for a problem on a card, without compiling, loading or launching. It uses the
+ * runtime's own planner in its predicting mode (runtime/plan/planner_state.h). Two things cannot be predicted:
+ * - A driver may refuse code. To know that, the device would have to be asked. A software device is known to take PTX
+ *   alone.
+ * - A kernel that was never compiled may spill, or fail.
  *
- * Times in us. Errors: that a call would fail is no error; those of the generator are. Not thread-safe.
+ * Times are in us. If a call would fail, that is no error. Errors of the generator are. Not thread-safe.
  */
 #ifndef FA2I_FORESEE_H
 #define FA2I_FORESEE_H
 
 #include "runtime/plan/planner.h"
 
-/* What would come of trying a kernel. */
+/* The expected result of trying a kernel. */
 typedef struct fa2i_fate {
     bool usable;
-    bool code;                /* the database has its code, and it is sound */
-    bool damaged;             /* the database has its code, and it is not sound */
-    bool refuted;             /* verification failed */
-    char why[FA2I_WHY_CHARS]; /* unless usable: for people */
+    bool code;                /* the database has its code, and it is intact */
+    bool damaged;             /* the database has its code, and it is damaged */
+    bool refuted;             /* it failed its verification */
+    char why[FA2I_WHY_CHARS]; /* for people; set unless usable */
 } fa2i_fate;
 
 typedef struct fa2i_foreseen {
-    /* The call's. FA2_OK; else it fails, and there is no decision. FA2_E_UNSUPPORTED without options: no family serves
-     * the problem on the card's SM. */
+    /* The status of the call. If it is not FA2_OK, there is no decision. FA2_E_UNSUPPORTED without options means that
+     * no family serves the problem on the card's SM. */
     fa2_status status;
-    char message[FA2I_MESSAGE_BYTES]; /* with these words */
-    /* As if there were NVRTC: the card is not of this machine, and it takes one to have a kernel. */
+    char message[FA2I_MESSAGE_BYTES]; /* the message of that failure */
+    /* Decided as if NVRTC were here: the card is not of this machine, and the call needs NVRTC to get a kernel. */
     bool supposed;
     fa2i_decision decision;
     fa2i_runner_up runner_up;
-    fa2_problem asked;    /* for which kernels were ranked: itself, or fa2i_problem_asked of it */
-    fa2i_variant variant; /* the kernel; cost_us is the model's time for the problem */
-    fa2i_key key;         /* of that record; zeros if it is not in the database */
-    bool compiled;        /* its code is in the database, and sound; else it would be compiled */
-    bool lost;            /* it is a kernel of the database, and that code is lost */
-    bool refused;         /* likewise, and the driver takes no such code */
-    int registers, spill_bytes; /* if the database knows them; else 0: PTX has no registers yet */
-    fa2i_option *options;       /* every kernel that was considered, the best first; owned */
+    fa2_problem asked;    /* the problem that kernels were ranked for: itself, or fa2i_problem_asked of it */
+    fa2i_variant variant; /* the chosen kernel; cost_us is the model's time for the problem */
+    fa2i_key key;         /* of the kernel's record; zeros if it is not in the database */
+    bool compiled;        /* its code is in the database and intact; else it would be compiled */
+    bool lost;            /* the database has the kernel, but its code is lost */
+    bool refused;         /* the database has the kernel, but the driver takes no such code */
+    int registers, spill_bytes; /* if the database knows them; else 0, because PTX has no registers yet */
+    fa2i_option *options;       /* every kernel that was considered, best first; owned */
     size_t option_count;
     fa2i_fate *fates; /* of each option; owned; NULL until fa2i_foresee_fates */
 } fa2i_foreseen;
 
-/* For problems on a card. The generator learns what the database knows, and must not learn from another database, or
- * for another card, meanwhile. At one address from fa2i_foresight_init on. */
+/* Predicts problems on one card. The generator learns what the database knows. Meanwhile it must not learn from another
+ * database or for another card. After fa2i_foresight_init the struct must not move. */
 typedef struct fa2i_foresight {
     fa2i_generator *generator; /* borrowed */
-    fa2i_device device;        /* its card, and no device */
+    fa2i_device device;        /* has a card, but no real device */
     fa2i_planner planner;
-    bool here; /* by fa2i_foresight_be_here */
-    /* What a machine with NVRTC knows, as it decides otherwise; created when that is first asked; owned. */
+    bool here; /* set by fa2i_foresight_be_here */
+    /* Generator for a machine with NVRTC, which decides differently. Created when it is first needed; owned. */
     fa2i_generator *supposing;
     bool told_unknown[FA2I_OPS];
 } fa2i_foresight;
 
-/* Of a context without what comes with fa2; that counts, too, with fa2i_foresight_find_share. cache: borrowed; NULL:
- * there is no database. path: where it is, or would be; NULL: nowhere. FA2_E_MEMORY. */
+/* Prepares predictions for a context that uses the database alone. fa2i_foresight_find_share adds the records that come
+ * with fa2. cache: borrowed; NULL: there is no database. path: where it is or would be; NULL: nowhere. Return
+ * FA2_E_MEMORY. */
 fa2_status fa2i_foresight_init(fa2i_foresight *foresight, fa2i_generator *generator,
                                fa2i_cache *cache, const char *path, const fa2i_card *card);
 fa2_status fa2i_foresight_find_share(fa2i_foresight *foresight);
 
-/* The card is this machine's: what is missing here is missing to the call, and what takes no cubins takes none. */
+/* Declares that the card is this machine's. Then what is missing here is missing for the call, and a device that takes
+ * no cubins takes none. */
 void fa2i_foresight_be_here(fa2i_foresight *foresight);
-void fa2i_foresight_done(fa2i_foresight *foresight); /* zeroed objects are fine */
+void fa2i_foresight_done(fa2i_foresight *foresight); /* accepts zeroed objects */
 
-/* FA2_OK also where the call would fail. On FA2_OK *ret_foreseen belongs to the caller (fa2i_foreseen_done). */
+/* Predicts one call. Returns FA2_OK also if the call would fail. On FA2_OK the caller owns *ret_foreseen
+ * (fa2i_foreseen_done). */
 fa2_status fa2i_foresee(fa2i_foresight *foresight, const fa2_problem *problem,
                         fa2i_foreseen *ret_foreseen);
-void fa2i_foreseen_done(fa2i_foreseen *foreseen); /* zeroed objects are fine */
+void fa2i_foreseen_done(fa2i_foreseen *foreseen); /* accepts zeroed objects */
 
-/* Look at every option, which takes a millisecond each. */
+/* Finds the fate of every option, which takes a millisecond each. */
 fa2_status fa2i_foresee_fates(fa2i_foresight *foresight, fa2i_foreseen *foreseen);
 
 #endif

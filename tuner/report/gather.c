@@ -1,6 +1,6 @@
 /*
- * How: all cells lie in one growing text; a row is `columns` places in it. Out of memory is kept until
- * the end, since a callback of the cache has no status.
+ * All cells lie in one growing text; a row is `columns` offsets into it. An out-of-memory error is kept until the end,
+ * because a callback of the cache returns no status.
  */
 #include "tuner/report/gather.h"
 
@@ -71,7 +71,7 @@ fa2_status fa2i_gather(fa2i_cache *cache, const fa2i_filter *filter, fa2i_gather
     FA2_TRY(check(&g.measurements,
                   fa2i_cache_list_all_measurements(cache, filter, add_row, &g.measurements)));
     *ret_gathered = g;
-    g = (fa2i_gathered){0}; /* the caller's now */
+    g = (fa2i_gathered){0}; /* the caller owns it now */
 done:
     fa2i_gathered_done(&g);
     return st;

@@ -1,7 +1,7 @@
 /*
- * How: the rows become Lua tables of texts; what Lua cannot know (a problem's operations and bytes, what
- * the runtime would take) it asks through functions. The runtime's choice is asked from a second
- * generator, since the first is at work then.
+ * The rows become Lua tables of texts. Facts that Lua cannot know come from functions: a problem's operations and
+ * bytes, and the runtime's choice. A second generator predicts that choice, because the first one is running the
+ * script.
  */
 #include "tuner/report/page.h"
 
@@ -16,12 +16,12 @@
 #include "runtime/ops/op.h"
 #include "tuner/report/foresee.h"
 
-/* What a body works on. */
+/* State while a page is made. */
 typedef struct making {
     const fa2i_page *page;
     fa2i_generator *generator, *chooser;
-    fa2i_foresight foresight; /* of the card that was asked about last; zeroed: none */
-    fa2i_foreseen foreseen;   /* here, and not on the stack: Lua may jump */
+    fa2i_foresight foresight; /* for the card of the last question; zeroed: none */
+    fa2i_foreseen foreseen;   /* here and not on the stack, because Lua may longjmp */
     fa2i_text out;
     fa2_status status;
 } making;
@@ -43,7 +43,7 @@ static void set_text(lua_State *L, const char *field, const char *text)
     lua_setfield(L, -2, field);
 }
 
-/* A text from a file, made printable; what does not fit then is left out. */
+/* Sets a text from a file, made printable. Text that does not fit then is cut off. */
 static void set_shown(lua_State *L, const char *field, const char *text)
 {
     char shown[4096] = "";
@@ -86,7 +86,8 @@ static void push_gathered(lua_State *L, const fa2i_gathered *gathered)
     lua_setfield(L, -2, "naive");
 }
 
-/* The valid problem in the fields of argument 1; else false, with nil and a message on the stack. */
+/* Reads the problem from the fields of argument 1. If it is not valid, returns false, with nil and a message on the
+ * stack. */
 static bool read_problem(lua_State *L, fa2_problem *ret_problem)
 {
     fa2i_lua_get_problem(L, 1, ret_problem);
@@ -97,7 +98,7 @@ static bool read_problem(lua_State *L, fa2_problem *ret_problem)
     return false;
 }
 
-/* shape(row): the problem's text. nil and a message. */
+/* shape(row): returns the problem's text, or nil and a message. */
 static int host_shape(lua_State *L)
 {
     fa2_problem problem;
@@ -109,7 +110,7 @@ static int host_shape(lua_State *L)
     return 1;
 }
 
-/* describe(row): what gen/init.lua calls a problem; and its flop and bytes. nil and a message. */
+/* describe(row): returns a problem as in gen/init.lua, with its flop and bytes, or nil and a message. */
 static int host_describe(lua_State *L)
 {
     fa2_problem problem;
@@ -141,7 +142,7 @@ static void push_choice(lua_State *L, const fa2i_foreseen *foreseen)
     lua_setfield(L, -2, "compiled");
 }
 
-/* foresee(row, card): what the runtime would take; nil and a message. */
+/* foresee(row, card): returns the runtime's choice, or nil and a message. */
 static int host_foresee(lua_State *L)
 {
     making *m = lua_touserdata(L, lua_upvalueindex(1));
@@ -158,7 +159,7 @@ static int host_foresee(lua_State *L)
         if (st == FA2_OK)
             st = fa2i_foresight_find_share(&m->foresight);
         if (st != FA2_OK)
-            fa2i_foresight_done(&m->foresight); /* half made it would serve the card's next row */
+            fa2i_foresight_done(&m->foresight); /* a half-made one would be used for the card's next row */
     }
     fa2i_foreseen_done(&m->foreseen);
     if (st == FA2_OK)
@@ -182,7 +183,7 @@ static void set_moment(lua_State *L)
     set_text(L, "made_at", text);
 }
 
-/* {{name, key}, ...}: the problem's fields, in the order of texts. */
+/* {{name, key}, ...}: the problem's fields, in the order of its text. */
 static void push_fields(lua_State *L)
 {
     lua_createtable(L, FA2I_FIELD_COUNT, 0);

@@ -1,8 +1,8 @@
 /*
- * A report as text: rows of one database, or of two that are compared, through gen/report/page.lua and
+ * Makes a report as text from the rows of one database, or of two that are compared. It uses gen/report/page.lua and
  * templates/report/.
  *
- * Nothing of a database is trusted: its texts are escaped, its numbers read as numbers. Not thread-safe.
+ * The contents of a database are not trusted: texts are escaped, and numbers are parsed as numbers. Not thread-safe.
  */
 #ifndef FA2I_PAGE_H
 #define FA2I_PAGE_H
@@ -12,17 +12,17 @@
 
 typedef enum fa2i_page_format { FA2I_PAGE_HTML, FA2I_PAGE_MARKDOWN } fa2i_page_format;
 
-/* What every page of a format begins with. */
+/* Returns the text that every page of a format begins with. */
 const char *fa2i_page_start(fa2i_page_format format);
 
 typedef struct fa2i_page {
     fa2i_page_format format;
     const fa2i_gathered *tuned;
-    const fa2i_gathered *other; /* to compare with; NULL: none */
-    fa2i_cache *cache;          /* of tuned: what the runtime would take is asked from it */
+    const fa2i_gathered *other; /* to compare with; NULL: there is no other */
+    fa2i_cache *cache;          /* the database of `tuned`; predictions of the runtime's choice use it */
 } fa2i_page;
 
-/* On FA2_OK *ret_text belongs to the caller (fa2i_free). FA2_E_GENERATOR: the scripts failed. */
+/* On FA2_OK the caller owns *ret_text (fa2i_free). FA2_E_GENERATOR: the scripts failed. */
 fa2_status fa2i_page_make(fa2i_generator *generator, const fa2i_page *page, char **ret_text,
                           size_t *ret_bytes);
 

@@ -1,10 +1,10 @@
 /*
- * How: on a terminal one line is rewritten, at most ten times a second; elsewhere (a log file) a
- * plain line every five seconds.
+ * On a terminal one line is rewritten, at most ten times a second. Elsewhere (a log file) a plain line comes every five
+ * seconds.
  *
- * The time left. Items are of unknown and different size, so the past only says something about the
- * rest if it was even: the pace before and after a point in its middle must agree. That point is
- * the last power of two but one, so two marks are all that is kept of the past.
+ * The time left. Items have different and unknown sizes. So the past only predicts the rest if the pace was even: the
+ * pace before and after a point in its middle must agree. That point is the last power of two but one, so two marks are
+ * enough.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #define TERMINAL_INTERVAL_S 0.1
 #define PLAIN_INTERVAL_S    5.0
 #define EVEN                1.5 /* paces may differ by this factor */
-#define TELLING_S           1.0 /* what takes less may be the start of something else */
+#define TELLING_S           1.0 /* a shorter time may be only the start of something else */
 
 enum { LINE_BYTES = 512, TELLING_ITEMS = 8 };
 
@@ -98,7 +98,7 @@ static void print_line(fa2i_progress *progress, const char *detail, double now)
         snprintf(line + used, sizeof line - (size_t)used, "  %s", detail);
     close_line(progress);
     if (progress->terminal) {
-        /* One column less than there are: a full line would wrap and could not be rewritten. */
+        /* One column less than the terminal has: a full line would wrap and could not be rewritten. */
         fa2i_shown_print(stderr, "%.*s", (int)fa2i_terminal_width(stderr) - 1, line);
         progress->line_open = true;
     } else {

@@ -1,6 +1,6 @@
 /*
- * Rejections are many and alike: as text they are counted by reason, where reasons that differ in
- * their numbers only are one; each comes with an example.
+ * Rejections are many and similar. The text counts them by reason, with an example of each. Reasons that differ only in
+ * their numbers are one reason.
  */
 #include "tuner/report/rejections.h"
 #include "runtime/base/shown.h"
@@ -27,7 +27,7 @@ bool fa2i_rejection_next(const char **text, fa2i_rejection *ret_rejection)
     return true;
 }
 
-/* Equal but for their numbers. */
+/* Compares two reasons, ignoring their numbers. */
 static bool same_reason(const fa2i_rejection *a, const fa2i_rejection *b)
 {
     size_t i = 0, j = 0;
@@ -55,7 +55,7 @@ void fa2i_rejections_print(const char *text, FILE *out)
         while (i < reasons && !same_reason(&examples[i], &next))
             i++;
         if (i == REASONS_MAX)
-            continue; /* counted in the total */
+            continue; /* counted in the total only */
         if (i == reasons)
             examples[reasons++] = next;
         counts[i]++;

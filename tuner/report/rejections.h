@@ -1,5 +1,5 @@
 /*
- * What the generator rejected: lines "variant: why", as fa2i_explained.rejected has them.
+ * The generator's rejections: lines "variant: why", as in fa2i_explained.rejected.
  */
 #ifndef FA2I_REJECTIONS_H
 #define FA2I_REJECTIONS_H
@@ -13,10 +13,10 @@ typedef struct fa2i_rejection {
     size_t variant_bytes, why_bytes;
 } fa2i_rejection;
 
-/* Cut the next line off *text; false at the end. */
+/* Cuts the next line off *text. Returns false at the end. */
 bool fa2i_rejection_next(const char **text, fa2i_rejection *ret_rejection);
 
-/* Print them by reason, for people. */
+/* Prints them by reason, for people. */
 void fa2i_rejections_print(const char *text, FILE *out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * How: cells are kept as copies, widths are found when printing. Invariant: count is a multiple of
- * columns unless failed is set; the first row holds the titles.
+ * Cells are copied; widths are computed when printing. Invariant: count is a multiple of columns unless failed is set,
+ * and the first row holds the titles.
  */
 #include <assert.h>
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 
 enum { GAP = 2 }; /* spaces between columns */
 
-/* Characters of UTF-8: every byte that is not a continuation begins one. */
+/* Counts UTF-8 characters: every byte that is not a continuation begins one. */
 static size_t width_of(const char *text)
 {
     size_t width = 0;
@@ -65,15 +65,15 @@ void fa2i_table_style(fa2i_table *table, fa2i_style style)
 
 /* ---- printing ---- */
 
-/* How a table lies on a stream. */
+/* The layout of a table on a stream. */
 typedef struct layout {
     size_t widths[FA2I_TABLE_COLUMNS_MAX];
-    size_t first; /* columns of a row's first line */
+    size_t first; /* number of columns on a row's first line */
     size_t total; /* width of that line */
-    size_t width; /* of the terminal; 0: there is none */
+    size_t width; /* of the terminal; 0: the stream is no terminal */
 } layout;
 
-enum { BELOW = 4 /* indent of what is below a row's first line */ };
+enum { BELOW = 4 /* indent of the lines below a row's first line */ };
 
 static layout lay_out(const fa2i_table *table, FILE *out)
 {
@@ -103,11 +103,11 @@ static void print_cell(FILE *out, const char *text, size_t width, char align, bo
         fprintf(out, "%*s", GAP, "");
 }
 
-/* What did not fit on the row's first line, word by word. */
+/* Prints the cells that did not fit on the row's first line, word by word. */
 static void print_below(const fa2i_table *table, const layout *l, size_t row, FILE *out)
 {
     char *const *cells = table->cells + row * table->columns;
-    size_t used = l->width; /* a new line */
+    size_t used = l->width; /* starts a new line */
     for (size_t i = l->first; i < table->columns; i++) {
         const bool titled = table->align[i] == 'r';
         const char *title = titled ? table->cells[i] : "";

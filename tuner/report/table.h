@@ -1,9 +1,9 @@
 /*
  * Text tables for people, on any stream.
  *
- * A table is as wide as its widest cells, counted in characters of UTF-8; on a terminal that is narrower, columns at
- * its end go on lines of their own below each row, those of numbers behind their titles. Appending is sticky: out
- * of memory is reported once, by fa2i_table_print. Not thread-safe.
+ * Each column is as wide as its widest cell, in UTF-8 characters. On a terminal that is too narrow, the last columns go
+ * on lines of their own below each row; numbers then follow their titles. Appending keeps errors: fa2i_table_print
+ * reports once if memory ran out. Not thread-safe.
  */
 #ifndef FA2I_TABLE_H
 #define FA2I_TABLE_H
@@ -19,25 +19,25 @@ enum { FA2I_TABLE_COLUMNS_MAX = 48 };
 typedef struct fa2i_table {
     size_t columns;
     const char *align; /* per column 'l' or 'r'; borrowed */
-    char **cells;      /* row by row, the titles first; owned */
+    char **cells;      /* row by row, titles first; owned */
     size_t count, capacity;
     char *styles; /* per row a fa2i_style; owned */
     int failed;   /* 1: out of memory */
 } fa2i_table;
 
-/* titles: one per column, as many as align has letters (at most FA2I_TABLE_COLUMNS_MAX). Copied. */
+/* titles: one per letter of align, at most FA2I_TABLE_COLUMNS_MAX. Copied. */
 void fa2i_table_init(fa2i_table *table, const char *align, const char *const *titles);
 
-/* One row; a NULL cell is shown as "-". Copied, and escaped (runtime/base/shown.h). */
+/* Adds one row. A NULL cell is shown as "-". Cells are copied and escaped (runtime/base/shown.h). */
 void fa2i_table_add(fa2i_table *table, const char *const *cells);
 
-/* Where there are colours, show the last row so. */
+/* Shows the last row in this style if the stream has colours. */
 void fa2i_table_style(fa2i_table *table, fa2i_style style);
 
-/* Titles, a rule, the rows. FA2_E_MEMORY, then nothing is printed. */
+/* Prints titles, a rule and the rows. On FA2_E_MEMORY it prints nothing. */
 fa2_status fa2i_table_print(const fa2i_table *table, FILE *out);
 
 size_t fa2i_table_rows(const fa2i_table *table); /* without the titles */
-void fa2i_table_done(fa2i_table *table);         /* zeroed objects are fine */
+void fa2i_table_done(fa2i_table *table);         /* accepts zeroed objects */
 
 #endif

@@ -40,7 +40,7 @@ void fa2i_terminal_end(FILE *out, fa2i_style style)
         fputs("\033[0m", out);
 }
 
-/* The bytes that a line of this width holds: up to the last blank before its end, all where there is none. */
+/* Returns how many bytes fit on a line of this width: up to the last blank that fits, or the first one if none does. */
 static size_t fitting(const char *text, size_t bytes, size_t width)
 {
     if (bytes <= width)

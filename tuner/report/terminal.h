@@ -1,6 +1,6 @@
 /*
- * What the stream that texts go to can show. A file or a pipe has no width, and gets no colours: what comes out there
- * is the same everywhere. Thread-safe, but for the environment.
+ * Tells how a stream can show text. A file or a pipe has no width and gets no colours, so its output is the same everywhere.
+ * Thread-safe, except for changes of the environment.
  */
 #ifndef FA2I_TERMINAL_H
 #define FA2I_TERMINAL_H
@@ -16,23 +16,23 @@ typedef enum fa2i_style {
     FA2I_STYLE_BAD   /* red */
 } fa2i_style;
 
-/* Columns of a terminal (80 where it does not say), at least 40; 0: the stream is none. */
+/* Returns the columns of a terminal, at least 40, and 80 if it does not say. 0: the stream is no terminal. */
 size_t fa2i_terminal_width(FILE *out);
 
-/* A terminal, unless NO_COLOR is set and not empty (no-color.org), or TERM is dumb. */
+/* Returns true for a terminal, unless NO_COLOR is set and not empty (no-color.org), or TERM is dumb. */
 bool fa2i_terminal_has_colours(FILE *out);
 
-/* What is printed between both is in this style, where the stream has colours. */
+/* Text printed between these two calls has this style if the stream has colours. */
 void fa2i_terminal_begin(FILE *out, fa2i_style style);
 void fa2i_terminal_end(FILE *out, fa2i_style style);
 
-/* Print these bytes on lines of `width` columns, of which `used` are taken on the first, and `indent` blank ones
- * begin the others; what has no blank to break at is longer. */
+/* Prints these bytes on lines of `width` columns. The first line has `used` columns taken already; the others begin
+ * with `indent` blanks. A word longer than a line is not broken. */
 void fa2i_terminal_fold(FILE *out, const char *text, size_t bytes, size_t width, size_t used,
                         size_t indent);
 
-/* Print lines; on a terminal those that are too long go on in others, indented by so many columns, and the labels
- * that lines begin with, `indent` columns wide, are heads. */
+/* Prints lines. On a terminal, long lines are folded and continue after `indent` blanks. The first `indent` columns of
+ * a line are a label, which is printed as a head. */
 void fa2i_terminal_print_lines(FILE *out, const char *text, size_t indent);
 
 #endif

@@ -1,6 +1,5 @@
 /*
- * What a run says: results on stdout (as JSON at the end, when asked for), everything else on
- * stderr.
+ * The output of a run: results on stdout (as JSON at the end, if asked for), everything else on stderr.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +13,7 @@ static const char *const phase_names[FA2I_PHASE_COUNT] = {"plan", "compile", "ve
 
 static const char *const state_names[] = {"open", "settled", "measured", "unserved", "failed"};
 
-/* A software device's times are modelled, in every command's words. */
+/* All commands call a software device's times modelled. */
 static const char *state_name(const fa2i_tune *tune, fa2i_problem_state state)
 {
     return state == FA2I_PROBLEM_MEASURED && tune->modelled ? "modelled" : state_names[state];
@@ -28,7 +27,7 @@ static size_t count_state(const fa2i_tune *tune, fa2i_problem_state state)
     return count;
 }
 
-/* Settled but for its winner's code, which is to be compiled again. */
+/* Counts problems that are settled, except that the winner's code must be compiled again. */
 static size_t count_lost(const fa2i_tune *tune)
 {
     size_t count = 0;
@@ -50,7 +49,7 @@ static bool has_winner(const fa2i_tune_problem *problem)
     return problem->state == FA2I_PROBLEM_SETTLED || problem->state == FA2I_PROBLEM_MEASURED;
 }
 
-/* The winner's measured time; 0: it is modelled, and rates and gains come of none, as in `list`. */
+/* Returns the winner's measured time, or 0 if it is modelled. Modelled times give no rates and gains, as in `list`. */
 static double measured_us(const fa2i_tune_problem *problem)
 {
     return problem->winner.measured ? problem->winner.median_us : 0;
@@ -62,14 +61,14 @@ static double tflops(const fa2i_tune_problem *problem)
     return us > 0 ? fa2i_problem_flop(&problem->problem) / us * 1e-6 : 0;
 }
 
-/* How many times faster than the default variant; 0: unknown. */
+/* Returns how many times faster it is than the default variant; 0: unknown. */
 static double gain(const fa2i_tune_problem *problem)
 {
     const double us = measured_us(problem);
     return us > 0 ? problem->winner.default_us / us : 0;
 }
 
-/* A number that is more than 0, with so many decimals and a suffix; else what stands for one that is unknown. */
+/* Formats a number with so many decimals and a suffix. If it is not positive, returns the text for unknown. */
 static const char *format_known(double number, int decimals, const char *suffix, const char *unknown,
                                 char out[32])
 {
@@ -117,7 +116,7 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     fflush(stdout);
 }
 
-/* Of problems that cannot be tuned for one reason, a line at the first: many may have it. */
+/* Prints one line for all problems that cannot be tuned for the same reason, when the first one comes. */
 static void print_without(fa2i_tune *tune, size_t index)
 {
     const fa2i_tune_problem *first = &tune->problems[index];
@@ -151,8 +150,7 @@ void fa2i_tune_print_planned(fa2i_tune *tune)
     }
 }
 
-/* The problems of an operation and the variants that they have, as far as they are known in a run that had
- * to know; nothing if there are none. */
+/* Prints an operation's problems, and the variants that are known. Prints nothing if there are no problems. */
 static void print_op(const fa2i_tune *tune, fa2_op op)
 {
     size_t problems = 0, variants = 0, known = 0, spilled = 0, usable = 0;
@@ -179,7 +177,7 @@ static void print_op(const fa2i_tune *tune, fa2_op op)
     fputs("\n", stderr);
 }
 
-/* Why it cannot be tuned, if so. */
+/* Adds the reason if it cannot be tuned. */
 static void print_message_json(const fa2i_tune_problem *problem)
 {
     if (problem->message[0] == '\0')
@@ -198,7 +196,7 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
     if (work->seconds > 0 && !tune->modelled)
         printf("%.1f", work->seconds);
     else
-        fputs("null", stdout); /* not known of a software device */
+        fputs("null", stdout); /* unknown for a software device */
     if (tune->options.budget_s > 0)
         printf(",\"budget\":%g,\"fit\":%zu", tune->options.budget_s, work->fit);
     fputs(",\"problems\":[", stdout);
@@ -221,7 +219,7 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
     fputs("]}\n", stdout);
 }
 
-/* Why it comes where it does, and whether the budget reaches it. */
+/* Prints the gain that decides its rank, and whether the budget reaches it. */
 static void print_prospect(const fa2i_tune *tune, const fa2i_tune_problem *p)
 {
     if (fa2i_tune_is_ordered(tune) && p->worth_us < FA2I_TUNE_WORTH_US)
@@ -272,7 +270,7 @@ static void print_dropped(const fa2i_tune *tune)
     fprintf(stderr, "\nmeasurements: %zu taken, %zu of them failed", tune->timed, tune->failed);
     if (tune->spared > 0 || tune->early > 0)
         fprintf(stderr,
-                "; %zu left out by what earlier problems taught (and %zu variant%s not compiled), "
+                "; %zu left out because of earlier problems (and %zu variant%s not compiled), "
                 "%zu problem%s decided early",
                 tune->spared, tune->uncompiled, fa2i_plural(tune->uncompiled), tune->early,
                 fa2i_plural(tune->early));

@@ -1,12 +1,12 @@
 /*
- * How: the problems of one class form a group, for they can share kernels. A group's candidates are
- * those of all its problems, best rank first, so that each problem's own favourites come early. They
- * are tried in rounds of ROUND_SIZE, all groups together to keep every processor busy; a group takes
- * part in another round only while nothing it tried compiles without spills.
+ * The problems of one class form a group, because they can share kernels. A group has the candidates of all its
+ * problems, best rank first, so that each problem's favourites come early. They are tried in rounds of ROUND_SIZE per
+ * group. All groups share a round, to keep every processor busy. A group takes part in the next round only if none of
+ * its variants compiled without spills so far.
  *
- * - The first `tried` candidates of a group are compiled or taken from the database.
- * - Where winners are chosen, a group whose candidates all spill was tried to its end: one that spills
- *   is better than none.
+ * - The first `tried` candidates of a group are compiled, or read from the database.
+ * - When winners are chosen, a group whose candidates all spill has tried all of them. One that spills is better than
+ *   nothing.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,9 +24,9 @@ enum { ROUND_SIZE = 12 };
 typedef struct candidate {
     fa2i_variant variant;
     size_t rank;  /* its best place in the cost model's order, over the group's problems */
-    size_t order; /* among equal ranks: first come */
+    size_t order; /* order of arrival; decides between equal ranks */
     fa2i_key key;
-    bool compiles;              /* as far as it was tried */
+    bool compiles;              /* false until it is tried */
     int registers, spill_bytes; /* per thread, as compiled */
     int spills;                 /* fa2i_kernel_spills */
 } candidate;
@@ -35,17 +35,17 @@ typedef struct group {
     fa2_problem first; /* one of its problems */
     candidate *candidates;
     size_t count, capacity, tried;
-    fa2i_text_index places; /* of candidates, by their variants' texts, until they are sorted */
+    fa2i_text_index places; /* finds candidates by the texts of their variants, until they are sorted */
 } group;
 
 typedef struct work {
     const fa2i_build *build;
-    fa2i_target target; /* another compiler's than of one that is here only where nothing is compiled */
+    fa2i_target target; /* the compiler that is here, or another one if nothing has to be compiled */
     int64_t device, session;
     group *groups; /* at most one per shape */
     size_t group_count;
     fa2i_compile_job *jobs; /* of this round */
-    candidate **pending;    /* what jobs[i] is for */
+    candidate **pending;    /* pending[i] is the candidate of jobs[i] */
     size_t job_count, job_capacity;
     fa2i_progress progress;
     fa2i_build_result result;
@@ -119,8 +119,7 @@ static int compare_candidates(const void *left, const void *right)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-/* Put one problem's candidates into its group. A problem that no family serves is noted and
- * counted. */
+/* Puts one problem's candidates into its group. If no family serves the problem, notes and counts it. */
 static fa2_status add_problem(work *w, const fa2_problem *problem)
 {
     fa2i_variant *variants = NULL;
@@ -178,7 +177,7 @@ static void record_outcome(work *w, candidate *c, const fa2i_kernel *kernel)
     w->result.failed += kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR;
 }
 
-/* What compiles is reused only with its image: a winner without one is worth nothing. */
+/* A kernel that compiles is reused only with its image, because a winner without one is useless. */
 static fa2_status find_stored(work *w, candidate *c, bool *ret_found)
 {
     fa2i_kernel kernel = {0};
@@ -210,7 +209,7 @@ static fa2_status reserve_job(work *w)
     return FA2_OK;
 }
 
-/* Reuse the candidate's kernel, or make a job of it. */
+/* Reuses the candidate's kernel, or makes a job for it. */
 static fa2_status try_candidate(work *w, candidate *c)
 {
     fa2_status st = FA2_OK;
@@ -226,7 +225,7 @@ static fa2_status try_candidate(work *w, candidate *c)
     w->pending[w->job_count] = c;
     w->jobs[w->job_count++] =
         (fa2i_compile_job){.variant = c->variant, .source = source, .target = w->target};
-    source = NULL; /* the job's now */
+    source = NULL; /* the job owns it now */
 done:
     fa2i_free(source);
     return st;
@@ -241,7 +240,7 @@ static bool has_unspilled(const group *g)
     return false;
 }
 
-/* Jobs for every group that has nothing without spills yet. */
+/* Makes jobs for every group that has no kernel without spills yet. */
 static fa2_status plan_round(work *w)
 {
     for (size_t i = 0; i < w->group_count; i++) {
@@ -265,7 +264,7 @@ static fa2_status store_kernel(void *user, size_t index, const fa2i_kernel *kern
     record_outcome(w, c, kernel);
     w->result.compiled += !found;
     w->result.reused += found;
-    /* The first of them in full: the others are likely to say the same. */
+    /* Only the first error is printed in full, because the others are likely to say the same. */
     if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR && w->result.failed == 1)
         fa2i_note(&w->progress, "does not compile: %s\n%s", c->variant.text,
                   kernel->log == NULL ? "" : kernel->log);
@@ -308,8 +307,9 @@ static fa2_status compile_rounds(work *w)
 
 /* ---- winners ---- */
 
-/* The candidate that spills least, as a call without a tuned kernel takes it (runtime/plan/choose.h); of several
- * that spill alike, mostly nothing, the one that the cost model likes best for this problem. NULL: none compiles. */
+/* Finds the candidate that spills least, as a call without a tuned kernel does (runtime/plan/choose.h). Among
+ * candidates that spill alike, mostly not at all, it takes the one that the cost model ranks best for this problem.
+ * NULL: no candidate compiles. */
 static fa2_status rank_candidates(const work *w, const group *g, const fa2_problem *problem,
                                   const candidate **ret_best, double *ret_us)
 {
@@ -339,7 +339,7 @@ static fa2_status store_winner(work *w, const fa2_problem *problem)
     fa2_status st = FA2_OK;
     int64_t problem_id = 0;
     if (g == NULL)
-        return FA2_OK; /* unserved: told when the groups were made */
+        return FA2_OK; /* unserved: noted when the groups were made */
     FA2_TRY(rank_candidates(w, g, problem, &best, &winner.model_us));
     if (best == NULL) {
         w->result.without++;
@@ -385,8 +385,8 @@ static fa2_status find_target(work *w)
     return st;
 }
 
-/* Where there is no NVRTC, what is built already is recognised by the keys that the last one gave. FA2_E_NO_NVRTC:
- * nothing is. */
+/* Without NVRTC, takes the compiler of the last build, so that its keys find what is built already. Returns
+ * FA2_E_NO_NVRTC if nothing is built. */
 static fa2_status find_target_without(work *w)
 {
     char name[sizeof w->target.name];
@@ -398,7 +398,7 @@ static fa2_status find_target_without(work *w)
     if (st == FA2_OK)
         st = fa2i_cache_get_compiler(w->build->cache, w->device, &nvrtc, name);
     if (st != FA2_OK)
-        return find_target(w); /* says what is missing */
+        return find_target(w); /* its message says what is missing */
     fa2i_target_of(name, nvrtc, &w->target);
     memcpy(w->result.target, w->target.name, sizeof w->result.target);
     return FA2_OK;
@@ -434,7 +434,7 @@ fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
     FA2_TRY(fa2i_cache_session_end(build->cache, w.session));
     w.result.seconds = fa2i_now_s() - started;
     *ret_result = w.result;
-    w.result = (fa2i_build_result){0}; /* the caller's now */
+    w.result = (fa2i_build_result){0}; /* the caller owns it now */
 done:
     work_done(&w);
     return st;
@@ -450,7 +450,7 @@ fa2_status fa2i_build_foresee(const fa2i_build *build, const fa2i_card *card,
     FA2_TRY(make_groups(&w));
     FA2_TRY(plan_round(&w));
     if (w.job_count > 0)
-        FA2_TRY(fa2i_nvrtc_get(&nvrtc)); /* or the run fails at once */
+        FA2_TRY(fa2i_nvrtc_get(&nvrtc)); /* without NVRTC the run would fail at once */
     *ret_threads = fa2i_compile_threads(build->jobs, w.job_count);
     w.result.compiled = w.job_count;
     for (size_t i = 0; i < w.job_count; i++)

@@ -1,12 +1,12 @@
 /*
- * Building for one SM without a GPU: compile the cost model's first choices for each kind of
- * problem, then rank them for each problem with the register counts that the compiler reported, and
- * store the best one as a modelled winner on the card that stands for the SM. Where every variant of a
- * kind spills, the one that spills least wins, as it does for a call that finds none tuned.
+ * Building for one SM without a GPU: compiles the cost model's first choices for each class of problems. Then it ranks
+ * them for each problem, with the register counts that the compiler reported. It stores the best one as a modelled
+ * winner on the card that stands for the SM. If every variant of a class spills, the one that spills least wins, as for
+ * a call that finds no tuned kernel.
  *
- * Errors. A variant that does not compile or spills is a result; FA2_E_NO_NVRTC, FA2_E_DATABASE,
- * FA2_E_GENERATOR, FA2_E_MEMORY end the build. Every kernel is stored as soon as it is compiled.
- * Threads. Called from the main thread, which also writes progress and notes to stderr.
+ * Errors. A variant that does not compile or spills is a result. FA2_E_NO_NVRTC, FA2_E_DATABASE, FA2_E_GENERATOR and
+ * FA2_E_MEMORY end the build. Every kernel is stored as soon as it is compiled. Threads. Call it from the main thread.
+ * It writes progress and notes to stderr.
  */
 #ifndef FA2I_BUILD_H
 #define FA2I_BUILD_H
@@ -17,10 +17,10 @@
 #include "tuner/input/shapes.h"
 
 typedef struct fa2i_build {
-    fa2i_cache *cache; /* borrowed, as are the others */
+    fa2i_cache *cache; /* all pointers are borrowed */
     fa2i_generator *generator;
     const fa2i_shapes *shapes;
-    int jobs; /* threads; 0: processors */
+    int jobs; /* threads; 0: the number of processors */
     const volatile sig_atomic_t *stop;
 } fa2i_build;
 
@@ -28,30 +28,31 @@ typedef struct fa2i_built {
     fa2_problem problem;
     char variant[FA2I_VARIANT_CHARS];
     int registers;   /* per thread; 0 for PTX */
-    int spill_bytes; /* per thread; not 0 only where every variant of its kind spills; 0, too, of one that is
-                      * slow by more than spills (fa2i_kernel_spills) */
+    int spill_bytes; /* per thread. Not 0 only if every variant of its class spills. Also 0 for a variant that is slow
+                      * for another reason (fa2i_kernel_spills) */
     double model_us;
 } fa2i_built;
 
 typedef struct fa2i_build_result {
     fa2i_card card;
-    char target[16];     /* "sm_86", or "compute_86" where NVRTC makes no cubin */
+    char target[16];     /* "sm_86", or "compute_86" if NVRTC makes no cubin */
     fa2i_built *winners; /* in the order of the shapes */
     size_t winner_count;
     size_t unserved; /* problems that no family serves on this SM; a note said why */
-    size_t without;  /* problems of which no variant compiles */
-    size_t compiled, reused, spilled, failed; /* variants; the last two are among the first two */
+    size_t without;  /* problems for which no variant compiles */
+    size_t compiled, reused, spilled, failed; /* variants; spilled and failed also count in compiled or reused */
     double seconds;
 } fa2i_build_result;
 
-/* On FA2_OK *ret_result belongs to the caller (fa2i_build_result_done). When *stop became nonzero
- * the kernels compiled so far are stored, and winners only if all were done. */
+/* Builds. On FA2_OK the caller owns *ret_result (fa2i_build_result_done). If *stop becomes nonzero, the kernels that
+ * were compiled so far are stored. Winners are stored only if all kernels were compiled. */
 fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
                            fa2i_build_result *ret_result);
 
-/* What that would begin with, and writes nothing: in *ret_result compiled says how many variants are to be compiled,
- * reused how many are not, seconds about how long that takes with *ret_threads; there are no winners. More is
- * compiled only where all of a kind spill. FA2_E_NO_NVRTC only where something is to be compiled. */
+/* Predicts the first round of a build, and writes nothing. In *ret_result, compiled is the number of variants to
+ * compile, and reused the number of variants that need no compiling. seconds is the approximate time with *ret_threads.
+ * There are no winners. The build compiles more only if all variants of a class spill. Returns FA2_E_NO_NVRTC only if
+ * something must be compiled. */
 fa2_status fa2i_build_foresee(const fa2i_build *build, const fa2i_card *card,
                               fa2i_build_result *ret_result, size_t *ret_threads);
 

@@ -1,8 +1,8 @@
 /*
- * Threads with a generator each list candidates first: the problems of a class make units of some
- * problems, and a unit is one thread's, whose generator looks at the class once, which takes longer than
- * all else. Then they write sources, of which keys are made, of each variant once; where there are few units and
- * many sources more threads join them.
+ * Threads, each with a generator, first list candidates. The problems of a class are divided into units of a few
+ * problems. One thread does a whole unit, so that its generator examines the class once, which takes longer than
+ * everything else. Then the threads write the source of each variant once, for the keys. If there are few units and
+ * many sources, more threads join them.
  */
 #include "tuner/search/candidates.h"
 
@@ -17,29 +17,29 @@
 #include "tuner/judge/rows.h"
 #include "tuner/search/text_index.h"
 
-/* The least problems of a unit where there are more of its class: looking at a class takes as long as
- * listing a dozen of its problems, or two, and threads that have nothing else to do do it again. */
+/* The least problems of a unit if its class has more. Examining a class takes as long as listing a dozen or two of its
+ * problems. Idle threads may well repeat it. */
 enum { UNIT_LEAST = 4 };
 
-/* The least sources of a thread: a generator takes as long to be opened as half a dozen to be written. */
+/* The least sources of a thread. Opening a generator takes as long as writing half a dozen sources. */
 enum { SOURCES_LEAST = 16 };
 
-/* A variant of one list or of several. */
+/* A variant, which may be in several lists. */
 typedef struct source {
-    const fa2i_variant *variant; /* in the first of them */
+    const fa2i_variant *variant; /* borrowed from the first of these lists */
     fa2i_key key;
     fa2_status status;
-    char message[512]; /* where that is not FA2_OK */
+    char message[512]; /* if status is not FA2_OK */
 } source;
 
 typedef struct work {
     const fa2i_candidates_for *asked;
     fa2i_candidates *lists;
-    size_t *units; /* of each list, the unit; from 0 */
+    size_t *units; /* the unit of each list, from 0 */
     size_t count, unit_count;
     source *sources;
     size_t source_count;
-    fa2i_text_index places; /* of sources, by their variants' texts */
+    fa2i_text_index places; /* finds sources by the texts of their variants */
     atomic_size_t next;     /* unit or source */
 } work;
 
@@ -56,7 +56,7 @@ static fa2_status make_units(work *w)
     const size_t threads = w->asked->threads > 1 ? (size_t)w->asked->threads : 1;
     const size_t each = (w->count + threads - 1) / threads;
     const size_t most = each > UNIT_LEAST ? each : UNIT_LEAST;
-    size_t *first = fa2i_alloc_array(w->count, sizeof *first); /* of each unit, a list of it */
+    size_t *first = fa2i_alloc_array(w->count, sizeof *first); /* of each unit: one of its lists */
     size_t *filled = fa2i_alloc_array(w->count, sizeof *filled);
     for (size_t i = 0; first != NULL && filled != NULL && i < w->count; i++) {
         size_t unit = 0;
@@ -78,7 +78,7 @@ static fa2_status make_units(work *w)
                 : fa2i_fail(FA2_E_MEMORY, "no memory for the classes of %zu problems", w->count);
 }
 
-/* In its thread: that takes some hundredths of a second. */
+/* Called in the thread itself, because it takes some hundredths of a second. */
 static bool open_generator(share *own)
 {
     own->status = fa2i_generator_create_stoppable(own->work->asked->stop, &own->generator);
@@ -156,7 +156,7 @@ static void *write_sources(void *argument)
     return NULL;
 }
 
-/* Keys of a list; a variant whose source could not be written is the list's failure. */
+/* Gives each variant of a list its key. Fails if the source of a variant could not be written. */
 static fa2_status hand_out_keys(const work *w, fa2i_candidates *list)
 {
     list->keys = fa2i_alloc_array(list->count, sizeof *list->keys);
@@ -174,7 +174,7 @@ static fa2_status hand_out_keys(const work *w, fa2i_candidates *list)
     return FA2_OK;
 }
 
-/* What one of the shares failed for, which is to open its generator. */
+/* Returns the failure of the first share that could not open its generator. */
 static fa2_status run_shares(void *(*run)(void *), share *shares, size_t count)
 {
     fa2_status st = FA2_OK;
@@ -219,7 +219,7 @@ fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count,
         shares[i].work = &w;
     FA2_TRY(list_and_key(&w, shares));
     *ret_lists = w.lists;
-    w.lists = NULL; /* the caller's now */
+    w.lists = NULL; /* the caller owns it now */
 done:
     for (size_t i = 0; i < FA2I_PARTS_MAX; i++)
         fa2i_generator_destroy(shares[i].generator);

@@ -1,16 +1,15 @@
 /*
- * How: each thread takes the next job, compiles it and puts the kernel into a ring; the calling
- * thread takes kernels out and hands them to the callback. One mutex guards the whole pool.
+ * Each thread takes the next job, compiles it and puts the kernel into a ring. The calling thread takes kernels from
+ * the ring and passes them to the callback. One mutex guards the whole pool.
  *
- * - Jobs of the same code form a chain. Its first is compiled; the others get copies of the record,
- *   with their own variant and key, and share the image for the length of the callback.
- * - Jobs are handed out in order, none after `quit` or the caller's stop flag is set; behind them
- *   those that were put off, in turn. Who waits for another process holds no claim that it would
- *   need, so no two wait for each other. A claim is given back when the callback has stored the
- *   kernel.
- * - What was compiled before a stop is still delivered; after a failure it is dropped.
- * - `active` counts the threads that may still add to the ring: 0 and an empty ring is the end.
- * - Messages are per thread, so a thread that fails leaves a copy of its own for the caller.
+ * - Jobs with the same code form a chain. The first is compiled. The others get copies of the record, with their own
+ *   variant and key, and share the image during the callback.
+ * - Jobs are handed out in order, and none after `quit` or the caller's stop flag is set. After them come the jobs that
+ *   were put off, in turn. A thread that waits for another process holds no claim that this process would need, so two
+ *   processes never wait for each other. A claim is given back when the callback has stored the kernel.
+ * - After a stop, compiled kernels are still delivered. After a failure they are dropped.
+ * - `active` counts the threads that may still add to the ring. If it is 0 and the ring is empty, all is done.
+ * - Messages are per thread, so a thread that fails leaves a copy for the caller.
  */
 #include <assert.h>
 #include <pthread.h>
@@ -36,13 +35,13 @@ typedef struct result {
     fa2i_kernel kernel;
 } result;
 
-/* Of a job: which others have the same code. */
+/* Per job: which other jobs have the same code. */
 typedef struct code {
-    uint64_t hash; /* of the source: tells most apart */
-    size_t next;   /* the next job in its chain; the number of jobs behind the last */
+    uint64_t hash; /* of the source; most sources differ in it */
+    size_t next;   /* the next job in its chain; the number of jobs if it is the last */
     bool repeated; /* it is not the first of its chain */
     fa2i_key claim;
-    double since_s; /* when it was put off first; 0: it was not */
+    double since_s; /* when it was first put off; 0: it was not */
 } code;
 
 typedef struct pool {
@@ -56,7 +55,7 @@ typedef struct pool {
     pthread_cond_t freed;  /* the ring has room again, or quit was set */
     size_t next;           /* job to hand out */
     fa2i_cache *cache;     /* NULL: nothing is shared */
-    size_t *put_off;       /* jobs that another process had; a queue */
+    size_t *put_off;       /* jobs that another process has; a queue */
     size_t put_off_count;
     result ring[RING_SIZE];
     size_t first, used;
@@ -93,7 +92,7 @@ static void fail_pool(pool *p, fa2_status status)
     }
 }
 
-/* Wait for room and put the result into the ring; drop it when the pool quits. */
+/* Waits for room and puts the result into the ring. Drops it if the pool quits. */
 static void deliver(pool *p, result *done)
 {
     while (p->used == RING_SIZE && !p->quit)
@@ -107,7 +106,7 @@ static void deliver(pool *p, result *done)
     pthread_cond_signal(&p->filled);
 }
 
-/* Take a kernel that is in the database by now. */
+/* Reads a kernel that may be in the database by now. */
 static fa2_status find(const pool *p, const fa2i_compile_job *job, result *done)
 {
     fa2i_key key;
@@ -118,7 +117,7 @@ static fa2_status find(const pool *p, const fa2i_compile_job *job, result *done)
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* Claim, find or compile a job. *ret_others: another process has it. */
+/* Claims, finds or compiles a job. *ret_others: another process has it. */
 static fa2_status do_job(const pool *p, result *done, bool *ret_others)
 {
     const fa2i_compile_job *job = &p->jobs[done->index];
@@ -135,7 +134,7 @@ static fa2_status do_job(const pool *p, result *done, bool *ret_others)
     return st;
 }
 
-/* Put a job off; rest when there is nothing else to do. The lock is held on entry and exit. */
+/* Puts a job off, and sleeps if there is nothing else to do. The lock is held on entry and exit. */
 static void put_off(pool *p, size_t index)
 {
     if (p->codes[index].since_s <= 0)
@@ -182,7 +181,7 @@ void fa2i_dump_or_say(const fa2i_kernel *kernel, const char *source)
         fprintf(stderr, "fa2-tune: %s\n", fa2_last_message());
 }
 
-/* Hand a kernel to the callback for each job of its chain. */
+/* Passes a kernel to the callback for each job of its chain. */
 static fa2_status hand_out(const pool *p, result *taken, fa2i_compiled_fn compiled, void *user)
 {
     fa2i_kernel *kernel = &taken->kernel;
@@ -203,8 +202,7 @@ static fa2_status hand_out(const pool *p, result *taken, fa2i_compiled_fn compil
     return st;
 }
 
-/* Hand results to the callback until no thread can add another. The lock is held on entry and
- * exit. */
+/* Passes results to the callback until no thread can add another. The lock is held on entry and exit. */
 static fa2_status consume(pool *p, fa2i_compiled_fn compiled, void *user)
 {
     fa2_status st = FA2_OK;
@@ -246,7 +244,7 @@ size_t fa2i_compile_threads(int wanted, size_t jobs)
     return threads < jobs ? threads : jobs;
 }
 
-/* Start up to `wanted` threads; fewer are good enough, none is not. The lock is held. */
+/* Starts up to `wanted` threads, and returns how many run. Fewer are good enough; 0 is a failure. The lock is held. */
 static size_t start_threads(pool *p, pthread_t *threads, size_t wanted)
 {
     while (p->active < wanted && pthread_create(&threads[p->active], NULL, compile_jobs, p) == 0)
@@ -284,7 +282,7 @@ static bool same_code(const fa2i_compile_job *a, const fa2i_compile_job *b)
            strcmp(a->variant.recipe.suffix, b->variant.recipe.suffix) == 0;
 }
 
-/* What is claimed: the code, whichever variant it is for. */
+/* Finds the key that is claimed: it depends on the code alone, not on the variant. */
 static fa2_status find_claim(const fa2i_compile_job *job, fa2i_key *ret_claim)
 {
     fa2i_variant any = job->variant;
@@ -292,7 +290,7 @@ static fa2_status find_claim(const fa2i_compile_job *job, fa2i_key *ret_claim)
     return fa2i_compile_key(&any, job->source, &job->target, ret_claim);
 }
 
-/* Chain the jobs of the same code; returns how many codes there are. */
+/* Chains the jobs with the same code, and returns the number of distinct codes. */
 static size_t find_codes(const fa2i_compile_job *jobs, size_t count, code *codes)
 {
     size_t distinct = 0;
@@ -300,7 +298,7 @@ static size_t find_codes(const fa2i_compile_job *jobs, size_t count, code *codes
         codes[i] = (code){.hash = hash_of(jobs[i].source), .next = count};
         for (size_t j = i; j-- > 0 && !codes[i].repeated;) {
             if (codes[j].hash == codes[i].hash && same_code(&jobs[i], &jobs[j])) {
-                codes[j].next = i; /* the nearest before it is the chain's last so far */
+                codes[j].next = i; /* the nearest one before it is the last of the chain so far */
                 codes[i].repeated = true;
             }
         }

@@ -1,15 +1,16 @@
 /*
- * The expected minimum of independent normal variables is the integral of the chance that all of them
- * are above t.
+ * The expected minimum of independent normal variables is the integral of the probability that all of them are above
+ * t.
  */
 #include "tuner/search/prospect.h"
 
 #include <math.h>
 
 enum { STEPS = 64 };
-static const double reach = 4; /* standard deviations beyond which nothing is expected */
+static const double reach = 4; /* standard deviations; the tails beyond are ignored */
 
-/* The candidate of least time, among those that rest on measurements if known is set; count: none. */
+/* Returns the candidate with the least expected time, or count if there is none. known: considers only candidates that
+ * rest on measurements. */
 static size_t find_best(const fa2i_prospect *prospects, size_t count, bool known)
 {
     size_t best = count;
@@ -34,7 +35,7 @@ void fa2i_prospects_sort_out(fa2i_prospect *prospects, size_t count)
     }
 }
 
-/* The chance that all times are above exp(t). */
+/* Returns the probability that all times are above exp(t). */
 static double chance_above(const fa2i_prospect *prospects, size_t count, double t)
 {
     double chance = 1;
@@ -59,7 +60,8 @@ double fa2i_prospects_gain(const fa2i_prospect *prospects, size_t count)
         if (one->us > 0)
             least = fmin(least, log(one->us) - reach * one->doubt);
     }
-    /* Beyond the first choice's own time it is nothing that could be saved. */
+    /* The integral goes beyond the first choice's own time by `reach` of its deviations, so that its own doubt is
+     * included. */
     const double step = (most + reach * prospects[best].judgement.doubt - least) / STEPS;
     for (int i = 0; i < STEPS; i++)
         above += step * chance_above(prospects, count, least + (i + 0.5) * step);

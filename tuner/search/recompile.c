@@ -1,9 +1,11 @@
 /*
- * How: a job for each record, compiled side by side; each is bound as it is finished, so that a stop keeps what was
- * done.
+ * Makes a job for each record and compiles the jobs in parallel. Each kernel is bound when it is finished, so that a
+ * stop keeps what was done.
  *
- * - What is made must compute what the record's kernel did, or its times would be another's: its abi must be the same.
- * - The recipe is the generator's: what a record says differently is told, and not launched by.
+ * - The new kernel must compute the same as the record's kernel, because it gets its times. So its abi must be the
+ *   same.
+ * - The recipe comes from the generator. If the record's recipe differs, the difference is noted, and the record's is
+ *   not used.
  */
 #include "tuner/search/recompile.h"
 
@@ -21,7 +23,7 @@ typedef struct work {
     fa2i_kernel *kernels; /* records without images */
     size_t kernel_count;
     fa2i_compile_job *jobs;
-    const fa2i_kernel **origins; /* the record that jobs[i] replaces */
+    const fa2i_kernel **origins; /* origins[i] is the record that jobs[i] replaces */
     size_t job_count;
     fa2i_recompiled *out;
     fa2i_progress progress;
@@ -38,7 +40,7 @@ static void work_done(work *w)
     fa2i_free(w->kernels);
 }
 
-/* The target here for a record's: its "sm_90" is PTX where this NVRTC does not know sm_90. */
+/* Finds the target here for a record's target: "sm_90" becomes PTX if this NVRTC does not know sm_90. */
 static fa2_status target_here(const char *name, fa2i_target *ret_target)
 {
     const char *number = strchr(name, '_');
@@ -46,7 +48,8 @@ static fa2_status target_here(const char *name, fa2i_target *ret_target)
                            ret_target);
 }
 
-/* A wrong number makes the kernel read or write outside of its tensors. FA2_E_UNSUPPORTED: it is another kernel. */
+/* Compares the recipes. A wrong number in a recipe would make the kernel access memory outside of its tensors.
+ * FA2_E_UNSUPPORTED: it is another kernel. */
 static fa2_status compare_launch(work *w, const fa2i_variant *ours, const fa2i_variant *theirs)
 {
     if (ours->recipe.abi != theirs->recipe.abi)
@@ -58,9 +61,12 @@ static fa2_status compare_launch(work *w, const fa2i_variant *ours, const fa2i_v
     return FA2_OK;
 }
 
-/* Make a job of a record. One that is of another class than its variant is damaged, and nobody knows in which of the
- * two: its code would be for problems that it did not win. One that another fa2 left and this does not know, or knows as another kernel, and one for an
- * SM that this NVRTC makes no code for, is noted and counted; scripts that fail say nothing about it. */
+/* Makes a job of a record. Three kinds of records are noted and counted, but get no job:
+ * - The class of the record is not the class of its variant. Either is damaged, and the code could be for
+ *   problems that it did not win.
+ * - This fa2 does not know the variant, or knows it as another kernel.
+ * - This NVRTC cannot compile for the SM.
+ * A failing script is not such a case: it says nothing about the record. */
 static fa2_status add_job(work *w, const fa2i_kernel *kernel)
 {
     fa2i_compile_job job = {0};

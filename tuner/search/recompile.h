@@ -1,10 +1,12 @@
 /*
- * Code for winners that have none: imported ones, and those whose code was lost. What is known of them stays.
+ * Compiles code for winners that have none: imported winners, and winners whose code was lost. All that is known of
+ * them stays.
  *
- * The variant of each is expanded and compiled by this fa2 and this NVRTC; where that gives another key (another
- * compiler), what refers to the old kernel is bound to the new one. How a kernel is launched follows from its
- * variant, so the generator says it, not the database; but a record whose recipe has another abi is of a kernel
- * that computes or is launched otherwise (runtime/base/recipe.h), and none here is what was measured.
+ * The variant of each is expanded and compiled by this fa2 and this NVRTC. If that gives another key (another
+ * compiler), everything that refers to the old kernel is bound to the new one. The generator says how a kernel is
+ * launched, because that follows from its variant; the database does not. If the abi of the record's recipe differs
+ * (runtime/base/recipe.h), its kernel was computed or launched in another way, and no kernel here is the one that was
+ * measured.
  */
 #ifndef FA2I_RECOMPILE_H
 #define FA2I_RECOMPILE_H
@@ -14,17 +16,17 @@
 #include "runtime/lua/generator.h"
 
 typedef struct fa2i_recompiled {
-    /* Kernels of winners without code, but for those that are known not to compile. */
+    /* Kernels of winners without code, except kernels that are known not to compile. */
     size_t wanted;
     size_t compiled;
-    /* Do not compile here, which is recorded. */
+    /* They do not compile here, and the database records that. */
     size_t failed;
-    /* This fa2 has no such variant, or another of that abi, or this NVRTC no such SM: they stay as they are. */
+    /* They stay as they are: this fa2 has no such variant or another abi for it, or this NVRTC does not know the SM. */
     size_t unknown;
 } fa2i_recompiled;
 
-/* What cannot be compiled is told on stderr. FA2_E_NO_NVRTC: some are wanted, as *ret_recompiled says, and there is
- * none. When stopped, what was compiled is kept. */
+/* Prints on stderr what cannot be compiled. Returns FA2_E_NO_NVRTC if there is no NVRTC and *ret_recompiled.wanted is
+ * not 0. If it is stopped, everything that was compiled is kept. */
 fa2_status fa2i_recompile(fa2i_cache *cache, fa2i_generator *generator, int threads,
                           const volatile sig_atomic_t *stop, fa2i_recompiled *ret_recompiled);
 

@@ -1,10 +1,9 @@
 /*
- * Interleaved halving. The simulation that chose it over sequential sampling is repeated in
- * tests/test_search.c.
+ * Interleaved halving. tests/test_search.c repeats the simulation that chose it over sequential sampling.
  *
  * Invariants:
- * - alive[] holds the indexes of contenders that are still in, outcome OK, no duplicates.
- * - probe times are never mixed with samples: they were taken in another state of the caches.
+ * - alive[] holds the indexes of contenders that are still in: outcome OK, no duplicates.
+ * - Probe times are never mixed with samples, because they were taken in another state of the caches.
  */
 #include <math.h>
 #include <string.h>
@@ -32,7 +31,7 @@ static void drop_failed(run *r)
     r->alive_count = kept;
 }
 
-/* Queue one sweep over the living, in the order of alive[] or shuffled. */
+/* Queues one sweep over the living, in the order of alive[] or shuffled. */
 static void queue_sweep(run *r, fa2i_sample *samples, bool shuffled)
 {
     for (size_t i = 0; i < r->alive_count; i++)
@@ -124,7 +123,7 @@ static void add_samples(run *r, size_t count)
     }
 }
 
-/* Sort alive[] by median (insertion: there are a few dozen) and set best_us. */
+/* Sorts alive[] by median (insertion sort: there are a few dozen) and sets best_us. */
 static void rank(run *r)
 {
     for (size_t i = 1; i < r->alive_count; i++) {
@@ -164,7 +163,7 @@ static fa2_status run_round(run *r, size_t samples_each)
     return FA2_OK;
 }
 
-/* Is the best, of those that are sorted by median, apart from the others? */
+/* Says whether the first contender in alive[], sorted by median, is clearly faster than the others. */
 static bool is_decided(const run *r)
 {
     const fa2i_statistics *best = &r->contenders[r->alive[0]].statistics;
@@ -244,7 +243,7 @@ static bool eligible(const fa2i_contender *contender, bool finalists)
            contender->statistics.median > 0;
 }
 
-/* Does a win against b, both tied in time? */
+/* Says whether a wins against b when their times are tied. */
 static bool preferred(const fa2i_contender *a, const fa2i_contender *b)
 {
     if (a->smem_bytes != b->smem_bytes)

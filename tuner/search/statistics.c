@@ -7,7 +7,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value a fraction of the way through the sorted samples. */
+/* Returns the value at a fraction of the way through the sorted samples. */
 static double quantile(const double *sorted, size_t count, double fraction)
 {
     double position = fraction * (double)(count - 1);

@@ -1,5 +1,5 @@
 /*
- * What a set of samples says. Pure; thread-safe.
+ * Quartiles of a set of samples. Pure; thread-safe.
  */
 #ifndef FA2I_STATISTICS_H
 #define FA2I_STATISTICS_H

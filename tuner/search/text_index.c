@@ -1,5 +1,5 @@
 /*
- * Open addressing, linear probing, at most half full, so that a probe ends.
+ * Open addressing with linear probing. The table is at most half full, so that every probe ends.
  */
 #include "tuner/search/text_index.h"
 
@@ -8,7 +8,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 
-enum { FIRST_SLOTS = 256 }; /* a power of two, as are all sizes */
+enum { FIRST_SLOTS = 256 }; /* a power of two, like all sizes */
 
 static uint64_t hash_of(const char *text)
 {
@@ -18,7 +18,7 @@ static uint64_t hash_of(const char *text)
     return hash ^ hash >> 32;
 }
 
-/* The slot of a text: where it is, or the free one where it would be. There is a free one. */
+/* Returns the slot of a text: the one that holds it, or a free one. There must be a free slot. */
 static size_t *slot_of(const fa2i_text_index *index, const void *of, const char *text)
 {
     const size_t mask = index->slot_count - 1;

@@ -1,15 +1,15 @@
 /*
- * A problem while it is timed (tune_time.c), and what comes of it into the database (timing_rows.c).
+ * A problem while it is timed (tune_time.c), and how its results get into the database (timing_rows.c).
  *
- * What is settled when (so that a run that is killed anywhere can be continued):
- * - a failure of the kernel: at once; what may be the machine's fault is stored nowhere, and the
- *   problem fails for this run;
- * - losers, the winner's own measurement and the winner: when the search is complete, as one, with the
- *   candidates that cannot run, of which another run would say the same. A problem with a settled time
- *   therefore has a winner.
- * With --force a problem that has a winner is measured wholly or not at all: what was stored stays as it is until
- * there is a new winner, and goes then, failures and verdicts too (whole), as one. A verdict that was found on a
- * problem that gets no new winner is of this run alone: the winner that stays is not refuted by it.
+ * A run that is killed at any time can be continued. Results are stored as follows:
+ * - A kernel's failure is stored at once. If the machine may be at fault, nothing is stored, and the problem fails for
+ *   this run.
+ * - The losers, the winner and its measurement are stored as one transaction when the search is complete. Candidates
+ *   that cannot run are stored with them, because another run would find the same. So a problem with a settled time has
+ *   a winner.
+ * With --force, a problem that has a winner is measured wholly or not at all (whole). The stored rows stay until there
+ * is a new winner, and then all of it is replaced at once, failures and verdicts included. If the problem gets no new
+ * winner, verdicts that were found on it count in this run alone. They do not refute the winner that stays.
  */
 #ifndef FA2I_TIMING_H
 #define FA2I_TIMING_H
@@ -17,11 +17,11 @@
 #include "tuner/search/search.h"
 #include "tuner/search/tune.h"
 
-/* One contender more than the search knows of it. */
+/* Facts about a contender that the search does not need. */
 typedef struct fa2i_timing_entry {
     size_t kernel;
     bool recorded; /* its failure is in the database */
-    bool checked;  /* right on the problem's own tensors */
+    bool checked;  /* it computes correctly on the problem's own tensors */
     double max_error;
 } fa2i_timing_entry;
 
@@ -33,10 +33,10 @@ typedef struct fa2i_timing {
     uint32_t *ids;              /* per contender: its kernel */
     fa2i_failure *failures;     /* per contender */
     size_t count;
-    bool whole;   /* nothing is stored before the winner */
+    bool whole;   /* nothing is stored before there is a winner */
     size_t *left; /* kernels that are left out as hopeless */
     size_t left_count;
-    size_t *unusable; /* kernels that cannot run on this problem, of which the database is to be told */
+    size_t *unusable; /* kernels that cannot run on this problem, and are to be recorded as such */
     size_t unusable_count;
     fa2i_case c;
     fa2i_expected expected;
@@ -44,20 +44,20 @@ typedef struct fa2i_timing {
     fa2i_search search;
 } fa2i_timing;
 
-/* Record, once, that a contender failed on this problem; if whole, with the winner. */
+/* Records once that a contender failed on this problem. If whole, it is recorded with the winner. */
 fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i);
 
-/* Right in all cases of the verification, and wrong on a problem: it may win nowhere. If whole, the database is told
- * with the winner. */
+/* Records that a contender passed all verification cases and is wrong on this problem: it may win nowhere. If whole, it
+ * is recorded with the winner. */
 fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict);
 
-/* What is to be recorded of unusable kernels, where nothing else came of the problem; nothing if whole. */
+/* Records the unusable kernels if the problem has no other results. Does nothing if whole. */
 fa2_status fa2i_timing_put_unusable(fa2i_timing *t);
 
-/* The times that there are, of a search that was stopped; and what is unusable. Nothing if whole. */
+/* Records the times of a search that was stopped, and the unusable kernels. Does nothing if whole. */
 fa2_status fa2i_timing_put_times(fa2i_timing *t);
 
-/* The winner, all times, what was left out and what is unusable; the problem is MEASURED. */
+/* Records the winner, all times, what was left out, and the unusable kernels. The problem becomes MEASURED. */
 fa2_status fa2i_timing_put_winner(fa2i_timing *t, size_t winner_index);
 
 #endif

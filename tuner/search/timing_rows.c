@@ -1,6 +1,6 @@
 /*
- * What came of timing a problem, into the database. All times of a search, its winner and the candidates
- * that could not take part are one transaction: each waits for the disk, and other tuners wait for it.
+ * Stores the results of timing a problem. All times of a search, its winner and the candidates that could not take part
+ * are one transaction. Each transaction waits for the disk, and other tuners wait for it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,13 +13,13 @@ static fa2i_results_of place_of(const fa2i_timing *t)
         .session = t->tune->session, .device = t->tune->device, .problem = t->problem->id};
 }
 
-/* The verdict that was withheld on this problem, now or when less of it was wanted. */
+/* Returns the verdict that was withheld on this problem, in this or an earlier stage, or NULL. */
 static const fa2i_verification *withheld(const fa2i_timing *t, const fa2i_tune_kernel *k)
 {
     return k->withheld == t->problem->id ? &k->verification : NULL;
 }
 
-/* May the contender only be slow? Then a later run tries it again. */
+/* Says whether the contender may only be slow. A later run tries it again. */
 static bool is_unsettled(const fa2i_timing *t, size_t i)
 {
     return t->failures[i].outcome != FA2I_OUTCOME_OK && t->failures[i].blame == FA2I_BLAME_SLOW;
@@ -71,10 +71,10 @@ fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdi
 
 /* ---- all of a search ---- */
 
-/* Rows on their way, and the records of those that were never compiled. */
+/* Rows to be stored, and the records of kernels that were never compiled. */
 typedef struct batch {
     fa2i_result *results;
-    fa2i_kernel *records; /* one for each that was left out */
+    fa2i_kernel *records; /* one for each kernel that was left out */
     size_t count;
 } batch;
 
@@ -121,7 +121,7 @@ static void add_times(const fa2i_timing *t, bool settled, batch *b)
     }
 }
 
-/* Those that were not stored at once. */
+/* Adds the failures that were not stored at once. */
 static void add_failures(const fa2i_timing *t, batch *b)
 {
     for (size_t i = 0; t->whole && i < t->count; i++)
@@ -129,7 +129,7 @@ static void add_failures(const fa2i_timing *t, batch *b)
             b->results[b->count++] = failure_of(t, i);
 }
 
-/* What was left out is settled without a sample. */
+/* Adds what was left out: it is settled without a sample. */
 static void add_left_out(const fa2i_timing *t, batch *b)
 {
     static const char detail[] = "left out: far behind by what was measured of other problems";
@@ -147,7 +147,7 @@ static void add_left_out(const fa2i_timing *t, batch *b)
     }
 }
 
-/* What cannot run at all on this problem: not compiled, spilled, or found wrong. */
+/* Adds the kernels that cannot run on this problem: not compiled, spilled, or found wrong. */
 static void add_unusable(const fa2i_timing *t, batch *b)
 {
     for (size_t i = 0; i < t->unusable_count; i++) {
@@ -172,7 +172,7 @@ static void add_unusable(const fa2i_timing *t, batch *b)
     }
 }
 
-/* The batch with what is unusable, which is told then. */
+/* Stores the batch together with the unusable kernels. These are then done. */
 static fa2_status put_batch(fa2i_timing *t, batch *b, const fa2i_winner *winner, size_t *ret_noted)
 {
     const fa2i_results_of of = place_of(t);
@@ -249,7 +249,7 @@ fa2_status fa2i_timing_put_winner(fa2i_timing *t, size_t winner_index)
     };
     if (t->contenders[0].outcome == FA2I_OUTCOME_OK)
         winner.default_us = t->contenders[0].statistics.median;
-    if (tune->modelled) /* by the device's counters, which know more than the cost model */
+    if (tune->modelled) /* the device's counters know more than the cost model */
         winner.model_us = winner.median_us;
     else
         FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,

@@ -1,13 +1,13 @@
 /*
- * From keys to kernels: those in the database are reused, the rest is compiled in parallel and
- * stored at once, failures included.
+ * From keys to kernels: kernels in the database are reused. The rest is compiled in parallel and stored at once,
+ * failures included.
  */
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "tuner/search/compile_all.h"
 #include "tuner/search/tune.h"
 
-/* The jobs of one fa2i_compile_all, and which kernel each is for. */
+/* The jobs of one fa2i_compile_all. kernels[i] is the index of the kernel of jobs[i]. */
 typedef struct queue {
     fa2i_tune *tune;
     fa2i_compile_job *jobs;
@@ -15,7 +15,7 @@ typedef struct queue {
     size_t count;
 } queue;
 
-/* Take over what is known about a kernel. */
+/* Takes over a kernel that is now known. */
 static void adopt(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_kernel *kernel)
 {
     fa2i_kernel_done(&k->kernel);
@@ -43,7 +43,7 @@ fa2_status fa2i_tune_find_stored(const fa2i_tune *tune, const fa2i_tune_kernel *
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* Look a kernel up. */
+/* Looks a kernel up in the database. */
 static fa2_status take_stored(fa2i_tune *tune, fa2i_tune_kernel *k)
 {
     fa2i_kernel kernel = {0};
@@ -90,7 +90,7 @@ static fa2_status fill_queue(queue *q)
     return FA2_OK;
 }
 
-/* A copy of a record with its image; the compiler's words are in the database, not needed here. */
+/* Copies a record with its image. The compiler's log stays in the database, because nothing here needs it. */
 static fa2_status copy_kernel(const fa2i_kernel *kernel, fa2i_kernel *ret_copy)
 {
     fa2i_kernel copy = *kernel;
@@ -164,7 +164,7 @@ fa2_status fa2i_tune_mend(fa2i_tune *tune)
     for (size_t i = 0; st == FA2_OK && i < tune->problem_count; i++) {
         fa2i_tune_problem *p = &tune->problems[i];
         const fa2i_tune_kernel *k = p->lost ? &tune->kernels[p->winner_place] : NULL;
-        if (k == NULL || !k->known) /* nothing was lost, or the budget ended before */
+        if (k == NULL || !k->known) /* nothing was lost, or the budget ended before it was compiled */
             continue;
         if (k->kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR)
             p->state = FA2I_PROBLEM_OPEN;

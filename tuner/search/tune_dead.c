@@ -1,12 +1,12 @@
 /*
- * Problems of which every candidate is known to fail: tuning would find nothing that it may run.
+ * Finds problems whose candidates are all known to fail: tuning would find no kernel.
  */
 #include <stdio.h>
 #include <string.h>
 #include "tuner/search/tune.h"
 
-/* What a candidate is known to have failed by; FA2I_OUTCOME_OK: it may run, as far as is known. With --force
- * measurements do not count, for they are taken again. *ret_sound: it compiled, and does not spill. */
+/* *ret_outcome: how a candidate is known to have failed, or FA2I_OUTCOME_OK if it may run. With --force measurements do
+ * not count, because they are taken again. *ret_sound: it compiled and does not spill. */
 static fa2_status find_failure(const fa2i_tune *tune, const fa2i_tune_problem *problem,
                                const fa2i_tune_kernel *k, fa2i_outcome *ret_outcome,
                                bool *ret_sound)
@@ -71,7 +71,7 @@ fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem
         counts[outcome]++;
         any_sound = any_sound || sound;
     }
-    if (counts[FA2I_OUTCOME_SPILLED] > 0 && !any_sound) /* one that spills is better than none */
+    if (counts[FA2I_OUTCOME_SPILLED] > 0 && !any_sound) /* a kernel that spills is better than none */
         return FA2_OK;
     say_dead(counts, problem);
     *ret_dead = true;

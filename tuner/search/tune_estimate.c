@@ -1,17 +1,17 @@
 /*
- * --dry-run: what a tuning would do. A kernel that several problems want is the first one's.
+ * --dry-run: what a tuning would do. A kernel that several problems want is counted for the first of them.
  */
 #include "runtime/ops/op.h"
 #include "tuner/search/compile_all.h"
 #include "tuner/search/tune.h"
 
-/* Seconds for a kernel's verification; for a problem's plan and measurements. From ten tunings on an H200
- * with 16 threads, 4 to 52 problems and 23 to 423 kernels to compile, which took 22 to 56 s: from 0.6 to 1.3
- * of that by these and fa2i_compile_about_s. Not known for other machines. */
+/* Seconds for a kernel's verification, and for a problem's plan and measurements. They come from ten tunings on an H200
+ * with 16 threads, with 4 to 52 problems and 23 to 423 kernels to compile. These took 22 to 56 s, which is 0.6 to 1.3
+ * of the estimate by these numbers and fa2i_compile_about_s. Other machines were not tried. */
 #define VERIFY_S  0.012
 #define MEASURE_S 0.26
 
-/* What is to be done for a kernel, into *work; about how long that takes. */
+/* Adds the work for a kernel to *work, and the time that it takes to *seconds. */
 static fa2_status add_kernel(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_work *work,
                              double *seconds)
 {
@@ -55,7 +55,7 @@ fa2_status fa2i_tune_estimate(fa2i_tune *tune, fa2i_tune_work *ret_work)
 {
     fa2i_tune_work work = {0};
     const double budget_s = tune->options.budget_s;
-    for (int lost = 1; lost >= 0; lost--) /* what is lost is compiled first */
+    for (int lost = 1; lost >= 0; lost--) /* lost code is compiled first */
         for (size_t i = 0; i < tune->problem_count; i++) {
             fa2i_tune_problem *p = &tune->problems[i];
             if (p->lost != (lost == 1))

@@ -1,12 +1,12 @@
 /*
- * Storing beside fa2-tune forget. It may drop kernels while they are being tuned. When the database turns out to lack
- * one, all dropped kernels are stored again, with code and verdicts, so that results have something to refer to.
+ * Storing while fa2-tune forget runs. It may drop kernels that are being tuned. When the database turns out to lack
+ * one, all dropped kernels are stored again, with code and verdicts, because results refer to them.
  */
 #include <stdio.h>
 #include <string.h>
 #include "tuner/search/tune.h"
 
-enum { TRIES = 4 }; /* because another forget may undo each */
+enum { TRIES = 4 }; /* another forget may undo each try */
 
 void fa2i_tune_record(const fa2i_tune *tune, const fa2i_tune_kernel *k, fa2i_kernel *ret_record)
 {
@@ -18,7 +18,7 @@ void fa2i_tune_record(const fa2i_tune *tune, const fa2i_tune_kernel *k, fa2i_ker
     snprintf(ret_record->generator, sizeof ret_record->generator, "%s", fa2i_generator_id(tune->generator));
 }
 
-/* Was a kernel in the database, and is it gone? */
+/* *ret_is: a kernel was in the database and is no longer there. */
 static fa2_status is_forgotten(const fa2i_tune *tune, const fa2i_tune_kernel *k, bool *ret_is)
 {
     fa2i_kernel found = {0};

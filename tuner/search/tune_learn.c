@@ -1,7 +1,7 @@
 /*
- * What is known before a problem is measured, and what its measurements teach: the runtime's own
- * estimates (gen/core/estimate.lua), in this process's generator. What was in the database at the start counts,
- * and what this process measured since; not what other processes measure meanwhile.
+ * Estimates before a problem is measured, and what its measurements teach. The estimates are the runtime's own
+ * (gen/core/estimate.lua), in this process's generator. They use the database as it was at the start, and everything
+ * that this process measured since. They do not use what other processes measure meanwhile.
  */
 #include <string.h>
 #include "runtime/base/alloc.h"
@@ -55,7 +55,7 @@ fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem)
         texts[i] = tune->kernels[problem->candidates[i]].kernel.variant.text;
     FA2_TRY(fa2i_generator_judge(tune->generator, &problem->problem, &tune->card, texts, count,
                                  judgements));
-    for (size_t i = 0; i < count; i++) /* what may not run promises nothing */
+    for (size_t i = 0; i < count; i++) /* a refuted kernel must not count as fast */
         problem->prospects[i].judgement = tune->kernels[problem->candidates[i]].refuted
                                               ? (fa2i_judgement){0}
                                               : judgements[i];

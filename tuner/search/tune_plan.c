@@ -1,8 +1,7 @@
 /*
- * Candidates of all problems, their artifact keys, and which problems need nothing any more.
+ * Lists the candidates of all problems and their artifact keys, and finds the problems that need no work.
  *
- * A second run comes no further than this, so it only reads: one key per variant, one row per
- * problem and candidate.
+ * A second run ends here, so this phase only reads: one key per variant, one row per problem and candidate.
  */
 #include <stdio.h>
 #include <string.h>
@@ -65,8 +64,8 @@ done:
     return st;
 }
 
-/* Does this device have the winner, and did it find it right? An imported winner was measured on another card of the
- * same name, and verified on none that is known. Code that is lost is all that is to be done then. */
+/* *ret_proven: this device has the winner and found it right. An imported winner was measured on another card of the
+ * same name, and may never have been verified. Sets lost if only the code is missing. */
 static fa2_status find_proven_winner(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_proven)
 {
     fa2_status st = FA2_OK;
@@ -95,7 +94,7 @@ done:
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* Are all candidates of a problem settled, and is there a measured winner among them to show for it? */
+/* *ret_settled: all candidates of a problem are settled, and a measured winner is among them. */
 static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_settled)
 {
     fa2i_measurement measurement = {0};
@@ -120,7 +119,7 @@ static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool
     }
     st = find_proven_winner(tune, problem, ret_settled);
     *ret_settled =
-        *ret_settled && (among || !problem->lost); /* what is no candidate is not compiled */
+        *ret_settled && (among || !problem->lost); /* a winner that is no candidate is not compiled again */
     problem->lost = problem->lost && *ret_settled;
     return st;
 }
@@ -132,9 +131,9 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (problem->state != FA2I_PROBLEM_OPEN || tune->options.force)
         return FA2_OK;
     const fa2_status st = find_settled(tune, problem, &settled);
-    settled = settled && !problem->lost; /* mending was before: it is measured, with its code */
+    settled = settled && !problem->lost; /* lost code was compiled before; if it still lacks, the problem is measured */
     problem->lost = false;
-    /* One that was there already, and was not proven, was proven by this run: it is measured
+    /* A winner that was there before, but was not proven, was proven by this run. The problem is then measured
      * again. */
     const bool fresh = memcmp(&before.kernel, &problem->winner.kernel, sizeof before.kernel) != 0 ||
                        before.median_us < problem->winner.median_us ||
@@ -147,7 +146,8 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
     return st;
 }
 
-/* Known before anything is compiled: more than the device has. What is free is another matter. */
+/* Refuses a problem that needs more memory than the device has, before anything is compiled. Free memory is checked
+ * later. */
 static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     const fa2i_case c = fa2i_tune_case(&problem->problem);
@@ -165,7 +165,7 @@ static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
     return false;
 }
 
-/* Its candidates, or why it has none. */
+/* Lists its candidates, or says why it has none. */
 static fa2_status list_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
                                const fa2i_candidates *list)
 {
@@ -179,7 +179,7 @@ static fa2_status list_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
     return FA2_OK;
 }
 
-/* With --dry-run nothing is written: a problem that the database has not is not known. */
+/* --dry-run writes nothing: a problem that the database lacks gets the id -1. */
 static void find_ids_without_writing(fa2i_tune *tune)
 {
     for (size_t i = 0; i < tune->problem_count; i++) {
@@ -214,7 +214,7 @@ done:
     return st;
 }
 
-/* Does it need nothing any more? */
+/* Finds out whether the problem needs any work. */
 static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     fa2_status st = FA2_OK;
@@ -235,7 +235,7 @@ static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     return FA2_OK;
 }
 
-/* The compiler of this problem's winner, if it has one. */
+/* Finds the compiler of this problem's winner, if it has one. */
 static fa2_status find_compiler(fa2i_tune *tune, const fa2_problem *problem)
 {
     fa2_status st = FA2_OK;
@@ -252,8 +252,8 @@ done:
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* Without NVRTC, what is tuned is recognised by the keys that the compiler of the winners gave, or that of the
- * device's newest kernel. */
+/* Without NVRTC, takes the compiler of the winners, or else of the device's newest kernel. So their keys identify what
+ * is tuned. */
 static fa2_status borrow_compiler(fa2i_tune *tune)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
@@ -266,13 +266,13 @@ static fa2_status borrow_compiler(fa2i_tune *tune)
         return st;
     st = fa2i_cache_get_compiler(tune->cache, tune->device, &version, name);
     if (st == FA2_E_NOT_FOUND)
-        return fa2i_nvrtc_get(&nvrtc); /* says what is missing */
+        return fa2i_nvrtc_get(&nvrtc); /* its message says what is missing */
     if (st == FA2_OK)
         fa2i_target_of(name, version, &tune->target);
     return st;
 }
 
-/* Without NVRTC, the code of every kernel that is wanted must be there. */
+/* Without NVRTC, checks that the code of every needed kernel is in the database. */
 static fa2_status check_compiled(const fa2i_tune *tune)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
@@ -284,7 +284,7 @@ static fa2_status check_compiled(const fa2i_tune *tune)
             st = fa2i_tune_find_stored(tune, &tune->kernels[i], &kernel, &found);
         fa2i_kernel_done(&kernel);
         if (st == FA2_OK && !found)
-            return fa2i_nvrtc_get(&nvrtc); /* says what is missing */
+            return fa2i_nvrtc_get(&nvrtc); /* its message says what is missing */
     }
     return st;
 }

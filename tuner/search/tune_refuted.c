@@ -1,7 +1,6 @@
 /*
- * Kernels that another card found wrong: the runtime takes them on no card (fa2i_cache_refutation), so a
- * tuning does not compile, verify or time them, and they win nothing. What lets them be tried again is
- * fa2-tune forget --failures.
+ * Kernels that another card found wrong. The runtime uses them on no card (fa2i_cache_refutation). So a tuning does not
+ * compile, verify or time them, and they win nothing. After fa2-tune forget --failures they are tried again.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,8 @@
 /*
- * Beside other tuners. What two of them must not do twice is claimed (cache/claims.h): a class's
- * verification and a problem's measurement, each per device as the database knows it, so that
- * equal cards share the work. What must not happen at once is a turn (tuner/worker/turn.h): one
- * tuner has the device from its first launch to its last, unless it was told to share; and whoever
- * launches, launches alone.
+ * Working beside other tuners. Work that two tuners must not do twice is claimed (cache/claims.h): the verification of
+ * a class and the measurement of a problem. Claims are per device as the database knows it, so that equal cards share
+ * the work. Things that must not happen at once use a turn (tuner/worker/turn.h). A tuner has the device from its first
+ * launch to its last, unless it runs with --share. Timed launches always run alone.
  */
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +54,7 @@ static void name_of(const fa2i_tune *tune, const char *what, char out[FA2I_TURN_
         used += snprintf(out + used, FA2I_TURN_CHARS - (size_t)used, "%02x", tune->uuid[i]);
 }
 
-/* holder: who has the device, not sharing it; 0: nobody. */
+/* holder: the process that has the device and does not share it; 0: there is none. */
 static void say_shared(fa2i_tune *tune, pid_t holder)
 {
     if (holder > 0)

@@ -1,10 +1,10 @@
 /*
- * A tuning goes in stages, so that what the first problems teach spares later ones work: a stage takes
- * the next open problems, compiles and verifies what they want, and measures them.
+ * A tuning goes in stages, so that the first problems' measurements save work on later ones. A stage takes the next
+ * open problems, compiles and verifies the kernels that they want, and measures them.
  *
- * - With a budget, or where calls are known, problems come in the order of what tuning them is expected to
- *   save, which each stage finds anew, and where that is nothing, of what all their calls take; else as they
- *   were given, and all of a class together.
+ * - With a budget, or if calls are known, problems come in the order of what tuning them is expected to save. Each
+ *   stage sorts them anew. Problems with nothing to save are sorted by the time of all their calls. Otherwise problems
+ *   come as they were given, and all of a class together.
  * - A stage compiles enough kernels to keep all threads busy most of the time.
  */
 #include <stdlib.h>
@@ -72,7 +72,7 @@ void fa2i_tune_find_needed(fa2i_tune *tune)
     }
 }
 
-/* Nothing is to be found out about it any more. */
+/* There is nothing left to find out about a refuted kernel. */
 static void take_refuted(fa2i_tune *tune, fa2i_tune_kernel *k)
 {
     k->known = k->verified = true;
@@ -81,7 +81,7 @@ static void take_refuted(fa2i_tune *tune, fa2i_tune_kernel *k)
               k->kernel.variant.text, k->verification.detail);
 }
 
-/* Take a problem into the stage; how many kernels that nobody knows yet come with it. */
+/* Takes a problem into the stage. Returns how many kernels come with it that are not known yet. */
 static size_t take(fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     size_t unknown = 0;

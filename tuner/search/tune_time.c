@@ -1,9 +1,9 @@
 /*
- * Timing: per open problem a search among the kernels that can run, a check of the finalists on the
- * problem itself, then measurements and winner into the database (timing_rows.c).
+ * Timing. For each open problem, a search among the kernels that can run, and a check of the finalists on the problem
+ * itself. Then measurements and winner go into the database (timing_rows.c).
  *
- * A continued search leaves out what is settled, except the default and the winner so far, which
- * are always raced again: times of different sessions are not compared.
+ * A continued search leaves out settled candidates, except the default and the winner so far. These two are always
+ * timed again, because times of different sessions are not compared.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ fa2i_case fa2i_tune_case(const fa2_problem *problem)
     return fa2i_case_of(problem, FA2I_TUNE_SEED);
 }
 
-/* ---- who takes part ---- */
+/* ---- contenders ---- */
 
 static void add_contender(fa2i_timing *t, size_t kernel)
 {
@@ -29,15 +29,16 @@ static void add_contender(fa2i_timing *t, size_t kernel)
     t->ids[t->count++] = (uint32_t)kernel;
 }
 
-/* Is a candidate not worth a measurement? One that was not worth compiling could not be measured, either. */
+/* Says whether a candidate is not worth a measurement. A candidate that was not worth compiling cannot be measured,
+ * either. */
 static bool is_left_out(const fa2i_timing *t, size_t candidate)
 {
     const fa2i_tune_kernel *k = &t->tune->kernels[t->problem->candidates[candidate]];
     return !k->known || t->problem->prospects[candidate].hopeless;
 }
 
-/* Fill the contenders: usable candidates that are not settled, behind the default, and not left out. again: also
- * those that are settled with a time. *ret_open: how many of the usable are not settled. */
+/* Fills the contenders: the default first, then usable candidates that are neither settled nor left out. again:
+ * includes candidates that are settled with a time. *ret_open: the number of usable candidates that are not settled. */
 static fa2_status gather(fa2i_timing *t, bool again, size_t *ret_open)
 {
     bool has_default = false;
@@ -62,7 +63,7 @@ static fa2_status gather(fa2i_timing *t, bool again, size_t *ret_open)
         if (settled && row.outcome != FA2I_OUTCOME_OK)
             continue;
         *ret_open += !settled;
-        /* The first that can run is the default: candidates come in the order of the cost model. */
+        /* The first one that can run is the default, because candidates come in the order of the cost model. */
         if (!settled || again || !has_default || fa2i_tune_is_winner(t->tune, t->problem, kernel))
             add_contender(t, kernel);
         has_default = true;
@@ -70,7 +71,7 @@ static fa2_status gather(fa2i_timing *t, bool again, size_t *ret_open)
     return FA2_OK;
 }
 
-/* Teach what was measured; one time alone says nothing about others. */
+/* Teaches the estimates what was measured. A single time says nothing about other kernels. */
 static fa2_status learn(const fa2i_timing *t)
 {
     fa2_status st = FA2_OK;
@@ -143,7 +144,7 @@ static bool spent(void *user)
     return fa2i_tune_spent(t->tune);
 }
 
-/* Is a contender right on sampled rows of the problem itself? Otherwise it is out. */
+/* Checks a contender on sampled rows of the problem itself. If it is wrong, it is out. */
 static fa2_status check_contender(fa2i_timing *t, size_t i)
 {
     fa2i_verification verdict = {0};
@@ -151,7 +152,7 @@ static fa2_status check_contender(fa2i_timing *t, size_t i)
     fa2_status st =
         fa2i_worker_check(t->tune->worker, t->ids[i], t->expected.places, t->expected.place_count,
                           t->output, t->expected.output_bytes, &overwritten, &t->failures[i]);
-    if (st != FA2_OK || fa2i_tune_stopped(t->tune)) /* find_winner asks, too */
+    if (st != FA2_OK || fa2i_tune_stopped(t->tune)) /* find_winner checks this, too */
         return st;
     if (t->failures[i].outcome != FA2I_OUTCOME_OK && t->failures[i].blame == FA2I_BLAME_IMAGE)
         return fa2i_worker_misfit(t->failures[i].detail);
@@ -170,7 +171,7 @@ static fa2_status check_contender(fa2i_timing *t, size_t i)
     return t->entries[i].checked ? FA2_OK : fa2i_timing_put_failure(t, i);
 }
 
-/* Check all finalists; *ret_winner is the best contender that is right, t->count if none is, or if
+/* Checks all finalists. *ret_winner is the best contender that is right. It is t->count if no contender is right, or if
  * the user stops. */
 static fa2_status find_winner(fa2i_timing *t, size_t *ret_winner)
 {
@@ -194,7 +195,7 @@ done:
     return st;
 }
 
-/* With --force, of a problem that has a winner: measured wholly, or left as it was. */
+/* Sets whole: with --force, a problem that has a winner is measured wholly or stays as it was. */
 static fa2_status find_whole(fa2i_timing *t)
 {
     fa2i_winner winner;
@@ -213,7 +214,8 @@ static fa2_status fail_problem(fa2i_timing *t, const char *why)
     return FA2_OK;
 }
 
-/* Nothing can run; but what was left out may. The database knows all that failed. */
+/* No kernel can run. If some were left out, they are wanted in the next stage. Otherwise the problem fails; the
+ * database knows all failures. */
 static fa2_status give_up(fa2i_timing *t)
 {
     fa2_status st = FA2_OK;
@@ -225,9 +227,9 @@ static fa2_status give_up(fa2i_timing *t)
     }
     FA2_TRY(fa2i_timing_put_unusable(t));
     FA2_TRY(fail_problem(
-        t, t->whole ? "no variant ran this time, by what is said above; what was tuned before stays: "
-                      "where the device is to blame, tune with --force again when it is well, else "
-                      "drop it by fa2-tune forget --shape"
+        t, t->whole ? "no variant ran this time, for the reasons above; what was tuned before stays. If the "
+                      "device is to blame, tune with --force again when it is well; else drop it with "
+                      "fa2-tune forget --shape"
                     : "no variant of this problem can run: see fa2-tune show"));
     FA2_TRY(fa2i_tune_find_dead(t->tune, t->problem, &dead));
 done:
@@ -274,7 +276,7 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     FA2_TRY(find_whole(&t));
     FA2_TRY(fa2i_tune_judge(tune, problem));
     FA2_TRY(gather(&t, false, &open));
-    if (open == 0) /* all settled, and yet no winner that could be used */
+    if (open == 0) /* all candidates are settled, but there is no winner that can be used */
         FA2_TRY(gather(&t, true, &open));
     fa2i_tune_begin_launches(tune);
     st = fa2i_worker_case(tune->worker, &t.c);
@@ -282,7 +284,7 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (st == FA2_OK)
         st = race(&t);
     fa2i_tune_end_launches(tune);
-    if (st == FA2_E_CUDA || st == FA2_E_MEMORY) /* too large for this machine, as it is now */
+    if (st == FA2_E_CUDA || st == FA2_E_MEMORY) /* too large for this machine in its present state */
         st = fail_problem(&t, fa2_last_message());
     if (st == FA2_OK)
         st = fa2i_timing_put_unusable(&t);
@@ -291,7 +293,8 @@ done:
     return st;
 }
 
-/* Measure a problem, unless another tuner has done so, or is about to and wait was not asked for. */
+/* Measures a problem unless another tuner has measured it. If another tuner is about to, it waits for that one, or
+ * returns if wait is false. */
 static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait)
 {
     char shape[FA2I_PROBLEM_CHARS];
@@ -313,7 +316,8 @@ static fa2_status measure(fa2i_tune *tune, fa2i_tune_problem *problem, bool wait
     return FA2_OK;
 }
 
-/* What all launches of a problem's variants take, but for a factor: of short ones there are more. */
+/* Returns a number proportional to the time that all launches of a problem's variants take. Short launches are repeated
+ * more often. */
 static double work_of(const fa2i_tune_problem *problem)
 {
     double us = 0;
@@ -323,8 +327,9 @@ static double work_of(const fa2i_tune_problem *problem)
     return us;
 }
 
-/* The next of the stages' problems that are open and were not tried, in their order; beside other tuners one that is
- * a large part of what is left comes before, so that nobody waits for its end in the end. NULL: none. */
+/* Returns the next staged problem that is open and was not tried, in their order. If other tuners take part, a problem
+ * that is a large part of the remaining work goes first, so that no tuner waits for it at the end. NULL: there is
+ * none. */
 static fa2i_tune_problem *next_problem(const fa2i_tune *tune, const bool *tried)
 {
     fa2i_tune_problem *first = NULL, *longest = NULL;
@@ -342,7 +347,7 @@ static fa2i_tune_problem *next_problem(const fa2i_tune *tune, const bool *tried)
     return tune->beside && most > all / FA2I_TUNE_LARGE ? longest : first;
 }
 
-/* All open problems of the stages so far; wait: those that others have. */
+/* Measures all open problems of the stages so far. wait: also waits for problems that other tuners are measuring. */
 static fa2_status measure_open(fa2i_tune *tune, bool wait)
 {
     fa2_status st = FA2_OK;

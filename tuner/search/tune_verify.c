@@ -1,11 +1,10 @@
 /*
- * Verification on the device: per class of problems, case by case, every kernel of the class that
- * has no verdict yet. Case by case, because the tensors and the reference of a case are dear and a
- * launch is not.
+ * Verification on the device. For each class of problems, it runs case by case every kernel of the class that has no
+ * verdict yet. The loop over cases is the outer one, because the tensors and the reference of a case are expensive and
+ * a launch is cheap.
  *
- * A kernel that fails is out at once and its verdict is stored at once; those that pass are stored
- * when the last case is done. A kernel that may only be slow leaves this run without a verdict, and a later run
- * tries it again.
+ * A kernel that fails is out, and its verdict is stored at once. The kernels that pass are stored when the last case is
+ * done. A kernel that may only be slow leaves this run without a verdict, and a later run tries it again.
  */
 #include <stdio.h>
 #include "runtime/base/alloc.h"
@@ -14,13 +13,13 @@
 /* The kernels of one class that are still to be verified. */
 typedef struct group {
     const fa2_problem *problem; /* one of its problems */
-    size_t first;               /* its index */
+    size_t first;               /* index of that problem */
     size_t *kernels;
     size_t count;
     bool done;
 } group;
 
-/* A kernel that was compiled is counted by what it was found to be. */
+/* Moves a kernel that failed its verification from the count of its compile outcome to the count of the verdict. */
 static void take_verdict(fa2i_tune *tune, fa2i_tune_kernel *k)
 {
     k->verified = true;
@@ -43,7 +42,7 @@ static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verifi
     return k->unsettled ? FA2_OK : fa2i_tune_put_verdict(tune, k, verdict);
 }
 
-/* Run one kernel on the present case. *ret_blame: whose fault a bad verdict is. */
+/* Runs one kernel on the present case. *ret_blame: the cause of a bad verdict. */
 static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, const char *name,
                                 size_t index, void *output, fa2i_verification *ret_verdict,
                                 fa2i_blame *ret_blame)
@@ -70,9 +69,9 @@ static bool is_for(const fa2i_verify_case *c, const fa2i_tune *tune, size_t kern
     return !c->divided || tune->kernels[kernel].kernel.variant.recipe.waves > 0;
 }
 
-/* Run all kernels of the group on the present case; those that fail leave it, and with it the cases
- * that are left. One whose image the driver refuses stays until the driver has taken another's:
- * then the next case tells. A driver that takes none is to blame itself. */
+/* Runs all kernels of the group on the present case. A kernel that fails leaves the group, and so the cases that are
+ * left. If the driver refuses a kernel's image before it has accepted any, the kernel stays, and the next case decides.
+ * If the driver refuses all images, the driver itself is to blame. */
 static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *c,
                              const fa2i_expected *expected, size_t left, void *output,
                              fa2i_verification *worst)
@@ -117,8 +116,8 @@ static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *
     return FA2_OK;
 }
 
-/* One case for those kernels of the group that it is for. left: the cases behind it. worst: per
- * kernel of tune. */
+/* Runs one case for the kernels of the group to which it applies. left: the number of cases after it. worst: per kernel
+ * of tune. */
 static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case *c, size_t left,
                               fa2i_verification *worst)
 {
@@ -163,7 +162,7 @@ done:
     return st;
 }
 
-/* Does this kernel need a verdict? Reads the one that an earlier run may have stored. */
+/* *ret_wants: the kernel needs a verdict. Takes the verdict of an earlier run if one is stored. */
 static fa2_status wants_verdict(fa2i_tune *tune, const fa2i_tune_problem *problem, size_t index,
                                 bool *ret_wants)
 {
@@ -187,7 +186,7 @@ static bool contains(const group *g, size_t index)
     return false;
 }
 
-/* The kernels to verify for all open problems of the class of problems[first]. */
+/* Lists the kernels to verify for all open problems of the class of problems[first]. */
 static fa2_status make_group(fa2i_tune *tune, size_t first, group *g)
 {
     g->problem = &tune->problems[first].problem;
@@ -219,8 +218,8 @@ static bool first_of_class(const fa2i_tune *tune, size_t index)
     return p->state == FA2I_PROBLEM_OPEN;
 }
 
-/* Verify a group, but for what another tuner has verified meanwhile. *ret_others: another one is
- * at it, and wait was not asked for. */
+/* Verifies a group, except kernels that another tuner has verified meanwhile. *ret_others: another tuner is verifying
+ * it, and wait is false. */
 static fa2_status verify_group(fa2i_tune *tune, group *g, bool wait, bool *ret_others)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
@@ -242,7 +241,7 @@ static fa2_status verify_group(fa2i_tune *tune, group *g, bool wait, bool *ret_o
     return st;
 }
 
-/* First those that nobody else is at, then the others. */
+/* Groups that no other tuner is verifying come first, then the others. */
 static fa2_status verify_groups(fa2i_tune *tune, group *groups, size_t count)
 {
     fa2_status st = FA2_OK;

@@ -1,9 +1,9 @@
 /*
- * The operands of the present case in device memory: made, poisoned, looked at, fetched.
+ * The operands of the present case in device memory: making, poisoning, checking and fetching them.
  *
- * - Graphs hold device pointers of the case and of the workspace, so they go when one of these goes.
- * - What launches write has a guard before and behind it, the workspace one behind it. Inputs that they change
- *   are made anew before each launch that is judged.
+ * - Graphs hold device pointers of the case and of the workspace. So they are destroyed together with either of these.
+ * - Everything that launches write has a guard before and after it; the workspace has one after it. Inputs that
+ *   launches change are made again before each launch that is judged.
  */
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
@@ -34,7 +34,7 @@ static bool is_output(const fa2i_bench *bench, int operand)
     return bench->judge->operands[operand].output;
 }
 
-/* Its memory, without guards; 0: the case does without it. */
+/* Bytes of its memory, without guards; 0: the case does not have it. */
 static size_t operand_bytes(const fa2i_bench *bench, int operand)
 {
     return fa2i_case_operand_bytes(&bench->current, operand);
@@ -50,14 +50,14 @@ static size_t guard_bytes(const fa2i_bench *bench, int operand)
     return is_written(bench, operand) ? FA2I_GUARD_BYTES : 0;
 }
 
-/* Its first element; 0: the case does without it. */
+/* Address of its first element; 0: the case does not have it. */
 static CUdeviceptr address_of(const fa2i_bench *bench, int operand)
 {
     const CUdeviceptr memory = bench->operands[operand];
     return memory == 0 ? 0 : memory + guard_bytes(bench, operand);
 }
 
-/* Upload one period and double it on the device until the operand is full. */
+/* Uploads one period and doubles it on the device until the operand is full. */
 static fa2_status fill_input(fa2i_bench *bench, int operand)
 {
     fa2_status st = FA2_OK;
@@ -90,7 +90,7 @@ static fa2_status too_large(const fa2i_bench *bench, size_t free_bytes)
                      (double)free_bytes / 0x1p20);
 }
 
-/* It is free, but in pieces, or another's by now. */
+/* The free memory is fragmented, or another process has taken it. */
 static fa2_status refused(const fa2i_bench *bench, size_t free_bytes)
 {
     return fa2i_fail(FA2_E_CUDA,
@@ -162,7 +162,7 @@ fa2_status fa2i_bench_give_workspace(fa2i_bench *bench, size_t bytes)
     return FA2_OK;
 }
 
-/* Count the words of a guard that are no longer poison. */
+/* Counts the words of a guard that are no longer poison. */
 static fa2_status count_guard(fa2i_bench *bench, CUdeviceptr at, uint32_t *guard, uint32_t *count)
 {
     CUresult result = bench->device.cuda->memcpy_dtoh(guard, at, FA2I_GUARD_BYTES);

@@ -1,6 +1,6 @@
 /*
- * Kernels, launches and clocks of the worker process. Everything runs on one stream, which also waits
- * for the copies of the NULL stream.
+ * Kernels, launches and clocks of the worker process. Everything runs on one stream, which also waits for copies on the
+ * NULL stream.
  */
 #include <stdio.h>
 #include <string.h>
@@ -160,14 +160,14 @@ done:
     return st;
 }
 
-/* Record the launches into the slot's graph, and run it once: the first run of a graph is slow. */
+/* Records the launches into the slot's graph, and runs it once, because the first run of a graph is slow. */
 static fa2_status make_graph(fa2i_bench *bench, fa2i_bench_slot *slot, int launches)
 {
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = bench->device.cuda;
     CUgraph graph = NULL;
 
-    if (slot->graph != NULL) /* of another number of launches */
+    if (slot->graph != NULL) /* it has another number of launches */
         (void)cuda->graph_exec_destroy(slot->graph);
     slot->graph = NULL;
     FA2_TRY(fa2i_bench_check(
@@ -177,7 +177,7 @@ static fa2_status make_graph(fa2i_bench *bench, fa2i_bench_slot *slot, int launc
     for (int i = 0; i < launches && launched == FA2_OK; i++)
         launched = launch(bench, slot);
     CUresult ended =
-        cuda->stream_end_capture(bench->stream, &graph); /* whatever the launches did */
+        cuda->stream_end_capture(bench->stream, &graph); /* also if a launch failed */
     FA2_TRY(launched);
     FA2_TRY(fa2i_bench_check(bench, ended, "cuStreamEndCapture"));
     FA2_TRY(fa2i_bench_check(bench, cuda->graph_instantiate(&slot->graph, graph, 0),
@@ -232,7 +232,7 @@ done:
     return st;
 }
 
-/* The range that a profiler shows: the problem, and the kernel. */
+/* The name of the range that a profiler shows: the problem and the kernel. */
 static void name_range(const fa2i_bench *bench, uint32_t id, char *out, size_t out_bytes)
 {
     char shape[FA2I_PROBLEM_CHARS] = "";

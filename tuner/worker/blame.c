@@ -1,6 +1,5 @@
 /*
- * A failure of the environment is a status; it never becomes an outcome, because outcomes are stored for
- * ever.
+ * A failure of the environment is a status. It never becomes an outcome, because outcomes are stored for ever.
  */
 #include "tuner/worker/blame.h"
 
@@ -16,14 +15,13 @@ void fa2i_failure_set(fa2i_failure *failure, fa2i_outcome outcome, fa2i_blame bl
     snprintf(failure->detail, sizeof failure->detail, "%s", detail);
 }
 
-/* Whose fault is an error of the driver, after which the worker goes on? The rule is that of
- * runtime/plan/kernels.c, where nothing is stored; here, what says that the driver takes no such code
- * at all is nobody's verdict. */
+/* Returns the cause of a driver's error after which the worker goes on. runtime/plan/kernels.c has the same rule, but
+ * stores nothing. Here, errors that say that the driver accepts no such code at all are blamed on no kernel. */
 static fa2i_blame blame_for_error(bool takes_images, int32_t result)
 {
     switch (result) {
-    case CUDA_SUCCESS:             /* not known: a launch was refused */
-    case CUDA_ERROR_INVALID_VALUE: /* more shared memory than the device grants */
+    case CUDA_SUCCESS:             /* the driver reported no error: a launch was refused */
+    case CUDA_ERROR_INVALID_VALUE: /* the launch needs more shared memory than the device grants */
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
     case CUDA_ERROR_NOT_FOUND: /* the image lacks the entry point */
         return FA2I_BLAME_KERNEL;
@@ -36,7 +34,7 @@ static fa2i_blame blame_for_error(bool takes_images, int32_t result)
     case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
     case CUDA_ERROR_JIT_COMPILATION_DISABLED:
         return FA2I_BLAME_MISFIT;
-    default: /* device memory among them */
+    default: /* for example, device memory is short */
         return FA2I_BLAME_ENVIRONMENT;
     }
 }
@@ -49,7 +47,7 @@ fa2i_blame fa2i_blame_for(bool takes_images, const fa2i_message *answer)
                    ? FA2I_BLAME_ENVIRONMENT
                    : FA2I_BLAME_KERNEL;
     switch ((fa2_status)answer->status) {
-    case FA2_E_UNSUPPORTED: /* no SM can hold it, or no grid can */
+    case FA2_E_UNSUPPORTED: /* it fits on no SM, or in no grid */
         return FA2I_BLAME_KERNEL;
     case FA2_E_CUDA:
         return blame_for_error(takes_images, answer->result);

@@ -31,7 +31,7 @@ fa2_status fa2i_gpu_read(int ordinal, fa2i_gpu *ret_gpu)
     gpu.compiles = st == FA2_OK;
     if (gpu.compiles)
         st = fa2i_target_for(gpu.card.arch, gpu.modelled, &gpu.target);
-    else if (st == FA2_E_NO_NVRTC) /* kernels of a database need none */
+    else if (st == FA2_E_NO_NVRTC) /* kernels of a database need no NVRTC */
         st = FA2_OK;
     FA2_TRY(st);
     *ret_gpu = gpu;

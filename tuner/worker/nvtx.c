@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include "runtime/base/environment.h"
 
-/* Of the process: found once. */
+/* State of the process: looked up once. */
 static struct {
     bool tried;
     int (*push)(const char *name);

@@ -1,6 +1,6 @@
 /*
- * Ranges for Nsight Systems: what a stretch of time was spent on. libnvToolsExt is loaded when the first
- * range begins (FA2_NVTX_LIBRARY can name it); without it these do nothing. Not thread-safe.
+ * Named time ranges for Nsight Systems. libnvToolsExt is loaded when the first range begins (FA2_NVTX_LIBRARY may name
+ * it). Without it these functions do nothing. Not thread-safe.
  */
 #ifndef FA2I_NVTX_H
 #define FA2I_NVTX_H

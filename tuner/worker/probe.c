@@ -1,10 +1,10 @@
 /*
- * Kernels that measure the card: what they are launched on, and for how long.
+ * Kernels that measure the card: their memory, their grid and their timing.
  */
 #include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
 
-/* templates/bench/params.cu.in */
+/* As in templates/bench/params.cu.in. */
 typedef struct probe_params {
     uint64_t read, write;
     int64_t bytes;
@@ -25,7 +25,7 @@ static fa2_status give_memory(fa2i_bench *bench, int64_t bytes)
     const fa2i_cuda_table *cuda = bench->device.cuda;
     if (bench->probe_bytes == bytes)
         return FA2_OK;
-    fa2i_bench_drop_case(bench); /* it may need the room */
+    fa2i_bench_drop_case(bench); /* the probe may need its memory */
     fa2i_bench_drop_probe(bench);
     fa2_status st = fa2i_bench_check(bench, cuda->mem_alloc(&bench->probe, 2 * (size_t)bytes),
                                      "allocating memory to read and write");
@@ -39,7 +39,7 @@ static fa2_status give_memory(fa2i_bench *bench, int64_t bytes)
                             "cuMemsetD32Async");
 }
 
-/* Blocks that the card holds at once. The model of a software device needs fewer to be fully busy. */
+/* Returns the number of blocks that the card holds at once. A software device's model is fully busy with fewer. */
 static fa2_status count_blocks(const fa2i_bench *bench, const fa2i_loaded *loaded,
                                unsigned *ret_blocks)
 {

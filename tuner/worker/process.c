@@ -39,7 +39,7 @@ void fa2i_process_kill(fa2i_process *process, char *how, size_t how_bytes)
     *process = FA2I_PROCESS_NONE;
 }
 
-/* A pipe whose ends are above the two descriptors that the worker finds them at, closed on exec. */
+/* Makes a pipe whose ends lie above the two descriptors that the worker uses, and close on exec. */
 static bool make_pipe(int ends[2])
 {
     int low[2];
@@ -52,8 +52,8 @@ static bool make_pipe(int ends[2])
     return ends[0] >= 0 && ends[1] >= 0;
 }
 
-/* Signals to the whole process group are not for the worker. It ignores them as soon as it can;
- * they are blocked from its first moment. */
+/* Signals to the whole process group must not reach the worker. It ignores them as soon as it can. Until then they are
+ * blocked. */
 static void block_group_signals(posix_spawnattr_t *attributes)
 {
     sigset_t blocked;
@@ -86,7 +86,7 @@ fa2_status fa2i_process_start(fa2i_process *ret_process)
         FA2_TRY(fa2i_fail(FA2_E_IO, "cannot start the worker process: %s", strerror(error)));
     process.to = request[1];
     process.from = answer[0];
-    request[1] = answer[0] = -1; /* ownership has moved to the caller */
+    request[1] = answer[0] = -1; /* *ret_process owns them now */
     *ret_process = process;
 done:
     for (int i = 0; i < 2; i++) {

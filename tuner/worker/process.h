@@ -1,6 +1,6 @@
 /*
- * The worker as a process of the system: this program again, called as `worker`, with a pipe each way.
- * It gets none of the signals that go to the whole process group.
+ * Starts and ends the worker as a process: this program again, called as `worker`, with a pipe in each direction.
+ * Signals to the whole process group do not affect it.
  *
  * Errors: FA2_E_IO. Not thread-safe.
  */
@@ -17,11 +17,11 @@ typedef struct fa2i_process {
 
 #define FA2I_PROCESS_NONE ((fa2i_process){.pid = 0, .to = -1, .from = -1})
 
-/* Start one. On FA2_OK *ret_process is to be killed some time. */
+/* Starts a process. On FA2_OK the caller must kill *ret_process later. */
 fa2_status fa2i_process_start(fa2i_process *ret_process);
 
-/* Kill it, wait for it (the driver may need seconds to take back what a spinning kernel held), and say
- * how it ended (how may be NULL). Afterwards it is FA2I_PROCESS_NONE, which may be killed, too. */
+/* Kills the process, waits for its end, and says how it ended (how may be NULL). The driver may need seconds to release
+ * what a spinning kernel held. Afterwards *process is FA2I_PROCESS_NONE, which may be killed again. */
 void fa2i_process_kill(fa2i_process *process, char *how, size_t how_bytes);
 
 #endif

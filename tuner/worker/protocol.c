@@ -4,7 +4,7 @@
 #include "tuner/report/progress.h"
 #include "tuner/worker/protocol.h"
 
-/* Wait until fd has something to read. */
+/* Waits until fd has something to read. */
 static fa2i_pipe wait_readable(int fd, double deadline_s)
 {
     struct pollfd entry = {.fd = fd, .events = POLLIN};
@@ -18,7 +18,7 @@ static fa2i_pipe wait_readable(int fd, double deadline_s)
         }
         int ready = poll(&entry, 1, timeout_ms);
         if (ready > 0)
-            return FA2I_PIPE_OK; /* or hung up: read will tell */
+            return FA2I_PIPE_OK; /* or the other end is gone: read will tell */
         if (ready < 0 && errno != EINTR)
             return FA2I_PIPE_CLOSED;
     }

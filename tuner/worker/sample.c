@@ -1,6 +1,6 @@
 /*
- * Sampling: a batch of requests at once, answered one by one. When the process goes, another one takes
- * what is left, without the contender that it went with.
+ * Sampling: a batch of requests is sent at once, and answered one by one. If the process ends, another one takes the
+ * remaining samples, without the contender that was running.
  */
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
@@ -14,17 +14,18 @@ typedef struct batch {
     size_t count;
     const uint32_t *ids;
     int launches;
-    double first_s;    /* patience with a sample at first */
-    double patience_s; /* and at present */
+    double first_s;    /* patience with a sample at the start */
+    double patience_s; /* patience now */
     uint32_t *pending; /* indexes of samples not taken yet */
-    uint32_t *queue;   /* their kernel ids */
+    uint32_t *queue;   /* the kernel id of each pending sample */
     size_t pending_count;
     fa2i_failure *failures;
 } batch;
 
-/* A contender failed: its samples that are still to be taken will not be. Unless the user stops,
- * which may be why it failed; or the process was lost, or the device late, for the first time; or the fault is
- * not the kernel's, which is a status. */
+/* Handles a contender that failed: its remaining samples are not taken. There are three exceptions:
+ * - The user stopped, which may be the cause.
+ * - The process was lost, or the device was late, for the first time.
+ * - The kernel is not to blame; then the failure is a status. */
 static fa2_status fail_contender(batch *b, uint32_t contender, const fa2i_failure *now)
 {
     fa2i_failure *failure = &b->failures[contender];
@@ -62,9 +63,9 @@ static void collect_pending(batch *b)
     }
 }
 
-/* Load what the pending samples need. Ends with a process that holds all of it, with failures, or
- * when the user stops. What is refused before the driver has taken any image is loaded again when it has: then it is
- * the image's fault. */
+/* Loads the kernels of the pending samples. At the end one process holds all of them, or they failed, or the user
+ * stopped. An image that is refused before the driver has accepted any is loaded again after it has accepted one. If it
+ * is refused again, the image is to blame. */
 static fa2_status load_pending(batch *b)
 {
     bool again = true;
@@ -83,7 +84,7 @@ static fa2_status load_pending(batch *b)
                 st = fail_contender(b, contender, &now);
             if (st != FA2_OK)
                 return st;
-            again = again || b->worker->process.pid == 0; /* what was loaded before is gone, too */
+            again = again || b->worker->process.pid == 0; /* the kernels that were loaded before are gone, too */
         }
         if (refused.blame == FA2I_BLAME_IMAGE && !b->worker->takes_images)
             return fa2i_worker_misfit(refused.detail);
@@ -92,7 +93,7 @@ static fa2_status load_pending(batch *b)
     return FA2_OK;
 }
 
-/* Read the answer for one sample. Those of a contender that has failed since come all the same. */
+/* Reads the answer for one sample. Answers for a contender that has failed meanwhile are read and dropped. */
 static fa2_status read_sample(batch *b, fa2i_sample *sample)
 {
     fa2i_message answer;
@@ -108,8 +109,8 @@ static fa2_status read_sample(batch *b, fa2i_sample *sample)
     return FA2_OK;
 }
 
-/* Send the pending samples and read their answers until all are there, one kills the worker, or the
- * user stops. */
+/* Sends the pending samples and reads their answers. Ends when all are there, one kills the worker, or the user
+ * stops. */
 static fa2_status run_pending(batch *b)
 {
     fa2i_worker *worker = b->worker;
@@ -124,7 +125,7 @@ static fa2_status run_pending(batch *b)
         fa2_status st = read_sample(b, &b->samples[b->pending[i]]);
         bool last = i + 1 == b->pending_count;
         if (!last && worker->process.pid != 0 && (st != FA2_OK || fa2i_worker_stop_wanted(worker)))
-            fa2i_worker_end(worker, NULL, 0); /* it would go on with the rest of the batch */
+            fa2i_worker_end(worker, NULL, 0); /* the worker would go on with the rest of the batch */
         if (st != FA2_OK)
             return st;
     }

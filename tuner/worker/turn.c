@@ -1,8 +1,8 @@
 /*
- * The holder listens: whoever connects learns its process from the system. Nobody accepts or reads
- * anything.
+ * The holder of a turn listens on a socket. A process that connects learns the holder's id from the system. Connections
+ * are never accepted or read.
  */
-#define _GNU_SOURCE /* struct ucred */
+#define _GNU_SOURCE /* for struct ucred */
 #include "tuner/worker/turn.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* The address of a name: the first byte of an abstract one is 0. */
+/* Makes the address of a name. An abstract address begins with a 0 byte. */
 static socklen_t address_of(const char *name, struct sockaddr_un *address)
 {
     memset(address, 0, sizeof *address);

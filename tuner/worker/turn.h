@@ -1,9 +1,8 @@
 /*
- * Turns on a device: which process of this machine measures on it. A turn is a name in the
- * system's abstract namespace of sockets (Linux), so one process has it, it ends with the process
- * however that ends, and nothing lies around. It reaches as far as the network namespace:
- * containers do not see each other's. Where there are no such names everyone has every turn. Not
- * thread-safe.
+ * Turns on a device: they decide which process of this machine measures on it. A turn is a name in Linux's abstract
+ * namespace of sockets. So only one process has it, it ends with the process in any case, and no file stays behind. It
+ * is valid within a network namespace: containers do not see each other's turns. On systems without such names every
+ * process gets every turn. Not thread-safe.
  */
 #ifndef FA2I_TURN_H
 #define FA2I_TURN_H
@@ -19,11 +18,11 @@ typedef struct fa2i_turn {
 } fa2i_turn;
 #define FA2I_TURN_NONE ((fa2i_turn){0})
 
-/* Take it, without waiting; false: another process has it. */
+/* Takes a turn without waiting. Returns false if another process has it. */
 bool fa2i_turn_take(const char *name, fa2i_turn *ret_turn);
-void fa2i_turn_give_back(fa2i_turn *turn); /* FA2I_TURN_NONE is fine */
+void fa2i_turn_give_back(fa2i_turn *turn); /* accepts FA2I_TURN_NONE */
 
-/* The process that has it; 0: nobody, or it cannot be told. */
+/* Returns the process that has the turn; 0 if no process has it, or it is not known. */
 pid_t fa2i_turn_holder(const char *name);
 
 #endif

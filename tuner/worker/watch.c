@@ -10,7 +10,8 @@
 
 #define TICK_NS 20000000L
 
-/* The caller holds the lock, so the thread that waits for the device sends nothing more. */
+/* Reports that the device is late, and ends the process. The caller holds the lock, so the thread that waits for the
+ * device sends nothing more. */
 static _Noreturn void give_up(const fa2i_watch *watch)
 {
     char text[64];
@@ -49,7 +50,7 @@ fa2_status fa2i_watch_start(fa2i_watch *watch, int pipe)
     return FA2_OK;
 }
 
-/* One tick more, because a tick that is under way when the wait begins counts, too. */
+/* Adds one tick, because a tick that has already begun is counted in full. */
 void fa2i_watch_begin(fa2i_watch *watch, double seconds)
 {
     if (watch == NULL || seconds <= 0)

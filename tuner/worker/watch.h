@@ -1,10 +1,10 @@
 /*
- * Counts the time that the device has for its work. While the worker process waits for the device, a thread of it
- * sleeps in ticks and counts them. A sleep may take longer than a tick, never less, so the device had the counted time,
- * however busy the host is. A software device interprets a launch before the wait, so its time is not counted; it has a
- * limit of instructions of its own.
+ * Limits the time that the device gets for its work. While the worker process waits for the device, another thread
+ * sleeps in ticks and counts them. A sleep may take longer than a tick, but never less. So the device had at least the
+ * counted time, however busy the host is. A software device interprets a launch before the wait, so its time is not
+ * counted. It has its own limit of instructions.
  *
- * When the ticks are over, the thread sends FA2I_ANSWER_LATE to the parent, in place of the missing answer, and ends
+ * When all ticks are used up, the thread sends FA2I_ANSWER_LATE to the parent, in place of the missing answer, and ends
  * the process. Only one thread of the process waits for the device.
  */
 #ifndef FA2I_WATCH_H
@@ -21,7 +21,7 @@ typedef struct fa2i_watch {
     int pipe;       /* to the parent */
 } fa2i_watch;
 
-/* Begin to watch, until the process ends. FA2_E_IO: there is no thread. */
+/* Starts to watch, until the process ends. Returns FA2_E_IO if no thread can be created. */
 fa2_status fa2i_watch_start(fa2i_watch *watch, int pipe);
 
 /* Call these around a wait for the device. Without a watch (NULL), or with seconds <= 0, the wait has no limit. */

@@ -1,11 +1,11 @@
 /*
- * Asking the worker process, and replacing it.
+ * Requests to the worker process, and its replacement.
  *
  * Invariants:
- * - where there is no process, case_sent is false and nothing is loaded;
- * - between calls the process is idle: every answer was read, or the process was killed. So a write
- *   cannot block, and a request whose answer does not come is the culprit;
- * - a kernel is loaded when it is first used, also after a restart.
+ * - Without a process, case_sent is false and nothing is loaded.
+ * - Between calls the process is idle: every answer was read, or the process was killed. So a write cannot block, and
+ *   if an answer does not come, the last request is the culprit.
+ * - A kernel is loaded when it is first used, also after a restart.
  */
 #include <cuda.h>
 #include <math.h>
@@ -20,8 +20,8 @@
 #define CHECK_S    5.0
 #define PROBE_S    60.0 /* a GPU takes milliseconds */
 #define SILENT_S   600.0
-#define SLOW_FLOPS 1e12 /* no kernel worth waiting for is slower */
-#define SLOW_TIMES 50   /* or takes so many times as long as the best one, or as the model expects */
+#define SLOW_FLOPS 1e12 /* a kernel that is slower than this is not worth waiting for */
+#define SLOW_TIMES 50   /* nor one that takes this many times the best time, or the model's */
 
 bool fa2i_worker_stop_wanted(const fa2i_worker *worker)
 {
@@ -36,8 +36,8 @@ void fa2i_worker_end(fa2i_worker *worker, char *how, size_t how_bytes)
         memset(worker->loaded, 0, worker->loaded_count * sizeof *worker->loaded);
 }
 
-/* The worker ends, because the device is broken or late. A device that ends a launch itself counts as late, too. But if
- * a software device does that, it is the kernel's fault at once, because that device counts instructions. */
+/* Reports a worker that ends because the device is broken or late. If the device itself ends a launch, that counts as
+ * late, too. But a software device counts instructions, so then the kernel is to blame at once. */
 static void fail_broken(const fa2i_worker *worker, const fa2i_message *answer, const char *text,
                         fa2i_failure *failure)
 {
@@ -49,7 +49,7 @@ static void fail_broken(const fa2i_worker *worker, const fa2i_message *answer, c
                          fa2i_blame_for(worker->takes_images, answer), text);
 }
 
-/* Read the sentence of an answer that is not OK. */
+/* Reads the sentence of an answer that is not OK. */
 static fa2i_pipe read_detail(fa2i_worker *worker, const fa2i_message *answer, double deadline_s,
                              fa2i_failure *failure)
 {
@@ -65,7 +65,7 @@ static fa2i_pipe read_detail(fa2i_worker *worker, const fa2i_message *answer, do
     return state;
 }
 
-/* The process did not answer as it should: it is ended, and failure tells why. */
+/* Ends a process that did not answer as it should, and sets the failure. */
 static void give_up(fa2i_worker *worker, fa2i_pipe state, double seconds, fa2i_failure *failure)
 {
     char how[80];
@@ -99,11 +99,11 @@ bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_messag
     return good && state == FA2I_PIPE_OK;
 }
 
-/* Make a request that launches nothing, and wait for its one answer. */
+/* Makes a request that launches nothing, and waits for its only answer. */
 static bool ask(fa2i_worker *worker, fa2i_message *request, const void *payload, fa2i_failure *failure)
 {
     fa2i_message answer;
-    fa2i_pipe_send(worker->process.to, request, payload); /* a dead worker shows in the answer */
+    fa2i_pipe_send(worker->process.to, request, payload); /* a dead worker shows in the missing answer */
     return fa2i_worker_next_answer(worker, 0, &answer, NULL, 0, failure);
 }
 
@@ -116,7 +116,7 @@ static fa2_status ensure_open(fa2i_worker *worker)
     fa2_status st = fa2i_process_start(&worker->process);
     if (st != FA2_OK || ask(worker, &request, NULL, &failure))
         return st;
-    fa2i_worker_end(worker, NULL, 0); /* it has no device, whatever it is asked next */
+    fa2i_worker_end(worker, NULL, 0); /* it has no device for any later request */
     return fa2i_fail(FA2_E_CUDA, "the worker cannot use device %d: %s", worker->ordinal,
                      failure.detail);
 }
@@ -202,7 +202,7 @@ void fa2i_worker_destroy(fa2i_worker *worker)
 {
     if (worker == NULL)
         return;
-    fa2i_worker_end(worker, NULL, 0); /* idle or busy: it holds nothing that outlives it */
+    fa2i_worker_end(worker, NULL, 0); /* idle or busy: nothing of it remains */
     fa2i_free(worker->loaded);
     fa2i_free(worker);
 }
@@ -254,7 +254,7 @@ static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_place 
     return FA2_OK;
 }
 
-/* May the kernel be innocent of this failure, unless it happens again? */
+/* Says whether the kernel may be innocent of this failure, unless it happens again. */
 static bool may_be_innocent(const fa2i_failure *failure)
 {
     return failure->blame == FA2I_BLAME_LOST || failure->blame == FA2I_BLAME_LATE;
@@ -288,7 +288,7 @@ fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe 
     fa2_status st = fa2i_worker_ensure_loaded(worker, id, failure);
     if (st != FA2_OK || failure->outcome != FA2I_OUTCOME_OK)
         return st;
-    worker->case_sent = false; /* the child gives its room up for the probe's */
+    worker->case_sent = false; /* the child frees its case for the probe's memory */
     fa2i_pipe_send(worker->process.to, &request, probe);
     if (fa2i_worker_next_answer(worker, PROBE_S, &answer, NULL, 0, failure)) {
         *ret_us = answer.us;
