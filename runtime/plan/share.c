@@ -21,7 +21,7 @@
 #include "runtime/base/shown.h"
 #include "runtime/ops/op.h"
 
-#ifndef FA2_SHARE_INSTALLED /* the build may define both, with the distance from the library's folder */
+#ifndef FA2_SHARE_INSTALLED /* the build may define both; the first is relative to the library's folder */
 #define FA2_SHARE_FROM_LIBRARY "../share/fa2"
 #define FA2_SHARE_INSTALLED    "/usr/local/share/fa2"
 #endif
