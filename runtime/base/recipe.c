@@ -32,7 +32,7 @@ const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role)
 const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe)
 {
     const fa2i_step *step = fa2i_recipe_step(recipe, FA2I_STEP_MAIN);
-    assert(step != NULL); /* parsing sees to it */
+    assert(step != NULL); /* parsing guarantees it */
     return step;
 }
 

@@ -25,67 +25,68 @@
 #define FA2I_RECIPE_MAPS  5
 #define FA2I_ENTRY_CHARS  64
 
-/* What a step is for. X(NAME, word). */
+/* The purpose of a step. X(NAME, word). */
 #define FA2I_ROLE_LIST(X)                                                                          \
     X(FA2I_STEP_MAIN, "main") /* the operation itself; timed, shown and checked for fitting */     \
     X(FA2I_STEP_COMBINE,                                                                           \
-      "combine") /* merges what several blocks found; only if there are several */                 \
+      "combine") /* merges partial results; runs only if keys are split */                         \
     X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                     \
-    X(FA2I_STEP_CONVERT, "convert") /* behind it: results in the workspace become outputs */       \
-    X(FA2I_STEP_SINKS, "sinks")     /* behind prepare: their gradient from prepared rows */        \
-    X(FA2I_STEP_CLEAR, "clear")     /* before the main step, which adds to what is zeros then */
+    X(FA2I_STEP_CONVERT, "convert") /* after it: turns results in the workspace into outputs */    \
+    X(FA2I_STEP_SINKS, "sinks")     /* after prepare: computes dsinks from prepared rows */        \
+    X(FA2I_STEP_CLEAR, "clear")     /* before the main step: zeros what that adds to */
 
-/* What a block of a step stands for, of which operations. Padded rows: those of all heads and batches, of
- * each head as many as fill its tiles of `rows`; of packed sequences, as many as fill tiles of 8 of each.
- * X(NAME, word, ops). */
+/* The work of one block of a step, and the operations that have such blocks. X(NAME, word, ops).
+ *
+ * Padded rows are the query rows of all heads and batches. Each head is rounded up to whole tiles of `rows`. In packed
+ * sequences, each sequence is rounded up to whole tiles of 8. */
 #define FA2I_BLOCKS_LIST(X)                                                                        \
     X(FA2I_BLOCKS_ROW_TILES, "row_tiles",                                                          \
-      FORWARD) /* `rows` rows of a head; and one of the keys' splits */                            \
+      FORWARD) /* `rows` rows of a head, and one of the splits of the keys */                      \
     X(FA2I_BLOCKS_RESIDENT_ROW_TILES, "resident_row_tiles",                                        \
-      FORWARD) /* several of these; block_rows blocks on each SM, no more than there are tiles */  \
-    X(FA2I_BLOCKS_ONE, "one", FORWARD)   /* all there is to do */                                  \
+      FORWARD) /* several of these; block_rows blocks on each SM, at most one a tile */            \
+    X(FA2I_BLOCKS_ONE, "one", FORWARD)   /* all the work */                                        \
     X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */            \
-    X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows of the keys of a sequence, whole `keys` */  \
+    X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows keys of a sequence, in whole `keys` */      \
     X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                            \
-      FORWARD) /* block_rows rows of new K and V, as many as of Q, and of Q if it is rotated */    \
-    X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows of them */                   \
+      FORWARD) /* block_rows new rows of K and V; as many of Q, and Q if it is rotated */          \
+    X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows padded rows */               \
     X(FA2I_BLOCKS_QUERY_TILES, "query_tiles", BACKWARD) /* block_rows queries of a query head */   \
     X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
     X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                      \
-      BACKWARD) /* these, and behind them block_rows rows of a query head */                       \
+      BACKWARD) /* first key tiles, then block_rows rows of a query head */                        \
     X(FA2I_BLOCKS_KEY_TILE_SUMS, "key_tile_sums", BACKWARD) /* dK or dV of a tile of keys */       \
     X(FA2I_BLOCKS_HEADS, "heads", BACKWARD)                 /* a query head, in all batches */     \
     X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD)         /* a key head, in one batch */         \
     X(FA2I_BLOCKS_SCORE_ROWS, "score_rows", BACKWARD) /* block_rows queries of heads and batches */
 
-/* What the workspace holds, of which operations. X(NAME, word, ops). */
+/* The contents of the workspace, and the operations that have them. X(NAME, word, ops). */
 #define FA2I_WORKSPACE_LIST(X)                                                                     \
     X(FA2I_WORKSPACE_NONE, "none", FORWARD | BACKWARD)                                             \
     X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD) /* O and LSE of each split, fp32 */            \
     X(FA2I_WORKSPACE_QUERIES, "queries", FORWARD)   /* Q, rotated */                               \
     X(FA2I_WORKSPACE_PARTIALS_AND_QUERIES, "partials_and_queries", FORWARD) /* both */             \
-    X(FA2I_WORKSPACE_COUNTER, "counter", FORWARD) /* of work that was begun, 32 bits */            \
+    X(FA2I_WORKSPACE_COUNTER, "counter", FORWARD) /* 32 bits that count the work tiles begun */    \
     X(FA2I_WORKSPACE_COLUMN_KEYS, "column_keys",                                                   \
-      FORWARD) /* 128 bytes, which begin with such a counter, and 8 for each key of the blocks of  \
-                * the preparing step: what dropout multiplies */                                   \
-    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)   /* S of all heads and batches, of the dtype */   \
+      FORWARD) /* such a counter in 128 bytes, and then 8 bytes for each key of the prepare        \
+                * step's blocks: the factors of dropout */                                         \
+    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)   /* S of all heads and batches, in the dtype */   \
     X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)      /* LSE and delta of padded rows, fp32 */         \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
-      BACKWARD) /* these, and `columns` numbers of each, fp32; packed: for each row of dQ */        \
+      BACKWARD) /* rows, and `columns` numbers of each, fp32; packed: of each row of dQ */         \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \
-      BACKWARD) /* these, and a counter for each tile of `rows` queries and one for all */         \
+      BACKWARD) /* rows_and_dq, a counter for each tile of `rows` queries, and one for all */      \
     X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                   \
-      BACKWARD) /* `columns` numbers of each padded row, fp32, where the keys of a head are          \
-                 * several tiles of `keys`; else none, and nothing is converted */
+      BACKWARD) /* `columns` numbers of each padded row, fp32, if the keys of a head fill several  \
+                 * tiles of `keys`. Else nothing, and nothing is converted */
 
-/* Whose tensor maps the kernels read or write by, of which operations. X(NAME, word, ops). */
+/* The operands that kernels read or write by tensor maps, and their operations. X(NAME, word, ops). */
 #define FA2I_MAPPED_LIST(X)                                                                        \
     X(FA2I_MAPPED_Q, "q", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_K, "k", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_V, "v", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_O, "o", FORWARD)                                                                 \
     X(FA2I_MAPPED_DO, "do", BACKWARD)                                                              \
-    X(FA2I_MAPPED_BIAS, "bias", FORWARD) /* in 16 bits, where a map expresses it: op.h */
+    X(FA2I_MAPPED_BIAS, "bias", FORWARD) /* of 16 bits, if a map can express it (op.h) */
 
 #define FA2I_ENUM_NAME(name, ...) name,
 typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;
