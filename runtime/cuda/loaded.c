@@ -97,7 +97,7 @@ static bool begins_early(const loading *l, const fa2i_step *step)
 }
 
 /* Allows the function what its step needs, and finalises its code. A step that begins early shares SMs with the step
- * before it. So it sets the same preferred shared memory as that step. */
+ * before it. So it asks for the largest shared memory, too, even if it uses none. */
 static fa2_status prepare_function(loading *l, const fa2i_step *step, CUfunction function)
 {
     const fa2i_cuda_table *cuda = l->device->cuda;
