@@ -29,7 +29,8 @@ static fa2i_view view_of(const fa2_problem *problem, fa2i_mapped operand, uintpt
     };
 }
 
-/* Kernels copy one whose keys are apart, or that has one row for all queries (templates/hopper/bias.cu.in). */
+/* Kernels copy a bias whose keys are not contiguous, or that has one row for all queries
+ * (templates/hopper/bias.cu.in). */
 static fa2i_view view_of_bias(const fa2_problem *problem, const fa2i_feature_params *f)
 {
     const bool is_mapped = f->bias_side >= 8 && f->bias_query > 0;
@@ -108,7 +109,7 @@ static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, con
     fa2i_backward_fill(grid, problem, args, &ret_params->backward);
 }
 
-/* Kernels that neither read by tensor maps nor divide keys need none. */
+/* Kernels that neither read by tensor maps nor divide keys need no workspace. */
 static size_t no_bytes(const fa2_problem *problem)
 {
     (void)problem;
