@@ -1,5 +1,5 @@
 /*
- * Reads and writes files whose names come from a folder or from the environment.
+ * Reads and writes files whose names come from outside: from the listing of a folder, or from the environment.
  */
 #ifndef FA2I_FILE_H
 #define FA2I_FILE_H

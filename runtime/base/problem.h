@@ -165,7 +165,7 @@ void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS]);
 bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b);
 
 /* Rounds a size up to `bits` significant bits of a multiple of the step. Sizes of 0 or less have a special meaning and
- * stay unchanged. So does a size whose result would exceed 32 bits. */
+ * stay unchanged. A size whose result would exceed 32 bits stays unchanged, too. */
 int32_t fa2i_round_up(int32_t size, int64_t step, int bits);
 
 /* Returns the problem with its sizes rounded up, as problem.def says. Tuning and choosing treat problems with the same
@@ -177,7 +177,7 @@ enum { FA2I_PRODUCTS = FA2I_DISTANCE_COUNT - FA2I_DISTANCE_NONE - 1 };
 void fa2i_problem_products(const fa2_problem *problem, double out[FA2I_PRODUCTS]);
 
 /* Returns the distance of two problems of one class. It is the sum of |ln(ratio)| of Sq, Sk, B * Hq and the window,
- * plus 0.6 times that of Hq / Hkv. It is 0 for equal sizes, and ln 2 if one of the first four doubles. */
+ * plus 0.6 times |ln(ratio)| of Hq / Hkv. It is 0 for equal sizes, and ln 2 if one of the first four doubles. */
 double fa2i_problem_distance(const fa2_problem *a, const fa2_problem *b);
 
 const char *fa2i_dtype_string(fa2_dtype dtype); /* "fp16", "bf16" */

@@ -48,7 +48,7 @@
     X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */            \
     X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows keys of a sequence, in whole `keys` */      \
     X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                            \
-      FORWARD) /* block_rows new rows of K and V; as many of Q, and Q if it is rotated */          \
+      FORWARD) /* block_rows rows: new K and V, one for each query; also Q if it is rotated */     \
     X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows padded rows */               \
     X(FA2I_BLOCKS_QUERY_TILES, "query_tiles", BACKWARD) /* block_rows queries of a query head */   \
     X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
@@ -103,14 +103,14 @@ typedef struct fa2i_step {
     int cluster;        /* blocks per cluster, 1 to 16; default 1 */
     int early;          /* 1: it may begin while the step before still runs. Its kernel then waits for that step, if its
                          * code is for SM 9.0 or newer. default 0 */
-    fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4. One that the operation has */
+    fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4. It must be one of the operation's */
     int block_rows;     /* 1 to 65536; default 1 */
 } fa2i_step;
 
 /* A tensor map of an operand, [batch, head, seq, column], and the box of one load or store. */
 typedef struct fa2i_map {
     fa2i_mapped operand;
-    int rows; /* rows of a head in the box, 1 to 256. It has 64 columns, with the 128-byte swizzle */
+    int rows; /* the box: so many rows of a head, 1 to 256, and 64 columns, with the 128-byte swizzle */
 } fa2i_map;
 
 typedef struct fa2i_recipe {
@@ -126,7 +126,7 @@ typedef struct fa2i_recipe {
     int max_splits; /* splits: at most so many blocks share the keys of a row; 2 to 65536 if there are waves; default
                      * 1 */
     int columns;    /* columns of a row of dq, or of partial sums of dk and dv, 1 to 65536 there; default 0 */
-    fa2i_workspace workspace; /* one that the operation has; default none */
+    fa2i_workspace workspace; /* one of the operation's; default none */
     char suffix[2];           /* of the target: "a" for sm_90a; default "" */
     int map_count;            /* maps: "q/64,k/128". They are the kernels' second parameter, one after the other, 128
                                * bytes each; default none */

@@ -9,8 +9,8 @@
  *                not UTF-8
  *   in JSON      \u000a, \u001b, \u202e; \ufffd for a byte that is not UTF-8
  *
- * A plain text stays unchanged. So does a text that was already escaped for people. Thread-safe. Only growing texts are
- * allocated.
+ * A plain text stays unchanged, and so does a text that was already escaped for people. Thread-safe. Only growing texts
+ * are allocated.
  */
 #ifndef FA2I_BASE_SHOWN_H
 #define FA2I_BASE_SHOWN_H

@@ -24,7 +24,7 @@ enum { PATH_BYTES = 4096, SYMBOL_R = 1, SYMBOL_O = 0 };
 
 typedef struct symbol {
     const char *name;
-    size_t offset; /* of the pointer in the table */
+    size_t offset; /* offset of the pointer in the table */
     bool required;
 } symbol;
 

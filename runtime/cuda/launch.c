@@ -1,5 +1,5 @@
 /*
- * The parameter block is built once, on the stack. So are tensor maps if the recipe has any. For each step, the driver
+ * The parameter block is built once, on the stack, and so are the recipe's tensor maps. For each step, the driver
  * copies only the parameters that the step's kernel declares.
  */
 #include "runtime/cuda/launch.h"

@@ -6,7 +6,7 @@
  * It fills Q, K and V with random fp16 numbers, lets fa2 choose and launch a kernel, and compares O with a
  * double-precision computation on the CPU. Then it prints which kernel ran, by which rule, and how fast.
  *
- *     --backward   also computes the gradients for a random dO, and compares those of one head
+ *     --backward   also computes the gradients for a random dO, and compares the gradients of one head
  *     --softcap    caps scores at C
  *     --window     lets a query see LEFT keys before its own position and RIGHT after it; -1: all of them
  *

@@ -78,7 +78,7 @@ fa2_status fa2i_generator_judge(fa2i_generator *generator, const fa2_problem *pr
                                 const fa2i_card *card, const char *const *texts, size_t count,
                                 fa2i_judgement *ret_judgements);
 
-/* Lists the kernels that could serve a problem on a card: those of the evidence and the model's candidates, each text
+/* Lists the kernels that could serve a problem on a card: kernels of the evidence and the model's candidates, each text
  * once, the best choice first. Kernels that must be compiled come after those that are about as fast and need no
  * compiling. If enough was measured nearby, candidates are left out. Takes milliseconds for the first problem of a
  * class, less for the others. The caller owns *ret_options (fa2i_free). Errors: see fa2i_generator_candidates. */

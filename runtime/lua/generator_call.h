@@ -1,5 +1,5 @@
 /*
- * What the generator's files share: the state, and the way to call Lua (lua_host.h). A body stores failures that are
+ * Shared by the generator's files: the state, and the way to call Lua (lua_host.h). A body stores failures that are
  * not Lua errors in a status of its caller, which is FA2_OK before.
  */
 #ifndef FA2I_GENERATOR_CALL_H

@@ -37,7 +37,7 @@ const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files 
  * and no file is read. */
 fa2_status fa2i_generator_files_find_hash(fa2i_key *ret_key);
 
-/* Hashes all names and contents, except those of gen/report/ and templates/report/. */
+/* Hashes all names and contents, except in gen/report/ and templates/report/. */
 fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key *ret_key);
 
 #endif

@@ -12,7 +12,7 @@
 
 /* ---- patterns ---- */
 
-/* What decides how long a pattern takes to match. */
+/* The properties that decide how long a pattern takes to match. */
 typedef struct effort {
     int loops;      /* unlimited repetitions, and items that read an unlimited length */
     double options; /* number of ways through its optional parts */

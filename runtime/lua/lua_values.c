@@ -106,7 +106,7 @@ static int to_int(lua_State *L, const char *field, lua_Integer value, int least,
     return (int)value;
 }
 
-/* The same within bounds. */
+/* The same, and checks bounds. */
 static int get_number(lua_State *L, const char *field, int least, int most)
 {
     return to_int(L, field, get_integer(L, field), least, most);

@@ -1,5 +1,5 @@
 /*
- * What calls of all operations share: softmax scale, softcap, window and workspace.
+ * The common part of all operations' calls: softmax scale, softcap, window and workspace.
  *
  * Pure functions; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */

@@ -1,5 +1,6 @@
 /*
- * What features.c needs of features_rows.c, and the checks that both use. Errors and threads: see features.h.
+ * The functions of features_rows.c that features.c needs, and the checks that both use. Errors and threads: see
+ * features.h.
  */
 #ifndef FA2I_OPS_FEATURES_ROWS_H
 #define FA2I_OPS_FEATURES_ROWS_H

@@ -40,7 +40,7 @@ static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *ar
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,
                                    const fa2i_grid *grid);
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
-                                      const fa2i_grid *grid); /* the same, member by member */
+                                      const fa2i_grid *grid); /* the slow path of check_args: member by member */
 fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                              const fa2_problem *problem, fa2i_grid *ret_grid);
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,

@@ -58,7 +58,7 @@ typedef struct fa2i_op {
     void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                  fa2i_params *ret_params);
 
-    /* Describes the operand of a recipe's tensor map, as a filled parameter block has it. NULL: the operation's recipes
+    /* Describes the operand of a recipe's tensor map, from a filled parameter block. NULL: the operation's recipes
      * have no maps. */
     void (*view)(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand,
                  fa2i_view *ret_view);
@@ -71,7 +71,7 @@ typedef struct fa2i_op {
      * read it at full speed. NULL: never. */
     bool (*is_scattered)(const fa2_problem *problem, const void *args);
 
-    /* Returns whether a call can skip the steps of a role, because nobody wants what they would write. NULL: never. */
+    /* Returns whether a call can skip the steps of a role, because their results are not wanted. NULL: never. */
     bool (*does_without)(fa2i_role role, const void *args);
 
     /* Returns the multiplications and additions, by which rates are given. */

@@ -3,8 +3,8 @@
  * with other tiles become faster, by half at two waves.
  *
  * - No property of kernels is used. Waves are counted for tiles of all possible rows, with the rows of a head alone and
- *   with those of all heads that share keys. Only the number of blocks per SM counts, because the number of its blocks
- *   that run at the same time follows from it.
+ *   with the rows of all heads that share keys. Only the number of blocks per SM counts, because the number of its
+ *   blocks that run at the same time follows from it.
  * - Kernels without blocks of keys make no waves of keys. So a growing decode pays nothing for all this.
  * - Large numbers of waves are compared by their leading bits, because one more wave does not matter then.
  * - The answer is the end of the step, whatever was asked before: a size grows as long as it makes no other wave. So

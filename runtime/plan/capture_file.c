@@ -1,7 +1,7 @@
 /*
  * - The lock is on the file itself. Another process may replace the file between opening and locking; then it is opened
  *   again.
- * - PATH.new belongs to the process that holds the lock. A killed process may leave it behind; the next one overwrites
+ * - PATH.new belongs to the process that holds the lock. A killed process may leave it there; the next one overwrites
  *   it.
  * - Counts are merged by sorting, because there are few problems and many calls. Texts from the file stay where they
  *   were read, so a large file takes little more memory than its own size.

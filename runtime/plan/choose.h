@@ -50,7 +50,7 @@ typedef struct fa2i_trial {
 /* Tries an option. A status other than FA2_OK ends the choice. */
 typedef fa2_status (*fa2i_try_fn)(void *user, const fa2i_option *option, fa2i_trial *ret_trial);
 
-/* Chooses the first option that is usable, and that was measured or does not spill. If there is none, chooses the
+/* Chooses the first option that is usable, and that was measured or does not spill. Otherwise chooses the
  * usable one that spills least. Tries at most FA2I_COMPILE_MOST options that must be compiled. *ret_chosen is the
  * option's index, or count if none is usable. *ret_tried (may be NULL) is the number of options tried. */
 enum { FA2I_COMPILE_MOST = 4 /* each takes about a second, and a caller is waiting */ };
@@ -76,7 +76,7 @@ void fa2i_decide_replaces(const char *text, const char *why, bool counted, fa2i_
 /* The next best kernel: the first usable one after the chosen one. Spills, and the number of kernels that would have to
  * be compiled, do not count here. */
 typedef struct fa2i_runner_up {
-    char text[FA2I_VARIANT_CHARS]; /* "": there is none, or it is not known */
+    char text[FA2I_VARIANT_CHARS]; /* "" if no other is usable, or it is not known */
     double us;                     /* estimated time */
     const char *but; /* why it is not taken although it is estimated to be faster; else NULL */
 } fa2i_runner_up;

@@ -372,7 +372,7 @@ static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem,
 }
 
 /* Gets the plan for a call that its problem's kernel serves slowly or not at all. A slow call does without such a plan
- * if there is none: then ret_ready->slot is NULL. That is no failure and leaves no message. */
+ * if it gets none: then ret_ready->slot is NULL. That is no failure and leaves no message. */
 static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
                                fa2i_maps_service service, CUstream stream, fa2i_ready *ret_ready)
 {

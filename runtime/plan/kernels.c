@@ -16,7 +16,7 @@
 #include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 
-enum { LOG_CHARS = 400 /* of a compiler's log in a message */ };
+enum { LOG_CHARS = 400 /* so much of a compiler's log goes into a message */ };
 
 fa2i_slot *fa2i_kernels_slot(fa2i_kernels *kernels, const fa2i_key *key)
 {

@@ -64,7 +64,7 @@ typedef enum fa2i_found { FA2I_PLAN_NONE = 0, FA2I_PLAN_FRESH, FA2I_PLAN_AGED } 
 fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem,
                            fa2i_ready *ret_ready);
 
-/* Finds the plan of exactly this problem, and marks it as used. Returns NULL if there is none. The result is valid
+/* Finds the plan of exactly this problem, and marks it as used. Returns NULL if not found. The result is valid
  * until the table changes. */
 const fa2i_plan *fa2i_plans_get(fa2i_plans *plans, const fa2_problem *problem);
 

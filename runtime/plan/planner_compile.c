@@ -139,7 +139,8 @@ static fa2_status read_artifact(const fa2i_planner *planner, const fa2i_key *key
     return st;
 }
 
-/* Changes a record into that of the artifact that would be compiled. It keeps what an earlier compilation found out. */
+/* Changes a record into the record of the artifact that would be compiled. It keeps what an earlier compilation found
+ * out. */
 static void foresee_artifact(const fa2i_planner *planner, const fa2i_variant *variant, fa2i_kernel *kernel)
 {
     kernel->variant = *variant;

@@ -3,9 +3,9 @@
  *   a token rarely asks a new question. Answers are forgotten when the database was written, because there may be more
  *   evidence, and more kernels that need no compiling.
  * - What the generator learned about an operation comes from one reading of the database, and serves all classes.
- * - With fa2_config.arch the database's kernels are not considered, because they were made for the device's own SM. Nor
- *   are the files that come with fa2, which stand in for a database.
- * - If shipped times know exactly this problem, the question is asked without rounding, as it is for tuned problems.
+ * - With fa2_config.arch the database's kernels are not considered, because they were made for the device's own SM.
+ *   Shipped files, which stand in for a database, are not considered either.
+ * - If shipped times know exactly this problem, the question is asked without rounding, like for tuned problems.
  */
 #include "runtime/plan/planner_estimate.h"
 
@@ -46,7 +46,7 @@ static bool is_same_evidence(const fa2i_evidence *a, const fa2i_evidence *b)
 }
 
 /* Updates the generator's evidence to the version that the class's winners have. An unreadable database is logged and
- * is no error. What was taught before stays; if there was nothing, only the shipped times are taught. */
+ * is no error. Earlier evidence stays; if there was none, only the shipped times are taught. */
 static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
 {
     const fa2i_card *card = &planner->device->card;
@@ -147,7 +147,7 @@ static bool is_lasting(const fa2i_attempt *attempt)
            (attempt->refuted != FA2I_OUTCOME_OK || attempt->refusal == FA2_E_NOT_FOUND);
 }
 
-/* Remembers why an option cannot be used, as the last message says. */
+/* Remembers why an option cannot be used. The last message says why. */
 static void note(trying *t, const outcome *found)
 {
     if (!found->is_considered || found->trial.usable)

@@ -8,8 +8,8 @@
  *
  * A planner that foresees predicts what a call would get. It makes the same decisions, but stops before it would load,
  * compile or store a kernel. It cannot predict that a driver refuses code if the driver refused nothing like it yet.
- * Nor can it predict the result of a first compilation. It reads code to see that it is valid. If the cache is open for
- * writing, like a context's, reading removes damaged code.
+ * It cannot predict the result of a first compilation either. It reads code to see that it is valid. If the cache is
+ * open for writing, like a context's, reading removes damaged code.
  *
  * Not thread-safe: the planner's caller holds the lock. Ownership: classes stay at one address until
  * fa2i_planner_state_done.
@@ -23,7 +23,7 @@
 #include "runtime/plan/answers.h"
 #include "runtime/plan/winners.h"
 
-/* What was found out for earlier problems of a class, so that another shape of the class costs no SQLite and no Lua. */
+/* Findings for earlier problems of a class, so that another shape of the class costs no SQLite and no Lua. */
 typedef struct fa2i_class {
     char key[FA2I_CLASS_CHARS]; /* fa2i_problem_class */
     fa2i_winners winners;
@@ -34,7 +34,7 @@ typedef struct fa2i_class {
     struct fa2i_class *next;
 } fa2i_class;
 
-/* What the generator was taught about an operation. */
+/* The evidence about an operation that the generator was taught. */
 typedef struct fa2i_taught {
     bool is_taught;
     bool is_partial; /* taught without the database, which could not be read */

@@ -6,7 +6,7 @@
  * - The replacement of a lost kernel may have another key, because another compiler or generator made it. Winners and
  *   measurements then move to the new key.
  * - If nothing can be compiled, the same variant's code under another key serves: its twin. Another compiler made the
- *   twin, or this one made it for a driver that refuses the other code. What is known of the kernel stays with it.
+ *   twin, or this one made it for a driver that refuses the other code. All that is known of the kernel stays with it.
  * - A refused slot is not tried again.
  */
 #include "runtime/plan/planner_stored.h"

@@ -2,8 +2,8 @@
  * The folder of the files that come with fa2: *.jsonl, times that were measured elsewhere (cache/shipped.h).
  *
  * FA2_SHARE names the folder; empty, it means no folder. If it is not set, the folder is found beside the file that
- * contains this code, or where it was installed. What cannot be used is logged and passed over; the only error is
- * FA2_E_MEMORY. Thread-safe, as long as no thread changes the environment.
+ * contains this code, or where it was installed. A file that cannot be used is logged and passed over; the only error
+ * is FA2_E_MEMORY. Thread-safe, as long as no thread changes the environment.
  */
 #ifndef FA2I_SHARE_H
 #define FA2I_SHARE_H

@@ -12,7 +12,7 @@
 typedef struct fa2i_winners {
     fa2i_choice *choices;
     size_t count;
-    bool is_current;  /* the winners are those of `version` */
+    bool is_current;  /* the winners belong to `version` */
     int64_t version;  /* fa2i_cache_data_version */
     int64_t asked_ns; /* when SQLite was last asked, by a monotonic clock; 0: never */
 } fa2i_winners;
