@@ -123,7 +123,7 @@ static void test_append(void)
     args.k.stride_batch = 0;
     check_good(&problem, &args);
     check_refused(&with, &args,
-                  "k.stride_batch is 0; it must be at least 64, as it is written by append");
+                  "k.stride_batch is 0; it must be at least 64, because it is written by append");
     with.seqused = 1;
     args = appending_args();
     args.seqused_k = args.v.data;
@@ -282,14 +282,14 @@ static void test_page_steps(void)
     args.v.stride_batch += row;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(),
-                   "the last row of 2 pages of 16 less than 2^32 times that behind the first");
+                   "the last row of 2 pages of 16 must lie less than 2^32 times the divisor from the first");
     args.page_count = 1; /* whose stride is not used */
     check_good(&with, &args);
     args.v.stride_seq = (INT64_C(1) << 31) - 8;
     check_good(&with, &args);
     args.v.stride_seq += 8;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), "what both are multiples of must be less than 2^31");
+    CHECK_CONTAINS(fa2_last_message(), "their greatest common divisor must be less than 2^31");
 }
 
 /* Rows of V and O are shorter than those of K; V may be the beginning of K's rows. */

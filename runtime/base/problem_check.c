@@ -22,7 +22,7 @@ static const char *remark_on(int field)
     case FA2I_FIELD_dropout:
         return ": the probability is given with the call";
     case FA2I_FIELD_window:
-        return ": how far it reaches is window_left and window_right";
+        return ": window_left and window_right say how far it reaches";
     default:
         return "";
     }

@@ -113,9 +113,9 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
     if ((sums || parts) != (recipe->columns > 0))
         return fa2i_fail(
             FA2_E_INVALID,
-            "columns is %d; it is more than 0 with "
-            "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or where backward has "
-            "waves, and only there",
+            "columns is %d; it must be more than 0 with "
+            "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or if backward has "
+            "waves; else 0",
             recipe->columns);
     const bool column_keys = recipe->workspace == FA2I_WORKSPACE_COLUMN_KEYS;
     const bool counter = recipe->workspace == FA2I_WORKSPACE_COUNTER || column_keys;

@@ -109,7 +109,7 @@ static fa2_status borrow_current(fa2i_device *device)
         if (candidate == device->handle)
             goto done;
     }
-    st = fa2i_fail(FA2_E_NO_DEVICE, "the current CUDA context is of none of the %d devices", count);
+    st = fa2i_fail(FA2_E_NO_DEVICE, "the current CUDA context belongs to none of the %d devices", count);
 done:
     return st;
 }

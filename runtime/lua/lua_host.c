@@ -293,7 +293,7 @@ static int body_setup(lua_State *L)
 static int add_traceback(lua_State *L)
 {
     if (!lua_isstring(L, 1)) { /* otherwise the message would contain its address */
-        lua_pushfstring(L, "an error that is no text but a %s", luaL_typename(L, 1));
+        lua_pushfstring(L, "an error that is not a text but a %s", luaL_typename(L, 1));
         lua_replace(L, 1);
     }
     luaL_traceback(L, L, lua_tostring(L, 1), 1);
@@ -312,7 +312,7 @@ static fa2_status over_limit(const fa2i_lua_host *host)
         return fa2i_fail(FA2_E_GENERATOR,
                          "the scripts run without end: stopped after %g s of processor time",
                          host->seconds_max);
-    return fa2i_fail(FA2_E_GENERATOR, "the scripts grow without end: stopped at %d MiB",
+    return fa2i_fail(FA2_E_GENERATOR, "the scripts need too much memory: stopped at %d MiB",
                      FA2I_LUA_BYTES_MAX >> 20);
 }
 

@@ -25,7 +25,7 @@ fa2_status fa2i_softcap_check(const fa2_problem *problem, float softmax_scale, f
 {
     if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* true for NaN, too */
         return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; it must be finite (at most %g) and positive, as "
+                         "softcap is %g; it must be finite (at most %g) and positive, because "
                          "problem.softcap is 1",
                          (double)softcap, (double)FA2I_SCALE_MAX);
     const double rate = fa2i_softmax_scale(problem, softmax_scale) / (double)softcap;

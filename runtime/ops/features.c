@@ -32,7 +32,7 @@ static fa2_status check_scale(double scale)
         return FA2_OK;
     return fa2i_fail(
         FA2_E_INVALID,
-        "the scale of scores is %g; it must be at least %g where something is added to "
+        "the scale of scores is %g; it must be at least %g if something is added to "
         "them",
         scale, SCALE_LEAST);
 }
@@ -185,7 +185,7 @@ fa2_status fa2i_bias_gradient_locate(const fa2_problem *p, const fa2_bias_gradie
         if (of.strides[i] == 0 && extents[i] > 1)
             return fa2i_fail(FA2_E_UNSUPPORTED,
                              "%s is 0, a sum over %d in any order; with deterministic it must be "
-                             "more, and the caller sums",
+                             "more than 0, and the caller must sum",
                              of.names[i], (int)extents[i]);
     }
     return st != FA2_OK ? st : check_elements(&of, extents);

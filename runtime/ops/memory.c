@@ -189,7 +189,7 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
             const bool is_of_writer = writer != NULL && i != 1;
             return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be at least %lld%s%s",
                              m->name, dimension_names[i], (long long)strides[i],
-                             (long long)least[i], is_of_writer ? ", as it is written by " : "",
+                             (long long)least[i], is_of_writer ? ", because it is written by " : "",
                              is_of_writer ? writer : "");
         }
         if ((double)strides[i] * (m->extents[i] - 1) >
@@ -199,7 +199,7 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
     return fa2i_fail(
         FA2_E_INVALID,
         "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes "
-        "or behind",
+        "or beyond",
         m->name, dimension_names[farthest], (long long)strides[farthest],
         (int)m->extents[farthest]);
 }
@@ -209,7 +209,7 @@ static fa2_status explain_pointer(const char *name, const void *data, size_t ali
     if ((uintptr_t)data % align != 0)
         return fa2i_fail(FA2_E_INVALID, "%s is %p; it must be a multiple of %zu bytes", name, data,
                          align);
-    return fa2i_fail(FA2_E_INVALID, "%s is %p; what is there would end at 2^60 bytes or behind",
+    return fa2i_fail(FA2_E_INVALID, "%s is %p; its data would end at 2^60 bytes or beyond",
                      name, data);
 }
 

@@ -137,7 +137,7 @@ static fa2_status not_a_capture(const char *path)
 {
     return fa2i_fail(
         FA2_E_IO,
-        "FA2_CAPTURE=%s: there is a file of that name which is no capture of this fa2; "
+        "FA2_CAPTURE=%s: a file of that name exists and is no capture of this fa2; "
         "name another, or remove it",
         path);
 }

@@ -114,8 +114,8 @@ static const char *why_not(const fa2i_option *option, const fa2i_trial *trial)
 {
     if (trial->spills > 0)
         return "but it spills";
-    return option->compile ? "but that is too little a gain for what must be compiled"
-                           : "but that is too little a gain to be sure of";
+    return option->compile ? "but the gain is too small for compiling it"
+                           : "but the gain is too small to be sure of";
 }
 
 fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count,

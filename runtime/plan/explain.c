@@ -66,7 +66,7 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
                  plan->tried);
     else if (plan->tried > 1)
         snprintf(which, sizeof(which),
-                 "choice %zu of the cost model, as those before it fail or spill", plan->tried);
+                 "choice %zu of the cost model, because earlier ones fail or spill", plan->tried);
     else
         snprintf(which, sizeof(which), "the cost model's first choice");
 

@@ -196,7 +196,8 @@ static void keep(fa2i_planner *planner, const fa2i_kernel *kernel, bool compiled
         compiled ? fa2i_cache_put_kernel(planner->cache, kernel) : fa2i_cache_note_loaded(planner->cache, kernel);
     if (st != FA2_OK && !planner->told_unstored)
         fa2i_planner_log(planner, "%s stored: %s",
-                         compiled ? "compiled kernels are not" : "what loading kernels tells is not",
+                         compiled ? "compiled kernels are not"
+                                  : "registers and spills that the driver reported are not",
                          fa2_last_message());
     planner->told_unstored = st != FA2_OK;
 }

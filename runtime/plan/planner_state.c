@@ -104,8 +104,8 @@ void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem)
         return;
     of->told_without = true;
     fa2i_planner_log(planner,
-                     "a bias without aligned neighbours is read number by number, as no other kernel can be "
-                     "had (not repeated for other shapes with %s): %s",
+                     "a bias without aligned neighbours is read number by number, because no other kernel can be "
+                     "used (not repeated for other shapes with %s): %s",
                      of->key, fa2_last_message());
 }
 

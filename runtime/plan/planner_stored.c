@@ -61,7 +61,7 @@ static void move_rows(fa2i_planner *planner, const fa2i_key *lost, const fa2i_sl
     if (st == FA2_OK)
         st = fa2i_cache_rebind_kernel(planner->cache, lost, &kernel);
     if (st != FA2_OK)
-        fa2i_planner_log(planner, "what is known of a kernel does not follow its code: %s",
+        fa2i_planner_log(planner, "the records of a kernel cannot be moved to its new code: %s",
                          fa2_last_message());
     fa2i_kernel_done(&kernel);
 }
@@ -103,7 +103,7 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
     if (!planner->foresees && attempt->lost) {
         fa2i_planner_log(planner, "the code of %s is lost, and %s", text,
                          again.made ? "was compiled again"
-                                    : "is replaced by that of the same kernel, which was there");
+                                    : "is replaced by other code of this kernel from the database");
         move_rows(planner, lost, again.slot, fa2i_op_abi(problem));
     } else if (!planner->foresees && again.made) {
         fa2i_planner_log(planner, "%s was compiled again, for %s: %s", text, again.slot->target,
@@ -201,10 +201,10 @@ static void tell_twin(const fa2i_planner *planner, fa2i_slot *slot, const fa2i_a
     slot->told = true;
     if (attempt->lost)
         fa2i_planner_log(planner,
-                         "the code of %s is lost, and that of the same kernel for %s is taken, which was there",
+                         "the code of %s is lost, and its code for %s is taken from the database",
                          attempt->text, twin->target);
     else
-        fa2i_planner_log(planner, "%s is taken as %s code, which was there: %s", attempt->text,
+        fa2i_planner_log(planner, "%s is taken as %s code from the database: %s", attempt->text,
                          twin->target, attempt->why);
 }
 

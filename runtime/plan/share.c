@@ -217,7 +217,7 @@ static fa2_status tell(fa2_status st, fa2i_log_fn log, void *log_user)
     char text[FA2I_MESSAGE_BYTES + 64];
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;
-    fa2i_shown_write(text, sizeof text, "passed over, of what comes with fa2: %s", fa2_last_message());
+    fa2i_shown_write(text, sizeof text, "a file that comes with fa2 is passed over: %s", fa2_last_message());
     if (log != NULL)
         log(log_user, text);
     return FA2_OK;
