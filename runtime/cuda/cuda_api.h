@@ -2,10 +2,19 @@
  * The CUDA driver and NVRTC, loaded at run time into tables of function pointers. So a program starts without a GPU,
  * and reports what is missing. Tests put their own driver into these tables (fa2i_cuda_install, fa2i_nvrtc_install).
  *
- * The driver is looked for as $FA2_CUDA_LIBRARY, libcuda.so.1, /usr/lib/wsl/lib/libcuda.so.1. NVRTC is looked for as
- * $FA2_NVRTC_LIBRARY, in the folder that CMake was given (FA2_NVRTC_DIR), as libnvrtc.so.13 and .12, under $CUDA_HOME,
- * $CUDA_PATH and /usr/local/cuda, and in $VIRTUAL_ENV where NVIDIA's Python packages put it. If FA2_CUDA_LIBRARY or
- * FA2_NVRTC_LIBRARY is set, only that name is tried. A failure names every file tried, with the loader's reason.
+ * The driver is looked for as:
+ * - $FA2_CUDA_LIBRARY; if it is set, nothing else is tried
+ * - libcuda.so.1
+ * - /usr/lib/wsl/lib/libcuda.so.1
+ *
+ * NVRTC is looked for:
+ * - as $FA2_NVRTC_LIBRARY; if it is set, nothing else is tried
+ * - in the folder that CMake was given (FA2_NVRTC_DIR)
+ * - as libnvrtc.so.13 and .12
+ * - under $CUDA_HOME, $CUDA_PATH and /usr/local/cuda
+ * - in $VIRTUAL_ENV, where NVIDIA's Python packages put it
+ *
+ * A failure names every file tried, with the loader's reason.
  *
  * The first call in a process fills a table. Thread-safe. Tables are never unloaded.
  */

@@ -1,7 +1,7 @@
 /*
  * An open CUDA device: its card, and the CUDA context that holds everything loaded on it.
  *
- * The library never creates a context. It takes the context that is current in the calling thread, so that memory and
+ * The library never creates a context. It takes the context that is current in the calling thread. So memory and
  * streams of the host program (PyTorch, the CUDA runtime) are valid. Without a current context, it retains the primary
  * context. Thread-safe once open.
  */

@@ -3,12 +3,12 @@
  *
  *     attention [B H S D causal] [--backward] [--softcap C] [--window LEFT,RIGHT] [--db FILE]
  *
- * It fills Q, K and V with random fp16 numbers, lets fa2 choose and launch a kernel, and compares O with a
+ * It fills Q, K and V with random fp16 numbers, and lets fa2 choose and launch a kernel. It compares O with a
  * double-precision computation on the CPU. Then it prints which kernel ran, by which rule, and how fast.
  *
- *     --backward   also computes the gradients for a random dO, and compares the gradients of one head
- *     --softcap    caps scores at C
- *     --window     lets a query see LEFT keys before its own position and RIGHT after it; -1: all of them
+ *     --backward   Also computes the gradients for a random dO, and compares the gradients of one head.
+ *     --softcap    Caps scores at C.
+ *     --window     Lets a query see LEFT keys before its own position and RIGHT after it. -1: all of them.
  *
  * Exit status: 0 right; 1 wrong, or something failed; 2 bad arguments; 3 no usable GPU.
  */
@@ -233,8 +233,8 @@ static int measure_error(const resources *r, const fa2_problem *p, double *ret_e
     return 0;
 }
 
-/* Finds the largest error of dQ, dK and dV in the last head of the last batch, relative to the largest number that is
- * expected in the same gradient. */
+/* Finds the largest error of dQ, dK and dV in the last head of the last batch. It is relative to the largest expected
+ * number of the same gradient. */
 static int measure_gradients(const resources *r, const fa2_problem *p, double *ret_errors)
 {
     const size_t dim = (size_t)p->head_dim, elems = (size_t)p->seq_q * dim;

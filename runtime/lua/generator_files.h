@@ -4,8 +4,8 @@
  * folder is laid out like the source tree: gen/NAME.lua, templates/NAME.cu.in, templates/NAME.def and the files of
  * reports, also in subfolders.
  *
- * All files are read at once, so they cannot change while a generator uses them, and its id is the hash of what it
- * really uses. Immutable after opening, and therefore thread-safe.
+ * All files are read at once, so they cannot change while a generator uses them. Its id is the hash of what it really
+ * uses. Immutable after opening, and therefore thread-safe.
  */
 #ifndef FA2I_GENERATOR_FILES_H
 #define FA2I_GENERATOR_FILES_H

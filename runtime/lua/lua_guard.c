@@ -1,7 +1,8 @@
 /*
  * - Each function is a closure over Lua's own function, and calls it with its arguments.
- * - The longest time of matching: a pattern with r repetitions has as many ways through a subject of n bytes as r marks
- *   have places in it, (n + r over r). If the pattern is not anchored, its beginning is one more mark.
+ * - The longest time of matching: let a pattern have r repetitions, and the subject n bytes. There are as many ways
+ *   through the subject as there are places in it for r marks, (n + r over r). If the pattern is not anchored, its
+ *   beginning is one more mark.
  */
 #include "runtime/lua/lua_guard.h"
 

@@ -56,9 +56,9 @@ void fa2i_bias_gradient_fill(const fa2_problem *problem, const fa2_bias_gradient
                              fa2i_feature_params *params);
 
 /* Returns the softmax scale that kernels of both passes use. Usually that is `scale` itself. If a bf16 bias is added to
- * scores, it is the nearest number whose inverse is the sum of two bf16 numbers, at most 2^-17 of it away. Then the
- * products of the bias with these two numbers are exact (templates/hopper/bias.cu.in), and only the products of Q and K
- * have this small error. */
+ * scores, it is the nearest number whose inverse is the sum of two bf16 numbers. It is at most 2^-17 of the scale away.
+ * Then the products of the bias with these two numbers are exact (templates/hopper/bias.cu.in). Only the products of Q
+ * and K have this small error. */
 double fa2i_features_scale(const fa2_problem *problem, double scale);
 
 /* Fills the parameters from arguments that were checked. */

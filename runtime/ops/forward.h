@@ -66,7 +66,7 @@ int32_t fa2i_forward_total_k(const fa2_problem *problem);
  * rise in even steps up to seq_k. rank: 0 ... batch - 1, the shortest first. */
 int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank);
 
-/* The same for packed sequences: sequence 0 is as long as possible, and the others share the rest. */
+/* The same for packed sequences: rank 0 is as long as possible, and the others share the rest. */
 int32_t fa2i_forward_packed_length(int32_t batch, int32_t seq, int32_t total, int32_t rank);
 
 /* Splits the problem into parts with equal lengths: the longest sequence, and the others. Returns the number of parts,

@@ -1,6 +1,6 @@
 /*
- * A recipe that packs heads treats the query heads of a group as rows of one matrix, so that K and V are read once for
- * all of them. A recipe that splits keys divides the keys of each row tile among several blocks, so that about `waves`
+ * A recipe that packs heads treats the query heads of a group as rows of one matrix. So K and V are read once for all
+ * of them. A recipe that splits keys divides the keys of each row tile among several blocks, so that about `waves`
  * blocks come to each SM (splits.h). If there are several, another step combines their results.
  *
  * If sequences have their own lengths, the host does not know these. Then the keys of all sequences together are

@@ -21,7 +21,7 @@ enum {
     ELEM_BYTES = 2,
     DIMENSIONS = 3,
     PLACES_DIMENSIONS = 4,
-    PATIENCE = 10000 /* visits; nested strides need about ten */
+    PATIENCE = 10000 /* steps of a search; nested strides need about ten */
 };
 
 static const char *const dimension_names[DIMENSIONS] = {"batch", "seq", "head"};

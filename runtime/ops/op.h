@@ -74,7 +74,7 @@ typedef struct fa2i_op {
     /* Returns whether a call can skip the steps of a role, because their results are not wanted. NULL: never. */
     bool (*does_without)(fa2i_role role, const void *args);
 
-    /* Returns the multiplications and additions, by which rates are given. */
+    /* Counts multiplications and additions. Rates are given by this number. */
     double (*flop)(const fa2_problem *problem);
 
     /* The same if every query saw every key. A kernel that skips little does not do more. */

@@ -9,12 +9,12 @@
 
 #include "fa2.h"
 
-/* Returns the problem to ask about: a valid problem with its sizes rounded up (fa2i_problem_rounded). They are rounded
- * less if, on a card with so many SMs, the blocks of some tile would begin another wave or divide keys among fewer
- * blocks. The model was asked about 2000 random problems on four SMs. The kernel so chosen is 0.06 % slower than the
- * best one (geometric mean), and at most 7 % (tests/bench/rounding.lua). For packed sequences seq_q and seq_k are
- * rounded up to powers of two, and totals to four steps an octave. batch is rounded to the nearest of two steps an
- * octave. */
+/* Returns the problem to ask about: a valid problem with its sizes rounded up (fa2i_problem_rounded). Some sizes are
+ * rounded less, for a card with sm_count SMs: no tile's blocks begin another wave, or divide keys among fewer blocks.
+ *
+ * The model was asked about 2000 random problems on four SMs. The kernel so chosen is 0.06 % slower than the best one
+ * (geometric mean), and at most 7 % (tests/bench/rounding.lua). For packed sequences seq_q and seq_k are rounded up to
+ * powers of two, and totals to four steps an octave. batch is rounded to the nearest of two steps an octave. */
 fa2_problem fa2i_problem_asked(const fa2_problem *problem, int sm_count);
 
 #endif

@@ -2,8 +2,8 @@
  * A short linked list: a context uses few kernels, and searches the list only while it prepares a plan.
  *
  * - driver_result and the state describe the last attempt to load.
- * - If the compiler is newer than the driver, the driver refuses all code for a target from this compiler or a newer
- *   one. Such code is not tried again for each kernel.
+ * - A driver that is older than the compiler may refuse all code that this compiler or a newer one makes for a target.
+ *   Such code is not tried again for each kernel.
  * - `loaded` holds driver objects only in the state FA2I_SLOT_LOADED, so unloading needs no special case.
  */
 #include "runtime/plan/kernels.h"
