@@ -114,8 +114,7 @@ static const char *why_not(const fa2i_option *option, const fa2i_trial *trial)
 {
     if (trial->spills > 0)
         return "but it spills";
-    return option->compile ? "but the gain is too small for compiling it"
-                           : "but the gain is too small to be sure of";
+    return option->compile ? "but the gain is too small for compiling it" : "but the gain is too small to be sure of";
 }
 
 fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count,
