@@ -102,7 +102,7 @@ typedef struct fa2i_step {
     int smem_bytes;     /* smem: dynamic shared memory per block, 0 to 1 MiB */
     int cluster;        /* blocks per cluster, 1 to 16; default 1 */
     int early;          /* 1: it may begin while the step before still runs. Its kernel then waits for that step, if its
-                         * code is for SM 9.0 or newer. default 0 */
+                         * code is for SM 9.0 or newer. Default 0 */
     fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4. It must be one of the operation's */
     int block_rows;     /* 1 to 65536; default 1 */
 } fa2i_step;

@@ -57,7 +57,7 @@ typedef struct fa2i_option {
 
 #define FA2I_NONE ((size_t)-1)
 
-/* Bases fa2i_generator_rank of that operation on this evidence from now on, and on no earlier evidence. card:
+/* Teaches evidence: from now on, fa2i_generator_rank of that operation uses it, and no earlier evidence. card:
  * measurements on this card count as its own. The evidence is copied. */
 fa2_status fa2i_generator_learn(fa2i_generator *generator, fa2_op op, const fa2i_evidence *evidence,
                                 const fa2i_card *card);

@@ -11,13 +11,13 @@
  *
  *     word(plane, row / 32) + stratum(row / 2 % 4, column % 8) * 2^27   modulo 2^32
  *
- * word is the last word of the key of row 32 * (row / 32). stratum(r, c) is (c ^ 2 * r) * 4 + r, and takes each of 0
- * ... 31 once. The choice does not depend on tile sizes. A kernel with queries as rows makes a lane's choices once,
+ * word is the last word of the key of row 32 * (row / 32). stratum(r, c) is (c ^ 2 * r) * 4 + r, and takes each of
+ * 0 ... 31 once. The choice does not depend on tile sizes. A kernel with queries as rows makes a lane's choices once,
  * before its loop over keys. A kernel with keys as rows makes them once for 32 queries.
  *
  * Keys come from Philox4x32 with 7 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). Its key
- * is the seed. Its counter is {low half of the offset, high half, a, b}. A key of fa2 has 4 words. Word t is word i / 8
- * % 4 of Philox with a = i / 32 * 32 + i % 8 * 4 + t, where
+ * is the seed. Its counter is {low half of the offset, high half, a, b}. A key of fa2 has 4 words. For word t,
+ * a = i / 32 * 32 + i % 8 * 4 + t. The word is word i / 8 % 4 of Philox, where
  *   - for a row, i is the row, and b is batch * heads_q + head, the plane. Byte 0 of the key is made odd;
  *   - for a pair of columns, i is column / 2, and b is 0xffffffff, which is no plane. Byte 1 is made odd.
  *
