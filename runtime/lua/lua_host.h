@@ -23,8 +23,8 @@ enum {
     FA2I_LUA_BYTES_MAX = 1 << 28
 };
 
-/* Instructions between two checks of the limits, times the bytes that Lua holds. An instruction may read all these bytes,
- * so this takes about a second. */
+/* Instructions between two checks of the limits, times the bytes that Lua holds. An instruction may read all these
+ * bytes, so this takes about a second. */
 #define FA2I_LUA_TICK_BYTES ((size_t)1 << 33)
 
 /* The limit of one call of a library function, in steps. It takes seconds. */
