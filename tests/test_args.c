@@ -34,7 +34,7 @@ static void test_bad_strides(void)
         {offsetof(fa2_forward_args, v.stride_batch), 4, "v.stride_batch is 4"},
         {offsetof(fa2_forward_args, v.stride_seq), -8, "v.stride_seq is -8"},
         {offsetof(fa2_forward_args, o.stride_batch), 0,
-         "o.stride_batch is 0; it must be at least 64, as it is written by forward"},
+         "o.stride_batch is 0; it must be at least 64, because it is written by forward"},
         {offsetof(fa2_forward_args, o.stride_head), 56, "o.stride_head is 56"},
         {offsetof(fa2_forward_args, o.stride_seq), INT64_MAX, "o.stride_seq is 92233720368547758"},
     };
@@ -128,7 +128,7 @@ static void test_far_strides(void)
     fa2_forward_args args = good_args();
     args.q.stride_batch = INT64_C(1) << 62; /* times two bytes: beyond 64 bits */
     check_bad(&args, "q.stride_batch is 4611686018427387904; with an extent of 2 the tensor would "
-                     "end at 2^60 bytes or behind");
+                     "end at 2^60 bytes or beyond");
     args = good_args();
     args.k.stride_seq = INT64_MAX - 7;
     check_bad(&args, "k.stride_seq is 9223372036854775800; with an extent of 200");
@@ -139,10 +139,10 @@ static void test_far_strides(void)
     check_good(&problem, &args);
     args = good_args();
     args.v.data = (void *)(UINTPTR_MAX - 15);
-    check_bad(&args, "v.data is 0xfffffffffffffff0; what is there would end at 2^60");
+    check_bad(&args, "v.data is 0xfffffffffffffff0; its data would end at 2^60");
     args = good_args();
     args.lse = (float *)(UINTPTR_MAX - 3);
-    check_bad(&args, "lse is 0xfffffffffffffffc; what is there would end at 2^60");
+    check_bad(&args, "lse is 0xfffffffffffffffc; its data would end at 2^60");
 }
 
 /* ---- overlap of what is written ---- */

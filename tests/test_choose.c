@@ -282,7 +282,7 @@ static void test_runner_up(void)
     CHECK(near(next.us, 20) && next.but == NULL);
     options[3].us = 19.9;
     CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next), FA2_OK);
-    CHECK_CONTAINS(next.but, "too little a gain to be sure of");
+    CHECK_CONTAINS(next.but, "the gain is too small to be sure of");
     options[3].compile = true;
     CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next), FA2_OK);
     CHECK_CONTAINS(next.but, "must be compiled");

@@ -123,7 +123,7 @@ static void test_append(void)
     args.k.stride_batch = 0;
     check_good(&problem, &args);
     check_refused(&with, &args,
-                  "k.stride_batch is 0; it must be at least 64, as it is written by append");
+                  "k.stride_batch is 0; it must be at least 64, because it is written by append");
     with.seqused = 1;
     args = appending_args();
     args.seqused_k = args.v.data;
@@ -289,7 +289,7 @@ static void test_page_steps(void)
     check_good(&with, &args);
     args.v.stride_seq += 8;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), "what both are multiples of must be less than 2^31");
+    CHECK_CONTAINS(fa2_last_message(), "their greatest common divisor must be less than 2^31");
 }
 
 /* Rows of V and O are shorter than rows of K. V may be the beginning of K's rows. */

@@ -39,8 +39,8 @@ static void test_written_before(bool nvrtc)
     CHECK(f.compiled && !f.lost);
     compare(&problem, &f, &(damage_case){.rule = FA2_RULE_EXACT, .said = "the fastest for"});
     CHECK(strstr(log_of.text, "compiled again") == NULL);
-    CHECK_CONTAINS(log_of.text, nvrtc ? "is lost, and is replaced by that of the same kernel"
-                                      : "is lost, and that of the same kernel for sm_86 is taken");
+    CHECK_CONTAINS(log_of.text, nvrtc ? "is lost, and is replaced by other code of this kernel"
+                                      : "is lost, and its code for sm_86 is taken");
     CHECK(strstr(log_of.text, "passed over") == NULL);
     CHECK_EQ(f.decision.passed_count, 0);
     fa2i_foreseen_done(&f);

@@ -53,7 +53,7 @@ static void check_stopped(const char *script, const char *said)
 
 static void test_without_end(void)
 {
-    static const char steps[] = "run without end", bytes[] = "grow without end";
+    static const char steps[] = "run without end", bytes[] = "need too much memory";
     check_stopped("while true do end", steps);
     check_stopped("return {candidates = function() for i = 1, 9e15 do end end}", steps);
     check_stopped("local function loop() while true do end end\n"
@@ -238,7 +238,7 @@ static void test_margins(void)
 
 static void test_messages(void)
 {
-    check_stopped("error({})", "an error that is no text but a table");
+    check_stopped("error({})", "an error that is not a text but a table");
     check_stopped("return {candidates = function() error() end}", "no text but a nil");
     CHECK_EQ(mkdir(inside("gen/core"), 0700), 0);
     write_file("gen/core/families.lua", "return {}");

@@ -254,8 +254,8 @@ static void test_compiled_before(void)
             check_winner(&e, first, "compute_86");
             CHECK(strstr(e.reason, "replaces") == NULL);
         }
-        CHECK_CONTAINS(log_of.text, lost ? "that of the same kernel for compute_86 is taken, which was there"
-                                         : " is taken as compute_86 code, which was there: the driver refuses its "
+        CHECK_CONTAINS(log_of.text, lost ? "its code for compute_86 is taken from the database"
+                                         : " is taken as compute_86 code from the database: the driver refuses its "
                                            "sm_86 code (CUDA_ERROR_NO_BINARY_FOR_GPU), and there is no NVRTC");
         CHECK(strstr(log_of.text, "passed over") == NULL);
         CHECK_EQ(log_of.count, 1);

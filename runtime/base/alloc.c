@@ -1,10 +1,10 @@
 /*
- * The C allocator behind a counter that can make one request fail.
+ * The C allocator with a counter that can make one request fail.
  *
- * - requests counts every request since the last fa2i_alloc_fail_at; fail_at is the number of the
- *   one that fails, 0 for none. Because requests only grows, exactly one request can match.
- * - Both are atomics with relaxed order: they guard no other data, and the tests that arm the
- *   counter compare totals only after their threads are joined.
+ * - requests counts every request since the last fa2i_alloc_fail_at. fail_at is the number of the request that fails, 0
+ *   for none. requests only grows, so exactly one request can match.
+ * - Both are atomics with relaxed order, because they guard no other data. The tests that set fail_at compare totals
+ *   only after they joined their threads.
  */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ void *fa2i_alloc_array(size_t count, size_t size)
     if (fa2i_alloc_is_refused())
         return NULL;
     if (count == 0 || size == 0)
-        return calloc(1, 1); /* calloc(0, ...) may be NULL, which would read as a failure */
+        return calloc(1, 1); /* calloc(0, ...) may return NULL, which would look like a failure */
     return count <= SIZE_MAX / size ? calloc(count, size) : NULL;
 }
 

@@ -1,6 +1,6 @@
 /*
- * The only way to host memory. Test builds make the Nth request fail (fa2i_alloc_fail_at), so that
- * every out-of-memory path runs. Thread-safe.
+ * The library allocates host memory only by these functions. Test builds make the Nth request fail
+ * (fa2i_alloc_fail_at), so that every out-of-memory path runs. Thread-safe.
  */
 #ifndef FA2I_BASE_ALLOC_H
 #define FA2I_BASE_ALLOC_H
@@ -8,21 +8,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Zeroed memory, or NULL. bytes == 0 gives a valid pointer. The caller frees it. */
+/* Returns zeroed memory, or NULL. bytes == 0 gives a valid pointer. The caller frees it. */
 void *fa2i_alloc(size_t bytes);
 
-/* count * size bytes, zeroed; NULL when that overflows or memory is short. */
+/* Returns count * size zeroed bytes, or NULL if that overflows or memory is short. */
 void *fa2i_alloc_array(size_t count, size_t size);
 
-/* Grow or shrink; new bytes are not zeroed. On NULL the old block is untouched. */
+/* Grows or shrinks a block. New bytes are not zeroed. On NULL the old block is untouched. */
 void *fa2i_realloc(void *block, size_t bytes);
 
-/* An array with room for so many items: items itself, or what it became, and *capacity, which is 0 where there is
- * none yet, is larger then, twice as large at least. New items are not zeroed. NULL when that overflows or memory
- * is short, and both are as before. wanted: 1 at least. */
+/* Returns an array with room for `wanted` items (at least 1): items itself or its replacement. If it had to grow,
+ * *capacity becomes larger, at least twice as large; 0 means that there is no array yet. New items are not zeroed.
+ * Returns NULL if the size overflows or memory is short; then array and capacity are unchanged. */
 void *fa2i_room_for(void *items, size_t wanted, size_t *capacity, size_t item_bytes);
 
-/* A copy of a string, or NULL. */
+/* Returns a copy of a string, or NULL. */
 char *fa2i_strdup(const char *text);
 
 void fa2i_free(void *block); /* NULL is fine */

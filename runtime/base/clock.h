@@ -1,5 +1,5 @@
 /*
- * Clocks for waits and limits. Neither is ever set. Thread-safe.
+ * Monotonic clocks for waits and limits. Nobody sets them. Thread-safe.
  */
 #ifndef FA2I_BASE_CLOCK_H
 #define FA2I_BASE_CLOCK_H
@@ -9,7 +9,7 @@
 
 #define FA2I_SECOND_NS INT64_C(1000000000)
 
-/* Nanoseconds since some moment. */
+/* Returns nanoseconds since some fixed moment. */
 static inline int64_t fa2i_clock_ns(void)
 {
     struct timespec now = {0};
@@ -17,7 +17,8 @@ static inline int64_t fa2i_clock_ns(void)
     return now.tv_sec * FA2I_SECOND_NS + now.tv_nsec;
 }
 
-/* Processor seconds of this thread: they do not grow while it waits, for instance because the machine is busy. */
+/* Returns the processor seconds of this thread. They do not grow while it waits, for example because the machine is
+ * busy. */
 static inline double fa2i_clock_thread_s(void)
 {
     struct timespec now = {0};

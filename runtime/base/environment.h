@@ -1,15 +1,15 @@
 /*
- * Reads environment variables. A program that has more rights than its caller (set-user-ID, set-group-ID, file
- * capabilities) must not trust them: there every variable counts as unset. All of the library and of fa2-tune reads the
- * environment by these functions. Threads: as getenv.
+ * Reads environment variables. A program with more rights than its caller (set-user-ID, set-group-ID, file
+ * capabilities) must not trust them. In such a program every variable counts as unset. The library and fa2-tune read
+ * the environment only by these functions. Thread-safe like getenv.
  */
 #ifndef FA2I_ENVIRONMENT_H
 #define FA2I_ENVIRONMENT_H
 
-/* The value; NULL when it is unset or empty. */
+/* Returns the value, or NULL if it is unset or empty. */
 const char *fa2i_environment(const char *name);
 
-/* The value, which may be empty; NULL when it is unset. */
+/* Returns the value, which may be empty, or NULL if it is unset. */
 const char *fa2i_environment_given(const char *name);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * problem.def as data, and the loops over it.
+ * problem.def as data, and loops over it.
  *
- * - All fields are int32_t members, so a field is an offset. A member that is not in the list does not compile (the
- *   assertion on the count).
- * - A distance is a sum of ln(larger / smaller), never of ln(a / b): halving and doubling then give
- *   the same bits, and a tie is a tie.
+ * - All fields are int32_t members, so a field is an offset. A member that is missing from the list fails to compile
+ *   (the assertion on the count).
+ * - A distance is a sum of ln(larger / smaller), never of ln(a / b). So halving and doubling give the same bits, and
+ *   equal distances compare equal.
  */
 #include "runtime/base/problem.h"
 
@@ -73,7 +73,7 @@ static const char *const window_names[] = {[FA2_WINDOW_NONE] = "none",
                                            [FA2_WINDOW_PREFIX] = "prefix",
                                            [FA2_WINDOW_CHUNK] = "chunk"};
 
-/* The words of an enumeration; NULL for numbers. */
+/* Returns the words of an enumeration, or NULL for numbers. */
 static const char *const *words_of(fa2i_field_type type)
 {
     switch (type) {
@@ -173,7 +173,7 @@ bool fa2i_field_is_shown(const fa2_problem *problem, int field)
 
 /* ---- the whole problem ---- */
 
-/* Append "KEY=VALUE" for each shown field; of all roles, or of KIND alone. */
+/* Appends "KEY=VALUE" for each shown field. kinds_only: only fields of role KIND. */
 static void format(const fa2_problem *problem, bool kinds_only, char *out, size_t out_bytes)
 {
     size_t used = 0;
@@ -200,7 +200,7 @@ void fa2i_problem_format(const fa2_problem *problem, char *out, size_t out_bytes
 void fa2i_problem_class(const fa2_problem *problem, char out[FA2I_CLASS_CHARS])
 {
     format(problem, true, out, FA2I_CLASS_CHARS);
-    assert(strlen(out) < FA2I_CLASS_CHARS - 1); /* a text that was cut would be no key */
+    assert(strlen(out) < FA2I_CLASS_CHARS - 1); /* a text that was cut would not identify a class */
 }
 
 bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b)
@@ -213,7 +213,7 @@ bool fa2i_problem_same_class(const fa2_problem *a, const fa2_problem *b)
 
 int32_t fa2i_round_up(int32_t size, int64_t step, int bits)
 {
-    if (size <= 0) /* unbounded, or not there */
+    if (size <= 0) /* unbounded, or absent */
         return size;
     while (size / step >> bits != 0)
         step *= 2;
@@ -243,9 +243,10 @@ fa2_problem fa2i_problem_rounded(const fa2_problem *problem)
     return fa2i_problem_check(&rounded) == FA2_OK ? rounded : *problem;
 }
 
-/* What a field counts for in a product: a window that is unbounded reaches over all keys, and one of
- * 0 is one key wide. How many query heads share a key head decides what is read, and the rows of tiles of several
- * heads: fitted on an H200 (tests/bench/replay.lua: one tuned problem against none), as gen/core/factors.lua is. */
+/* Returns what a field counts for in a product. An unbounded window reaches over all keys, and a window of 0 is one key
+ * wide. The number of query heads that share a key head decides how much is read, and the rows in a tile of several
+ * heads. Its exponent was fitted on an H200 (tests/bench/replay.lua: one tuned problem against none), like
+ * gen/core/factors.lua. */
 static double magnitude(const fa2_problem *problem, int field)
 {
     const int32_t value = fa2i_field_get(problem, field);

@@ -1,19 +1,19 @@
 /*
- * What a problem must be like on every device: each field by its line of problem.def, and what relates two of
- * them, which has no place in a list of single ones.
+ * Checks that hold on every device. Each field is checked by its line of problem.def. Relations of two fields are
+ * checked by functions, because a list of single fields cannot express them.
  */
 #include <math.h>
 #include <stdio.h>
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 
-/* Kernels count rows and keys in int: the rows of all query heads that share a key head must fit. */
+/* Kernels count rows and keys in int, so the rows of all query heads that share a key head must fit. */
 enum { GROUP_ROWS_MAX = 1 << 30 };
 enum { BACKWARD_HEAD_DIM_MAX = 256 };
 
 /* ---- one field ---- */
 
-/* Where what people take the field for is given. */
+/* Returns where another setting is given that people confuse with the field. */
 static const char *remark_on(int field)
 {
     switch (field) {
@@ -22,7 +22,7 @@ static const char *remark_on(int field)
     case FA2I_FIELD_dropout:
         return ": the probability is given with the call";
     case FA2I_FIELD_window:
-        return ": how far it reaches is window_left and window_right";
+        return ": window_left and window_right say how far it reaches";
     default:
         return "";
     }
@@ -66,7 +66,7 @@ fa2_status fa2i_field_check(int field, int32_t value)
 
 enum { VALUE_CHARS = 16 };
 
-/* A value as people give it: by its name, if it has one. */
+/* Writes a value as people give it: by its name, if it has one. */
 static const char *value_text(int field, int32_t value, char out[VALUE_CHARS])
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -76,7 +76,7 @@ static const char *value_text(int field, int32_t value, char out[VALUE_CHARS])
     return out;
 }
 
-/* problem: does not ask for the field by the one that gives it its meaning. */
+/* Fails because the field is set, but the field that it needs is 0. */
 static fa2_status refuse_unasked(const fa2_problem *problem, int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -87,7 +87,7 @@ static fa2_status refuse_unasked(const fa2_problem *problem, int field)
                      value_text(f->needs, 0, unasked));
 }
 
-/* What does for an operation that has not the field. */
+/* Returns an alternative for an operation that lacks the field. */
 static const char *instead_of(int field)
 {
     return field == FA2I_FIELD_seqused ? "; it has varlen: sequences of any lengths, packed" : "";
@@ -109,7 +109,7 @@ fa2_status fa2i_field_check_of(const fa2_problem *problem, int field)
     return fa2i_field_check(field, value);
 }
 
-/* ---- what relates fields ---- */
+/* ---- relations of fields ---- */
 
 static fa2_status check_heads(const fa2_problem *problem, int *field)
 {
@@ -126,7 +126,7 @@ static fa2_status check_heads(const fa2_problem *problem, int *field)
     return FA2_OK;
 }
 
-/* One meaning, one class. */
+/* Each meaning has one spelling, so that it has one class. */
 static fa2_status check_columns(const fa2_problem *problem, int *field)
 {
     *field = FA2I_FIELD_head_dim;
@@ -144,7 +144,7 @@ static fa2_status check_columns(const fa2_problem *problem, int *field)
     return FA2_OK;
 }
 
-/* A prefix, or chunks, have one length. */
+/* The first keys of a prefix, or a chunk, have one length. */
 static fa2_status check_window(const fa2_problem *p, int *field)
 {
     const int32_t least = p->window == FA2_WINDOW_CHUNK;
@@ -178,7 +178,7 @@ static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int3
                      name, name, (long long)batch * seq, TOTAL_MAX);
 }
 
-/* What is packed has no padding, and says itself where a sequence's rows are, as a table of pages does. */
+/* Packed sequences have no padding. They say where the rows of a sequence are, and so does a table of pages. */
 static fa2_status check_cache(const fa2_problem *p, int *field)
 {
     const bool is_told = p->varlen || p->paged;
@@ -193,7 +193,7 @@ static fa2_status check_cache(const fa2_problem *p, int *field)
     return FA2_OK;
 }
 
-/* Forward has no gradient. */
+/* Forward computes no gradient of the bias. */
 static fa2_status check_bias(const fa2_problem *p, int *field)
 {
     *field = FA2I_FIELD_bias;
@@ -204,7 +204,7 @@ static fa2_status check_bias(const fa2_problem *p, int *field)
                      fa2i_field_word(FA2I_FIELD_bias, (int32_t)fa2i_bias_type(p->bias)));
 }
 
-/* What features on where rows lie need, and do not go with. */
+/* Checks the features that say where rows lie: what they need, and what they exclude. */
 static fa2_status check_rows(const fa2_problem *problem, int *field)
 {
     const fa2_problem *p = problem;
@@ -233,7 +233,8 @@ static fa2_status check_rows(const fa2_problem *problem, int *field)
  * take 4 in forward and 8 in backward. So every kernel can be launched for this many rows. */
 static const double rows_max = 0x1p33 - 1;
 
-/* Limits the rows of Q or K in all heads, each sequence in whole tiles. Doubles: 64 bits do not hold every product. */
+/* Limits the rows of Q or K in all heads, with each sequence in whole tiles. Computes in double, because a product may
+ * exceed 64 bits. */
 static fa2_status check_launch(const fa2_problem *p, int heads, int seq, int total, int *field)
 {
     const double tile = p->op == FA2_OP_BACKWARD ? FA2I_BACKWARD_TILE_ROWS : FA2I_FORWARD_TILE_ROWS;
@@ -254,7 +255,7 @@ static fa2_status check_launch(const fa2_problem *p, int heads, int seq, int tot
     return FA2_OK;
 }
 
-/* Refuses sizes for which some kernel cannot be launched. Backward has blocks of keys, too. */
+/* Refuses sizes for which some kernel cannot be launched. Backward also has blocks of keys. */
 static fa2_status check_sizes(const fa2_problem *p, int *field)
 {
     const fa2_status st = check_launch(p, FA2I_FIELD_heads_q, FA2I_FIELD_seq_q, FA2I_FIELD_total_q, field);

@@ -1,5 +1,5 @@
 /*
- * The hash of a problem, for tables of problems. Pure; thread-safe.
+ * The hash of a problem, for hash tables. Pure function; thread-safe.
  */
 #ifndef FA2I_BASE_PROBLEM_HASH_H
 #define FA2I_BASE_PROBLEM_HASH_H
@@ -11,8 +11,8 @@
 enum { FA2I_HASHED_WORDS = FA2I_FIELD_BYTES / sizeof(uint64_t) };
 _Static_assert(FA2I_HASHED_WORDS % 4 == 0, "words are hashed by four");
 
-/* Multiplies each word by its own factor, so that no product waits for another one. Use the high bits: they are mixed
- * best. */
+/* Multiplies each word by its own factor, so that no product waits for another one. Use the high bits, because they are
+ * mixed best. */
 static inline uint64_t fa2i_problem_hash(const fa2_problem *problem)
 {
     static const uint64_t factors[FA2I_HASHED_WORDS] = {

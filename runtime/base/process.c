@@ -1,5 +1,5 @@
 /*
- * The handler belongs to the library: when the library is unloaded, the C library forgets the handler.
+ * The fork handler belongs to the library. When the library is unloaded, the C library removes the handler.
  */
 #include "runtime/base/process.h"
 
@@ -9,7 +9,7 @@
 atomic_uint fa2i_forks;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int watching; /* 0, or pthread_atfork's error */
+static int watching; /* 0, or the error of pthread_atfork */
 
 static void count_fork(void)
 {

@@ -1,7 +1,7 @@
 /*
  * - Parsing and writing are loops over the lists of recipe_lists.h.
- * - A text is canonical if and only if what was parsed from it is written alike: so no rule about
- *   order, defaults or zeros has code of its own.
+ * - A text is canonical if and only if writing its parsed recipe gives the same text. So rules about order, defaults
+ *   and zeros need no code of their own.
  */
 #include "runtime/base/recipe.h"
 
@@ -32,7 +32,7 @@ const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role)
 const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe)
 {
     const fa2i_step *step = fa2i_recipe_step(recipe, FA2I_STEP_MAIN);
-    assert(step != NULL); /* parsing sees to it */
+    assert(step != NULL); /* parsing guarantees it */
     return step;
 }
 
@@ -51,8 +51,7 @@ const char *fa2i_mapped_word(fa2i_mapped operand)
 
 /* ---- writing ---- */
 
-/* Append to the text; `used` counts on behind its end, so that the caller sees whether it was room
- * enough. */
+/* Appends to the text. `used` also counts bytes that did not fit, so that the caller sees if there was room. */
 static void add(char text[FA2I_RECIPE_CHARS], size_t *used, const char *format, ...)
     FA2I_PRINTF(3, 4);
 
@@ -111,10 +110,10 @@ fa2_status fa2i_recipe_format(fa2i_recipe *recipe)
     return FA2_OK;
 }
 
-/* ---- reading ---- */
+/* ---- parsing ---- */
 
-/* The next word, up to a space or the end of the step, as far as it has its key (NULL: it has none).
- * False where there is no such word; *at is behind it else. */
+/* Reads the next word, up to a space or the end of the step. With a key, the word must begin with "key="; only the
+ * value is stored. Returns false if there is no such word. Else *at is after it. */
 static bool take(const char **at, const char *key, char value[FA2I_ENTRY_CHARS])
 {
     const char *word = *at + (**at == ' ');
@@ -133,7 +132,7 @@ static bool take(const char **at, const char *key, char value[FA2I_ENTRY_CHARS])
     return true;
 }
 
-/* The number that text is; -1, which is outside all limits, when it is none that fits. */
+/* Returns the number that a text is. If it is not a number, or too large, returns -1, which is outside all limits. */
 static int number_of(const char *text)
 {
     const size_t digits = strspn(text, "0123456789");
@@ -154,7 +153,7 @@ static fa2_status take_numbers(const char **at, void *object, const number *numb
     return FA2_OK;
 }
 
-/* The index of the word that follows a key. fallback: what its absence means, or REQUIRED. */
+/* Reads the word that follows a key, and finds its index. fallback: the index if the key is absent, or REQUIRED. */
 static fa2_status take_word(const char **at, const char *key, const char *const *words,
                             size_t count, int fallback, int *ret_index)
 {
@@ -206,7 +205,7 @@ done:
     return st;
 }
 
-/* The map that text begins with, "k/128"; *at is behind it. */
+/* Reads the map at the beginning of a text, such as "k/128". *at is after it. */
 static fa2_status take_map(const char **at, fa2i_map *map)
 {
     char word[FA2I_ENTRY_CHARS];

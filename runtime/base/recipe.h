@@ -1,19 +1,18 @@
 /*
- * A recipe: what a variant's launch consists of, as its generator says it. One text beside the code,
- * stored and hashed with it; parsed once, when a kernel is loaded.
+ * A recipe describes how to launch a variant. The generator writes it. It is one text beside the code, stored and
+ * hashed with it, and parsed once, when a kernel is loaded.
  *
- * The text is a head and the steps, which run in their order, with "; " before each step:
+ * The text is a head and the steps in the order in which they run, with "; " before each step:
  *
  *     op=forward abi=2 rows=16 keys=64 pack=1 waves=2 splits=256 workspace=partials;
  *     fwd_splitkv_sm80 role=main threads=128 smem=49152 blocks=row_tiles;
  *     fwd_splitkv_sm80_combine role=combine threads=128 smem=0 early=1 blocks=rows/4
  *
- * (on one line). Words are separated by one space and come in the order of the members below; what
- * has its default is left out, so that equal recipes have equal texts.
+ * (on one line). Words are separated by one space, in the order of the members below. Defaults are left out, so that
+ * equal recipes have equal texts.
  *
- * A recipe that was parsed is safe to launch by: numbers are within the limits that are named here,
- * and what depends on each other agrees. Pure; thread-safe. Errors: FA2_E_INVALID naming the step, the
- * word and its limits.
+ * A parsed recipe is safe to launch: numbers are within the limits that are named here, and dependent members agree.
+ * Pure functions; thread-safe. Errors: FA2_E_INVALID naming the step, the word and its limits.
  */
 #ifndef FA2I_BASE_RECIPE_H
 #define FA2I_BASE_RECIPE_H
@@ -26,67 +25,68 @@
 #define FA2I_RECIPE_MAPS  5
 #define FA2I_ENTRY_CHARS  64
 
-/* What a step is for. X(NAME, word). */
+/* The purpose of a step. X(NAME, word). */
 #define FA2I_ROLE_LIST(X)                                                                          \
     X(FA2I_STEP_MAIN, "main") /* the operation itself; timed, shown and checked for fitting */     \
     X(FA2I_STEP_COMBINE,                                                                           \
-      "combine") /* merges what several blocks found; only if there are several */                 \
+      "combine") /* merges partial results; runs only if keys are split */                         \
     X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                     \
-    X(FA2I_STEP_CONVERT, "convert") /* behind it: results in the workspace become outputs */       \
-    X(FA2I_STEP_SINKS, "sinks")     /* behind prepare: their gradient from prepared rows */        \
-    X(FA2I_STEP_CLEAR, "clear")     /* before the main step, which adds to what is zeros then */
+    X(FA2I_STEP_CONVERT, "convert") /* after it: turns results in the workspace into outputs */    \
+    X(FA2I_STEP_SINKS, "sinks")     /* after prepare: computes dsinks from prepared rows */        \
+    X(FA2I_STEP_CLEAR, "clear")     /* before the main step: zeros what that adds to */
 
-/* What a block of a step stands for, of which operations. Padded rows: those of all heads and batches, of
- * each head as many as fill its tiles of `rows`; of packed sequences, as many as fill tiles of 8 of each.
- * X(NAME, word, ops). */
+/* The work of one block of a step, and the operations that have such blocks. X(NAME, word, ops).
+ *
+ * Padded rows are the query rows of all heads and batches. Each head is rounded up to whole tiles of `rows`. In packed
+ * sequences, each sequence is rounded up to whole tiles of 8. */
 #define FA2I_BLOCKS_LIST(X)                                                                        \
     X(FA2I_BLOCKS_ROW_TILES, "row_tiles",                                                          \
-      FORWARD) /* `rows` rows of a head; and one of the keys' splits */                            \
+      FORWARD) /* `rows` rows of a head, and one of the splits of the keys */                      \
     X(FA2I_BLOCKS_RESIDENT_ROW_TILES, "resident_row_tiles",                                        \
-      FORWARD) /* several of these; block_rows blocks on each SM, no more than there are tiles */  \
-    X(FA2I_BLOCKS_ONE, "one", FORWARD)   /* all there is to do */                                  \
+      FORWARD) /* several of these; block_rows blocks on each SM, at most one a tile */            \
+    X(FA2I_BLOCKS_ONE, "one", FORWARD)   /* all the work */                                        \
     X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */            \
-    X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows of the keys of a sequence, whole `keys` */  \
+    X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows keys of a sequence, in whole `keys` */      \
     X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                            \
-      FORWARD) /* block_rows rows of new K and V, as many as of Q, and of Q if it is rotated */    \
-    X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows of them */                   \
+      FORWARD) /* block_rows rows: new K and V, one for each query; also Q if it is rotated */     \
+    X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows padded rows */               \
     X(FA2I_BLOCKS_QUERY_TILES, "query_tiles", BACKWARD) /* block_rows queries of a query head */   \
     X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
     X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                      \
-      BACKWARD) /* these, and behind them block_rows rows of a query head */                       \
+      BACKWARD) /* first key tiles, then block_rows rows of a query head */                        \
     X(FA2I_BLOCKS_KEY_TILE_SUMS, "key_tile_sums", BACKWARD) /* dK or dV of a tile of keys */       \
     X(FA2I_BLOCKS_HEADS, "heads", BACKWARD)                 /* a query head, in all batches */     \
     X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD)         /* a key head, in one batch */         \
     X(FA2I_BLOCKS_SCORE_ROWS, "score_rows", BACKWARD) /* block_rows queries of heads and batches */
 
-/* What the workspace holds, of which operations. X(NAME, word, ops). */
+/* The contents of the workspace, and the operations that have them. X(NAME, word, ops). */
 #define FA2I_WORKSPACE_LIST(X)                                                                     \
     X(FA2I_WORKSPACE_NONE, "none", FORWARD | BACKWARD)                                             \
     X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD) /* O and LSE of each split, fp32 */            \
     X(FA2I_WORKSPACE_QUERIES, "queries", FORWARD)   /* Q, rotated */                               \
     X(FA2I_WORKSPACE_PARTIALS_AND_QUERIES, "partials_and_queries", FORWARD) /* both */             \
-    X(FA2I_WORKSPACE_COUNTER, "counter", FORWARD) /* of work that was begun, 32 bits */            \
+    X(FA2I_WORKSPACE_COUNTER, "counter", FORWARD) /* 32 bits that count the work tiles begun */    \
     X(FA2I_WORKSPACE_COLUMN_KEYS, "column_keys",                                                   \
-      FORWARD) /* 128 bytes, which begin with such a counter, and 8 for each key of the blocks of  \
-                * the preparing step: what dropout multiplies */                                   \
-    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)   /* S of all heads and batches, of the dtype */   \
+      FORWARD) /* such a counter in 128 bytes, and then 8 bytes for each key of the prepare        \
+                * step's blocks: the factors of dropout */                                         \
+    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)   /* S of all heads and batches, in the dtype */   \
     X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)      /* LSE and delta of padded rows, fp32 */         \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
-      BACKWARD) /* these, and `columns` numbers of each, fp32; packed: for each row of dQ */        \
+      BACKWARD) /* rows, and `columns` numbers of each, fp32; packed: of each row of dQ */         \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \
-      BACKWARD) /* these, and a counter for each tile of `rows` queries and one for all */         \
+      BACKWARD) /* rows_and_dq, a counter for each tile of `rows` queries, and one for all */      \
     X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                   \
-      BACKWARD) /* `columns` numbers of each padded row, fp32, where the keys of a head are          \
-                 * several tiles of `keys`; else none, and nothing is converted */
+      BACKWARD) /* `columns` numbers of each padded row, fp32, if the keys of a head fill several  \
+                 * tiles of `keys`. Else nothing, and nothing is converted */
 
-/* Whose tensor maps the kernels read or write by, of which operations. X(NAME, word, ops). */
+/* The operands that kernels read or write by tensor maps, and their operations. X(NAME, word, ops). */
 #define FA2I_MAPPED_LIST(X)                                                                        \
     X(FA2I_MAPPED_Q, "q", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_K, "k", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_V, "v", FORWARD | BACKWARD)                                                      \
     X(FA2I_MAPPED_O, "o", FORWARD)                                                                 \
     X(FA2I_MAPPED_DO, "do", BACKWARD)                                                              \
-    X(FA2I_MAPPED_BIAS, "bias", FORWARD) /* in 16 bits, where a map expresses it: op.h */
+    X(FA2I_MAPPED_BIAS, "bias", FORWARD) /* of 16 bits, if a map can express it (op.h) */
 
 #define FA2I_ENUM_NAME(name, ...) name,
 typedef enum fa2i_role { FA2I_ROLE_LIST(FA2I_ENUM_NAME) } fa2i_role;
@@ -101,69 +101,72 @@ typedef struct fa2i_step {
     int threads;        /* per block: a multiple of 32 from 32 to 1024 */
     int smem_bytes;     /* smem: dynamic shared memory per block, 0 to 1 MiB */
     int cluster;        /* blocks per cluster, 1 to 16; default 1 */
-    int early;          /* 1: it may begin while the step before is at work, for which its kernel
-                         * waits by itself where code for SM 9.0 and newer can; default 0 */
-    fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4. One of the operation's */
+    int early;          /* 1: it may begin while the step before still runs. Its kernel then waits for that step, if its
+                         * code is for SM 9.0 or newer. Default 0 */
+    fa2i_blocks blocks; /* "rows/4": FA2I_BLOCKS_ROWS, block_rows 4. It must be one of the operation's */
     int block_rows;     /* 1 to 65536; default 1 */
 } fa2i_step;
 
-/* A tensor map of an operand: [batch, head, seq, column], and what a load or store takes of it. */
+/* A tensor map of an operand, [batch, head, seq, column], and the box of one load or store. */
 typedef struct fa2i_map {
     fa2i_mapped operand;
-    int rows; /* of a head, 1 to 256, and 64 columns of each, with the 128-byte swizzle */
+    int rows; /* the box: so many rows of a head, 1 to 256, and 64 columns, with the 128-byte swizzle */
 } fa2i_map;
 
 typedef struct fa2i_recipe {
     char text[FA2I_RECIPE_CHARS];
     fa2_op op;
-    int abi;   /* version of that operation's parameter block, and the class's revision, 1 to 1000000 */
-    int rows;  /* forward: query rows per block of the main step (Br); backward: that such a
-                     * block visits at a time; 1 to 65536 */
-    int keys;  /* the other way round, 1 to 65536 */
+    int abi;   /* version of the operation's parameter block plus the class's revision, 1 to 1000000 */
+    int rows;  /* forward: query rows per block of the main step (Br); backward: query rows per mainloop step of such a
+                * block; 1 to 65536 */
+    int keys;  /* forward: keys per mainloop step; backward: keys per block; 1 to 65536 */
     int pack;  /* 1: the query heads of a group are rows of one matrix; default 0 */
-    int waves; /* n: the keys (backward: the queries) are split among blocks so that about n come to
-                     * each SM, up to 64; default 0: a block sees all keys of its rows, or the other way round */
-    int max_splits; /* splits: the most that may share the keys of a row, 2 to 65536 if there are
-                     * waves; default 1 */
-    int columns;    /* of a row of dq, or of parts of dk and dv, 1 to 65536 there; default 0 */
-    fa2i_workspace workspace; /* default none; one of the operation's */
-    char suffix[2];           /* behind the target: "a" for sm_90a; default "" */
-    int map_count;            /* maps: "q/64,k/128"; the kernels' second parameter, one after the
-                               * other, 128 bytes each; default none */
+    int waves; /* n: the keys (backward: the queries) are split among blocks so that each SM gets about n blocks, n up
+                * to 64. Default 0: a block sees all keys of its rows (backward: all queries of its keys) */
+    int max_splits; /* splits: at most so many blocks share the keys of a row; 2 to 65536 if there are waves; default
+                     * 1 */
+    int columns;    /* columns of a row of dq, or of partial sums of dk and dv, 1 to 65536 there; default 0 */
+    fa2i_workspace workspace; /* one of the operation's; default none */
+    char suffix[2];           /* of the target: "a" for sm_90a; default "" */
+    int map_count;            /* maps: "q/64,k/128". They are the kernels' second parameter, one after the other, 128
+                               * bytes each; default none */
     fa2i_map maps[FA2I_RECIPE_MAPS];
-    int step_count; /* at least one of them is a main step */
+    int step_count; /* at least one of the steps is a main step */
     fa2i_step steps[FA2I_RECIPE_STEPS];
 } fa2i_recipe;
 
-/* text is copied. On error *ret_recipe is untouched. */
+/* Parses a recipe. Copies text. On error *ret_recipe is untouched. */
 fa2_status fa2i_recipe_parse(const char *text, fa2i_recipe *ret_recipe);
 
-/* Make the text of the other members, and check them as fa2i_recipe_parse does. */
+/* Writes text from the other members, and checks them like fa2i_recipe_parse. */
 fa2_status fa2i_recipe_format(fa2i_recipe *recipe);
 
-/* The first main step; the first step of a role, NULL when there is none. Of a recipe that was parsed. */
+/* The first returns the first main step. The second returns the first step of a role, or NULL. The recipe was
+ * parsed. */
 const fa2i_step *fa2i_recipe_main(const fa2i_recipe *recipe);
 const fa2i_step *fa2i_recipe_step(const fa2i_recipe *recipe, fa2i_role role);
 
-/* What is added to an operation's abi in the recipes of a class's kernels: how often what they compute became
- * something else while their parameters stayed. Dropout: its mask became another function, twice
- * (runtime/ops/dropout.h). A bias that is added: numbers like -1e9, which hide keys, gave NaN. Packed sequences: rows
- * that no sequence has were left alone, and the workspace had another layout. It never falls, so that neither an older
- * library nor a newer one takes the other's kernels. The generator adds the same (M.revision in gen/features/list.lua):
- * both are raised together, and tests/test_variants.c compares them. */
+/* Returns a class's revision, which is added to the operation's abi in its recipes. The revision counts how often the
+ * computation of such kernels changed while their parameters stayed the same:
+ * - Dropout: the function of the mask changed twice (runtime/ops/dropout.h).
+ * - An additive bias: numbers like -1e9, which hide keys, gave NaN.
+ * - Packed sequences: rows outside of all sequences were not written, and the workspace had another layout.
+ *
+ * A revision never falls, so neither an older nor a newer library takes the other's kernels. The generator adds the
+ * same number (M.revision in gen/features/list.lua). Raise both together; tests/test_variants.c compares them. */
 int fa2i_recipe_revision(const char *class_key);
 
-/* As recipes spell it; a string that lives for ever. */
+/* Returns the word of an operand in recipes. The string is static. */
 const char *fa2i_mapped_word(fa2i_mapped operand);
 
-/* Whether the workspace holds Q. */
+/* Returns whether the workspace holds Q. */
 static inline bool fa2i_recipe_has_queries(const fa2i_recipe *recipe)
 {
     return recipe->workspace == FA2I_WORKSPACE_QUERIES ||
            recipe->workspace == FA2I_WORKSPACE_PARTIALS_AND_QUERIES;
 }
 
-/* The most dynamic shared memory that a block of any step has, in bytes. */
+/* Returns the largest dynamic shared memory of a block of any step, in bytes. */
 int fa2i_recipe_most_smem(const fa2i_recipe *recipe);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * What a recipe must be, whoever made it: each number within its limits, words of its operation, steps that the
- * workspace and the splitting need.
+ * Checks a recipe, wherever it comes from: each number is within its limits, the operation has its words, and the steps
+ * that workspace and splitting need exist.
  */
 #include <string.h>
 #include "runtime/base/problem.h"
 #include "runtime/base/recipe_lists.h"
 #include "runtime/base/status.h"
 
-/* Bits 1 << op: which operations a word is for. */
+/* Bits 1 << op: the operations that have a word. */
 enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD };
 #define WORD_OPS(name, word, ops) ops,
 static const unsigned blocks_ops[] = {FA2I_BLOCKS_LIST(WORD_OPS)};
@@ -31,7 +31,7 @@ static fa2_status check_numbers(const void *object, const number *numbers, size_
     return FA2_OK;
 }
 
-/* A name of a kernel: a C identifier that fits. */
+/* Checks the name of a kernel: a C identifier that fits. */
 static fa2_status check_entry(const char *entry)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
@@ -49,7 +49,7 @@ static fa2_status check_step(const fa2i_step *step)
     return st == FA2_OK ? check_numbers(step, &per_block, 1) : st;
 }
 
-/* Keys are split by a main step that leaves its parts in the workspace to a combining one. */
+/* If keys are split, a main step writes partial results to the workspace, and a combine step merges them. */
 static fa2_status check_splitting(const fa2i_recipe *recipe)
 {
     if ((recipe->waves > 0) != (recipe->max_splits > 1))
@@ -65,7 +65,7 @@ static fa2_status check_splitting(const fa2i_recipe *recipe)
     return FA2_OK;
 }
 
-/* A word of another operation has no meaning to this one's grid. */
+/* A word of another operation has no meaning for this operation's grid. */
 static fa2_status check_words(const fa2i_recipe *recipe)
 {
     const char *op = fa2i_field_word(FA2I_FIELD_op, (int32_t)recipe->op);
@@ -81,7 +81,7 @@ static fa2_status check_words(const fa2i_recipe *recipe)
     return FA2_OK;
 }
 
-/* Each operand has one map at most. */
+/* Each operand has at most one map. */
 static fa2_status check_maps(const fa2i_recipe *recipe)
 {
     const unsigned bit = 1u << (int)recipe->op;
@@ -101,8 +101,8 @@ static fa2_status check_maps(const fa2i_recipe *recipe)
     return FA2_OK;
 }
 
-/* Rows that the main step reads are prepared, and what it counts by; sums that it adds to are converted, and
- * prepared where several blocks add. */
+/* A prepare step must exist for rows and counters that the main step reads, and for sums to which several blocks add. A
+ * convert step must exist for sums. */
 static fa2_status check_rows(const fa2i_recipe *recipe)
 {
     const bool shared_sums = recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ ||
@@ -113,9 +113,9 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
     if ((sums || parts) != (recipe->columns > 0))
         return fa2i_fail(
             FA2_E_INVALID,
-            "columns is %d; it is more than 0 with "
-            "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or where backward has "
-            "waves, and only there",
+            "columns is %d; it must be more than 0 with "
+            "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or if backward has "
+            "waves; else 0",
             recipe->columns);
     const bool column_keys = recipe->workspace == FA2I_WORKSPACE_COLUMN_KEYS;
     const bool counter = recipe->workspace == FA2I_WORKSPACE_COUNTER || column_keys;

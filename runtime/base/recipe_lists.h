@@ -1,5 +1,5 @@
 /*
- * What a recipe is made of, for its two files: the numbers with key, limits and default, the words. Parsing,
+ * The members of a recipe, for recipe.c and recipe_check.c: numbers with key, limits and default, and words. Parsing,
  * checking and writing are loops over these lists.
  */
 #ifndef FA2I_BASE_RECIPE_LISTS_H
@@ -13,7 +13,7 @@ enum { REQUIRED = -1 };
 typedef struct number {
     const char *key;
     size_t offset;
-    int least, most, multiple, missing; /* what its absence means, or REQUIRED */
+    int least, most, multiple, missing; /* missing: the value if it is absent, or REQUIRED */
 } number;
 
 #define HEAD(member) offsetof(fa2i_recipe, member)
@@ -50,7 +50,7 @@ static inline int get(const void *object, const number *n)
     return *(const int *)((const char *)object + n->offset);
 }
 
-/* The limits of all members, and that they go together. FA2_E_INVALID names member and limit. */
+/* Checks the limits and relations of all members. FA2_E_INVALID names member and limit. */
 fa2_status fa2i_recipe_check(const fa2i_recipe *recipe);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * Names and hashes of the plain records.
  *
- * - A key hashes each part behind its length as 8 little-endian bytes, so that keys agree between
- *   machines and ("ab", "c") differs from ("a", "bc").
+ * A key hashes the length of each part as 8 little-endian bytes, and then the part. So keys agree between machines, and
+ * ("ab", "c") differs from ("a", "bc").
  */
 #include <assert.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static const char *const outcome_texts[] = {
 
 enum { OUTCOME_COUNT = sizeof outcome_texts / sizeof *outcome_texts };
 
-/* Index of text in texts, or -1. */
+/* Returns the index of text in texts, or -1. */
 static int find_text(const char *const *texts, int count, const char *text)
 {
     for (int i = 0; i < count; i++) {

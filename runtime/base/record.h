@@ -1,5 +1,5 @@
 /*
- * The records that travel between the layers: card, variant, kernel. Plain data, no CUDA.
+ * The records that the layers exchange: card, variant, kernel. Plain data, no CUDA.
  */
 #ifndef FA2I_BASE_RECORD_H
 #define FA2I_BASE_RECORD_H
@@ -12,9 +12,9 @@
 #define FA2I_KEY_BYTES     32
 #define FA2I_VARIANT_CHARS 256
 #define FA2I_WHY_CHARS     192  /* why a kernel cannot be used, in one sentence */
-#define FA2I_DETAIL_BYTES  1024 /* what the database keeps of a message, NUL included */
+#define FA2I_DETAIL_BYTES  1024 /* the part of a message that the database keeps, with NUL */
 
-/* Bytes on the heap. Zeroed is empty. */
+/* Bytes on the heap. Zeroed: empty. */
 typedef struct fa2i_blob {
     void *data;
     size_t bytes;
@@ -25,8 +25,8 @@ typedef struct fa2i_key {
     uint8_t bytes[FA2I_KEY_BYTES];
 } fa2i_key;
 
-/* A GPU model: what tells two cards apart, and what the cost model needs. Two cards with one
- * compute capability may differ (GTX 16xx report 7.5 and have no fast tensor cores). */
+/* A GPU model: what distinguishes two cards, and what the cost model needs. Two cards of one compute capability may
+ * differ: GTX 16xx report 7.5 and have no fast tensor cores. */
 typedef struct fa2i_card {
     char name[128];
     int arch; /* 75, 80, 86, 87, 89, 90 ... */
@@ -36,26 +36,26 @@ typedef struct fa2i_card {
     int64_t l2_bytes;
     int clock_khz;           /* SM boost clock */
     int64_t bandwidth_bytes; /* device memory, per second */
-    bool generic;            /* takes no code for one SM alone (sm_90a): it plays another SM, or its
-                              * driver has no tensor maps. Not stored */
+    bool generic;            /* takes no code for one SM alone (sm_90a), because it stands for another SM, or its driver
+                              * has no tensor maps. Not stored */
 } fa2i_card;
 
-/* Are they one device to the database? Cards of one SM can differ, and clocks change. */
+/* Returns whether the database treats two cards as one device. Cards of one SM can differ, and clocks change. */
 bool fa2i_card_is_same(const fa2i_card *a, const fa2i_card *b);
 
-/* One point of a family's tuning space. text is canonical, and the generator's only input:
- * "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 ...". */
+/* One point of a family's tuning space. text is canonical, and it is the generator's only input: "fwd_sm80 d=64
+ * dtype=fp16 causal=0 br=128 bc=64 ...". */
 typedef struct fa2i_variant {
     char text[FA2I_VARIANT_CHARS];
-    char class_key[FA2I_CLASS_CHARS]; /* of the problems that it serves: fa2i_problem_class */
+    char class_key[FA2I_CLASS_CHARS]; /* class of the problems that it serves (fa2i_problem_class) */
     fa2i_recipe recipe;
-    double cost_us; /* the cost model's time for the problem it was enumerated for */
+    double cost_us; /* the cost model's time for the problem for which it was enumerated */
 } fa2i_variant;
 
-/* Is this the class in the record of a variant? FA2_E_INVALID names both. */
+/* Checks that a variant's record has this class. FA2_E_INVALID names both. */
 fa2_status fa2i_variant_check_class(const fa2i_variant *record, const char *class_key);
 
-/* Everything that can become of a variant. X(name, value, text as stored). */
+/* All possible results of a variant. X(name, value, text as stored). */
 #define FA2I_OUTCOME_LIST(X)                                                                       \
     X(FA2I_OUTCOME_OK, 0, "ok")                                                                    \
     X(FA2I_OUTCOME_COMPILE_ERROR, 1, "compile_error")                                              \
@@ -72,31 +72,31 @@ typedef enum fa2i_outcome {
 } fa2i_outcome;
 
 #define FA2I_OUTCOME_ONE(name, value, text) +1
-enum { FA2I_OUTCOME_COUNT = FA2I_OUTCOME_LIST(FA2I_OUTCOME_ONE) }; /* their values are those below it */
+enum { FA2I_OUTCOME_COUNT = FA2I_OUTCOME_LIST(FA2I_OUTCOME_ONE) }; /* their values are 0 ... FA2I_OUTCOME_COUNT - 1 */
 #undef FA2I_OUTCOME_ONE
 
 const char *fa2i_outcome_string(fa2i_outcome outcome);
 bool fa2i_outcome_parse(const char *text, fa2i_outcome *ret_outcome);
 
-/* A compiled variant (artifact). outcome says whether there is code: for COMPILE_ERROR image is
- * empty and log holds the compiler's words. */
+/* A compiled variant (artifact). outcome says if there is code. For COMPILE_ERROR, image is empty and log has the
+ * compiler's messages. */
 typedef struct fa2i_kernel {
-    fa2i_key key; /* runtime/cuda/compile.h: fa2i_compile_key */
+    fa2i_key key; /* fa2i_compile_key (runtime/cuda/compile.h) */
     fa2i_variant variant;
     char target[16];    /* "sm_86": image is a cubin; "compute_86": image is PTX */
     int nvrtc;          /* 1000 * major + 10 * minor */
     char generator[17]; /* hash of scripts and templates, 16 hex digits */
     fa2i_outcome outcome;
-    int registers;   /* per thread of the main step; 0 for PTX that no driver has loaded yet */
-    int spill_bytes; /* stores + loads per thread of the main step; of PTX its stack, too, once a driver loaded it */
+    int registers;   /* per thread of the main step; 0 for PTX that no driver loaded yet */
+    int spill_bytes; /* stores + loads per thread of the main step. For PTX that a driver loaded, its stack, too */
     double compile_ms;
-    char *log;       /* owned; NULL when empty */
-    fa2i_blob image; /* owned; empty when only the record was asked for */
+    char *log;       /* owned; NULL if empty */
+    fa2i_blob image; /* owned; empty if only the record was asked for */
     int used_day;    /* if the code was stored: the day of its last use, counted from 1970-01-01 */
 } fa2i_kernel;
 
-/* How badly a kernel spills, to be compared: bytes per thread. What is as bad for another reason (a stack frame,
- * products that wait for each other) comes behind all of those. */
+/* Returns how badly a kernel spills, in bytes per thread, for comparisons. A kernel that is slow for another such
+ * reason (a stack frame, products that wait for each other) ranks after all kernels that spill. */
 enum { FA2I_SPILLS_SLOWED = 1 << 30 };
 static inline int fa2i_kernel_spills(const fa2i_kernel *kernel)
 {
@@ -107,7 +107,7 @@ static inline int fa2i_kernel_spills(const fa2i_kernel *kernel)
 void fa2i_blob_done(fa2i_blob *blob);
 void fa2i_kernel_done(fa2i_kernel *kernel);
 
-/* SHA-256 over parts, each preceded by its length, so that no two lists of parts collide. */
+/* Computes the SHA-256 of parts, each preceded by its length, so that no two lists of parts collide. */
 typedef struct fa2i_part {
     const void *data;
     size_t bytes;

@@ -1,6 +1,6 @@
 /*
- * How: a sink takes whole characters or whole escapes, and nothing more once one did not fit. A format is walked one
- * conversion at a time: numbers are left to snprintf, with the width and the precision as arguments.
+ * A sink takes whole characters or whole escapes. After one did not fit, it takes nothing more. Formats are processed
+ * one conversion at a time. snprintf writes the numbers, with width and precision as arguments.
  */
 #include "runtime/base/shown.h"
 
@@ -10,10 +10,11 @@
 
 /* ---- characters ---- */
 
-/* Its bytes; 0: no valid UTF-8 begins here. */
+/* Returns the number of bytes of the character, or 0 if no valid UTF-8 begins here. */
 static size_t decode(const unsigned char *text, size_t left, uint32_t *ret_code)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* shorter forms say less */
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* smallest code of each length; longer forms of it
+                                                                   * are invalid */
     const size_t bytes = text[0] < 0x80 ? 1 : text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
     uint32_t code = bytes == 1 ? text[0] : text[0] & (0x7fu >> bytes);
     if (bytes > left || (bytes > 1 && text[0] < 0xc0) || text[0] >= 0xf8)
@@ -56,7 +57,7 @@ bool fa2i_shown_is_plain(const char *text, size_t bytes)
 
 enum { ESCAPE_BYTES = 12 };
 
-/* What stands for the character that is not plain. */
+/* Writes the escape of a character that is not plain. */
 static void escape(const char *text, size_t left, bool json, char out[ESCAPE_BYTES])
 {
     uint32_t code = 0xfffd;
@@ -64,20 +65,21 @@ static void escape(const char *text, size_t left, bool json, char out[ESCAPE_BYT
     if (!json && valid && (code == '\n' || code == '\t'))
         snprintf(out, ESCAPE_BYTES, "\\%c", code == '\n' ? 'n' : 't');
     else if (json || (valid && code >= 0x80))
-        snprintf(out, ESCAPE_BYTES, "\\u%04x", (unsigned)code); /* none that is not plain is beyond U+FFFF */
+        snprintf(out, ESCAPE_BYTES, "\\u%04x", (unsigned)code); /* all characters that are not plain are at most
+                                                                 * U+FFFF */
     else
         snprintf(out, ESCAPE_BYTES, "\\x%02x", (unsigned)(unsigned char)text[0]);
 }
 
-/* ---- where it goes ---- */
+/* ---- sinks ---- */
 
-/* A file, a growing text, a buffer that stays NUL-terminated, or nothing. */
+/* A file, a growing text, a buffer that is always NUL-terminated, or nothing. */
 typedef struct sink {
     FILE *file;
     fa2i_text *text;
     char *out;
     size_t bytes, used;
-    size_t width; /* characters, whether they fitted or not */
+    size_t width; /* all characters, also those that did not fit */
     bool full;
 } sink;
 
@@ -101,10 +103,10 @@ static void put_blanks(sink *to, size_t count)
         put(to, " ", 1);
 }
 
-/* How a text is put. */
+/* How a text is written. */
 typedef enum manner {
     ESCAPED,
-    LINES,   /* newlines and tabs stay */
+    LINES,   /* escaped, but newlines and tabs stay */
     AS_IT_IS /* whole characters */
 } manner;
 
@@ -125,7 +127,7 @@ static void put_text(sink *to, const char *text, size_t bytes, manner how)
 
 /* ---- formats ---- */
 
-/* %[flags][width][.precision][size]kind */
+/* One conversion: %[flags][width][.precision][size]kind. */
 typedef struct conversion {
     char flags[4];
     int width, precision; /* -1: no precision */
@@ -133,7 +135,7 @@ typedef struct conversion {
     char kind;
 } conversion;
 
-/* A number, or the next argument for '*'. */
+/* Reads a number, or takes the next argument for '*'. */
 static int parse_number(const char **at, va_list *args)
 {
     int number = 0;
@@ -146,7 +148,7 @@ static int parse_number(const char **at, va_list *args)
     return number;
 }
 
-/* Returns what follows the conversion, whose '%' lies before at. */
+/* Returns what follows the conversion. Its '%' lies before at. */
 static const char *parse(const char *at, conversion *ret, va_list *args)
 {
     conversion c = {.precision = -1};
@@ -191,7 +193,7 @@ static void put_whole(sink *to, const conversion *c, va_list *args)
         value = is_signed ? va_arg(*args, long long) : (intmax_t)va_arg(*args, unsigned long long);
     else if (c->size == 'j')
         value = va_arg(*args, intmax_t);
-    else /* long, size_t and ptrdiff_t have one size where fa2 runs */
+    else /* long, size_t and ptrdiff_t have the same size on all systems of fa2 */
         value = is_signed ? va_arg(*args, long) : (intmax_t)va_arg(*args, unsigned long);
     snprintf(format, sizeof format, "%%%s*.*j%c", c->flags, c->kind);
     snprintf(number, sizeof number, format, c->width, c->precision, value);
@@ -298,7 +300,7 @@ void fa2i_shown_add(fa2i_text *out, const char *text)
 
 /* ---- JSON ---- */
 
-/* string: text is the inside of a string, whose quotes and backslashes are not escaped yet. */
+/* string: text is the inside of a string, and its quotes and backslashes are not escaped yet. */
 static void put_json(sink *to, const char *text, bool string)
 {
     const size_t bytes = strlen(text);

@@ -1,11 +1,11 @@
 /*
  * One message buffer per thread.
  *
- * - message is always NUL-terminated; it holds the last failure of this thread, and keeps it through
- *   later successes (like errno).
- * - A text longer than the buffer is cut; messages with long compiler logs lose their end, not
- *   their beginning, which says what failed.
- * - It is printable (shown.h), whatever the arguments hold; only a log has lines.
+ * - message is always NUL-terminated. It holds the last failure of this thread, and keeps it through later successes,
+ *   like errno.
+ * - A text longer than the buffer is cut. Messages with long compiler logs lose their end, not their beginning, which
+ *   says what failed.
+ * - The message is printable (shown.h), whatever the arguments hold. Only a log has several lines.
  */
 #include <assert.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ static _Thread_local char message[FA2I_MESSAGE_BYTES];
 
 const char *fa2_status_string(fa2_status status)
 {
-    /* int: the caller may pass a number that is no enumerator. */
+    /* int, because the caller may pass a number that is no enumerator. */
     switch ((int)status) {
 #define STATUS_CASE(name, value, text)                                                             \
     case value:                                                                                    \
@@ -34,8 +34,8 @@ const char *fa2_last_message(void)
     return message;
 }
 
-/* The functions below format into a text of their own first: an argument may be the message, which is escaped
- * already. */
+/* The functions below format into a local text first, because an argument may be the message itself. The message is
+ * already escaped. */
 
 fa2_status fa2i_fail(fa2_status status, const char *format, ...)
 {

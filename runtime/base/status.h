@@ -1,9 +1,9 @@
 /*
- * Failing with a sentence. The lowest layer: everything may include it, it includes only fa2.h.
+ * Failing with a sentence. This is the lowest layer: everything may include it, and it includes only fa2.h.
  *
- * The message lives in thread-local storage, like errno: several threads may use one context, and
- * fa2_context_create must be able to fail before there is a context. A message is set once, where
- * the fault is detected, and travels up beside the status that the callers pass on.
+ * The message is thread-local, like errno, for two reasons: several threads may use one context, and fa2_context_create
+ * must be able to fail before there is a context. The function that detects a fault sets the message once. Callers pass
+ * on the status.
  */
 #ifndef FA2I_BASE_STATUS_H
 #define FA2I_BASE_STATUS_H
@@ -19,21 +19,21 @@
 #define FA2I_PRINTF(format_index, first_arg)
 #endif
 
-/* Set this thread's message and return status. status must not be FA2_OK. Every %s argument is escaped (shown.h); the
- * message itself may be one. */
+/* Sets this thread's message and returns status. status is not FA2_OK. Every %s argument is escaped (shown.h). An
+ * argument may be the message itself. */
 fa2_status fa2i_fail(fa2_status status, const char *format, ...) FA2I_PRINTF(2, 3);
 
-/* Of failures that another way makes good: keep the message before them, and put it back behind them. */
+/* For a failure that the caller overcomes: keep the message before it, and put it back after it. */
 void fa2i_message_keep(char ret_kept[FA2I_MESSAGE_BYTES]);
 void fa2i_message_put_back(const char kept[FA2I_MESSAGE_BYTES]);
 
-/* Put text (printf-style) and ": " before the message that is set, and return status. */
+/* Puts text (printf-style) and ": " before the current message, and returns status. */
 fa2_status fa2i_fail_prefix(fa2_status status, const char *format, ...) FA2I_PRINTF(2, 3);
 
-/* The same with a log behind it, whose lines stay lines. */
+/* The same with a log after the message. The log keeps its lines. */
 fa2_status fa2i_fail_log(fa2_status status, const char *log, const char *format, ...) FA2I_PRINTF(3, 4);
 
-/* Run expr; on failure keep its status in `st` and go to the clean-up label `done`. */
+/* Evaluates expr. On failure keeps its status in `st` and goes to the clean-up label `done`. */
 #define FA2_TRY(expr)                                                                              \
     do {                                                                                           \
         st = (expr);                                                                               \

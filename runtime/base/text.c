@@ -1,8 +1,8 @@
 /*
- * Growing by doubling, formatting straight into the spare room.
+ * The buffer grows by doubling, and formatting writes directly into its spare room.
  *
  * - capacity counts the NUL: length < capacity whenever data is not NULL.
- * - A failed growth leaves data as it was and sets failed; take reports it.
+ * - A failed growth leaves data unchanged and sets failed. fa2i_text_take reports it.
  */
 #include <stdarg.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 
-/* Room for `more` bytes and the NUL. False when it failed, now or before. */
+/* Makes room for `more` bytes and the NUL. Returns false if that failed, now or before. */
 static bool reserve(fa2i_text *text, size_t more)
 {
     if (text->failed)

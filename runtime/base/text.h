@@ -1,15 +1,14 @@
 /*
- * A growing string with a sticky error: append freely, test once with fa2i_text_take.
- * Invariant: data is NULL or NUL-terminated; failed == 1 keeps all later appends from doing anything.
- * Not thread-safe.
+ * A growing string with a sticky error: append freely, and test once with fa2i_text_take. Invariant: data is NULL or
+ * NUL-terminated. If failed is 1, later appends do nothing. Not thread-safe.
  */
 #ifndef FA2I_BASE_TEXT_H
 #define FA2I_BASE_TEXT_H
 
 #include "runtime/base/status.h"
 
-/* A time in microseconds in sentences about choice and tuning (a benchmark has digits of its own): what is said twice
- * of one time is one text. */
+/* Format of a time in microseconds in sentences about choice and tuning. With one format, the same time always reads
+ * the same. A benchmark uses a format of its own. */
 #define FA2I_US "%.2f"
 
 typedef struct fa2i_text {
@@ -22,7 +21,7 @@ typedef struct fa2i_text {
 void fa2i_text_add(fa2i_text *text, const char *format, ...) FA2I_PRINTF(2, 3);
 void fa2i_text_add_bytes(fa2i_text *text, const char *bytes, size_t count);
 
-/* Give the string away: *ret_string belongs to the caller (fa2i_free), text is empty again. */
+/* Gives the string away: the caller owns *ret_string (fa2i_free), and text is empty again. */
 fa2_status fa2i_text_take(fa2i_text *text, char **ret_string);
 
 void fa2i_text_done(fa2i_text *text); /* zeroed objects are fine */

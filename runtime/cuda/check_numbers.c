@@ -1,7 +1,8 @@
 /*
- * Copies are enqueued behind what the stream has, and waited for: all operands with a number for each sequence first,
- * as they say how much of the block table is read. Of that exactly so much is copied. A copy that was enqueued is
- * waited for before its memory goes, also where the next one could not be.
+ * Copies are enqueued after the work that is already in the stream, and then waited for. First come all operands with
+ * one number for each sequence, because they say how much of the block table is read. Then exactly that much of the
+ * table is copied. An enqueued copy is waited for before its memory is freed, even if the next copy could not be
+ * enqueued.
  */
 #include "runtime/cuda/check_numbers.h"
 
@@ -13,7 +14,7 @@ typedef struct reader {
     CUstream stream;
 } reader;
 
-/* To memory that is made; the caller frees it, also on error, once the stream was waited for. */
+/* Copies numbers to allocated memory. The caller frees it after waiting for the stream, on errors, too. */
 static fa2_status copy(const reader *r, const char *name, const int32_t *from, size_t count,
                        int32_t *to)
 {
@@ -40,7 +41,7 @@ static fa2_status read_operand(const reader *r, const char *name, const int32_t 
     return st != FA2_OK ? st : copy(r, name, from, count, *ret_numbers);
 }
 
-/* Whatever was enqueued is done; st: what came of enqueuing. */
+/* Waits for everything that was enqueued. st: the result of enqueuing. */
 static fa2_status wait(const reader *r, fa2_status st)
 {
     const CUresult result = r->cuda->stream_synchronize(r->stream);

@@ -1,12 +1,11 @@
 /*
- * From CUDA text to an artifact.
+ * Compiles CUDA text to an artifact.
  *
- * - The options are a function of target, NVRTC version and the recipe's suffix alone, so these and the
- *   source decide the bytes of the image; with the whole recipe, the key.
- * - The program object is destroyed on every path; the log is fetched on every path behind
- *   compilation.
- * - Registers and spills are read from what ptxas says (-v), which NVRTC puts into the log. PTX has
- *   met no ptxas, so it has neither.
+ * - The options depend only on the target, the NVRTC version and the recipe's suffix. These and the source determine
+ *   the bytes of the image. Together with the whole recipe they determine the key.
+ * - Every path destroys the program object. Every path after compilation fetches the log.
+ * - Registers and spills come from ptxas, whose output (-v) NVRTC puts into the log. PTX has not passed through ptxas,
+ *   so it has neither.
  */
 #include <locale.h>
 #include <stdio.h>
@@ -117,7 +116,7 @@ static void make_options(const fa2i_variant *variant, const fa2i_target *target,
     o->list[o->count++] = "-default-device";
     if (!target->ptx)
         o->list[o->count++] = "--ptxas-options=-v";
-    if (version >= NO_CACHE_SINCE) /* a cached answer comes without the words of ptxas */
+    if (version >= NO_CACHE_SINCE) /* a cached result lacks the output of ptxas */
         o->list[o->count++] = "--no-cache";
 }
 
@@ -129,7 +128,7 @@ static void make_key(const fa2i_variant *variant, const char *source, const fa2i
     fa2i_part parts[OPTIONS_MAX + 5];
     size_t count = 0;
     snprintf(compiler, sizeof compiler, "nvrtc %d", version);
-    /* Two classes may have the same text; a stored kernel serves one alone. */
+    /* Two classes may have the same source, and a stored kernel serves only one of them. */
     parts[count++] = (fa2i_part){class_key, strlen(class_key)};
     parts[count++] = (fa2i_part){recipe, strlen(recipe)};
     parts[count++] = (fa2i_part){source, strlen(source)};
@@ -161,7 +160,7 @@ done:
     return st;
 }
 
-/* "sm_90a" is an option that older compilers do not know, and all that they say. */
+/* Older compilers reject the option "sm_90a", and say nothing more helpful. */
 static fa2_status check_suffix(const fa2i_variant *variant, const fa2i_target *target, int version)
 {
     if (variant->recipe.suffix[0] == '\0' || version >= SUFFIX_SINCE)
@@ -205,7 +204,7 @@ static fa2_status compile_in_c_locale(const fa2i_nvrtc_table *nvrtc, nvrtcProgra
     return FA2_OK;
 }
 
-/* *ret_log stays NULL when the compiler said nothing. */
+/* *ret_log stays NULL if the compiler printed nothing. */
 static fa2_status take_log(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, char **ret_log)
 {
     fa2_status st = FA2_OK;
@@ -214,7 +213,7 @@ static fa2_status take_log(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, 
     FA2_TRY(check(nvrtc, nvrtc->get_program_log_size(program, &bytes), "nvrtcGetProgramLogSize"));
     if (bytes <= 1)
         goto done;
-    log = fa2i_alloc(bytes + 1); /* the size counts the NUL; one more in case it does not */
+    log = fa2i_alloc(bytes + 1); /* the size includes the NUL; one more in case it does not */
     if (log == NULL) {
         st = fa2i_fail(FA2_E_MEMORY, "out of memory for a compiler log of %zu bytes", bytes);
         goto done;
@@ -251,14 +250,14 @@ done:
     return st;
 }
 
-/* Behind the words in a line of the log; NULL: they are not in it. */
+/* Returns what follows the words in a line of the log, or NULL if it does not have them. */
 static const char *find_words(const char *line, size_t length, const char *words)
 {
     const char *found = strstr(line, words);
     return found == NULL || found >= line + length ? NULL : found + strlen(words);
 }
 
-/* Is it the entry point of a step that helps the main one? */
+/* Returns whether a name is the entry point of a step other than the main one. */
 static bool is_helper(const fa2i_recipe *recipe, const char *name, size_t length)
 {
     for (int i = 0; i < recipe->step_count; i++) {
@@ -270,18 +269,19 @@ static bool is_helper(const fa2i_recipe *recipe, const char *name, size_t length
     return false;
 }
 
-/* What ptxas says (C7508 ... C7520) of wgmma that cannot run beside its warps for want of registers, or
- * for how it is written, of setmaxnreg that it ignores, and of waits that it puts between products: as bad as
- * a spill. */
+/* Returns whether ptxas reports a slowdown that is as bad as a spill (C7508 ... C7520):
+ * - wgmma is serialised, for want of registers or because of how it is written
+ * - setmaxnreg is ignored
+ * - waits are inserted between products */
 static bool is_slowed(const char *log)
 {
     return strstr(log, "Potential Performance Loss") != NULL ||
            strstr(log, "is injected in around line") != NULL;
 }
 
-/* Registers: of the hungriest function; spills: of all; a stack frame is as bad. The steps beside the main one do
- * not count: what they take decides nothing, and a few bytes that they spill are no reason to drop a variant.
- * ptxas writes
+/* Reads registers and spills from the log: the registers of the function that has most, and the spills of all. A stack
+ * frame counts as a spill. Only the main step counts. Registers of the other steps do not matter, and a few bytes that
+ * they spill are no reason to drop a variant. ptxas writes
  *     ptxas info    : Compiling entry function 'fwd_sm80' for 'sm_86'
  *     0 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads
  *     ptxas info    : Used 128 registers, ... */
@@ -310,7 +310,7 @@ static void read_usage(fa2i_kernel *kernel)
         kernel->outcome = FA2I_OUTCOME_SPILLED;
 }
 
-/* Put a sentence before the log, which may be empty. */
+/* Puts a sentence before the log, which may be empty. */
 static fa2_status put_before_log(const char *sentence, char **log)
 {
     const char *said = *log != NULL ? *log : "no log";
@@ -324,7 +324,7 @@ static fa2_status put_before_log(const char *sentence, char **log)
     return FA2_OK;
 }
 
-/* Code that lacks an entry point of the recipe is none: a template without a kernel compiles well. */
+/* Rejects code that lacks an entry point of the recipe. A template without a kernel compiles without error. */
 static fa2_status check_entries(fa2i_kernel *kernel)
 {
     const fa2i_recipe *recipe = &kernel->variant.recipe;
@@ -341,7 +341,7 @@ static fa2_status check_entries(fa2i_kernel *kernel)
     return FA2_OK;
 }
 
-/* Run the compiler over a program, and take what it made into kernel. */
+/* Compiles a program, and stores the result in kernel. */
 static fa2_status run(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const options *o,
                       bool ptx, fa2i_kernel *kernel)
 {
@@ -357,7 +357,7 @@ static fa2_status run(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const
         st = fa2i_fail_log(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA2_E_MEMORY : FA2_E_COMPILE, log,
                            "%s: ", fa2_last_message());
     } else if (result != NVRTC_SUCCESS) {
-        /* Errors inside the compiler, too: they come with the source, and come again. */
+        /* Errors inside the compiler, too, because the same source causes them again. */
         kernel->outcome = FA2I_OUTCOME_COMPILE_ERROR;
         if (result != NVRTC_ERROR_COMPILATION)
             FA2_TRY(put_before_log(nvrtc->get_error_string(result), &kernel->log));
@@ -378,7 +378,7 @@ fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const f
     nvrtcProgram program = NULL;
     fa2i_kernel kernel = {.variant = *variant};
     options o;
-    char name[FA2I_VARIANT_CHARS + 4]; /* "fwd_sm80.cu" */
+    char name[FA2I_VARIANT_CHARS + 4]; /* for example "fwd_sm80.cu" */
 
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     FA2_TRY(read_version(nvrtc, &kernel.nvrtc));

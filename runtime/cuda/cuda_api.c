@@ -1,11 +1,11 @@
 /*
- * Finding, opening and filling the two tables.
+ * Finds, opens and fills the two tables.
  *
- * - A table is published (release store to *_ready) only when complete, and for the driver only
- *   after cuInit succeeded; later calls read one atomic and take no lock.
- * - A failure publishes nothing: the next call tries again and sets its own thread's message.
- * - The lists of symbols come from the X-lists of the tables: name, offset in the table, required.
- * - Libraries are never closed: the driver keeps threads and state of its own.
+ * - A table is published (release store to *_ready) only when it is complete; the driver's also only after cuInit
+ *   succeeded. Later calls read one atomic and take no lock.
+ * - A failure publishes nothing. The next call tries again and sets its own thread's message.
+ * - The symbols come from the X-lists of the tables: name, offset in the table, required or not.
+ * - Libraries are never closed, because the driver keeps threads and state of its own.
  */
 #define _GNU_SOURCE /* dlinfo */
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ enum { PATH_BYTES = 4096, SYMBOL_R = 1, SYMBOL_O = 0 };
 
 typedef struct symbol {
     const char *name;
-    size_t offset; /* of the pointer in the table */
+    size_t offset; /* offset of the pointer in the table */
     bool required;
 } symbol;
 
@@ -43,7 +43,7 @@ static const symbol nvrtc_symbols[] = {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Guarded by lock: the tables that were loaded, and the ones that tests installed. */
+/* Protected by lock: the tables that were loaded, and those that tests installed. */
 static fa2i_cuda_table cuda_loaded;
 static fa2i_nvrtc_table nvrtc_loaded;
 static const fa2i_cuda_table *cuda_installed;
@@ -56,7 +56,7 @@ static char nvrtc_path[PATH_BYTES];
 static _Atomic(const fa2i_cuda_table *) cuda_ready;
 static _Atomic(const fa2i_nvrtc_table *) nvrtc_ready;
 
-/* A search for one library: what it found, and every name that failed with the loader's reason. */
+/* A search for one library: its handle, and every name that failed, with the loader's reason. */
 typedef struct search {
     void *handle;
     fa2i_text tried;
@@ -64,14 +64,14 @@ typedef struct search {
 
 static void note_failure(search *s, const char *name, const char *reason)
 {
-    /* The loader mostly begins with the name, but not when a dependency is what is missing. */
+    /* The loader's reason usually begins with the name, but not if a dependency is missing. */
     const size_t length = strlen(name);
     if (strncmp(reason, name, length) == 0 && strncmp(reason + length, ": ", 2) == 0)
         reason += length + 2;
     fa2i_text_add(&s->tried, "%s%s (%s)", s->tried.length > 0 ? "; " : "", name, reason);
 }
 
-/* True when the search is over. */
+/* Returns true if the search is over. */
 static bool try_name(search *s, const char *name)
 {
     if (s->handle != NULL)
@@ -84,7 +84,7 @@ static bool try_name(search *s, const char *name)
     return false;
 }
 
-/* Every file that matches <root><pattern>, in the order of the names. */
+/* Tries every file that matches <root><pattern>, in the order of their names. */
 static void try_pattern(search *s, const char *root, const char *pattern)
 {
     char path[PATH_BYTES];
@@ -148,7 +148,7 @@ static void find_nvrtc(search *s)
     }
 }
 
-/* Close a search: hand out the handle, or fail with every name tried. */
+/* Ends a search. Fails with every name that was tried if there is no handle. */
 static fa2_status search_end(search *s, fa2_status failure, const char *what, const char *variable)
 {
     fa2_status st = FA2_OK;
@@ -159,7 +159,7 @@ static fa2_status search_end(search *s, fa2_status failure, const char *what, co
     return st;
 }
 
-/* The file that the loader took; "" when it cannot tell. */
+/* Finds the file that the loader opened, or "". */
 static void path_of(void *handle, char path[PATH_BYTES])
 {
     struct link_map *map = NULL;
@@ -167,7 +167,8 @@ static void path_of(void *handle, char path[PATH_BYTES])
     snprintf(path, PATH_BYTES, "%s", told ? map->l_name : "");
 }
 
-/* Fill a table from a library, and say where it lies. variable: names another. */
+/* Fills a table from a library, and stores the library's path. variable: the environment variable that can name
+ * another. */
 static fa2_status fill(void *handle, const symbol *symbols, size_t count, void *table, fa2_status failure,
                        const char *variable, char path[PATH_BYTES])
 {
@@ -177,7 +178,7 @@ static fa2_status fill(void *handle, const symbol *symbols, size_t count, void *
         void *address = dlsym(handle, symbols[i].name);
         if (address == NULL && symbols[i].required && missing == NULL)
             missing = symbols[i].name;
-        /* ISO C has no conversion from void * to a function pointer; POSIX makes them alike. */
+        /* ISO C cannot convert void * to a function pointer; POSIX gives them the same representation. */
         memcpy((char *)table + symbols[i].offset, &address, sizeof address);
     }
     if (missing == NULL)
@@ -200,9 +201,9 @@ done:
     return st;
 }
 
-/* NVRTC opens its builtins by bare name while compiling, which fails when it lies outside the
- * loader's folders (Python packages). Opened from beside it beforehand, the bare name is found
- * loaded. Not finding it here is no error: NVRTC may still find its own. */
+/* While compiling, NVRTC opens its builtins by their bare name. That fails if NVRTC lies outside the loader's folders,
+ * as in Python packages. So this function opens the builtins beside NVRTC first, and the loader then finds the name
+ * already loaded. A failure here is no error, because NVRTC may still find its own. */
 static void open_builtins(const fa2i_nvrtc_table *table)
 {
     int major = 0, minor = 0;
@@ -213,7 +214,7 @@ static void open_builtins(const fa2i_nvrtc_table *table)
     snprintf(path, sizeof path, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc_path),
              nvrtc_path, major, minor);
     if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL)
-        (void)dlerror(); /* forget it */
+        (void)dlerror(); /* discard the error */
 }
 
 static fa2_status load_nvrtc(fa2i_nvrtc_table *table)

@@ -1,10 +1,10 @@
 /*
- * Opening a device: which one, its card, its context.
+ * Opens a device: its handle, its card, its context.
  *
- * - A retained primary context is given back by fa2i_device_close; a context of the host program is
- *   only borrowed, and must outlive the device.
- * - enter pushes only when another context is current. Whether it did is one bit of a per-thread
- *   stack, so that leave needs neither an argument nor a driver call.
+ * - fa2i_device_close releases a retained primary context. A context of the host program is borrowed, and must outlive
+ *   the device.
+ * - enter pushes only if another context is current. A per-thread stack of bits remembers that, so leave needs neither
+ *   an argument nor a driver call.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum { ARCH_MIN = 75, NAME_BYTES = 128, NESTING_MAX = 64 };
 
-/* Bit 0 is the innermost enter of this thread: 1 when it pushed. */
+/* Bit 0 is the innermost enter of this thread: 1 if it pushed. */
 static _Thread_local uint64_t pushed;
 static _Thread_local int nesting;
 
@@ -61,14 +61,14 @@ static fa2_status read_card(const fa2i_cuda_table *cuda, CUdevice handle, fa2i_c
     card.arch = 10 * major + minor;
     card.generic = cuda->tensor_map_encode_tiled == NULL;
     card.l2_bytes = l2_bytes;
-    /* Two transfers per clock; 0 where the driver does not tell. */
+    /* Two transfers per clock. 0 if the driver reports no memory clock. */
     card.bandwidth_bytes = (int64_t)2 * memory_khz * 1000 * bus_bits / 8;
     *ret_card = card;
 done:
     return st;
 }
 
-/* The handle of device `ordinal`, or FA2_E_NO_DEVICE saying how many there are. */
+/* Finds the handle of device `ordinal`. FA2_E_NO_DEVICE says how many devices there are. */
 static fa2_status find_device(const fa2i_cuda_table *cuda, int ordinal, CUdevice *ret_handle)
 {
     int count = 0;
@@ -90,7 +90,7 @@ fa2_status fa2i_device_card(const fa2i_cuda_table *cuda, int ordinal, fa2i_card 
     return st != FA2_OK ? st : read_card(cuda, handle, ret_card);
 }
 
-/* Take the context that is current in this thread, if there is one. */
+/* Borrows the context that is current in this thread, if there is one. */
 static fa2_status borrow_current(fa2i_device *device)
 {
     const fa2i_cuda_table *cuda = device->cuda;
@@ -109,7 +109,7 @@ static fa2_status borrow_current(fa2i_device *device)
         if (candidate == device->handle)
             goto done;
     }
-    st = fa2i_fail(FA2_E_NO_DEVICE, "the current CUDA context is of none of the %d devices", count);
+    st = fa2i_fail(FA2_E_NO_DEVICE, "the current CUDA context belongs to none of the %d devices", count);
 done:
     return st;
 }
@@ -183,7 +183,7 @@ fa2_status fa2i_device_is_capturing(const fa2i_device *device, CUstream stream, 
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult result = device->cuda->stream_is_capturing(stream, &status);
-    /* so says the driver of the default stream while another stream captures */
+    /* the driver's answer for the default stream while another stream captures */
     const bool implicit = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (result != CUDA_SUCCESS && !implicit)
         return fa2i_cuda_check(device->cuda, result, "cuStreamIsCapturing");

@@ -1,6 +1,7 @@
 /*
- * - A file system's names have at most 255 bytes: of a longer text a part is taken, and a part of the kernel's key.
- * - What does not compile has no code, and must not lie beside the code of an earlier source.
+ * - File names have at most 255 bytes. The name of a longer variant is a part of its text and a part of the kernel's
+ *   key.
+ * - A source that does not compile has no code. Old code of an earlier source must not remain beside it.
  */
 #include "runtime/cuda/dump.h"
 

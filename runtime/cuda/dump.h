@@ -1,8 +1,8 @@
 /*
- * FA2_DUMP=DIR: the kernels that are compiled, as files for people.
+ * FA2_DUMP=DIR writes the kernels that are compiled to files that people can read.
  *
  * Each variant and SM has one name, "fwd_sm80,d=64,dtype=fp16,...,sm_86": the variant's text with commas for spaces.
- * NAME.cu is the source as the compiler reads it; NAME.cubin or NAME.ptx is the code. Thread-safe. Processes may share
+ * NAME.cu is the source as the compiler reads it. NAME.cubin or NAME.ptx is the code. Thread-safe. Processes may share
  * the folder.
  */
 #ifndef FA2I_DUMP_H
@@ -10,8 +10,8 @@
 
 #include "runtime/base/record.h"
 
-/* Write a kernel that was compiled, or that does not compile, if FA2_DUMP is set. FA2_E_IO: the folder is missing, or
- * the disk is full. The caller tells the log, and goes on. */
+/* Writes a kernel if FA2_DUMP is set, also if it does not compile. FA2_E_IO: the folder is missing, or the disk is
+ * full. The caller logs that, and goes on. */
 fa2_status fa2i_dump(const fa2i_kernel *kernel, const char *source);
 
 #endif

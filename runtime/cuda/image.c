@@ -1,9 +1,9 @@
 /*
- * A cubin is a 64-bit ELF file, and its entry points are defined symbols of the type "function".
- * PTX is text, and its entry points are behind the word ".entry".
+ * A cubin is a 64-bit ELF file. Its entry points are defined symbols of the type "function". PTX is text. Its entry
+ * points follow the word ".entry".
  *
- * - Nothing that an ELF file says of itself is believed before it is seen to lie in the file.
- * - Structures are copied out: an image on the heap has their alignment, a part of one need not.
+ * - No offset or size in an ELF file is used before a check that it lies in the file.
+ * - Structures are copied out, because a structure inside an image need not be aligned.
  */
 #include <elf.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static bool lies_in(const fa2i_blob *image, uint64_t offset, uint64_t bytes)
     return offset <= image->bytes && bytes <= image->bytes - offset;
 }
 
-/* Copy a structure out of the image; false if it is not all there. */
+/* Copies a structure out of the image. Returns false if it does not lie in the image as a whole. */
 static bool take(const fa2i_blob *image, uint64_t offset, void *out, size_t bytes)
 {
     if (!lies_in(image, offset, bytes))
@@ -33,7 +33,7 @@ static bool take_section(const fa2i_blob *image, const Elf64_Ehdr *header, uint6
            lies_in(image, ret_section->sh_offset, ret_section->sh_size);
 }
 
-/* Does the table of symbols have this function? names: the section of their names. */
+/* Returns whether the symbol table has this function. names: the section of the symbols' names. */
 static bool has_function(const fa2i_blob *image, const Elf64_Shdr *symbols, const Elf64_Shdr *names,
                          const char *name)
 {

@@ -1,13 +1,14 @@
 /*
- * The parameter block is made once, on the stack, and so are tensor maps if the recipe has any; the
- * driver copies as many parameters, and as much of each, as a step's kernel declares.
+ * The parameter block is built once, on the stack, and so are the recipe's tensor maps. For each step, the driver
+ * copies only the parameters that the step's kernel declares.
  */
 #include "runtime/cuda/launch.h"
 
 #include "runtime/base/status.h"
 #include "runtime/cuda/tensor_map.h"
 
-/* cuLaunchKernel knows no clusters, and no launch that need not wait for the one before. */
+/* Launches with attributes, because cuLaunchKernel supports neither clusters nor launches that overlap the one
+ * before. */
 static CUresult launch_with_attributes(const fa2i_cuda_table *cuda, const fa2i_loaded_step *step,
                                        unsigned blocks, CUstream stream, void **arguments)
 {

@@ -1,6 +1,6 @@
 /*
- * Loading goes so far that the first launch does nothing more: shared memory opted in, code finalised
- * (cuFuncLoad; older drivers finalise at load).
+ * Loading does everything that the first launch would otherwise do: it opts in to shared memory and finalises the code
+ * (cuFuncLoad; older drivers finalise when they load).
  */
 #include "runtime/cuda/loaded.h"
 
@@ -10,19 +10,19 @@
 #include "runtime/cuda/tensor_map.h"
 
 enum {
-    SMEM_WITHOUT_OPT_IN = 48 * 1024, /* CUDA's static limit on every SM */
-    CLUSTER_WITHOUT_OPT_IN = 8,      /* blocks; what every SM that has clusters grants */
-    WAITING_ARCH = 90,      /* from this on, code has an instruction to wait for another grid */
-    WAITING_DRIVER = 12030, /* from this on, captured launches say that they begin early */
+    SMEM_WITHOUT_OPT_IN = 48 * 1024, /* CUDA's limit on every SM without opting in */
+    CLUSTER_WITHOUT_OPT_IN = 8,      /* blocks; every SM with clusters allows this many */
+    WAITING_ARCH = 90,      /* from this SM on, code has an instruction to wait for another grid */
+    WAITING_DRIVER = 12030, /* from this version on, captured launches keep the attribute to begin early */
     JIT_LOG_BYTES = 1024
 };
 
-/* A load under way. */
+/* The state while a kernel is loaded. */
 typedef struct loading {
     const fa2i_device *device;
-    const char *target; /* of the kernel */
+    const char *target; /* target of the kernel */
     fa2i_loaded loaded;
-    CUresult result; /* of the last call of the driver */
+    CUresult result; /* result of the last driver call */
 } loading;
 
 static fa2_status check(loading *l, CUresult result, const char *what)
@@ -44,7 +44,7 @@ fa2_status fa2i_loaded_check_card(const fa2i_variant *variant, const fa2i_card *
     return FA2_OK;
 }
 
-/* What can be said of the driver before it is asked. */
+/* Checks what is known of the driver without asking it. */
 static fa2_status check_step(const fa2i_device *device, const fa2i_recipe *recipe,
                              const fa2i_step *step, const char *variant)
 {
@@ -87,17 +87,17 @@ static fa2_status find_function(loading *l, const fa2i_step *step, CUfunction *r
     return st == FA2_OK ? FA2_OK : fa2i_fail_prefix(st, "entry point %s", step->entry);
 }
 
-/* Whether the code waits for the step before, which depends on what it was compiled for, and the driver can tell that
- * the launch need not. */
+/* Returns whether a launch may begin early. The code must wait for the step before, which depends on its target, and
+ * the driver must support the attribute. */
 static bool begins_early(const loading *l, const fa2i_step *step)
 {
-    const char *number = strchr(l->target, '_'); /* sm_90, compute_90 */
+    const char *number = strchr(l->target, '_'); /* after sm_ or compute_ */
     return step->early && number != NULL && atoi(number + 1) >= WAITING_ARCH &&
            l->device->driver >= WAITING_DRIVER && l->device->cuda->launch_kernel_ex != NULL;
 }
 
-/* Let the function use what its step needs, and finalise its code. What begins early shares SMs with the step before,
- * so it takes the shared memory that this has there. */
+/* Allows the function what its step needs, and finalises its code. A step that begins early shares SMs with the step
+ * before it. So it asks for the largest shared memory, too, even if it uses none. */
 static fa2_status prepare_function(loading *l, const fa2i_step *step, CUfunction function)
 {
     const fa2i_cuda_table *cuda = l->device->cuda;
@@ -125,7 +125,7 @@ done:
     return st;
 }
 
-/* What the driver says of the function; one that no SM can hold is an error. */
+/* Reads the function's resources from the driver. Fails if no SM can hold a block. */
 static fa2_status inspect_function(loading *l, const fa2i_step *step, CUfunction function)
 {
     const fa2i_cuda_table *cuda = l->device->cuda;
@@ -211,7 +211,7 @@ done:
 
 void fa2i_unload(const fa2i_device *device, fa2i_loaded *loaded)
 {
-    /* Without its context a module is gone already, and there is nobody to tell. */
+    /* Without its context the module is gone already, and no error can be reported. */
     if (loaded->module != NULL && fa2i_device_enter(device) == FA2_OK) {
         (void)device->cuda->module_unload(loaded->module);
         fa2i_device_leave(device);

@@ -1,14 +1,14 @@
 /*
- * A map counts dimensions from the fastest: column, sequence, head, batch. A load takes 64 columns, the
- * 128 bytes that the swizzle permutes, of so many rows of one head; what is behind the end of a
- * dimension arrives as zeros.
+ * A map's dimensions begin with the fastest: column, sequence, head, batch. A load takes a box of 64 columns, which are
+ * the 128 bytes that the swizzle permutes, and some rows of one head. Elements beyond the end of a dimension arrive as
+ * zeros.
  *
- * Of what cuTensorMapEncodeTiled asks for, arguments that were checked have all but one thing: strides are multiples
- * of 16 bytes and extents below 2^31, but a stride can be 2^40 bytes or more. So that is asked before a launch, of
- * all strides at once, as hardly any call has one.
+ * Checked arguments meet all requirements of cuTensorMapEncodeTiled except one. Strides are multiples of 16 bytes and
+ * extents are below 2^31, but a stride can be 2^40 bytes or more. So all strides together are tested before a launch,
+ * because hardly any call has such a stride.
  *
- * What a map is made of is its key. Those that are kept are in sets by a hash, where the oldest goes: the
- * tensors of a layer come again with the next step, and there are three to a layer.
+ * The key of a map is its contents. Kept maps are in sets that a hash selects; in each set the oldest map is replaced.
+ * This works because the tensors of a layer come again with the next step, and a layer has three.
  */
 #include "runtime/cuda/tensor_map.h"
 
@@ -29,21 +29,21 @@ enum { BATCH, SEQ, HEAD };
 
 #define STRIDE_END_BYTES (UINT64_C(1) << 40)
 
-/* Without padding, as it is compared by its bytes. */
+/* A key has no padding, because keys are compared as bytes. */
 typedef struct map_key {
     cuuint64_t address, extents[RANK], strides[RANK - 1]; /* strides: bytes */
-    cuuint32_t rows, type;                                /* of a box; CUtensorMapDataType */
+    cuuint32_t rows, type;                                /* rows: of a box; type: a CUtensorMapDataType */
 } map_key;
 _Static_assert(sizeof(map_key) == 9 * sizeof(cuuint64_t), "a key has no padding");
 
-/* Not CUtensorMap, which is aligned as no allocation is. */
+/* Stored instead of CUtensorMap, because allocations lack the alignment that CUtensorMap needs. */
 typedef struct map_bytes {
     unsigned char bytes[sizeof(CUtensorMap)];
 } map_bytes;
 
 typedef struct map_set {
     map_bytes maps[WAYS];
-    map_key keys[WAYS]; /* address 0: none */
+    map_key keys[WAYS]; /* address 0: empty */
     unsigned oldest;
 } map_set;
 
@@ -67,13 +67,13 @@ void fa2i_kept_maps_destroy(fa2i_kept_maps *kept)
     fa2i_free(kept);
 }
 
-/* Batches or heads that are the same memory are one to the map, and kernels know it. */
+/* Batches or heads with stride 0 share memory. The map has one of them, and kernels know that. */
 static cuuint64_t extent(const fa2i_view *view, int dimension)
 {
     return view->strides[dimension] == 0 ? 1 : (cuuint64_t)view->extents[dimension];
 }
 
-/* A stride that is never used may be anything, which the driver does not know. */
+/* The stride of a dimension of extent 1 is never used, and may be anything. The driver still checks it. */
 static cuuint64_t stride_bytes(const fa2i_view *view, int dimension)
 {
     return extent(view, dimension) == 1 ? ANY_STRIDE_BYTES
@@ -87,7 +87,8 @@ static bool has_map(const fa2i_view *view)
            stride_bytes(view, HEAD) < STRIDE_END_BYTES;
 }
 
-/* Whether all that the kernel reads by maps has them: a closer look, by the parameters that it would get. */
+/* Returns whether all operands that the kernel reads by maps have them. This looks at the parameters that the kernel
+ * would get. */
 static bool have_maps(const fa2i_recipe *recipe, const fa2i_grid *grid, const fa2_problem *problem,
                       const void *args)
 {
@@ -138,7 +139,8 @@ static map_key key_of(const fa2_problem *problem, const fa2i_view *view, int row
     };
 }
 
-/* Tensors of a model differ in address, or, as views of one, in extents and strides. */
+/* Selects a set by address and shape. Tensors of a model differ in address; views of one tensor may differ only in
+ * extents and strides. */
 static map_set *set_of(fa2i_kept_maps *kept, const map_key *key)
 {
     static const uint64_t spread = UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio */
@@ -156,7 +158,7 @@ static CUresult encode(const fa2i_cuda_table *cuda, const map_key *key, CUtensor
         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
-/* Of a table that is this thread's. A map that fails is not kept. */
+/* Finds or encodes a map. The calling thread owns the table. A map that fails is not kept. */
 static CUresult find_or_encode(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
                                const map_key *key, CUtensorMap *map)
 {

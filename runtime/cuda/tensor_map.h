@@ -1,10 +1,9 @@
 /*
- * Tensor maps: how TMA finds the operands of a call. They hold addresses and strides; pure arithmetic of the
- * driver's, which wants a current context all the same.
+ * Tensor maps: how TMA finds the operands of a call. They hold addresses and strides. The driver computes them by pure
+ * arithmetic, but still needs a current context.
  *
- * A loaded kernel keeps those that it was launched with of late, so that an operand which lies where it lay
- * before costs no call of the driver. Threads. Any may get maps; one that finds another at it does without
- * what is kept, and never waits.
+ * A loaded kernel keeps the maps of its recent launches, so an operand at the same place costs no driver call. Any
+ * thread may get maps. If another thread is using the kept maps, it does without them, and never waits.
  */
 #ifndef FA2I_CUDA_TENSOR_MAP_H
 #define FA2I_CUDA_TENSOR_MAP_H
@@ -14,23 +13,23 @@
 
 typedef struct fa2i_kept_maps fa2i_kept_maps;
 
-/* NULL when out of memory, with a message. */
+/* Returns NULL if out of memory, with a message. */
 fa2i_kept_maps *fa2i_kept_maps_create(void);
 void fa2i_kept_maps_destroy(fa2i_kept_maps *kept); /* NULL is fine */
 
-/* How a recipe's kernel serves a call. */
+/* How well a recipe's kernel serves a call. */
 typedef enum fa2i_maps_service {
     FA2I_MAPS_SERVE,
-    FA2I_MAPS_SERVE_SLOWLY, /* fa2i_op.is_scattered: it can be done without another kernel */
-    FA2I_MAPS_DO_NOT_SERVE  /* no map has an operand's strides: they are 2^40 bytes or more */
+    FA2I_MAPS_SERVE_SLOWLY, /* fa2i_op.is_scattered: another kernel would be faster, but is not required */
+    FA2I_MAPS_DO_NOT_SERVE  /* no map can have an operand's strides, which are 2^40 bytes or more */
 } fa2i_maps_service;
 
-/* Asks no driver. grid: of the recipe; the arguments were checked. */
+/* Decides this without asking the driver. grid: from the recipe. The arguments were checked. */
 fa2i_maps_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid,
                                   const fa2_problem *problem, const void *args);
 
-/* The maps of a recipe, in its order, of a call that it serves. kept: of that recipe's kernel; may be NULL. params:
- * made for the problem. FA2_E_CUDA, naming the operand, when the driver makes no such map. Allocates nothing. */
+/* Gets the maps of a recipe, in its order, for a call that it serves. kept: from that recipe's kernel, or NULL. params:
+ * filled for the problem. FA2_E_CUDA names the operand for which the driver makes no map. Allocates nothing. */
 fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
                          const fa2i_recipe *recipe, const fa2_problem *problem,
                          const fa2i_params *params, CUtensorMap maps[FA2I_RECIPE_MAPS]);

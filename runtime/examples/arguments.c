@@ -1,5 +1,5 @@
 /*
- * Numbers are read in full or refused; whether fa2 takes them is fa2's to say.
+ * A number must be well-formed. fa2 itself checks its value.
  */
 #include "arguments.h"
 
@@ -16,7 +16,7 @@ static int read_number(const char *text, int32_t *ret_number)
     return 0;
 }
 
-/* "LEFT,RIGHT"; fa2 says what is wrong with the numbers. */
+/* Reads "LEFT,RIGHT". fa2 checks the numbers. */
 static int read_window(const char *text, fa2_problem *problem)
 {
     char *comma, *end;
@@ -41,7 +41,7 @@ static int read_softcap(const char *text, fa2_problem *problem, float *ret_softc
     return end == text || *end != '\0' ? -1 : 0;
 }
 
-/* An option that has a value. */
+/* Reads an option that has a value. */
 static int read_option(const char *name, const char *value, arguments *ret)
 {
     if (strcmp(name, "--softcap") == 0)

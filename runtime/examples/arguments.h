@@ -1,6 +1,6 @@
 /*
- * The example's command line: [B H S D causal] [--backward] [--softcap C] [--window LEFT,RIGHT]
- * [--db FILE], in any order.
+ * The example's command line, with options in any order:
+ *     [B H S D causal] [--backward] [--softcap C] [--window LEFT,RIGHT] [--db FILE]
  */
 #ifndef EXAMPLE_ARGUMENTS_H
 #define EXAMPLE_ARGUMENTS_H
@@ -9,12 +9,12 @@
 
 typedef struct arguments {
     fa2_problem problem;  /* forward */
-    float softcap;        /* if the problem has one */
-    int backward;         /* 1: the gradients are wanted, too */
+    float softcap;        /* if the problem has a softcap */
+    int backward;         /* 1: compute the gradients, too */
     const char *database; /* NULL: fa2's default. Borrowed from argv */
 } arguments;
 
-/* 0, or -1 where they are not like that. */
+/* Returns 0, or -1 if the arguments are malformed. */
 int read_arguments(int argc, char **argv, arguments *ret_arguments);
 
 #endif

@@ -3,11 +3,13 @@
  *
  *     attention [B H S D causal] [--backward] [--softcap C] [--window LEFT,RIGHT] [--db FILE]
  *
- * fills Q, K and V with random fp16 numbers, lets fa2 choose and launch a kernel, compares O with a
- * double-precision computation on the CPU, and says which kernel ran, by which rule, and how fast.
- * --backward: the gradients, too, for a random dO; those of one head are compared. --softcap caps
- * scores at C; --window lets a query see LEFT keys before its own position and RIGHT behind it, -1
- * being all of them.
+ * It fills Q, K and V with random fp16 numbers, and lets fa2 choose and launch a kernel. It compares O with a
+ * double-precision computation on the CPU. Then it prints which kernel ran, by which rule, and how fast.
+ *
+ *     --backward   Also computes the gradients for a random dO, and compares the gradients of one head.
+ *     --softcap    Caps scores at C.
+ *     --window     Lets a query see LEFT keys before its own position and RIGHT after it. -1: all of them.
+ *
  * Exit status: 0 right; 1 wrong, or something failed; 2 bad arguments; 3 no usable GPU.
  */
 #include <cuda.h>
@@ -26,20 +28,20 @@ enum { EXIT_WRONG = 1, EXIT_ARGUMENTS = 2, EXIT_NO_GPU = 3 };
 enum { SEED = 2023, CALLS = 50, CHECKED_ROWS = 512 };
 enum { Q, K, V, O, OF_FORWARD, D_O = OF_FORWARD, DQ, DK, DV, TENSORS };
 
-/* |V| <= 1: rounding P and then O to fp16 moves O by at most 2^-11 each; sums are fp32. The GPU's tanh
- * moves a score, and so its weight, by about 2^-11 of it, which is little for random numbers. */
+/* V| <= 1, so rounding P and then O to fp16 moves O by at most 2^-11 each. Sums are fp32. The GPU's tanh moves a score,
+ * and so its weight, by about 2^-11 of it. That is little for random numbers. */
 static const double bound = 1.0 / 1024;
-/* Of the largest number in a gradient: P, dS and the gradient are rounded. */
+/* Relative to the largest number in a gradient: P, dS and the gradient are rounded. */
 static const double gradient_bound = 1.0 / 512;
 
-/* Everything that must be given back. Tensors are [B, S, H, D]. */
+/* Everything that must be freed. Tensors are [B, S, H, D]. */
 typedef struct resources {
     driver cuda;
     CUdevice device;
     CUcontext current;
     fa2_context *fa2;
     arguments wanted;
-    size_t elems; /* of a tensor */
+    size_t elems; /* elements of a tensor */
     uint16_t *host[TENSORS];
     CUdeviceptr gpu[TENSORS], lse, workspace;
     size_t workspace_bytes; /* enough for both operations */
@@ -63,7 +65,7 @@ static fa2_problem backward_of(const fa2_problem *problem)
     return backward;
 }
 
-/* Prepare an operation: asking for its workspace does that, too. */
+/* Prepares an operation. Asking for its workspace does that. */
 static fa2_status prepare(resources *r, const fa2_problem *problem)
 {
     size_t bytes = 0;
@@ -72,15 +74,14 @@ static fa2_status prepare(resources *r, const fa2_problem *problem)
     return status;
 }
 
-/* What fa2 has to say besides: that there is no database, for instance, or that a kernel was compiled. */
+/* Prints fa2's log: for example, that there is no database, or that a kernel was compiled. */
 static void tell(void *user, const char *message)
 {
     (void)user;
     fprintf(stderr, "fa2: %s\n", message);
 }
 
-/* A prepared fa2 context for device 0; and device 0's primary CUDA context, current in this
- * thread. */
+/* Makes a prepared fa2 context for device 0, and makes device 0's primary CUDA context current in this thread. */
 static int open_device(resources *r)
 {
     const fa2_config config = {.struct_bytes = sizeof(fa2_config),
@@ -105,7 +106,7 @@ static int open_device(resources *r)
     return 0;
 }
 
-/* Device memory; none of no bytes. 0, or -1. */
+/* Allocates device memory, unless bytes is 0. Returns 0, or -1. */
 static int reserve(resources *r, CUdeviceptr *memory, size_t bytes)
 {
     return bytes == 0 || r->cuda.mem_alloc(memory, bytes) == CUDA_SUCCESS ? 0 : -1;
@@ -140,7 +141,7 @@ static fa2_tensor tensor_at(CUdeviceptr data, const fa2_problem *p)
                         .stride_head = p->head_dim};
 }
 
-/* LSE is what backward needs of forward, besides O. */
+/* Backward needs LSE and O from forward. */
 static fa2_status call_forward(const resources *r, const fa2_problem *p)
 {
     const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
@@ -180,8 +181,8 @@ static double now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-/* Launch once to check it, launch CALLS times more for the time, and fetch the outputs, from the
- * first to the last. */
+/* Launches once to check the result, then CALLS times for the time, and copies the outputs first ... last to the
+ * host. */
 static int run(resources *r, const fa2_problem *problem, int first, int last, double *ret_us)
 {
     double start = 0;
@@ -206,8 +207,7 @@ static double larger_error(double worst, double got, double expected)
     return isfinite(got) ? fmax(worst, fabs(got - expected)) : INFINITY;
 }
 
-/* The largest error over rows spread evenly over O; infinite if O has something that is no
- * number. */
+/* Finds the largest error over rows spread evenly over O. It is infinite if O has a NaN or an infinity. */
 static int measure_error(const resources *r, const fa2_problem *p, double *ret_error)
 {
     const long rows = (long)p->batch * p->seq_q * p->heads_q;
@@ -219,7 +219,7 @@ static int measure_error(const resources *r, const fa2_problem *p, double *ret_e
         return complain("no memory for the reference");
     double *expected = scores + p->seq_k;
     for (long n = 0; n < checked; n++) {
-        const long row = n * rows / checked; /* of [B, S, H] */
+        const long row = n * rows / checked; /* index in [B, S, H] */
         const int h = (int)(row % p->heads_q), i = (int)(row / p->heads_q % p->seq_q);
         const int b = (int)(row / p->heads_q / p->seq_q);
         reference_row(p, (double)r->wanted.softcap, r->host[Q], r->host[K], r->host[V], b, h, i,
@@ -233,8 +233,8 @@ static int measure_error(const resources *r, const fa2_problem *p, double *ret_e
     return 0;
 }
 
-/* The largest error of dQ, dK and dV in the last head of the last batch, over the largest number that
- * is expected in the same gradient. */
+/* Finds the largest error of dQ, dK and dV in the last head of the last batch. It is relative to the largest expected
+ * number of the same gradient. */
 static int measure_gradients(const resources *r, const fa2_problem *p, double *ret_errors)
 {
     const size_t dim = (size_t)p->head_dim, elems = (size_t)p->seq_q * dim;
@@ -263,7 +263,7 @@ static int measure_gradients(const resources *r, const fa2_problem *p, double *r
     return 0;
 }
 
-/* Which kernel it was, and why. */
+/* Prints which kernel ran, and why. */
 static int report(resources *r, const fa2_problem *problem, double us)
 {
     fa2_explanation e = {.struct_bytes = sizeof(e)};

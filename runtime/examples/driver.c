@@ -6,7 +6,7 @@
 
 const char *driver_load(driver *cuda)
 {
-    /* Exact exported names: without _v2, cuMemAlloc would be the 32-bit one of long ago. */
+    /* Exact exported names: cuMemAlloc without _v2 would be the old 32-bit function. */
     static const struct {
         const char *symbol;
         size_t offset;
@@ -23,9 +23,9 @@ const char *driver_load(driver *cuda)
         {"cuMemcpyDtoH_v2", offsetof(driver, memcpy_dtoh)},
     };
 
-    const char *path = getenv("FA2_CUDA_LIBRARY"); /* as in libfa2: both must use one driver */
+    const char *path = getenv("FA2_CUDA_LIBRARY"); /* like libfa2, because both must use one driver */
     void *library = dlopen(path == NULL ? "libcuda.so.1" : path,
-                           RTLD_NOW | RTLD_LOCAL); /* never closed: drivers cannot be */
+                           RTLD_NOW | RTLD_LOCAL); /* never closed, because a driver cannot be unloaded */
     if (library == NULL)
         return "the CUDA driver cannot be loaded";
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {

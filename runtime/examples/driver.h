@@ -1,7 +1,7 @@
 /*
- * The few functions of the CUDA driver API that the example calls, looked up at run time, so that
- * it builds and starts on a machine without a driver. A program that links libcuda or the CUDA
- * runtime anyway does not need this: fa2 takes device pointers and streams from either.
+ * The few functions of the CUDA driver API that the example calls, looked up at run time. So the example builds and
+ * starts on a machine without a driver. A program that links libcuda or the CUDA runtime does not need this: fa2 takes
+ * device pointers and streams from either.
  */
 #ifndef EXAMPLE_DRIVER_H
 #define EXAMPLE_DRIVER_H
@@ -21,7 +21,7 @@ typedef struct driver {
     CUresult (*memcpy_dtoh)(void *, CUdeviceptr, size_t);
 } driver;
 
-/* Fill the table. NULL, or a sentence about what is missing. */
+/* Fills the table. Returns NULL, or a sentence about what is missing. */
 const char *driver_load(driver *cuda);
 
 #endif

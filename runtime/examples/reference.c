@@ -21,7 +21,7 @@ uint16_t half_random(uint64_t *state)
 {
     *state =
         *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407); /* Knuth's LCG */
-    /* ten random bits make a multiple of 1/512 in [-1, 1) */
+    /* ten random bits give a multiple of 1/512 in [-1, 1) */
     const double value = (double)(*state >> 54) / 512 - 1;
     if (fabs(value) < 1.0 / 512)
         return 0;
@@ -38,10 +38,10 @@ static const uint16_t *row_of(const uint16_t *tensor, int seq, int heads, int di
            (((size_t)b * (size_t)seq + (size_t)i) * (size_t)heads + (size_t)h) * (size_t)dim;
 }
 
-/* The first and the last key that query row i sees; none when the last is before the first. */
+/* Finds the first and the last key that query row i sees. It sees none if the last is before the first. */
 static void keys_seen(const fa2_problem *p, int i, int *ret_first, int *ret_last)
 {
-    const int at = i + p->seq_k - p->seq_q; /* where the query stands among the keys */
+    const int at = i + p->seq_k - p->seq_q; /* the query's position among the keys */
     int first = 0, last = p->seq_k - 1;
     if (p->window && p->window_left >= 0 && at - p->window_left > first)
         first = at - p->window_left;
@@ -86,7 +86,7 @@ void reference_row(const fa2_problem *problem, double softcap, const uint16_t *q
         out[d] /= sum;
 }
 
-/* A head of a tensor as numbers, [seq, head_dim]. */
+/* Reads a head of a tensor as numbers, [seq, head_dim]. */
 static void read_head(const uint16_t *tensor, int seq, int heads, int dim, int b, int h,
                       double *ret_head)
 {
@@ -110,12 +110,12 @@ static void add(double *sum, double factor, const double *row, int count)
         sum[i] += factor * row[i];
 }
 
-/* A head of the inputs, and room for a row's weights, their slopes under the cap, and dO V. */
+/* A head of the inputs, and room for a row's weights, the slopes of its cap, and dO V^T. */
 typedef struct head {
     double *q, *k, *v, *d_o, *p, *slope, *dp;
 } head;
 
-/* What query row i adds to the gradients. */
+/* Adds the contribution of query row i to the gradients. */
 static void add_row(const fa2_problem *problem, double softcap, const head *in, int i, double *dq,
                     double *dk, double *dv)
 {

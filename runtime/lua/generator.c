@@ -1,7 +1,7 @@
 /*
- * How a call gets to Lua and back: a public function fills a `call` and has a body run, which
- * pushes the arguments, calls the entry point in gen/init.lua and stores the results in the call.
- * The public function frees what the body left there, also when Lua jumped out of it (lua_host.h).
+ * How C calls Lua: a public function fills a `call` and runs a body. The body pushes the arguments, calls the entry
+ * point in gen/init.lua, and stores the results in the call. The public function frees what the body stored, even if
+ * Lua jumped out of the body (lua_host.h).
  */
 #include "runtime/lua/generator_call.h"
 
@@ -17,12 +17,12 @@ enum { CANDIDATES_MAX = 1 << 20 };
 
 typedef struct call {
     fa2i_generator *generator;
-    fa2_status status; /* set by the body, with the message, for failures that are no Lua errors */
+    fa2_status status; /* set by the body, with the message, for failures that are not Lua errors */
     const fa2_problem *problem;
     const fa2i_card *card;
     const char *text; /* of the variant */
     int registers, arch;
-    fa2i_variant *variants; /* results; owned by the public function */
+    fa2i_variant *variants; /* results; the public function owns them */
     size_t count;
     fa2i_variant variant;
     fa2i_text out;
@@ -37,7 +37,7 @@ fa2_status fa2i_generator_run(fa2i_generator *generator, lua_CFunction body, voi
     fa2_status st = fa2i_lua_host_run(host, body, argument);
     if (st == FA2_OK)
         st = *status;
-    /* Scripts may have caught the error, and made another one of it. */
+    /* Scripts may have caught the error and raised another one. */
     if (st != FA2_OK && host->out_of_memory)
         st = fa2i_fail(FA2_E_MEMORY, "out of memory while the generator ran");
     return st;
@@ -102,7 +102,7 @@ static bool answers(lua_State *L, call *c, int arguments, fa2_status refusal)
     return fa2i_generator_answers(L, arguments, refusal, &c->status);
 }
 
-/* The number on top of the stack as the cost of a variant; a Lua error unless it is a time. */
+/* Reads the number on top of the stack as the cost of a variant. Raises a Lua error unless it is a time. */
 static double check_cost(lua_State *L, const char *text)
 {
     const double us = luaL_checknumber(L, -1);
@@ -184,7 +184,7 @@ done:
     return st;
 }
 
-/* Store the string on top of the stack as the call's text. */
+/* Stores the string on top of the stack as the call's text. */
 static void keep_text(lua_State *L, call *c)
 {
     size_t bytes = 0;

@@ -1,7 +1,7 @@
 /*
- * - Folders are read with those below them, in the order of $FA2_GEN_PATH, assets last; a name that is
- *   there already is passed over, which makes the first folder win.
- * - The list is sorted once, at the end; until then it is searched from end to end (some dozen names).
+ * - Folders are read with their subfolders, in the order of $FA2_GEN_PATH, assets last. A name that is already in the
+ *   list is passed over, so the first folder wins.
+ * - The list is sorted once, at the end. Until then it is searched linearly (some dozen names).
  */
 #include "runtime/lua/generator_files.h"
 
@@ -19,8 +19,8 @@
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
-/* The folders of the source tree that the generator reads, and what its files end with there: a
- * .def is a list that both C and templates include. */
+/* The folders of the source tree that the generator reads, and the suffixes of the files that it reads there. A .def
+ * file is a list that both C and templates include. */
 static const struct {
     const char *folder, *suffix;
 } kinds[] = {{"gen", ".lua"},           {"templates", ".cu.in"},  {"templates", ".cuh"},
@@ -28,8 +28,8 @@ static const struct {
              {"templates", ".md.in"},  {"templates", ".css"},     {"templates", ".js"}};
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],
-    DEPTH_MAX = 8,      /* of folders in them: a link may lead in a circle */
-    FILE_MAX = 1 << 20, /* bytes; those that come with fa2 have less than 32 KiB */
+    DEPTH_MAX = 8,      /* of subfolders, because a link may lead in a circle */
+    FILE_MAX = 1 << 20, /* bytes; the files that come with fa2 have less than 32 KiB */
 };
 
 static bool ends_with(const char *name, const char *suffix)
@@ -38,7 +38,7 @@ static bool ends_with(const char *name, const char *suffix)
     return length > tail && strcmp(name + length - tail, suffix) == 0;
 }
 
-/* Whether a name from the top of the source tree belongs to the generator. */
+/* Returns whether a name, from the top of the source tree, belongs to the generator. */
 static bool is_of_kind(const char *name, size_t kind)
 {
     const size_t length = strlen(kinds[kind].folder);
@@ -54,7 +54,7 @@ static bool has(const fa2i_generator_files *files, const char *name)
     return false;
 }
 
-/* Copies name. data: borrowed for good; owned: taken on FA2_OK, NULL if data is an asset's. */
+/* Copies name. Borrows data permanently. owned: taken on FA2_OK; NULL if data belongs to an asset. */
 static fa2_status add(fa2i_generator_files *files, const char *name, const char *data, char *owned,
                       size_t bytes)
 {
@@ -71,7 +71,7 @@ static fa2_status add(fa2i_generator_files *files, const char *name, const char 
     return FA2_OK;
 }
 
-/* The whole file; *ret_data belongs to the caller. */
+/* Reads a whole file. The caller owns *ret_data. */
 static fa2_status read_file(const char *path, char **ret_data, size_t *ret_bytes)
 {
     fa2_status st = FA2_OK;
@@ -118,7 +118,7 @@ done:
 static fa2_status add_folder(fa2i_generator_files *files, const char *root, const char *folder,
                              const char *suffix, int depth, bool *found);
 
-/* name: of a file or a folder, from root. */
+/* name: a file or a folder, relative to root. */
 static fa2_status add_entry(fa2i_generator_files *files, const char *root, const char *name,
                             const char *suffix, int depth)
 {
@@ -154,8 +154,7 @@ done:
     return st;
 }
 
-/* The files of one kind in a folder of root and in those below it. *found becomes true if it is
- * there. */
+/* Adds the files of one kind in a folder of root and its subfolders. Sets *found to true if the folder exists. */
 static fa2_status add_folder(fa2i_generator_files *files, const char *root, const char *folder,
                              const char *suffix, int depth, bool *found)
 {
@@ -187,7 +186,7 @@ done:
     return st;
 }
 
-/* path: colon-separated; empty elements mean nothing. */
+/* path: colon-separated; empty elements are ignored. */
 static fa2_status add_path(fa2i_generator_files *files, const char *path)
 {
     fa2_status st = FA2_OK;
@@ -273,7 +272,7 @@ const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files 
     return bsearch(name, files->items, files->count, sizeof *files->items, compare_to_name);
 }
 
-/* What only writes reports makes no kernel another one. */
+/* Files that only write reports do not change kernels. */
 static bool is_of_report(const char *name)
 {
     static const char scripts[] = "gen/report/", templates[] = "templates/report/";

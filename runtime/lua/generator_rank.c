@@ -1,5 +1,5 @@
 /*
- * Evidence into Lua, and options out of it: gen/init.lua says what the tables hold.
+ * Passes evidence to Lua, and reads options from it. gen/init.lua documents the tables.
  */
 #include <lauxlib.h>
 #include <math.h>
@@ -17,11 +17,11 @@ typedef struct call {
     const fa2i_evidence *evidence;
     const fa2_problem *problem;
     const fa2i_card *card;
-    size_t kernel_count, set_count; /* of the evidence that options refer to */
-    fa2i_option *options;           /* the result; owned by the public function */
+    size_t kernel_count, set_count; /* in the evidence to which options refer */
+    fa2i_option *options;           /* the result; the public function owns it */
     size_t count;
-    const char *entry;        /* "learn", "learn_more" */
-    const char *const *texts; /* `count` kernels to judge, and the result */
+    const char *entry;        /* "learn" or "learn_more" */
+    const char *const *texts; /* `count` kernels to judge */
     fa2i_judgement *judgements;
 } call;
 
@@ -122,7 +122,7 @@ fa2_status fa2i_generator_learn_more(fa2i_generator *generator, fa2_op op,
 
 /* ---- options ---- */
 
-/* An index of Lua's, from 1 to count; 0 is none. */
+/* Reads an index of Lua, from 1 to count. 0 becomes FA2I_NONE. */
 static size_t get_index(lua_State *L, const char *field, size_t count)
 {
     lua_getfield(L, -1, field);
@@ -135,7 +135,7 @@ static size_t get_index(lua_State *L, const char *field, size_t count)
     return index == 0 ? FA2I_NONE : (size_t)index - 1;
 }
 
-/* A number that is at least 0. */
+/* Reads a number that is at least 0. */
 static double get_number(lua_State *L, const char *field)
 {
     lua_getfield(L, -1, field);
@@ -159,7 +159,7 @@ static fa2i_rests get_rests(lua_State *L)
     return (fa2i_rests)rests;
 }
 
-/* The option in the table on top of the stack. */
+/* Reads the option in the table on top of the stack. */
 static void get_option(lua_State *L, call *c, fa2i_option *option)
 {
     fa2i_variant candidate;

@@ -1,8 +1,8 @@
 /*
- * - Each function is a closure over Lua's own, which it calls with the arguments it got.
- * - How long matching takes at most: a pattern with r repetitions has as many ways through a subject of n
- *   bytes as there are places for r marks in it, (n + r over r); where it is not anchored its beginning
- *   is one mark more.
+ * - Each function is a closure over Lua's own function, and calls it with its arguments.
+ * - The longest time of matching: let a pattern have r repetitions, and the subject n bytes. There are as many ways
+ *   through the subject as there are places in it for r marks, (n + r over r). If the pattern is not anchored, its
+ *   beginning is one more mark.
  */
 #include "runtime/lua/lua_guard.h"
 
@@ -13,20 +13,20 @@
 
 /* ---- patterns ---- */
 
-/* What decides how long a pattern matches. */
+/* The properties that decide how long a pattern takes to match. */
 typedef struct effort {
-    int loops;      /* repetitions without an end, and what reads as far as it likes */
-    double options; /* ways through its optional parts */
+    int loops;      /* unlimited repetitions, and items that read an unlimited length */
+    double options; /* number of ways through its optional parts */
     size_t widest;  /* bytes of the longest set */
 } effort;
 
-/* Behind the set that begins at p, as far as it goes. */
+/* Returns the position after the set that begins at p, or end. */
 static const char *skip_set(const char *p, const char *end)
 {
     p += 1;
     if (p < end && *p == '^')
         p++;
-    do { /* a ']' in the first place is itself */
+    do { /* a ']' in the first place is an ordinary character */
         if (p < end && *p == '%')
             p++;
         p++;
@@ -34,7 +34,7 @@ static const char *skip_set(const char *p, const char *end)
     return p < end ? p + 1 : end;
 }
 
-/* Behind one item and what repeats it. */
+/* Returns the position after one item and its repetition. */
 static const char *add_item(const char *p, const char *end, effort *e)
 {
     const char *start = p;
@@ -76,7 +76,7 @@ static double match_steps(const char *pattern, size_t length, double subject, bo
 
 /* ---- calls ---- */
 
-/* Call the function that upvalue 1 is with all arguments. */
+/* Calls the function in upvalue 1 with all arguments. */
 static int call_own(lua_State *L)
 {
     lua_pushvalue(L, lua_upvalueindex(1));
@@ -85,7 +85,7 @@ static int call_own(lua_State *L)
     return lua_gettop(L);
 }
 
-/* Is this a C function, or a table whose metamethods may be one? */
+/* Returns whether an argument is a C function, or a table whose metamethods may be C functions. */
 static bool may_call_c(lua_State *L, int argument)
 {
     if (!lua_istable(L, argument))
@@ -97,7 +97,7 @@ static bool may_call_c(lua_State *L, int argument)
 }
 
 /* The same for a function that calls an argument, or its metamethods, for each element. If these may be C functions,
- * which run no counted instructions, calls are watched. */
+ * calls are watched, because C functions run no counted instructions. */
 static int call_watched(lua_State *L)
 {
     bool watched = false;
@@ -111,7 +111,7 @@ static int call_watched(lua_State *L)
     return results;
 }
 
-/* gsub, gmatch (upvalue 2: may the pattern be anchored?), find, match. */
+/* Guards gsub, gmatch, find and match. Upvalue 2: the pattern may be anchored. */
 static int guarded_pattern(lua_State *L)
 {
     size_t subject = 0, length = 0;
@@ -122,7 +122,7 @@ static int guarded_pattern(lua_State *L)
     return call_watched(L);
 }
 
-/* find is plain where it is told to be; then it compares the pattern at each place. */
+/* Guards find. If it is told to be plain, it compares the pattern at each place. */
 static int guarded_find(lua_State *L)
 {
     size_t subject = 0, length = 0;
@@ -143,14 +143,14 @@ static int guarded_rep(lua_State *L)
     return call_own(L);
 }
 
-/* move(from, first, last, ...) */
+/* Guards move(from, first, last, ...). */
 static int guarded_move(lua_State *L)
 {
     fa2i_lua_host_expect(L, (double)luaL_checkinteger(L, 3) - (double)luaL_checkinteger(L, 2));
     return call_watched(L);
 }
 
-/* concat(list, between, first, last), unpack(list, first, last). Upvalue 2: the place of `first`. */
+/* Guards concat(list, between, first, last) and unpack(list, first, last). Upvalue 2: the position of `first`. */
 static int guarded_range(lua_State *L)
 {
     const int place = (int)lua_tointeger(L, lua_upvalueindex(2));
@@ -160,7 +160,7 @@ static int guarded_range(lua_State *L)
     return call_watched(L);
 }
 
-/* insert(list, place, value), remove(list, place): all behind the place moves. */
+/* Guards insert(list, place, value) and remove(list, place): all elements after the place move. */
 static int guarded_shift(lua_State *L)
 {
     const int arguments = lua_gettop(L);
@@ -169,7 +169,8 @@ static int guarded_shift(lua_State *L)
     return call_watched(L);
 }
 
-/* sort(list, less). Without `less` it gets upvalue 2, a Lua function that compares by <, so that its steps count. */
+/* Guards sort(list, less). Without `less` it passes upvalue 2, a Lua function that compares by <, so that its steps are
+ * counted. */
 static int guarded_sort(lua_State *L)
 {
     fa2i_lua_host_expect(L, 32 * (double)luaL_len(L, 1));
@@ -180,7 +181,8 @@ static int guarded_sort(lua_State *L)
     return call_watched(L);
 }
 
-/* The table of a library is on top of the stack, above it the second upvalue, which is taken. */
+/* Replaces a function of a library. The library's table is on top of the stack, and above it the second upvalue, which
+ * is popped. */
 static void guard(lua_State *L, const char *name, lua_CFunction function)
 {
     lua_getfield(L, -2, name);

@@ -1,16 +1,16 @@
 /*
- * Library functions of which one call could take longer than what is given to it, for scripts: the same
- * functions, and an error where a call may take more than some seconds.
+ * Guards library functions of which one call could exceed the scripts' time limit. Scripts get the same functions, but
+ * with an error if a call may take more than some seconds.
  *
- * Patterns: a bound from the length of the subject and what repeats in the pattern; a text that is
- * taken line by line meets no limit. Ranges of tables: their length, whatever the table holds.
+ * Patterns are bounded by the length of the subject and the repetitions in the pattern. A text that is read line by
+ * line meets no limit. Ranges of tables are bounded by their length, whatever the table holds.
  */
 #ifndef FA2I_LUA_GUARD_H
 #define FA2I_LUA_GUARD_H
 
 #include <lua.h>
 
-/* For bodies: put them in the place of Lua's own, in the libraries that are open. */
+/* For bodies: replaces Lua's own functions in the libraries that are open. */
 void fa2i_lua_guard_libraries(lua_State *L);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * - Scripts see base, table, string and math without what reads files, prints, depends on addresses
- *   or is random; load takes text only; require knows the host's files only.
+ * - Scripts see base, table, string and math without functions that read files, print, depend on addresses or are
+ *   random. load accepts only text. require finds only the host's files.
  * - The stack is as high after a run as before it.
  * - A limit that was met stays met until the run ends: from then on every instruction fails, so that
  *   a script that catches errors cannot go on. Finalisers (__gc) run without hooks and are refused.
@@ -26,7 +26,7 @@
 #include "runtime/ops/splits.h"
 
 /* Keys in the Lua registry. */
-static const char modules_key[] = "fa2.modules"; /* name -> module; true while it is being loaded */
+static const char modules_key[] = "fa2.modules"; /* name -> module; true while it is loading */
 static const char init_key[] = "fa2.init";       /* the module gen/init.lua */
 
 static void on_tick(lua_State *L, lua_Debug *event);
@@ -39,7 +39,7 @@ static void meet_limit(fa2i_lua_host *host, fa2i_lua_limit limit)
 
 enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000, REQUESTS = 1000 };
 
-/* In a run: was its time up, or is it to stop? */
+/* In a run: returns whether its time is over or it must stop. */
 static bool is_late(fa2i_lua_host *host)
 {
     if (host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline)) {
@@ -51,14 +51,15 @@ static bool is_late(fa2i_lua_host *host)
     return host->limit == FA2I_LUA_SECONDS || host->limit == FA2I_LUA_STOPPED;
 }
 
-/* The more memory scripts hold, the longer an instruction may take: the more often the clock is looked at. */
+/* Returns the instructions between two looks at the clock. The more memory scripts hold, the longer an instruction may
+ * take, and the more often the clock is looked at. */
 static int fitting_tick(const fa2i_lua_host *host)
 {
     const size_t within = FA2I_LUA_TICK_BYTES / (host->bytes + 1);
     return within < 1 ? 1 : within < FA2I_LUA_TICK ? (int)within : FA2I_LUA_TICK;
 }
 
-/* In a run: not only at the next tick, which may be seconds away by then. */
+/* In a run: shortens the current tick, because its end may be seconds away with the new amount of memory. */
 static void look_more_often(fa2i_lua_host *host)
 {
     const int tick = fitting_tick(host);
@@ -69,7 +70,7 @@ static void look_more_often(fa2i_lua_host *host)
 static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
 {
     fa2i_lua_host *host = user;
-    const size_t held = block == NULL ? 0 : old_bytes; /* else it is a type, not a size */
+    const size_t held = block == NULL ? 0 : old_bytes; /* without a block, old_bytes is a type, not a size */
     if (bytes == 0) {
         fa2i_lua_pool_free(&host->pool, block, held);
         host->bytes -= held;
@@ -98,8 +99,8 @@ static fa2i_lua_host *host_of(lua_State *L)
     return user;
 }
 
-/* Lua calls it after every host->tick instructions, and at calls that are watched. Once a limit was met, Lua calls it
- * at each instruction and call. */
+/* Lua calls it after every host->tick instructions, and at watched calls. Once a limit was met, Lua calls it at each
+ * instruction and call. */
 static void on_tick(lua_State *L, lua_Debug *event)
 {
     enum { CALLS = 16 }; /* between two looks at the clock */
@@ -133,13 +134,13 @@ void fa2i_lua_host_expect(lua_State *L, double steps)
 void fa2i_lua_host_watch_calls(lua_State *L, bool watched)
 {
     fa2i_lua_host *host = host_of(L);
-    if (is_late(host)) /* each time: the count of instructions begins again */
+    if (is_late(host)) /* each time, because the count of instructions restarts */
         luaL_error(L, "the scripts met a limit");
     if (host->limit == FA2I_LUA_WITHIN && host->counts)
         lua_sethook(L, on_tick, LUA_MASKCOUNT | (watched ? LUA_MASKCALL : 0), host->tick);
 }
 
-/* setmetatable(table, metatable), without finalisers. Upvalue 1: Lua's own. */
+/* setmetatable(table, metatable), without finalisers. Upvalue 1: Lua's own function. */
 static int host_setmetatable(lua_State *L)
 {
     if (lua_istable(L, 2)) {
@@ -154,7 +155,7 @@ static int host_setmetatable(lua_State *L)
     return 1;
 }
 
-/* load(text, chunk name, "t", environment): Lua's own without binary chunks, which can crash it. */
+/* load(text, chunk name, "t", environment): Lua's own function without binary chunks, which can crash it. */
 static int host_load(lua_State *L)
 {
     size_t bytes = 0;
@@ -171,7 +172,7 @@ static int host_load(lua_State *L)
     return 1;
 }
 
-/* require(name): the module gen/NAME.lua, a dot for each '/', loaded once. Upvalue 1: the host. */
+/* require(name): loads the module gen/NAME.lua once. A dot in the name stands for '/'. Upvalue 1: the host. */
 static int host_require(lua_State *L)
 {
     const fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
@@ -199,7 +200,7 @@ static int host_require(lua_State *L)
     return 1;
 }
 
-/* read(file): the text of templates/FILE, or nil. Upvalue 1: the host. */
+/* read(file): returns the text of templates/FILE, or nil. Upvalue 1: the host. */
 static int host_read(lua_State *L)
 {
     const fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
@@ -212,7 +213,7 @@ static int host_read(lua_State *L)
     return 1;
 }
 
-/* An integer argument, at least 1. */
+/* Reads an integer argument that is at least 1. */
 static int check_positive(lua_State *L, int argument)
 {
     const lua_Integer value = luaL_checkinteger(L, argument);
@@ -220,8 +221,8 @@ static int check_positive(lua_State *L, int argument)
     return (int)value;
 }
 
-/* host.splits(problem, sm_count, rows, keys, waves, splits): among how many blocks the keys of a row
- * tile are divided, and how many keys its rows see. The last four have their meaning from recipes. */
+/* host.splits(problem, sm_count, rows, keys, waves, splits): returns among how many blocks the keys of a row tile are
+ * divided, and how many keys its rows see. The last four arguments have the meaning that they have in recipes. */
 static int host_splits(lua_State *L)
 {
     fa2_problem problem;
@@ -285,7 +286,7 @@ static void remove_fields(lua_State *L, const char *const *names)
     lua_pop(L, 1);
 }
 
-/* Body: open the libraries and load gen/init.lua. */
+/* Body: opens the libraries and loads gen/init.lua. */
 static int body_setup(lua_State *L)
 {
     static const luaL_Reg libraries[] = {{LUA_GNAME, luaopen_base},
@@ -329,8 +330,8 @@ static int body_setup(lua_State *L)
 
 static int add_traceback(lua_State *L)
 {
-    if (!lua_isstring(L, 1)) { /* else its address would be said */
-        lua_pushfstring(L, "an error that is no text but a %s", luaL_typename(L, 1));
+    if (!lua_isstring(L, 1)) { /* otherwise the message would contain its address */
+        lua_pushfstring(L, "an error that is not a text but a %s", luaL_typename(L, 1));
         lua_replace(L, 1);
     }
     luaL_traceback(L, L, lua_tostring(L, 1), 1);
@@ -349,7 +350,7 @@ static fa2_status over_limit(const fa2i_lua_host *host)
         return fa2i_fail(FA2_E_GENERATOR,
                          "the scripts run without end: stopped after %g s of processor time",
                          host->seconds_max);
-    return fa2i_fail(FA2_E_GENERATOR, "the scripts grow without end: stopped at %d MiB",
+    return fa2i_fail(FA2_E_GENERATOR, "the scripts need too much memory: stopped at %d MiB",
                      FA2I_LUA_BYTES_MAX >> 20);
 }
 

@@ -1,11 +1,10 @@
 /*
  * The Lua state of a generator: which libraries and files scripts see, and how C calls them.
  *
- * C code that touches the state is a body: a lua_CFunction with one argument, a light userdata,
- * that fa2i_lua_host_run calls. Only inside a body may Lua errors be raised; what a body allocates
- * outside Lua must be reachable from its argument, since Lua may jump out of it. The locale is C
- * meanwhile: Lua formats numbers. Scripts are stopped that run or grow without end. One host must not
- * be used by two threads at once.
+ * C code that touches the state is a body: a lua_CFunction with one argument, a light userdata, that fa2i_lua_host_run
+ * calls. Only a body may raise Lua errors. Lua may jump out of a body, so everything that it allocates outside Lua must
+ * be reachable from its argument. The locale is C during a run, because Lua formats numbers. Scripts that run too long
+ * or need too much memory are stopped. Two threads must not use one host at once.
  */
 #ifndef FA2I_LUA_HOST_H
 #define FA2I_LUA_HOST_H
@@ -16,8 +15,8 @@
 #include "runtime/lua/generator_files.h"
 #include "runtime/lua/lua_pool.h"
 
-/* What a run may take: twice the instructions of the dearest one, a survey of backward's candidates, and ten times its
- * processor time, of which a loaded machine takes no more. */
+/* Limits of a run. The longest run is a survey of backward's candidates. The limits are twice its instructions and ten
+ * times its processor time, which does not grow on a loaded machine. */
 enum {
     FA2I_LUA_TICK = 10000,
     FA2I_LUA_STEPS_MAX = 400000000,
@@ -25,11 +24,11 @@ enum {
     FA2I_LUA_BYTES_MAX = 1 << 28
 };
 
-/* Between two looks at the limits: instructions times the bytes that Lua holds. An instruction may read them all,
- * so this is a second. */
+/* Instructions between two checks of the limits, times the bytes that Lua holds. An instruction may read all these
+ * bytes, so this takes about a second. */
 #define FA2I_LUA_TICK_BYTES ((size_t)1 << 33)
 
-/* What one call of a library function may take: seconds. */
+/* The limit of one call of a library function, in steps. It takes seconds. */
 #define FA2I_LUA_CALL_STEPS_MAX 4e9
 
 typedef enum fa2i_lua_limit {
@@ -41,7 +40,7 @@ typedef enum fa2i_lua_limit {
 } fa2i_lua_limit;
 
 typedef struct fa2i_lua_host {
-    const volatile sig_atomic_t *stop; /* ends the scripts when it is nonzero; NULL: nothing does */
+    const volatile sig_atomic_t *stop; /* ends the scripts when it is nonzero; NULL: nothing stops them */
     lua_State *lua;
     fa2i_lua_pool pool;   /* of its memory */
     locale_t c_locale;
@@ -60,32 +59,32 @@ typedef struct fa2i_lua_host {
     fa2i_lua_limit limit; /* that the current run met */
 } fa2i_lua_host;
 
-/* Read the files, open the state, load gen/init.lua. *ret_host must be zeroed but for stop, and must not move
- * afterwards; it is the caller's (fa2i_lua_host_done), also after an error. FA2_E_GENERATOR with
- * Lua's message and traceback; FA2_E_IO; FA2_E_MEMORY. */
+/* Reads the files, opens the state, loads gen/init.lua. *ret_host must be zeroed, except for stop, and must not move
+ * afterwards. The caller frees it (fa2i_lua_host_done), also after an error. FA2_E_GENERATOR with Lua's message and
+ * traceback; FA2_E_IO; FA2_E_MEMORY. */
 fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host);
 void fa2i_lua_host_done(fa2i_lua_host *host); /* zeroed objects are fine */
 
-/* Call body(argument). FA2_E_GENERATOR with message and traceback when it raises a Lua error, or
- * with the limit that it met. */
+/* Calls body(argument). FA2_E_GENERATOR: it raised a Lua error (with message and traceback), or it met a limit (which
+ * the message names). */
 fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argument);
 
-/* For functions that scripts call: a Lua error if the call may take more than FA2I_LUA_CALL_STEPS_MAX
- * steps, or if the run is over its time. */
+/* For functions that scripts call: raises a Lua error if the call may take more than FA2I_LUA_CALL_STEPS_MAX steps, or
+ * if the run's time is over. */
 void fa2i_lua_host_expect(lua_State *L, double steps);
 
-/* Begin to watch calls, too, or end it. Library functions that call C functions again and again need this, because no
- * count of instructions ends those. A Lua error if the run is over its time. */
+/* Starts or stops watching calls. Library functions that repeatedly call C functions need this, because no count of
+ * instructions stops those. Raises a Lua error if the run's time is over. */
 void fa2i_lua_host_watch_calls(lua_State *L, bool watched);
 
 /* For bodies: push the table of functions that scripts get by require("host"). host: whose scripts' answers are kept
  * (surveys.h); NULL: none are. */
 void fa2i_lua_host_push_functions(lua_State *L, fa2i_lua_host *host);
 
-/* For bodies: push the function gen/init.lua exports as `name`. */
+/* For bodies: pushes the function that gen/init.lua exports as `name`. */
 void fa2i_lua_host_push_entry(lua_State *L, const char *name);
 
-/* For bodies: push a function that returns the text of templates/FILE, or nil. */
+/* For bodies: pushes a function that returns the text of templates/FILE, or nil. */
 void fa2i_lua_host_push_read(lua_State *L, fa2i_lua_host *host);
 
 #endif

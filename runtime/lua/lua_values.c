@@ -1,5 +1,5 @@
 /*
- * - Fields of problems are never named here: they are those of problem.def.
+ * This file never names fields of problems. They come from problem.def.
  */
 #include "runtime/lua/lua_values.h"
 
@@ -18,8 +18,8 @@ static void set_string(lua_State *L, const char *field, const char *value)
     lua_setfield(L, -2, field);
 }
 
-/* Whether a problem asks for a feature: a KIND field that is not 0, and that texts do not always
- * show. A family that does not know it must refuse. */
+/* Returns whether a problem asks for a feature: a KIND field that is not 0 and that texts show only then. A family that
+ * does not know it must refuse. */
 static bool is_asked(const fa2_problem *problem, int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
@@ -27,7 +27,7 @@ static bool is_asked(const fa2_problem *problem, int field)
            fa2i_field_get(problem, field) != 0;
 }
 
-/* The list of the fields that a problem asks for, by name. */
+/* Pushes the list of the features that a problem asks for, by name. */
 static void push_asked(lua_State *L, const fa2_problem *problem)
 {
     lua_Integer count = 0;
@@ -86,7 +86,7 @@ void fa2i_lua_push_card(lua_State *L, const fa2i_card *card)
     lua_setfield(L, -2, "generic");
 }
 
-/* A field of the table on top of the stack; a Lua error unless it is an integer. */
+/* Reads a field of the table on top of the stack. Raises a Lua error unless it is an integer. */
 static int64_t get_integer(lua_State *L, const char *field)
 {
     int is_integer = 0;
@@ -106,13 +106,13 @@ static int to_int(lua_State *L, const char *field, lua_Integer value, int least,
     return (int)value;
 }
 
-/* The same within bounds. */
+/* The same, and checks bounds. */
 static int get_number(lua_State *L, const char *field, int least, int most)
 {
     return to_int(L, field, get_integer(L, field), least, most);
 }
 
-/* The same for strings, copied; a Lua error if it does not fit. */
+/* The same for a string, which is copied. Raises a Lua error if it does not fit. */
 static void get_string(lua_State *L, const char *field, char *out, size_t out_bytes)
 {
     size_t length = 0;
@@ -137,7 +137,7 @@ void fa2i_lua_get_card(lua_State *L, fa2i_card *card)
     card->generic = false;
 }
 
-/* Set a field to the value on top of the stack: a number, or a word where the field has words. */
+/* Sets a field to the value on top of the stack: a number, or a word if the field has words. */
 static void set_field(lua_State *L, fa2_problem *problem, int field)
 {
     const char *name = fa2i_fields[field].name;
@@ -165,7 +165,7 @@ void fa2i_lua_get_problem(lua_State *L, int index, fa2_problem *ret_problem)
     }
 }
 
-/* The value on top of the stack for a field of a kind, by name. */
+/* Sets the KIND field of that name to the value on top of the stack. */
 static void set_kind(lua_State *L, fa2_problem *kind, const char *name)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
@@ -177,7 +177,7 @@ static void set_kind(lua_State *L, fa2_problem *kind, const char *name)
     luaL_error(L, "'%s' is no field that is compiled into a kernel", name);
 }
 
-/* Every field of a kind that has a meaning is in its limits. */
+/* Checks that every KIND field is within its limits, or 0 if it has no meaning. */
 static void check_kind(lua_State *L, const fa2_problem *kind)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
@@ -186,7 +186,7 @@ static void check_kind(lua_State *L, const fa2_problem *kind)
     }
 }
 
-/* The class of the table `kind` in the table on top of the stack: names that it leaves out are 0. */
+/* Makes the class of the table `kind`, a field of the table on top of the stack. Missing names are 0. */
 static void get_class(lua_State *L, char out[FA2I_CLASS_CHARS])
 {
     fa2_problem kind = {.struct_bytes = sizeof kind};
@@ -202,7 +202,7 @@ static void get_class(lua_State *L, char out[FA2I_CLASS_CHARS])
     fa2i_problem_class(&kind, out);
 }
 
-/* The first word names the family, an entry point of the code and a file. */
+/* Checks the first word. It names the family, an entry point of the code and a file. */
 static void check_family(lua_State *L, const char *text)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";

@@ -1,5 +1,5 @@
 /*
- * The backward's parameter block, and how much work it is.
+ * Backward's parameter block, and the amount of its work.
  */
 #include "runtime/ops/backward.h"
 
@@ -68,7 +68,7 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         params.features.dsinks = (uintptr_t)a->dsinks;
     if (fa2i_bias_has_gradient(problem->bias))
         fa2i_bias_gradient_fill(problem, &a->dbias, &params.features);
-    if (problem->dropout) /* dS is that of kept elements */
+    if (problem->dropout) /* dS is computed from kept elements */
         params.scale = (float)(scale * (double)params.features.keep_scale);
     if (grid->workspace_bytes > 0)
         params.rows = (uintptr_t)a->workspace + grid->partial_bytes;
@@ -85,8 +85,8 @@ bool fa2i_backward_does_without(fa2i_role role, const void *args)
            (role == FA2I_STEP_COMBINE && a->dk.data == NULL && a->dv.data == NULL);
 }
 
-/* Five products where forward has two: the convention of the FlashAttention papers. Three are of rows of Q or K, two
- * of O or V, where forward has one of each. */
+/* Backward has five products and forward has two, by the convention of the FlashAttention papers. Three of the five
+ * have rows of Q or K, and two have rows of O or V. Forward has one of each. */
 static double products_of_forward(const fa2_problem *p)
 {
     const double columns = p->head_dim, columns_v = fa2i_head_dim_v(p);
@@ -103,7 +103,7 @@ double fa2i_backward_flop_unmasked(const fa2_problem *problem)
     return products_of_forward(problem) * fa2i_forward_flop_unmasked(problem);
 }
 
-/* Q, O, dO and dQ; K and V that any query sees, dK and dV; LSE. */
+/* Counts Q, O, dO and dQ; K and V that any query sees; dK and dV; LSE. */
 static double bytes(const fa2_problem *p)
 {
     const double queries = (double)p->batch * p->heads_q * p->seq_q;

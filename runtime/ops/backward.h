@@ -1,5 +1,5 @@
 /*
- * The backward operation: its parameter block, and what op.c makes its row of. Other layers use op.h.
+ * The backward operation: its parameter block, and the functions for its row in op.c. Other layers use op.h.
  */
 #ifndef FA2I_OPS_BACKWARD_H
 #define FA2I_OPS_BACKWARD_H
@@ -8,13 +8,13 @@
 #include "runtime/ops/features.h"
 #include "runtime/ops/grid.h"
 
-/* The kernels' one parameter, by value; the templates make `struct Params` of the same list. */
+/* The kernels' one parameter, by value. The templates make `struct Params` from the same list. */
 typedef struct fa2i_backward_params {
 #include "templates/backward/params.def"
     fa2i_feature_params features;
 } fa2i_backward_params;
 
-/* Where a call has what features read. */
+/* Returns where a call has the operands of features. */
 static inline fa2i_feature_args fa2i_backward_features(const fa2_backward_args *args)
 {
     return (fa2i_feature_args){.alibi = &args->alibi,
@@ -25,8 +25,8 @@ static inline fa2i_feature_args fa2i_backward_features(const fa2_backward_args *
                                .cu_seqlens_k = &args->cu_seqlens_k};
 }
 
-/* The functions of fa2i_op (op.h says what each does); args is a fa2_backward_args. A gradient that is
- * not wanted has no memory, whatever its strides are. */
+/* The functions of fa2i_op, which op.h documents. args is a fa2_backward_args. A gradient that is not wanted has no
+ * memory, whatever its strides are. */
 fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args,
                                     const fa2i_grid *grid);
 fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,

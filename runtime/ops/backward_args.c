@@ -1,6 +1,5 @@
 /*
- * What fa2_backward's arguments must be. An output is compared with all that is before it: inputs and
- * the outputs that were located already.
+ * Checks fa2_backward's arguments. An output must be apart from the inputs and from the outputs located before it.
  */
 #include "runtime/base/status.h"
 #include "runtime/ops/backward.h"
@@ -9,7 +8,7 @@
 
 enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, DSINKS, DBIAS, WORKSPACE, OPERANDS };
 
-/* What the operands that are there take, in their order. */
+/* The memory of the operands that exist, in their order. */
 typedef struct operands {
     fa2i_memory memory[OPERANDS];
     int count;
@@ -25,7 +24,7 @@ static fa2_status check_apart(operands *m)
     return st;
 }
 
-/* Batch, seq, heads of the tensors of queries and of keys. */
+/* Batch, seq, heads of the tensors with queries and of those with keys. */
 typedef struct extents {
     int32_t of_query[3], of_key[3];
 } extents;

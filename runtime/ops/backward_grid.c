@@ -1,6 +1,6 @@
 /*
- * A block of the main step owns a tile of keys, or, behind all of those, rows of dQ. Steps before and
- * behind it work on padded rows: whole tiles of each head.
+ * A block of the main step owns a tile of keys; blocks after all of those own rows of dQ. The steps before and after it
+ * work on padded rows: whole tiles of each head.
  *
  * Tiles of packed sequences are numbered so that a sequence begins at its first row / rows + its number
  * (templates/features/lengths.cuh): there are total / rows + batch numbers at most, of a head. Their workspace
@@ -12,7 +12,7 @@
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 
-/* Rows of LSE and delta: a sequence has whole sectors, a head whole warps. */
+/* Rows of LSE and delta: a sequence is rounded up to whole sectors, a head to whole warps. */
 enum { SECTOR_ROWS = 8, WARP_ROWS = 32 };
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -29,13 +29,13 @@ static fa2_status too_many(const fa2_problem *problem, const char *what, int64_t
                      (int)INT32_MAX);
 }
 
-/* Query heads of all batches. */
+/* Counts the query heads of all batches. */
 static int64_t all_heads(const fa2_problem *problem)
 {
     return (problem->varlen ? 1 : (int64_t)problem->batch) * problem->heads_q;
 }
 
-/* Of so many rows of queries, or of keys; packed: of all sequences together. */
+/* Counts tiles of so many rows, of queries or of keys. Packed: of all sequences together. */
 static int64_t query_tiles(const fa2_problem *problem, int rows)
 {
     return problem->varlen ? fa2i_forward_total_q(problem) / rows + problem->batch
@@ -48,7 +48,7 @@ static int64_t tiles_of_keys(const fa2_problem *problem, int rows)
                            : ceil_div(problem->seq_k, rows);
 }
 
-/* Blocks of a step; 64 bits hold each, as no factor that has been checked is left. */
+/* Counts the blocks of a step. Each number fits 64 bits, because the factors were checked. */
 static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, int64_t padded_rows,
                             int64_t key_tiles, int64_t splits)
 {
@@ -67,15 +67,15 @@ static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, i
         return problem->heads_q;
     case FA2I_BLOCKS_KEY_HEADS:
         return (int64_t)problem->batch * problem->heads_kv;
-    case FA2I_BLOCKS_SCORE_ROWS: /* of all sequences as many as the longest has */
+    case FA2I_BLOCKS_SCORE_ROWS: /* each sequence counts as the longest */
         return planes > INT32_MAX ? planes : ceil_div(planes * problem->seq_q, step->block_rows);
-    default: /* parsing lets no other word through */
+    default: /* parsing admits no other word */
         return key_tiles * splits;
     }
 }
 
-/* Blocks that share the queries of a tile of keys: so many that about `waves` of them come to each SM, and none is
- * without a tile of queries where nothing is masked (gen/ops/backward_cost.lua computes the same). */
+/* Counts the blocks that share the queries of a tile of keys. There are so many that about `waves` blocks come to each
+ * SM. Without a mask, each of them has a tile of queries. gen/ops/backward_cost.lua computes the same. */
 static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe,
                             const fa2_problem *problem, int64_t key_tiles, int64_t row_tiles)
 {
@@ -86,7 +86,7 @@ static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe,
     return splits > 1 ? splits : 1;
 }
 
-/* Rows of LSE and delta of a head, in whole tiles; < 2^33. */
+/* Rounds the rows of LSE and delta of a head up to whole tiles; < 2^33. */
 static int64_t pad_rows(const fa2_problem *problem, int rows)
 {
     if (problem->varlen)
@@ -116,14 +116,14 @@ static void spread_workspace(const fa2i_recipe *recipe, const fa2_problem *probl
     case FA2I_WORKSPACE_DQ_OF_TILES:
         grid->workspace_bytes = grid->key_tiles > 1 ? sums : 0;
         break;
-    default: /* none */
+    default: /* no workspace */
         break;
     }
     grid->workspace_bytes += grid->partial_bytes;
 }
 
-/* Kernels with maps have tiles of 64 rows at least and such columns, so that this is what they ask for themselves, or a
- * few columns more. */
+/* Kernels with maps have tiles of at least 64 rows and these columns. So their own workspace is as large as this, or a
+ * few columns larger. */
 size_t fa2i_backward_unmapped_bytes(const fa2_problem *problem)
 {
     const fa2i_recipe recipe = {.rows = 64,
@@ -162,7 +162,7 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
             return too_many(problem, "query tiles",
                             query_tiles(problem, recipe->steps[i].block_rows));
         const bool summed =
-            recipe->workspace != FA2I_WORKSPACE_DQ_OF_TILES || key_tiles > 1; /* what it converts */
+            recipe->workspace != FA2I_WORKSPACE_DQ_OF_TILES || key_tiles > 1; /* whether there are sums to convert */
         if (recipe->steps[i].role != FA2I_STEP_CONVERT || summed)
             grid.blocks[i] = (unsigned)blocks;
     }

@@ -1,5 +1,5 @@
 /*
- * NaN is in no range, so that ranges are asked for, never their complement.
+ * NaN lies in no range. So the checks ask if a number is in its range, never if it is outside.
  */
 #include "runtime/ops/call.h"
 
@@ -8,7 +8,7 @@
 
 fa2_status fa2i_softmax_scale_check(float softmax_scale)
 {
-    if (softmax_scale >= 0 && softmax_scale <= FA2I_SCALE_MAX) /* not so for NaN */
+    if (softmax_scale >= 0 && softmax_scale <= FA2I_SCALE_MAX) /* false for NaN */
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID,
                      "softmax_scale is %g; it must be finite (at most %g) and positive, or 0 for "
@@ -23,9 +23,9 @@ double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale)
 
 fa2_status fa2i_softcap_check(const fa2_problem *problem, float softmax_scale, float softcap)
 {
-    if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* nor for NaN */
+    if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* true for NaN, too */
         return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; it must be finite (at most %g) and positive, as "
+                         "softcap is %g; it must be finite (at most %g) and positive, because "
                          "problem.softcap is 1",
                          (double)softcap, (double)FA2I_SCALE_MAX);
     const double rate = fa2i_softmax_scale(problem, softmax_scale) / (double)softcap;

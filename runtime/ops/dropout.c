@@ -14,7 +14,7 @@ enum { ROUNDS = 7, MASK_PAIRS = 128 };
 
 static const uint32_t no_plane = 0xffffffffu;
 
-/* A float below 1 has 24 bits, so the rest is at most 1 - 2^-24, and part does not overflow. */
+/* A float below 1 has 24 bits. So the remainder is at most 1 - 2^-24, and part does not overflow. */
 fa2i_dropout_threshold fa2i_dropout_threshold_of(float p)
 {
     const double bytes = (double)p * 256;
@@ -27,7 +27,7 @@ float fa2i_dropout_scale(float p)
     return (float)(1 / (1 - (double)p));
 }
 
-/* From 1024 on numbers of fp16 are 1 apart: 1023 + threshold is 0x6400 and threshold - 1, but for 1023 itself. */
+/* From 1024 on, fp16 numbers are 1 apart. So 1023 + threshold is 0x6400 + threshold - 1, except for 1023 itself. */
 uint32_t fa2i_dropout_bound(int threshold)
 {
     const uint32_t negative = 0x8000;
@@ -48,7 +48,7 @@ void fa2i_philox(uint32_t counter[4], uint32_t key0, uint32_t key1, int rounds)
     }
 }
 
-/* i: row or pair of columns; of: plane or no_plane. */
+/* i: row or pair of columns. of: plane or no_plane. */
 static fa2i_dropout_key key_of(uint64_t seed, uint64_t offset, uint32_t of, int32_t i)
 {
     fa2i_dropout_key key;
@@ -116,7 +116,7 @@ bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, 
                  fa2i_dropout_choose(fa2i_dropout_threshold_of(p), word, row, column));
 }
 
-/* The columns of MASK_PAIRS pairs, from the given one on, of all rows. */
+/* Fills the columns of MASK_PAIRS pairs, beginning at first_pair, in all rows. */
 static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, int32_t first_pair,
                       uint8_t *mask)
 {

@@ -1,7 +1,7 @@
 /*
- * What scores and what becomes of them are made with; where rows lie is features_rows.c. Arrays that features
- * read are found as a tensor's rows are: a memory of rows at strides, so that what shares bytes with an output
- * is refused by the same arithmetic.
+ * Checks and fills the features that act on scores and on P. features_rows.c has the features that say where rows lie.
+ * Arrays of features are located like tensors: as rows at strides. So the same arithmetic refuses arrays that share
+ * bytes with an output.
  */
 #include "runtime/ops/features.h"
 
@@ -11,7 +11,7 @@
 #include "runtime/ops/dropout.h"
 #include "runtime/ops/features_rows.h"
 
-/* Terms of scores are divided by the scale, and the quotient is to be a number. */
+/* Terms that are added to scores are divided by the scale, and the quotient must be a number. */
 #define SCALE_LEAST 1e-30
 
 bool fa2i_features_asked(const fa2_problem *problem)
@@ -32,7 +32,7 @@ static fa2_status check_scale(double scale)
         return FA2_OK;
     return fa2i_fail(
         FA2_E_INVALID,
-        "the scale of scores is %g; it must be at least %g where something is added to "
+        "the scale of scores is %g; it must be at least %g if something is added to "
         "them",
         scale, SCALE_LEAST);
 }
@@ -56,7 +56,8 @@ done:
     return st;
 }
 
-/* Bytes from the first to the last of so many at this stride, which is anything where there is one. */
+/* Computes the bytes from the first to the last element of a dimension. If its extent is 1, the stride may be
+ * anything. */
 static fa2_status find_reach(const char *name, int64_t stride, int32_t extent, size_t elem_bytes,
                              int64_t *ret_reach)
 {
@@ -72,7 +73,7 @@ static fa2_status find_reach(const char *name, int64_t stride, int32_t extent, s
     return FA2_OK;
 }
 
-/* [batch, heads_q] */
+/* Locates the slopes, [batch, heads_q]. */
 static fa2_status locate_slopes(const fa2_problem *p, const fa2_alibi *alibi, fa2i_memory *m)
 {
     const char *name = "alibi.slopes";
@@ -105,15 +106,15 @@ static size_t bias_elem_bytes(const fa2_problem *problem)
     return bytes[fa2i_bias_type(problem->bias)];
 }
 
-/* Where the number of a query and a key of a head is. */
+/* A matrix of numbers for each query and key of each head. */
 typedef struct plane {
-    const char *name, *data_name, *names[4]; /* of the strides: batch, query, head, key */
+    const char *name, *data_name, *names[4]; /* names of the strides: batch, query, head, key */
     const void *data;
     int64_t strides[4];
     size_t elem_bytes;
 } plane;
 
-/* The keys of a query are its row. Where they are apart, what lies between them counts, too. */
+/* Locates a plane. The keys of a query are its row. If keys are not contiguous, the bytes between them count, too. */
 static fa2_status locate_plane(const fa2_problem *p, const plane *of, fa2i_memory *m)
 {
     const int32_t extents[] = {p->batch, p->seq_q, p->heads_q, p->seq_k};
@@ -148,8 +149,8 @@ static fa2_status locate_bias(const fa2_problem *p, const fa2_bias_tensor *bias,
     return locate_plane(p, &of, m);
 }
 
-/* Sums over dimensions are asked for by a stride of 0; elements that meet otherwise are refused. Usual strides
- * nest, which is seen at once; the search for others ends soon (ops/memory.c). */
+/* A stride of 0 asks for a sum over the dimension. Elements that share memory in another way are refused. Usual strides
+ * nest, which is seen at once. The search for other strides ends soon (ops/memory.c). */
 static fa2_status check_elements(const plane *of, const int32_t extents[4])
 {
     const int64_t *strides = of->strides;
@@ -184,13 +185,14 @@ fa2_status fa2i_bias_gradient_locate(const fa2_problem *p, const fa2_bias_gradie
         if (of.strides[i] == 0 && extents[i] > 1)
             return fa2i_fail(FA2_E_UNSUPPORTED,
                              "%s is 0, a sum over %d in any order; with deterministic it must be "
-                             "more, and the caller sums",
+                             "more than 0, and the caller must sum",
                              of.names[i], (int)extents[i]);
     }
     return st != FA2_OK ? st : check_elements(&of, extents);
 }
 
-/* Whether so many neighbours of every row are side by side, aligned. A stride that is not used may be any. */
+/* Returns whether each row consists of aligned groups of so many neighbours. The stride of an extent of 1 may be
+ * anything. */
 static bool are_side(const fa2_problem *p, const fa2_bias_tensor *bias, int neighbours)
 {
     const size_t align = (size_t)neighbours * bias_elem_bytes(p);
@@ -216,7 +218,7 @@ fa2_status fa2i_dropout_check(const fa2_dropout *dropout)
 {
     fa2i_memory ignored;
     fa2_status st = FA2_OK;
-    if (!(dropout->p >= 0 && dropout->p < 1)) /* nor for NaN */
+    if (!(dropout->p >= 0 && dropout->p < 1)) /* true for NaN, too */
         return fa2i_fail(FA2_E_INVALID, "dropout.p is %g; it must be at least 0 and less than 1",
                          (double)dropout->p);
     FA2_TRY(locate_number("dropout.seed_at", dropout->seed_at, &ignored));
@@ -225,7 +227,7 @@ done:
     return st;
 }
 
-/* What scores and what becomes of them are made with. */
+/* Checks the features that act on scores and on P. */
 static fa2_status check_of_scores(const fa2_problem *problem, const fa2i_feature_args *args,
                                   const fa2i_memory *const *outputs, int output_count)
 {
@@ -299,7 +301,7 @@ void fa2i_bias_gradient_fill(const fa2_problem *p, const fa2_bias_gradient *dbia
     params->dbias_key = p->seq_k > 1 ? dbias->stride_key : 0;
 }
 
-/* To so many significant bits. */
+/* Rounds to so many significant bits. */
 static double rounded_to(int bits, double x)
 {
     int exponent;
@@ -311,7 +313,7 @@ double fa2i_features_scale(const fa2_problem *problem, double scale)
 {
     enum { BF16_BITS = 8 };
     if (fa2i_bias_type(problem->bias) != FA2_BIAS_BF16 ||
-        problem->softcap) /* with a cap it is not by products */
+        problem->softcap) /* with a softcap the bias is not added by products */
         return scale;
     const double most = rounded_to(BF16_BITS, 1 / scale);
     return 1 / (most + rounded_to(BF16_BITS, 1 / scale - most));

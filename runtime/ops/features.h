@@ -1,8 +1,8 @@
 /*
- * What is read from device memory beside the tensors or acts on P, for every operation that has it: ALiBi's
- * slopes, sinks, a bias or mask, dropout, lengths. Their arguments, and what kernels are told of them.
+ * Features that all operations share: ALiBi's slopes, sinks, a bias or mask, dropout, lengths. They are read from
+ * device memory beside the tensors, or act on P. This file has their arguments and their kernel parameters.
  *
- * Pure; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
+ * Pure functions; thread-safe. Errors: FA2_E_INVALID naming argument and limit.
  */
 #ifndef FA2I_OPS_FEATURES_H
 #define FA2I_OPS_FEATURES_H
@@ -15,7 +15,7 @@ typedef struct fa2i_feature_params {
 #include "templates/features/params.def"
 } fa2i_feature_params;
 
-/* Of a call, borrowed; what the problem does not ask for is never read. */
+/* The operands of features in a call; borrowed. Operands that the problem does not ask for are never read. */
 typedef struct fa2i_feature_args {
     const fa2_alibi *alibi;
     const float *const *sinks;
@@ -27,7 +27,7 @@ typedef struct fa2i_feature_args {
     const int32_t *const *block_table;
     const int64_t *block_table_stride;
     const int32_t *page_count;
-    const fa2_tensor *k, *v; /* where they lie in pages */
+    const fa2_tensor *k, *v; /* for caches in pages */
     const int32_t *const *leftpad;
     const int32_t *const *cache_rows;
     const int32_t *cache_row_count;
@@ -35,20 +35,21 @@ typedef struct fa2i_feature_args {
     const fa2_rotary_tables *rotary;
 } fa2i_feature_args;
 
-/* Whether a problem asks for any of them. */
+/* Returns whether a problem asks for any feature. */
 bool fa2i_features_asked(const fa2_problem *problem);
 
-/* scale: of scores in the exponent. What is read of memory shares no byte with these outputs. */
+/* Checks the features' arguments. scale: the factor of scores in the exponent. Memory that features read shares no byte
+ * with these outputs. */
 fa2_status fa2i_features_check(const fa2_problem *problem, const fa2i_feature_args *args,
                                double scale, const fa2i_memory *const *outputs, int output_count);
 
-/* By itself: its probability, its pointers. */
+/* Checks probability and pointers of dropout alone. */
 fa2_status fa2i_dropout_check(const fa2_dropout *dropout);
 
-/* Whether a bias in 16 bits is read number by number: no two neighbours of each row are side by side, aligned. */
+/* Returns whether a 16-bit bias must be read number by number, because no row consists of aligned pairs. */
 bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *bias);
 
-/* The memory of the gradient of a bias, which a problem has. */
+/* Locates the gradient of a bias, which the problem has. */
 fa2_status fa2i_bias_gradient_locate(const fa2_problem *problem, const fa2_bias_gradient *dbias,
                                      fa2i_memory *ret_memory);
 void fa2i_bias_gradient_fill(const fa2_problem *problem, const fa2_bias_gradient *dbias,
@@ -59,7 +60,7 @@ void fa2i_bias_gradient_fill(const fa2_problem *problem, const fa2_bias_gradient
  * (templates/hopper/bias_tiles.cuh), and it is products of Q and K that are off by so little. Else the scale itself. */
 double fa2i_features_scale(const fa2_problem *problem, double scale);
 
-/* Of arguments that were checked. */
+/* Fills the parameters from arguments that were checked. */
 void fa2i_features_fill(const fa2_problem *problem, const fa2i_feature_args *args, double scale,
                         fa2i_feature_params *ret_params);
 

@@ -1,6 +1,6 @@
 /*
- * Which queries and keys there are, where they lie, and what comes to them: lengths, pages, padding, rows of a
- * cache, new keys and what turns them.
+ * Features that say which queries and keys exist and where they lie: lengths, pages, padding, cache rows, new keys, and
+ * their rotation.
  */
 #include "runtime/ops/features_rows.h"
 
@@ -8,7 +8,7 @@
 #include "runtime/base/status.h"
 #include "runtime/ops/forward.h"
 
-/* An array of int32. */
+/* Locates an array of int32. */
 static fa2_status locate_numbers(const char *name, const int32_t *numbers, size_t count, int field,
                                  fa2i_memory *m)
 {
@@ -18,7 +18,7 @@ static fa2_status locate_numbers(const char *name, const int32_t *numbers, size_
                : fa2i_memory_of_array(name, numbers, count * sizeof *numbers, sizeof *numbers, m);
 }
 
-/* [batch, pages of a sequence] */
+/* Locates the block table, [batch, pages of a sequence]. */
 static fa2_status locate_table(const fa2_problem *p, const fa2i_feature_args *args, fa2i_memory *m)
 {
     const int64_t columns = ((int64_t)p->seq_k + fa2i_forward_page(p) - 1) / fa2i_forward_page(p);
@@ -36,8 +36,8 @@ static fa2_status locate_table(const fa2_problem *p, const fa2i_feature_args *ar
                           FA2I_FIELD_paged, m);
 }
 
-/* From page to page and from row to row, counted in bytes that both are multiples of; whether 32 bits are enough for
- * these and to count to the last row. The tensor's strides were checked. */
+/* Expresses the strides of pages and rows in their greatest common divisor. Returns whether 32 bits hold these steps
+ * and can count to the last row. The tensor's strides were checked. */
 static bool count_steps(const fa2_problem *p, const fa2_tensor *tensor, int32_t pages,
                         uint32_t ret_steps[3])
 {
@@ -65,10 +65,10 @@ static fa2_status check_steps(const fa2_problem *p, const char *name, const fa2_
     if (count_steps(p, tensor, pages, steps))
         return FA2_OK;
     return fa2i_fail(FA2_E_INVALID,
-                     "%s.stride_batch and %s.stride_seq are %lld and %lld: what both are multiples "
-                     "of must be less than 2^31, and the last row of %d pages of %d less than 2^32 "
-                     "times that behind the first; make the stride of pages a multiple of that of "
-                     "rows",
+                     "%s.stride_batch and %s.stride_seq are %lld and %lld: their greatest common divisor "
+                     "must be less than 2^31, and the last row of %d pages of %d must lie less than 2^32 "
+                     "times the divisor from the first; make the stride of pages a multiple of the stride "
+                     "of rows",
                      name, name, (long long)tensor->stride_batch, (long long)tensor->stride_seq,
                      (int)pages, (int)fa2i_forward_page(p));
 }
@@ -83,7 +83,7 @@ static fa2_status locate_cache_rows(const fa2_problem *p, const fa2i_feature_arg
                           m);
 }
 
-/* [batch, seq, heads_kv, head_dim], or packed as Q is */
+/* Locates new keys or values, [batch, seq, heads_kv, head_dim], or packed like Q. */
 static fa2_status locate_new(const fa2_problem *p, const char *name, const fa2_tensor *tensor,
                              int32_t seq, int32_t columns, fa2i_memory *m)
 {
@@ -92,7 +92,7 @@ static fa2_status locate_new(const fa2_problem *p, const char *name, const fa2_t
     return fa2i_memory_of_tensor(name, tensor, extents, columns, NULL, m);
 }
 
-/* [rows, rotary_dim / 2] */
+/* Locates cosines or sines, [rows, rotary_dim / 2]. */
 static fa2_status locate_angles(const fa2_problem *p, const char *name, const void *data,
                                 int32_t rows, fa2i_memory *m)
 {
@@ -104,7 +104,7 @@ static fa2_status locate_angles(const fa2_problem *p, const char *name, const vo
                                                ALIGN_BYTES, m);
 }
 
-/* What the appending step counts rows in, unless they are packed. */
+/* The append step counts rows in 32 bits, unless they are packed. */
 #define ROWS_MAX ((int64_t)UINT32_MAX)
 
 static fa2_status check_new_count(const fa2_problem *p, const fa2_append *append)

@@ -1,8 +1,8 @@
 /*
- * The forward's parameter block, and how much work it is.
+ * Forward's parameter block, and the amount of its work.
  *
- * Which keys a query sees: with p its position among the keys (queries end where keys end), those up
- * to p + right, less those up to p - left - 1.
+ * Keys that a query sees: let p be its position among the keys (queries end where keys end). It sees the keys up to p +
+ * right, without those up to p - left - 1.
  */
 #include "runtime/ops/forward.h"
 
@@ -17,7 +17,7 @@ _Static_assert(offsetof(fa2i_forward_params, features) == 208 &&
 
 /* ---- parameters ---- */
 
-/* Q is read from the workspace, where the step before puts it. */
+/* Makes the kernel read Q from the workspace, where the step before puts rotated rows. */
 static void read_rotated(const fa2i_grid *grid, const fa2_problem *problem,
                          const fa2_forward_args *args, fa2i_forward_params *params)
 {
@@ -85,17 +85,17 @@ static int64_t clamp(int64_t x, int64_t least, int64_t most)
     return x < least ? least : x > most ? most : x;
 }
 
-/* The sum over i = 0 ... count - 1 of first + i, each clamped to 0 ... most. */
+/* Returns the sum over i = 0 ... count - 1 of first + i, each clamped to 0 ... most. */
 static double clamped_sum(int64_t first, int64_t count, int64_t most)
 {
     const int64_t zeros = clamp(-first, 0, count);
-    const int64_t rising = clamp(most - first, zeros, count) - zeros; /* these are below most */
+    const int64_t rising = clamp(most - first, zeros, count) - zeros; /* numbers below most */
     const int64_t flat = count - zeros - rising;
     return (double)rising * ((double)(first + zeros) + (double)(rising - 1) / 2) +
            (double)flat * (double)most;
 }
 
-/* What queries at positions 0 ... count - 1 see of their chunks. */
+/* Counts the pairs of queries at positions 0 ... count - 1 and the keys of their chunks. */
 static double chunk_pairs(const fa2_problem *p, int64_t count)
 {
     const int64_t chunk = p->window_left,
@@ -104,11 +104,11 @@ static double chunk_pairs(const fa2_problem *p, int64_t count)
     if (p->causal)
         return (double)chunks * ((double)chunk * (double)(chunk + 1) / 2) +
                (double)rest * (double)(rest + 1) / 2;
-    const int64_t last = count - clamp(count, 0, whole); /* in the last chunk, which is not whole */
+    const int64_t last = count - clamp(count, 0, whole); /* queries in the last chunk, which is not whole */
     return (double)(count - last) * (double)chunk + (double)last * (double)(p->seq_k - whole);
 }
 
-/* Pairs of a query and a key that it sees, of one head. */
+/* Counts the pairs of a query and a key that it sees, in one head. */
 static double visible_pairs(const fa2_problem *p)
 {
     const int64_t position = (int64_t)p->seq_k - p->seq_q; /* of query 0 */
@@ -124,14 +124,14 @@ static double visible_pairs(const fa2_problem *p)
     return ahead - behind;
 }
 
-/* Columns of Q and K, and of V and O. */
+/* Adds the columns of Q and K, and of V and O. */
 static double columns(const fa2_problem *p)
 {
     return (double)p->head_dim + fa2i_head_dim_v(p);
 }
 
-/* Of a query and a key in all heads and batches: two products, of each element a multiplication and an
- * addition. */
+/* Counts the work for one query and one key in all heads and batches: two products, with a multiplication and an
+ * addition for each element. */
 static double flop_of_pair(const fa2_problem *p)
 {
     return 2.0 * p->batch * p->heads_q * columns(p);
@@ -202,8 +202,8 @@ double fa2i_forward_flop_unmasked(const fa2_problem *problem)
     return fa2i_forward_sum(problem, flop_unmasked);
 }
 
-/* 2 B Hq Sq Sk (D + Dv), half of it when causal, whatever Sq and Sk are: the convention of the
- * FlashAttention papers. With a window, 2 (D + Dv) for each pair of a query and a key that it sees. */
+/* Returns 2 B Hq Sq Sk (D + Dv), and half of it if causal, whatever Sq and Sk are. This is the convention of the
+ * FlashAttention papers. With a window it is 2 (D + Dv) for each pair of a query and a key that it sees. */
 static double flop(const fa2_problem *problem)
 {
     if (problem->window)
@@ -227,7 +227,7 @@ int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
     return problem->seq_k - clamp(position - fa2i_window_left(problem), 0, problem->seq_k);
 }
 
-/* Q, O, and the keys and values that any query sees. */
+/* Counts Q, O, and the keys and values that any query sees. */
 static double bytes(const fa2_problem *p)
 {
     const double queries = (double)p->batch * p->heads_q * p->seq_q;

@@ -1,5 +1,5 @@
 /*
- * The forward operation: its parameter block, and what op.c makes its row of. Other layers use op.h.
+ * The forward operation: its parameter block, and the functions for its row in op.c. Other layers use op.h.
  */
 #ifndef FA2I_OPS_FORWARD_H
 #define FA2I_OPS_FORWARD_H
@@ -8,13 +8,13 @@
 #include "runtime/ops/features.h"
 #include "runtime/ops/grid.h"
 
-/* The kernels' one parameter, by value; the templates make `struct Params` of the same list. */
+/* The kernels' one parameter, by value. The templates make `struct Params` from the same list. */
 typedef struct fa2i_forward_params {
 #include "templates/forward/params.def"
     fa2i_feature_params features;
 } fa2i_forward_params;
 
-/* Where a call has what features read. */
+/* Returns where a call has the operands of features. */
 static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *args)
 {
     return (fa2i_feature_args){.alibi = &args->alibi,
@@ -36,51 +36,51 @@ static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *ar
                                .rotary = &args->rotary};
 }
 
-/* The functions of fa2i_op (op.h says what each does); args is a fa2_forward_args. */
+/* The functions of fa2i_op, which op.h documents. args is a fa2_forward_args. */
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,
                                    const fa2i_grid *grid);
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
-                                      const fa2i_grid *grid); /* the same, member by member */
+                                      const fa2i_grid *grid); /* the slow path of check_args: member by member */
 fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                              const fa2_problem *problem, fa2i_grid *ret_grid);
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params);
 
-/* Rows of a page. */
+/* Returns the rows of a page. */
 static inline int32_t fa2i_forward_page(const fa2_problem *problem)
 {
     return problem->page > 0 ? problem->page : 16;
 }
 
-/* Whether device memory says how many keys a sequence has. */
+/* Returns whether device memory says how many keys a sequence has. */
 static inline bool fa2i_forward_has_lengths(const fa2_problem *problem)
 {
     return problem->seqused || problem->varlen || problem->leftpad;
 }
 
-/* Rows of packed tensors. */
+/* Return the rows of packed tensors. */
 int32_t fa2i_forward_total_q(const fa2_problem *problem);
 int32_t fa2i_forward_total_k(const fa2_problem *problem);
 
-/* Where lengths are in device memory, work is counted as if they were these, which are tuned for, too. With
- * seqused, even steps up to seq_k; rank: 0 ... batch - 1, the shortest first. */
+/* If lengths are in device memory, work is counted, and kernels are tuned, as if they were these. With seqused they
+ * rise in even steps up to seq_k. rank: 0 ... batch - 1, the shortest first. */
 int32_t fa2i_forward_length(const fa2_problem *problem, int32_t rank);
 
-/* Packed: one (rank 0) is as long as may be, the others share what is left. */
+/* The same for packed sequences: rank 0 is as long as possible, and the others share the rest. */
 int32_t fa2i_forward_packed_length(int32_t batch, int32_t seq, int32_t total, int32_t rank);
 
-/* The problem as one or two with lengths that are all equal: the longest, and the others. Returns how
- * many. */
+/* Splits the problem into parts with equal lengths: the longest sequence, and the others. Returns the number of parts,
+ * one or two. */
 int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2]);
 
-/* What of_part says of each of them, summed. */
+/* Returns the sum of of_part over these parts. */
 double fa2i_forward_sum(const fa2_problem *problem, double (*of_part)(const fa2_problem *part));
 
 double fa2i_forward_flop(const fa2_problem *problem);
 double fa2i_forward_flop_unmasked(const fa2_problem *problem);
 double fa2i_forward_bytes(const fa2_problem *problem);
 
-/* Keys that any query sees: the last query stands at the last key. */
+/* Counts the keys that any query sees. The last query stands at the last key. */
 int64_t fa2i_forward_seen_keys(const fa2_problem *problem);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * What fa2_forward's arguments must be.
+ * Checks fa2_forward's arguments.
  *
- * fa2_forward checks them at each call, which must not cost what a launch does. So there is a glance
- * first, without a branch for each member: it passes good calls of the usual kind, and nothing that is
- * wrong. What it does not pass is checked member by member, and may well be right: strides that are
- * never used, tensors that lie between each other's rows.
+ * fa2_forward checks them at each call, so the check must cost much less than a launch. Therefore a quick check without
+ * a branch for each member comes first. It passes usual correct calls, and nothing that is wrong. Calls that it does
+ * not pass are checked member by member, and may well be correct: strides that are never used, tensors that lie between
+ * each other's rows.
  */
 #include "runtime/base/status.h"
 #include "runtime/ops/call.h"
@@ -26,7 +26,7 @@ static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *a
         of_key[0] = 1;
         of_key[1] = fa2i_forward_total_k(p);
     } else if (p->cache_rows) {
-        of_key[0] = args->cache_row_count > 0 ? args->cache_row_count : 1; /* likewise */
+        of_key[0] = args->cache_row_count > 0 ? args->cache_row_count : 1; /* checked with the rows */
     }
     const char *writer = p->append ? "append" : NULL;
     fa2_status st = FA2_OK;
@@ -65,7 +65,7 @@ done:
     return st;
 }
 
-/* What is needed of the workspace is there, and nobody else's. */
+/* Checks that the workspace has the needed bytes and shares none of them. */
 static fa2_status check_need(const fa2_forward_args *args, size_t bytes, operands *m)
 {
     fa2_status st = FA2_OK;
@@ -83,7 +83,7 @@ static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *a
 {
     const fa2i_feature_args features = fa2i_forward_features(args);
     const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace, &m->k, &m->v};
-    const int cache = 2; /* of them, the last ones */
+    const int cache = 2; /* the last ones of the outputs */
     const double scale =
         p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
     return fa2i_features_check(p, &features, scale, outputs,
@@ -93,7 +93,7 @@ static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *a
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
                                       const fa2i_grid *grid)
 {
-    operands m = {0}; /* what is not there shares no byte with anything */
+    operands m = {0}; /* zeroed memory shares no byte with anything */
     fa2_status st = FA2_OK;
 
     FA2_TRY(locate_tensors(problem, args, &m));
@@ -118,9 +118,9 @@ done:
     return st;
 }
 
-/* ---- the glance ---- */
+/* ---- the quick check ---- */
 
-/* Extents less 1, and the length of a row. */
+/* Extents less 1, and the columns of a row. */
 typedef struct shape {
     uint64_t batch, seq, head, head_dim;
 } shape;
@@ -129,13 +129,13 @@ typedef struct range {
     uint64_t begin, end; /* addresses */
 } range;
 
-/* What all tensors have in common: their bits, or-ed. */
+/* Bits of all tensors together, or-ed. */
 typedef struct seen {
     uint64_t pointers, strides, reaches;
     bool wrong;
 } seen;
 
-/* Strides are below 2^32, which is checked at the end, so that a reach is below 2^63. */
+/* A final check ensures that strides are below 2^32, so that a reach is below 2^63. */
 static inline range look_at(const fa2_tensor *tensor, const shape *s, bool written, seen *all)
 {
     const uint64_t begin = (uintptr_t)tensor->data;
@@ -147,7 +147,7 @@ static inline range look_at(const fa2_tensor *tensor, const shape *s, bool writt
     all->strides |= batch | seq | head;
     all->reaches |= batch_reach | seq_reach | head_reach;
     all->wrong |= begin == 0 || seq < s->head_dim;
-    if (written) { /* a batch spans its heads and rows; of these, one spans the other */
+    if (written) { /* a batch must span its heads and rows; of heads and rows, one must span the other */
         const bool heads_in_rows = head >= s->head_dim && seq >= head_reach + s->head_dim;
         const bool rows_in_heads = head >= seq_reach + s->head_dim;
         all->wrong |= batch < head_reach + seq_reach + s->head_dim;
@@ -161,14 +161,14 @@ static inline bool touch(range a, range b)
     return a.begin < b.end && b.begin < a.end;
 }
 
-/* An output that is an array may touch none of these. */
+/* Returns whether an output array touches any of the tensors. */
 static inline bool touches_any(range array, const range tensors[4])
 {
     return touch(array, tensors[0]) || touch(array, tensors[1]) || touch(array, tensors[2]) ||
            touch(array, tensors[3]);
 }
 
-/* True: fa2i_forward_check_closely finds nothing. */
+/* Returns true only if fa2i_forward_check_closely would find nothing wrong. */
 static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a,
                                  const fa2i_grid *grid)
 {
@@ -201,7 +201,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
              (workspace.begin == 0 && a->workspace_bytes > 0);
     if (grid->workspace_bytes > 0)
         wrong |= touches_any(workspace, tensors) || touch(workspace, lse);
-    /* of addresses below 2^57, ends are below 2^60: a tensor's is the sum of four of them, doubled */
+    /* With addresses below 2^57, ends are below 2^60: the end of a tensor is the sum of four of them, doubled. */
     all.reaches |= all.pointers | lse.begin | lse.end | workspace.begin | workspace.end;
     return !wrong && all.pointers % 16 == 0 && all.strides % 8 == 0 && all.strides >> 32 == 0 &&
            all.reaches >> 57 == 0 && a->softmax_scale >= 0 && a->softmax_scale <= FA2I_SCALE_MAX &&

@@ -1,8 +1,7 @@
 /*
- * A recipe that packs heads treats the query heads of a group as rows of one matrix, so that K and V
- * are read once for all of them. One that splits keys divides those of each row tile among so many
- * blocks that about `waves` of them come to each SM (splits.h); a step that combines their results
- * runs when there is more than one.
+ * A recipe that packs heads treats the query heads of a group as rows of one matrix. So K and V are read once for all
+ * of them. A recipe that splits keys divides the keys of each row tile among several blocks, so that about `waves`
+ * blocks come to each SM (splits.h). If there are several, another step combines their results.
  *
  * Where sequences have lengths of their own, which the host does not know, that many shares are made
  * of the keys of all sequences together (templates/features/shares.cuh): so many blocks at most, and
@@ -18,14 +17,14 @@
 #include "runtime/ops/forward.h"
 #include "runtime/ops/splits.h"
 
-enum { COLUMN_KEYS_AT = 128, COLUMN_KEY_BYTES = 8 }; /* a key of 16 bytes for two columns */
+enum { COLUMN_KEYS_AT = 128, COLUMN_KEY_BYTES = 8 }; /* a key of 16 bytes serves two columns */
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
 
-/* Queries of all sequences. */
+/* Counts the queries of all sequences. */
 static int64_t all_queries(const fa2_problem *problem)
 {
     return problem->varlen ? fa2i_forward_total_q(problem)
@@ -37,7 +36,7 @@ static int64_t all_rows(const fa2_problem *problem)
     return all_queries(problem) * problem->heads_q;
 }
 
-/* Rows that the appending step works on if there are as many new keys as queries; it takes more, too. */
+/* Counts the rows of the append step if there are as many new keys as queries. The step can take more, too. */
 static int64_t new_rows(const fa2_problem *problem)
 {
     const int64_t tensors = problem->v_in_k ? 1 : 2;
@@ -47,7 +46,7 @@ static int64_t new_rows(const fa2_problem *problem)
     return rows < INT32_MAX ? rows : INT32_MAX;
 }
 
-/* Keys of a sequence, as far as tiles of them go. */
+/* Rounds the keys of a sequence up to whole tiles. */
 static int64_t whole_tiles(const fa2i_recipe *recipe, const fa2_problem *problem)
 {
     return ceil_div(problem->seq_k, recipe->keys) * recipe->keys;
@@ -65,8 +64,8 @@ static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_
         (long long)row_tiles, (int)problem->heads_q, (int)problem->batch, divided, (int)INT32_MAX);
 }
 
-/* How many blocks share the keys of a row tile, or of all that have lengths. row_tiles: of a key head, in
- * all batches; < 2^61. */
+/* Computes how many blocks share the keys of a row tile, or the keys of all sequences that have lengths. row_tiles: of
+ * a key head, in all batches; < 2^61. */
 static fa2_status divide_keys(const fa2i_card *card, const fa2i_recipe *recipe,
                               const fa2_problem *problem, int64_t row_tiles, fa2i_grid *grid)
 {
@@ -86,7 +85,7 @@ static fa2_status divide_keys(const fa2i_card *card, const fa2i_recipe *recipe,
     return FA2_OK;
 }
 
-/* Blocks of the main step, and the rows that they leave to be combined if there are several splits. */
+/* Counts the blocks of the main step, and the rows that they leave to be combined if there are several splits. */
 static fa2_status spread_main(const fa2i_recipe *recipe, const fa2_problem *problem, int64_t tiles,
                               const fa2i_grid *grid, int64_t *ret_blocks, int64_t *ret_partial_rows)
 {
@@ -105,7 +104,7 @@ static fa2_status spread_main(const fa2i_recipe *recipe, const fa2_problem *prob
     return FA2_OK;
 }
 
-/* resident: block_rows of them on each SM, each of which takes one row tile after the other. */
+/* Counts the blocks of a step. Resident blocks, block_rows on each SM, take one row tile after the other. */
 static int64_t blocks_of(const fa2i_card *card, const fa2i_recipe *recipe, const fa2i_step *step,
                          const fa2_problem *problem, int64_t main_blocks)
 {
@@ -136,7 +135,7 @@ static fa2_status count_blocks(const fa2i_card *card, const fa2i_recipe *recipe,
     return fa2i_clusters_check(recipe, grid->blocks);
 }
 
-/* As many as the blocks of the preparing step write; < 2^30 of them. */
+/* Returns the bytes of the column keys that the blocks of the prepare step write. There are fewer than 2^30 keys. */
 static size_t column_key_bytes(const fa2i_recipe *recipe, const fa2i_grid *grid)
 {
     const fa2i_step *step = fa2i_recipe_step(recipe, FA2I_STEP_PREPARE);
@@ -148,8 +147,8 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
                              const fa2_problem *problem, fa2i_grid *ret_grid)
 {
     const int64_t group = recipe->pack ? problem->heads_q / problem->heads_kv : 1;
-    const int64_t rows = problem->seq_q * group; /* which kernels count in int */
-    const int64_t row_tiles =                    /* of a head; packed ones of all batches */
+    const int64_t rows = problem->seq_q * group; /* kernels count these in int */
+    const int64_t row_tiles =                    /* of a head; packed: of all batches */
         problem->varlen ? fa2i_forward_total_q(problem) * group / recipe->rows + problem->batch
                         : ceil_div(rows, recipe->rows);
     const int64_t tiles = row_tiles * (problem->heads_q / group); /* of a batch; < 2^46 */

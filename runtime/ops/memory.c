@@ -1,14 +1,14 @@
 /*
- * How two arguments are found to share a byte.
+ * Finds out if two arguments share a byte.
  *
- * - Nearly always the ranges from first to last byte are apart. Nearly always, too, the strides of a
- *   tensor nest (each is at least what all smaller ones span), and then its rows are apart. Slices
- *   of one packed tensor are known by their common step.
- * - Else it is asked of integers: row of A minus row of B is d + sum of step * x, where each x has
- *   its range, and the rows meet if that is between minus A's row and B's row. The largest step is
- *   taken first: what the others can still add bounds its x, for nested strides to two or three
- *   values. Equal steps of A and B are one x. A count of steps ends searches that do not narrow.
- * - What a fault is, is worked out once it is known that there is one.
+ * - The ranges from first to last byte are nearly always apart. The strides of a tensor nearly always nest (each is at
+ *   least what all smaller ones span), and then its rows are apart. Slices of one packed tensor are recognised by their
+ *   common step.
+ * - Otherwise integers decide. Row of A minus row of B is d + sum of step * x, where each x has its range. The rows
+ *   meet if that lies between minus A's row and B's row. The largest step is tried first: what the others can still add
+ *   bounds its x, for nested strides to two or three values. Equal steps of A and B become one x. A count of steps ends
+ *   searches that do not narrow.
+ * - The kind of a fault is worked out only after a fault was found.
  */
 #include "runtime/ops/memory.h"
 
@@ -21,14 +21,14 @@ enum {
     ELEM_BYTES = 2,
     DIMENSIONS = 3,
     PLACES_DIMENSIONS = 4,
-    PATIENCE = 10000 /* visits; nested strides take some ten */
+    PATIENCE = 10000 /* steps of a search; nested strides need about ten */
 };
 
 static const char *const dimension_names[DIMENSIONS] = {"batch", "seq", "head"};
 
 /* ---- rows that meet ---- */
 
-/* x * step, low <= x <= high. */
+/* x * step with low <= x <= high. */
 typedef struct term {
     int64_t step, low, high;
 } term;
@@ -63,7 +63,7 @@ static void add_term(search *s, term added, bool merge)
     s->terms[at] = added;
 }
 
-/* Is there a sum, with the terms from `at` on free and sum what those before it make? */
+/* Returns whether the terms from `at` on can complete sum, the total of the terms before them. */
 static bool can_meet(search *s, int at, int64_t sum, bool moved)
 {
     int64_t rest_low = 0, rest_high = 0;
@@ -85,7 +85,7 @@ static bool can_meet(search *s, int at, int64_t sum, bool moved)
     return false;
 }
 
-/* What lies at strides in some dimensions, so many bytes each. */
+/* Places of so many bytes each, at strides in some dimensions. */
 typedef struct places {
     const int64_t *strides; /* bytes */
     const int32_t *extents;
@@ -93,7 +93,7 @@ typedef struct places {
     int64_t bytes;
 } places;
 
-/* Two of them: differences go both ways. */
+/* Returns whether two different places meet. Differences go both ways. */
 static bool places_meet(const places *p)
 {
     search s = {.below = p->bytes, .above = p->bytes, .moved = true, .patience = PATIENCE};
@@ -104,11 +104,12 @@ static bool places_meet(const places *p)
     return can_meet(&s, 0, 0, false);
 }
 
-/* Each stride is at least what all smaller ones span: then they are apart. Where a stride is 0, all are one. */
+/* Returns whether each stride is at least what all smaller ones span. Then the places are apart. All places along a
+ * stride of 0 are one place. */
 static bool strides_nest(const places *p)
 {
     int64_t step[PLACES_DIMENSIONS], count[PLACES_DIMENSIONS], spanned = p->bytes;
-    for (int i = 0; i < p->dimensions; i++) { /* sorted, by insertion */
+    for (int i = 0; i < p->dimensions; i++) { /* insertion sort */
         int at = i;
         for (; at > 0 && step[at - 1] > p->strides[i]; at--) {
             step[at] = step[at - 1];
@@ -130,13 +131,13 @@ static bool share_memory(const places *p)
     return !strides_nest(p) && places_meet(p);
 }
 
-/* All heads of a position, from first to last byte. */
+/* Returns the bytes from the first to the last byte of all heads of a position. */
 static int64_t bytes_of_position(const fa2i_memory *m)
 {
     return m->strides[2] * (m->extents[2] - 1) + m->row_bytes;
 }
 
-/* Positions of both come round with one step, and each has a part of it for itself. */
+/* Returns whether positions of both tensors repeat with one step, and each tensor has its own part of the step. */
 static bool are_slices(const fa2i_memory *a, const fa2i_memory *b)
 {
     const int64_t step = a->strides[1];
@@ -171,8 +172,8 @@ fa2_status fa2i_memory_check_apart(const fa2i_memory *output, const fa2i_memory 
 
 /* ---- one argument ---- */
 
-/* Which dimension of the tensor is wrong; one is, or its end. least: of each stride, of batches and heads as it is
- * written. */
+/* Says which dimension of a tensor is wrong. One is, or the tensor's end. least: of each stride; for batches and heads
+ * 0, or more if the tensor is written. */
 static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DIMENSIONS],
                                   const int64_t least[DIMENSIONS], const char *writer)
 {
@@ -188,7 +189,7 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
             const bool is_of_writer = writer != NULL && i != 1;
             return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be at least %lld%s%s",
                              m->name, dimension_names[i], (long long)strides[i],
-                             (long long)least[i], is_of_writer ? ", as it is written by " : "",
+                             (long long)least[i], is_of_writer ? ", because it is written by " : "",
                              is_of_writer ? writer : "");
         }
         if ((double)strides[i] * (m->extents[i] - 1) >
@@ -198,7 +199,7 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
     return fa2i_fail(
         FA2_E_INVALID,
         "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes "
-        "or behind",
+        "or beyond",
         m->name, dimension_names[farthest], (long long)strides[farthest],
         (int)m->extents[farthest]);
 }
@@ -208,7 +209,7 @@ static fa2_status explain_pointer(const char *name, const void *data, size_t ali
     if ((uintptr_t)data % align != 0)
         return fa2i_fail(FA2_E_INVALID, "%s is %p; it must be a multiple of %zu bytes", name, data,
                          align);
-    return fa2i_fail(FA2_E_INVALID, "%s is %p; what is there would end at 2^60 bytes or behind",
+    return fa2i_fail(FA2_E_INVALID, "%s is %p; its data would end at 2^60 bytes or beyond",
                      name, data);
 }
 

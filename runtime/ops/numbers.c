@@ -1,8 +1,8 @@
 /*
- * One function checks each operand, and may rely on those before it in FA2I_NUMBERS.
+ * One function checks each operand. It may rely on the operands before it in FA2I_NUMBERS.
  *
- * What new keys are written into must be mentioned once: mentions are sorted by number, of equal ones those that are
- * written first, so that one that is not alone has its number again behind it.
+ * A page or row that new keys are written to must be mentioned only once. So mentions are sorted by number; among equal
+ * numbers the written ones come first. A written mention is not alone if the next one has the same number.
  */
 #include "runtime/ops/numbers.h"
 
@@ -19,7 +19,7 @@ bool fa2i_numbers_asked(const fa2_problem *p)
 #undef ASKED
 }
 
-/* limit: what the most is. */
+/* limit: what the maximum is, for the message. */
 static fa2_status check_range(const char *name, int32_t at, int32_t value, int32_t most,
                               const char *limit)
 {
@@ -31,7 +31,7 @@ static fa2_status check_range(const char *name, int32_t at, int32_t value, int32
 
 /* ---- which keys a sequence has ---- */
 
-/* Before those that come in the call, and with them. */
+/* The number of keys without and with the new keys of the call. */
 typedef struct keys {
     int32_t before, all;
 } keys;
@@ -57,9 +57,9 @@ static keys keys_of(const fa2_problem *p, const fa2i_feature_args *args, const f
     return (keys){before, before + least_of(coming, room - before)};
 }
 
-/* ---- what is written is named once ---- */
+/* ---- written pages and rows are mentioned once ---- */
 
-/* Of a page, or of a row of the cache. */
+/* A mention of a page, or of a cache row. */
 typedef struct mention {
     int32_t number, sequence, column;
     bool is_written;
@@ -113,7 +113,7 @@ static fa2_status make_mentions(size_t count, mention **ret_mentions)
 
 /* ---- operands ---- */
 
-/* Bounds of packed sequences; what[]: their operand, the tensor's rows, the most of a sequence. */
+/* Checks the bounds of packed sequences. what[]: the operand, the tensor's rows, the longest sequence. */
 static fa2_status check_bounds(const int32_t *bounds, int32_t batch, int32_t total, int32_t most,
                                const char *const what[3])
 {
@@ -163,7 +163,7 @@ done:
     return st;
 }
 
-/* Lengths count the padding, too. */
+/* Lengths include the padding. */
 static fa2_status check_leftpad(const fa2_problem *p, const fa2i_feature_args *args,
                                 const fa2i_numbers *n)
 {
@@ -219,7 +219,7 @@ int32_t fa2i_numbers_pages(const fa2_problem *problem, const fa2i_feature_args *
     return all / page + (all % page > 0);
 }
 
-/* The first of a sequence's pages that is read or written: those that are padding alone may be none. */
+/* Returns the first page of a sequence that is read or written. Pages of padding alone may not exist. */
 static int32_t first_page(const fa2_problem *p, const fa2i_feature_args *args,
                           const fa2i_numbers *n, int32_t sequence)
 {
@@ -229,7 +229,7 @@ static int32_t first_page(const fa2_problem *p, const fa2i_feature_args *args,
            fa2i_forward_page(p);
 }
 
-/* Of a sequence, whose pages these are. */
+/* Checks the pages of one sequence. */
 static fa2_status check_pages(const int32_t *pages, int32_t first, int32_t count, int32_t sequence,
                               int32_t page_count)
 {

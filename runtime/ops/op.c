@@ -108,7 +108,7 @@ static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, con
     fa2i_backward_fill(grid, problem, args, &ret_params->backward);
 }
 
-/* Kernels that neither read by tensor maps nor divide keys need none. */
+/* Kernels that neither read by tensor maps nor divide keys need no workspace. */
 static size_t no_bytes(const fa2_problem *problem)
 {
     (void)problem;

@@ -1,8 +1,8 @@
 /*
- * The operations, one row each: everything in the runtime that depends on which operation a problem
- * is. Other layers take the row of a problem and never ask which one it is.
+ * The operations, one row each: everything in the run time that depends on the operation of a problem. Other layers
+ * take the row of a problem, and never ask which operation it is.
  *
- * Pure; knows no CUDA; thread-safe.
+ * Pure functions without CUDA; thread-safe.
  */
 #ifndef FA2I_OPS_OP_H
 #define FA2I_OPS_OP_H
@@ -16,81 +16,81 @@ typedef union fa2i_params {
     fa2i_backward_params backward;
 } fa2i_params;
 
-/* An operand where kernels find it: rows of columns that are contiguous. */
+/* An operand as kernels find it: rows of contiguous columns. */
 typedef struct fa2i_view {
     uintptr_t address;
-    /* Elements: batch, sequence, head; without a meaning where the extent is 1. */
+    /* Elements: batch, sequence, head. Meaningless if the extent is 1. */
     int64_t strides[3];
     int32_t extents[3]; /* in that order */
-    int32_t columns;    /* 0: no map expresses it, and the kernels of a recipe do without */
+    int32_t columns;    /* 0: no map expresses the operand, and the recipe's kernels do without */
 } fa2i_view;
 
-/* args: the operation's own struct of fa2.h. Only what the problem asks for is read of it, so a
- * caller's struct may end before members that were added later. */
+/* args: the operation's struct of fa2.h, in the size of this library (base/sized.h). Only members that the problem asks
+ * for are read. */
 typedef struct fa2i_op {
     const char *name; /* as problems and recipes spell it */
 
-    /* Version of the parameter block; stored with kernels, so that an older library never launches a
-     * kernel whose parameters it does not know. Members behind the first version's, which only
-     * kernels with a feature read, leave it as it is. Recipes add fa2i_recipe_revision: fa2i_op_abi. */
+    /* Version of the parameter block. It is stored with kernels, so that an older library never launches a kernel whose
+     * parameters it does not know. New members at the end that only kernels with a feature read do not change it.
+     * Recipes contain it plus fa2i_recipe_revision (fa2i_op_abi). */
     int abi;
 
     bool keys_have_blocks; /* a block may own a tile of keys */
 
-    /* Check the arguments of a valid problem: pointers, strides, values, outputs that share memory
-     * with anything else, the workspace that a grid needs. grid == NULL: the problem has no plan yet, so
-     * that the workspace's size is not known. FA2_E_INVALID names argument and limit. */
+    /* Checks the arguments of a valid problem: pointers, strides, values, outputs that share memory with another
+     * argument, the workspace that a grid needs. grid == NULL: the problem has no plan yet, so the workspace's size is
+     * unknown. FA2_E_INVALID names argument and limit. */
     fa2_status (*check_args)(const fa2_problem *problem, const void *args, const fa2i_grid *grid);
 
-    /* Spread a recipe of this operation that was parsed. FA2_E_UNSUPPORTED, naming the numbers, when
-     * one launch cannot have that many blocks. */
+    /* Spreads a parsed recipe of this operation. FA2_E_UNSUPPORTED, naming the numbers, if one launch cannot have that
+     * many blocks. */
     fa2_status (*grid)(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
                        fa2i_grid *ret_grid);
 
-    /* Bytes of workspace with which a kernel without tensor maps is to serve a valid problem: what a plan whose
-     * kernel has maps asks for at least, as a call may have strides that no map expresses. */
+    /* Returns the workspace, in bytes, with which a kernel without tensor maps must serve a valid problem. A plan whose
+     * kernel has maps asks for at least this much, because a call may have strides that no map expresses. */
     size_t (*unmapped_bytes)(const fa2_problem *problem);
 
-    /* Where arguments have what features read; nothing of them is read. */
+    /* Returns where arguments have the operands of features. Reads none of them. */
     fa2i_feature_args (*features)(const void *args);
 
-    /* Make the parameter block of arguments that were checked. */
+    /* Fills the parameter block from arguments that were checked. */
     void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                  fa2i_params *ret_params);
 
-    /* Where an operand of a recipe's tensor map lies, of a parameter block that was made. NULL: the
-     * operation's recipes have none. */
+    /* Describes the operand of a recipe's tensor map, from a filled parameter block. NULL: the operation's recipes
+     * have no maps. */
     void (*view)(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand,
                  fa2i_view *ret_view);
 
-    /* The strides of the operands that recipes may map, used or not, as a call gives them: their bits, or-ed, so that
-     * none is more. NULL: as view. */
+    /* Returns the or of the strides, used or not, of all operands that recipes may map. No stride exceeds it. NULL:
+     * like view. */
     uint64_t (*strides)(const fa2_problem *problem, const void *args);
 
-    /* Whether a call has an operand that kernels which map it would copy number by number, and others read as well as
-     * any. NULL: never. */
+    /* Returns whether a call has an operand that a kernel with maps would copy number by number, while other kernels
+     * read it at full speed. NULL: never. */
     bool (*is_scattered)(const fa2_problem *problem, const void *args);
 
-    /* Whether a call does without the steps of a role, as what they would write is not wanted. NULL: never. */
+    /* Returns whether a call can skip the steps of a role, because their results are not wanted. NULL: never. */
     bool (*does_without)(fa2i_role role, const void *args);
 
-    /* Multiplications and additions, times two, as rates are given by. */
+    /* Counts multiplications and additions. Rates are given by this number. */
     double (*flop)(const fa2_problem *problem);
 
-    /* The same if every query saw every key: a kernel that skips little does no more. */
+    /* The same if every query saw every key. A kernel that skips little does not do more. */
     double (*flop_unmasked)(const fa2_problem *problem);
 
-    /* What must be read and written at least, each byte once. */
+    /* Returns the least number of bytes to read and write, each byte once. */
     double (*bytes)(const fa2_problem *problem);
 } fa2i_op;
 
-/* The row of a problem's operation, which is one of fa2_op; borrowed for ever. */
+/* Returns the row of a problem's operation. Borrowed; static. */
 const fa2i_op *fa2i_op_of(const fa2_problem *problem);
 
-/* What the recipes of kernels for the problem's class say: the operation's abi, and the class's revision. */
+/* Returns the abi in recipes for the problem's class: the operation's abi plus the class's revision. */
 int fa2i_op_abi(const fa2_problem *problem);
 
-/* The operation's flop. */
+/* Returns the operation's flop for the problem. */
 double fa2i_problem_flop(const fa2_problem *problem);
 
 #endif

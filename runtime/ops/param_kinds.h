@@ -1,6 +1,6 @@
 /*
- * Members of a parameter block for the runtime, by their kind in params.def: device pointers are
- * numbers here. To be included before a params.def; FA2I_FEATURE_PARAM members are members like others.
+ * Members of a parameter block for the run time, by their kind in params.def. Device pointers are numbers here. Include
+ * this before a params.def. FA2I_FEATURE_PARAM members are ordinary members here.
  */
 #ifndef FA2I_OPS_PARAM_KINDS_H
 #define FA2I_OPS_PARAM_KINDS_H
@@ -21,7 +21,7 @@
 #define FA2I_PARAM(kind, name)         FA2I_PARAM_##kind(name)
 #define FA2I_FEATURE_PARAM(kind, name) FA2I_PARAM_##kind(name)
 
-/* STRIDES of a tensor. */
+/* Fills a STRIDES member from a tensor. */
 static inline void fa2i_param_strides(const fa2_tensor *tensor, int64_t out[3])
 {
     out[0] = tensor->stride_batch;

@@ -1,17 +1,17 @@
 /*
- * A step ends where the size that fa2i_problem_rounded gives is reached, or before, where blocks begin another wave:
- * there kernels with other tiles become the faster ones, by half at two waves.
+ * A step ends at the size that fa2i_problem_rounded gives, or earlier, where blocks begin another wave. There kernels
+ * with other tiles become faster, by half at two waves.
  *
- * - Nothing is asked about the kernels: waves are counted for tiles of all rows that there are, with the rows of a head
- *   apart and with those of the heads that share keys together. What counts is the number of blocks of an SM, as
- *   its blocks that run at the same time follow from it.
- * - Keys of a kernel that has no blocks of keys make no waves: a decode that grows pays nothing for all this.
- * - Many waves are compared by their first bits: one more is nothing then.
- * - The answer is that of the end of the step, whatever was asked before: where a size can still grow without another
- *   wave it does. So sizes are looked at one after the other, each by bisection.
- * - Queries that are as many as the keys stay so.
- * - Packed sequences have coarse steps without waves. The model knows only their mean length, and each call of a
- *   program that packs what it has brings another batch, longest sequence and total.
+ * - No property of kernels is used. Waves are counted for tiles of all possible rows, with the rows of a head alone and
+ *   with the rows of all heads that share keys. Only the number of blocks per SM counts, because the number of its
+ *   blocks that run at the same time follows from it.
+ * - Kernels without blocks of keys make no waves of keys. So a growing decode pays nothing for all this.
+ * - Large numbers of waves are compared by their leading bits, because one more wave does not matter then.
+ * - The answer is the end of the step, whatever was asked before: a size grows as long as it makes no other wave. So
+ *   the sizes are treated one after the other, each by bisection.
+ * - If there are as many queries as keys, that stays so.
+ * - Packed sequences have coarse steps without waves. The model knows only their mean length, and a program that packs
+ *   what it has brings another batch, longest sequence and total with each call.
  */
 #include "runtime/ops/steps.h"
 
@@ -24,16 +24,16 @@ static const int tile_rows[] = {16, 32, 64, 128, 192, 256};
 
 enum {
     TILES = sizeof tile_rows / sizeof tile_rows[0],
-    FORMS = 4,     /* rows of a head, rows of a group; keys likewise, where they have blocks */
-    MOST_WAVES = 4 /* for which any kernel divides keys */
+    FORMS = 4,     /* rows of a head, rows of a group; the same for keys if they have blocks */
+    MOST_WAVES = 4 /* the largest number for which any kernel divides keys */
 };
 
-/* Of each tile: blocks of an SM, and among how many blocks the keys of a row tile can be divided. */
+/* For each tile: blocks per SM, and among how many blocks the keys of a row tile can be divided. */
 typedef struct waves {
     int64_t blocks[FORMS][TILES], splits[FORMS][TILES];
 } waves;
 
-/* Five significant bits. */
+/* Keeps five significant bits. */
 static int64_t leading_bits(double number)
 {
     int64_t bits = number < 1e15 ? (int64_t)number : (int64_t)1e15;
@@ -81,7 +81,7 @@ static bool makes_waves(const fa2_problem *problem, int field)
     return fa2i_fields[field].rounding == FA2I_ROUNDING_UP || fa2i_op_of(problem)->keys_have_blocks;
 }
 
-/* The problem with the largest size, up to a limit, that has as many waves. */
+/* Returns the problem with the largest size, up to a limit, that has the same waves. */
 static fa2_problem grow(const fa2_problem *problem, int field, int32_t limit, int sm_count)
 {
     if (!makes_waves(problem, field))
@@ -101,7 +101,8 @@ static fa2_problem grow(const fa2_problem *problem, int field, int32_t limit, in
     return grown;
 }
 
-/* To the nearest of 2 and 3 times a power of two: the mean length, by which the model chooses, moves little. */
+/* Rounds to the nearest of 2 and 3 times a power of two. The model chooses by the mean length, which this changes
+ * little. */
 static int32_t round_batch(int32_t batch)
 {
     int32_t step = 1;

@@ -1,5 +1,5 @@
 /*
- * Chains by hash, and a list by age. Each answer is in both.
+ * Each answer is in a hash chain and in a list ordered by last use.
  */
 #include "runtime/plan/answers.h"
 

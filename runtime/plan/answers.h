@@ -1,11 +1,11 @@
 /*
- * Answers of the cost model: which kernel is taken for all problems of a step (runtime/ops/steps.h).
+ * Answers of the cost model: which kernel serves all problems of a step (runtime/ops/steps.h).
  *
- * A table with a limit, FA2I_ANSWERS_KEPT. Beyond it a new answer replaces the one that was used longest ago. The cost
- * of a look-up does not depend on their number.
+ * The table holds at most FA2I_ANSWERS_KEPT answers. After that, a new answer replaces the least recently used one. The
+ * cost of a look-up does not depend on the number of answers.
  *
- * Not thread-safe: the planner's caller holds the lock. Errors: FA2_E_MEMORY, and the table is as before.
- * Ownership. The table owns its answers. A pointer to one is valid until the next answer is added.
+ * Not thread-safe: the planner's caller holds the lock. Errors: FA2_E_MEMORY, and the table is unchanged. Ownership:
+ * the table owns its answers. A pointer to one is valid until the next answer is added.
  */
 #ifndef FA2I_ANSWERS_H
 #define FA2I_ANSWERS_H
@@ -15,22 +15,22 @@
 enum { FA2I_ANSWERS_KEPT = 4096 };
 
 typedef struct fa2i_class_answer {
-    /* The question; together the key. */
+    /* The question. These members together are the key. */
     fa2_problem asked; /* fa2i_planner_asked */
-    bool unmapped;     /* for calls that need a kernel without tensor maps: planner.h */
-    uint64_t reading;  /* reading of the database that it rests on: fa2i_class.reading */
+    bool unmapped;     /* for calls that need a kernel without tensor maps (planner.h) */
+    uint64_t reading;  /* the reading of the database that the answer is based on (fa2i_class.reading) */
 
     const fa2i_slot *slot;
     fa2i_origin origin;
     fa2i_decision decision;
-    char *passed; /* texts of better kernels that cannot be used, a line each; owned */
+    char *passed; /* variants of better kernels that cannot be used, one a line; owned */
     size_t tried;
-    bool knows_runner_up; /* only an explanation asks for it */
+    bool knows_runner_up; /* false until an explanation asks for it */
     fa2i_runner_up runner_up;
-    bool for_step; /* stored by an earlier process, for all problems of the step: planner_notes.c */
+    bool for_step; /* an earlier process stored it, for all problems of the step (planner_notes.c) */
 
-    struct fa2i_class_answer *next;          /* in the same chain */
-    struct fa2i_class_answer *newer, *older; /* by the last use */
+    struct fa2i_class_answer *next;          /* next in the hash chain */
+    struct fa2i_class_answer *newer, *older; /* neighbours in the list by last use */
 } fa2i_class_answer;
 
 typedef struct fa2i_answers {
@@ -39,11 +39,11 @@ typedef struct fa2i_answers {
     fa2i_class_answer *newest, *oldest;
 } fa2i_answers; /* zeroed: empty */
 
-/* The answer to this very question, or NULL. */
+/* Returns the answer to exactly this question, or NULL. */
 fa2i_class_answer *fa2i_answers_find(fa2i_answers *answers, const fa2_problem *asked, bool unmapped,
                                      uint64_t reading);
 
-/* Add an answer to a question that has none yet. It was made by fa2i_alloc, and belongs to the table on FA2_OK. */
+/* Adds an answer to a question that has none yet. fa2i_alloc made it. On FA2_OK the table owns it. */
 fa2_status fa2i_answers_add(fa2i_answers *answers, fa2i_class_answer *answer);
 
 void fa2i_answer_free(fa2i_class_answer *answer); /* NULL is fine */

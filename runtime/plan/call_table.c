@@ -9,7 +9,7 @@
 enum { PLACES_FIRST = 256, PLACES_MOST = 2 * FA2I_CALL_TABLE_MOST };
 _Static_assert((PLACES_MOST & (PLACES_MOST - 1)) == 0, "a power of two");
 
-/* The problem's place, or the empty one where it would go. */
+/* Returns the problem's slot, or the empty slot where it belongs. */
 static fa2i_called *find(const fa2i_call_table *table, const fa2_problem *problem)
 {
     for (uint64_t i = fa2i_problem_hash(problem) >> 32;; i++) {

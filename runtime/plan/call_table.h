@@ -1,5 +1,5 @@
 /*
- * How often each problem was called: a table with a limit.
+ * Counts how often each problem was called. The number of problems is limited.
  *
  * Not thread-safe. Ownership: fa2i_call_table_done frees what a table holds.
  */
@@ -14,7 +14,7 @@ enum { FA2I_CALL_TABLE_MOST = 32768 /* problems */ };
 
 typedef struct fa2i_called {
     fa2_problem problem;
-    uint64_t calls; /* 0: this place is empty */
+    uint64_t calls; /* 0: the slot is empty */
 } fa2i_called;
 
 typedef struct fa2i_call_table {
@@ -22,7 +22,7 @@ typedef struct fa2i_call_table {
     size_t place_count, count;
 } fa2i_call_table; /* zeroed: empty */
 
-/* Count calls of a problem. false: it is new, and there is no room or no memory for it. */
+/* Adds to the count of a problem. Returns false if the problem is new and there is no room or no memory for it. */
 bool fa2i_call_table_add(fa2i_call_table *table, const fa2_problem *problem, uint64_t calls);
 
 void fa2i_call_table_done(fa2i_call_table *table); /* zeroed objects are fine */

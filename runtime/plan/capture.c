@@ -1,12 +1,11 @@
 /*
- * - All counts go from `counted` to `writing`, and from there into the file. They leave `writing` when they are in it.
- *   If the file cannot be written for long, `writing` takes no more than WRITING_MOST, and `counted` fills up.
- * - The thread and the end, which waits for it, write alike, without `mutex`: calls do not wait for
- *   a file. The thread blocks all signals: they are the program's.
- * - Many programs end without destroying their contexts. So the captures of a process are in a
- *   list, the only state that belongs to no context, and the end of the process (or of the
- *   library, when it is unloaded) closes what is left in it. A forked process starts with an empty
- *   list: it has no such thread, and the counts that it sees are its parent's to write.
+ * - Counts move from `counted` to `writing`, and leave `writing` once they are in the file. If the file cannot be
+ *   written for long, `writing` stops growing at WRITING_MOST, and `counted` fills up.
+ * - The thread writes, and so does closing, which first waits for the thread. Both write without holding `mutex`, so
+ *   calls never wait for a file. The thread blocks all signals, because they are meant for the program.
+ * - Many programs end without destroying their contexts. So all captures of a process are in a list, and the end of the
+ *   process (or unloading the library) closes those that are left. This list is the only state outside of contexts.
+ * - A forked process starts with an empty list: it has no such thread, and its parent writes the counts it inherited.
  */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "runtime/plan/capture.h"
@@ -29,17 +28,17 @@
 enum { PERIOD_S = 2, WRITING_MOST = 2 * FA2I_CALL_TABLE_MOST };
 
 struct fa2i_capture {
-    char *path; /* absolute: programs change their folder */
+    char *path; /* absolute, because programs change their working directory */
     pthread_mutex_t mutex;
     pthread_cond_t waking;
     bool stopped;
-    bool full; /* `counted` has no room: the thread writes it at once */
+    bool full; /* `counted` has no room: the thread writes at once */
     bool has_thread;
     pthread_t thread;
-    fa2i_call_counts writing; /* the writer's, not under the mutex */
+    fa2i_call_counts writing; /* used only by the one that writes, without the mutex */
     fa2i_call_table counted;
     bool failed, told;
-    char message[FA2I_MESSAGE_BYTES]; /* of the last failure */
+    char message[FA2I_MESSAGE_BYTES]; /* the last failure */
     fa2i_capture *next;
 };
 
@@ -49,7 +48,7 @@ static fa2i_capture *list;
 
 /* ---- writing ---- */
 
-/* Move the counts to `writing`. Without memory for one, it is put back for the next time. */
+/* Moves the counts to `writing`. If there is no memory for one, it goes back to `counted` for the next time. */
 static void gather(fa2i_capture *capture)
 {
     pthread_mutex_lock(&capture->mutex);
@@ -68,7 +67,7 @@ static void gather(fa2i_capture *capture)
     fa2i_call_table_done(&counted);
 }
 
-/* One at a time, and not under the mutex. */
+/* Only one thread at a time may call this. It does not hold the mutex. */
 static fa2_status write_counts(fa2i_capture *capture)
 {
     if (capture->writing.count <= WRITING_MOST - FA2I_CALL_TABLE_MOST)
@@ -110,7 +109,7 @@ static void *write_at_times(void *user)
     return NULL;
 }
 
-/* Without a thread the end writes all. */
+/* If there is no thread, closing writes all counts. */
 static void start_thread(fa2i_capture *capture)
 {
     sigset_t all, before;
@@ -120,7 +119,7 @@ static void start_thread(fa2i_capture *capture)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Stop the thread, and write what is left. */
+/* Stops the thread and writes the remaining counts. */
 static fa2_status stop(fa2i_capture *capture)
 {
     pthread_mutex_lock(&capture->mutex);
@@ -145,7 +144,7 @@ static void stop_all(void)
 
 static void forget_all(void)
 {
-    pthread_mutex_init(&list_mutex, NULL); /* whoever held it is in the other process */
+    pthread_mutex_init(&list_mutex, NULL); /* the thread that held it exists only in the parent */
     list = NULL;
 }
 
@@ -183,11 +182,12 @@ static void free_capture(fa2i_capture *capture)
     pthread_mutex_destroy(&capture->mutex);
     fa2i_call_counts_done(&capture->writing);
     fa2i_call_table_done(&capture->counted);
-    free(capture->path); /* realpath's */
+    free(capture->path); /* allocated by realpath */
     fa2i_free(capture);
 }
 
-/* Where the file is, which is created if it is missing: behind links, which stay. *ret_real: free(). */
+/* Finds the file's real path, with all links resolved, and creates the file if it is missing. The caller frees
+ * *ret_real with free(). */
 static fa2_status find_file(const char *path, char **ret_real)
 {
     const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
@@ -213,7 +213,7 @@ fa2_status fa2i_capture_open(fa2i_capture **ret_capture)
         return FA2_OK;
     FA2_TRY(find_file(path, &real));
     FA2_TRY(
-        fa2i_capture_file_add(real, &none)); /* tells what is wrong with it before it is needed */
+        fa2i_capture_file_add(real, &none)); /* reports an unusable file early */
     fa2i_capture *capture = fa2i_alloc(sizeof *capture);
     if (capture == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a capture"));

@@ -1,22 +1,19 @@
 /*
- * FA2_CAPTURE=FILE: which problems a program calls, and how often, for tuning them later
- * (`fa2-tune -- PROGRAM` does both). The file is a shape file with one more column, calls; several
- * processes may share it.
+ * FA2_CAPTURE=FILE records which problems a program calls, and how often, to tune them later (`fa2-tune -- PROGRAM`
+ * does both). The file is a shape file with one more column, calls. Several processes may share it.
  *
- * A launch counts in a table, under a lock that is held only for that. A thread writes the counts every two seconds,
- * and so does the end of the context or of the process. A write adds the counts since the last one to the file, under
- * a lock of the file, and replaces the file at once. So the file is whole whenever a process ends, and only the counts
- * since the last write are missing.
- * The table has room for FA2I_CALL_TABLE_MOST problems. A full table is written at once. New problems are not counted
- * until then.
+ * Each launch is counted in a table, under a lock that is held only for that. A thread writes the counts every two
+ * seconds; so does the end of the context or of the process. A write locks the file, adds the counts since the last
+ * write, and replaces the file atomically. So the file is always complete, however a process ends, and lacks only the
+ * counts since the last write. The table has room for FA2I_CALL_TABLE_MOST problems. A full table is written at once,
+ * and until then new problems are not counted.
  *
- * Calls that a CUDA graph repeats are counted once, when they are captured. A process that was
- * forked counts for itself, in the contexts that it makes; what the one before it had counted is
- * left to that one.
+ * Calls that a CUDA graph repeats are counted once, when they are captured. A forked process counts only calls of
+ * contexts that it creates. The parent writes what it had counted before the fork.
  *
- * Errors: FA2_E_IO with the file and the cause, FA2_E_MEMORY. A file that cannot be written later
- * (a full disk) is told by fa2i_capture_trouble, the counts are kept, and the next write tries
- * again. Threads: any, but for fa2i_capture_close.
+ * Errors: FA2_E_IO with the file and the cause, FA2_E_MEMORY. If the file cannot be written later (a full disk),
+ * fa2i_capture_trouble reports it. The counts are kept, and the next write tries again. Thread-safe, except for
+ * fa2i_capture_close.
  */
 #ifndef FA2I_CAPTURE_H
 #define FA2I_CAPTURE_H
@@ -25,18 +22,17 @@
 
 typedef struct fa2i_capture fa2i_capture;
 
-/* *ret_capture is NULL where FA2_CAPTURE is not set, else the caller's. The file is created, and
- * what is no capture of this fa2 is refused. */
+/* Opens the file that FA2_CAPTURE names, and creates it if it is missing. Refuses a file that is not a capture of this
+ * fa2. *ret_capture is NULL if FA2_CAPTURE is not set; else the caller owns it. */
 fa2_status fa2i_capture_open(fa2i_capture **ret_capture);
 
-/* Write for the last time, and stop. FA2_E_IO: what was counted since the last write is lost. NULL
- * is fine. */
+/* Writes for the last time, and stops. FA2_E_IO: the counts since the last write are lost. NULL is fine. */
 fa2_status fa2i_capture_close(fa2i_capture *capture);
 
-/* A call of a problem. */
+/* Counts a call of a problem. */
 void fa2i_capture_add(fa2i_capture *capture, const fa2_problem *problem);
 
-/* FA2_E_IO, once, when writing fails that did not fail before; else FA2_OK. */
+/* Returns FA2_E_IO once when writing begins to fail, else FA2_OK. */
 fa2_status fa2i_capture_trouble(fa2i_capture *capture);
 
 #endif

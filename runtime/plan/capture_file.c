@@ -1,10 +1,10 @@
 /*
- * - The lock is on the file itself, so another one may have replaced it between opening and
- *   locking: then it is opened again.
- * - PATH.new belongs to whoever has the lock. One that is left by a killed process is in nobody's
- *   way.
- * - Counts are merged by sorting: problems are few beside calls. Texts from the file stay where they were read, so a
- *   large file takes its own size in memory and little more.
+ * - The lock is on the file itself. Another process may replace the file between opening and locking; then it is opened
+ *   again.
+ * - PATH.new belongs to the process that holds the lock. A killed process may leave it there; the next one overwrites
+ *   it.
+ * - Counts are merged by sorting, because there are few problems and many calls. Texts from the file stay where they
+ *   were read, so a large file takes little more memory than its own size.
  */
 #include "runtime/plan/capture_file.h"
 
@@ -60,7 +60,7 @@ static int by_calls(const void *left, const void *right)
     return strcmp(a->text, b->text);
 }
 
-/* Each text once. */
+/* Sorts, and adds up the counts of equal texts. */
 static void merge(fa2i_call_counts *counts)
 {
     size_t kept = 0;
@@ -80,13 +80,13 @@ static void merge(fa2i_call_counts *counts)
     counts->count = kept + 1;
 }
 
-/* For one more. */
+/* Makes room for one more count. */
 static fa2_status make_room(fa2i_call_counts *counts)
 {
     const bool full = counts->count == counts->capacity;
     if (full)
         merge(counts);
-    if (full && counts->count >= counts->capacity / 2) { /* else there is room for a while */
+    if (full && counts->count >= counts->capacity / 2) { /* otherwise merging made room for a while */
         fa2i_call_count *grown =
             fa2i_room_for(counts->items, counts->capacity + 1, &counts->capacity, sizeof *grown);
         if (grown == NULL)
@@ -97,7 +97,7 @@ static fa2_status make_room(fa2i_call_counts *counts)
     return FA2_OK;
 }
 
-/* Takes the text, also when it fails. */
+/* Takes ownership of the text, even on failure. */
 static fa2_status add_text(fa2i_call_counts *counts, char *text, uint64_t calls)
 {
     const fa2_status st = make_room(counts);
@@ -126,7 +126,7 @@ fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *pro
     return st == FA2_OK ? add_text(counts, row, calls) : st;
 }
 
-/* ---- what the file has ---- */
+/* ---- reading the file ---- */
 
 static fa2_status io_failed(const char *path, const char *what)
 {
@@ -137,7 +137,7 @@ static fa2_status not_a_capture(const char *path)
 {
     return fa2i_fail(
         FA2_E_IO,
-        "FA2_CAPTURE=%s: there is a file of that name which is no capture of this fa2; "
+        "FA2_CAPTURE=%s: a file of that name exists and is no capture of this fa2; "
         "name another, or remove it",
         path);
 }
@@ -150,7 +150,7 @@ static fa2_status not_a_row(const char *path, size_t line)
                      path, line);
 }
 
-/* The counts borrow their texts from the content; each line end becomes 0. */
+/* Reads the lines of the file. Each line end becomes 0, because the counts borrow their texts from the content. */
 static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_call_counts *counts)
 {
     char *line = content->data;
@@ -205,7 +205,7 @@ static bool is_at(const char *path, const struct stat *status)
     return stat(path, &now) == 0 && now.st_dev == status->st_dev && now.st_ino == status->st_ino;
 }
 
-/* Wait for the others, but not for ever: they write in milliseconds. */
+/* Waits for other processes, but not forever: they write within milliseconds. */
 static bool lock_file(int file)
 {
     const struct timespec nap = {0, LOCK_NAP_MS * 1000000L};
@@ -219,7 +219,7 @@ static bool lock_file(int file)
     return false;
 }
 
-/* *ret_file: the file at this path, locked. */
+/* Opens and locks the file at this path. On FA2_OK the caller closes *ret_file. */
 static fa2_status open_locked(const char *path, int *ret_file, struct stat *ret_status)
 {
     for (;;) {
@@ -236,13 +236,13 @@ static fa2_status open_locked(const char *path, int *ret_file, struct stat *ret_
         *ret_file = file;
         if (st == FA2_OK && is_at(path, ret_status))
             return FA2_OK;
-        close(file); /* replaced meanwhile, or no good */
+        close(file); /* another process replaced it, or an error */
         if (st != FA2_OK)
             return st;
     }
 }
 
-/* ---- replacing it ---- */
+/* ---- replacing the file ---- */
 
 static void write_counts(FILE *out, fa2i_call_counts *counts)
 {
@@ -311,7 +311,7 @@ fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *count
     FA2_TRY(replace(path, fresh.data, status.st_mode & 0777, &all));
 done:
     if (file >= 0)
-        close(file); /* and with it the lock */
+        close(file); /* also releases the lock */
     fa2i_call_counts_done(&all);
     fa2i_text_done(&content);
     fa2i_text_done(&fresh);

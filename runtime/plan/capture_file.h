@@ -1,9 +1,8 @@
 /*
- * The file of a capture: counts of problems, as texts, and how they get into a file that others
- * write to as well.
+ * The file of a capture: counts of problems, as texts, and adding them to a file that other processes write to as well.
  *
- * A line is "calls,batch,...", a row of a shape file, with all fields of problem.def in its order
- * behind the count. Not thread-safe; processes exclude each other.
+ * A line is "calls,batch,...": the count, and then a row of a shape file with all fields of problem.def in their order.
+ * Not thread-safe. Processes exclude each other by a lock.
  */
 #ifndef FA2I_CAPTURE_FILE_H
 #define FA2I_CAPTURE_FILE_H
@@ -13,31 +12,30 @@
 #include <stdint.h>
 #include "fa2.h"
 
-/* The same limit as that of a shape file (tuner/input). */
+/* The limit that shape files have, too (tuner/input). */
 enum { FA2I_CAPTURE_BYTES_MAX = 16 << 20 };
 
 typedef struct fa2i_call_count {
-    char *text; /* the line after the count; owned, unless the list borrows */
+    char *text; /* the line after the count; owned unless the list's `borrows` is set */
     uint64_t calls;
 } fa2i_call_count;
 
-/* Zeroed is empty. */
+/* Zeroed: empty. */
 typedef struct fa2i_call_counts {
     fa2i_call_count *items;
     size_t count, capacity;
-    bool borrows; /* the texts belong to others */
+    bool borrows; /* others own the texts */
 } fa2i_call_counts;
 
 void fa2i_call_counts_done(fa2i_call_counts *counts);
 
-/* FA2_E_MEMORY, and nothing was added. */
+/* Adds calls of a problem. On FA2_E_MEMORY nothing was added. */
 fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *problem,
                                 uint64_t calls);
 
-/* Create the file, if it is missing, and add the counts to it. FA2_E_IO names the file and says
- * why it stays as it is: it cannot be written, another process does not let go of it, it is no
- * capture of this fa2. The least called problems are left out where they are more than
- * FA2I_CAPTURE_BYTES_MAX. */
+/* Creates the file if it is missing, and adds the counts to it. If they exceed FA2I_CAPTURE_BYTES_MAX, the least called
+ * problems are left out. On FA2_E_IO the file is unchanged, and the message names it and the cause: it cannot be
+ * written, another process holds the lock too long, or it is not a capture of this fa2. */
 fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *counts);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * - Only a real device can be "this card": the one that stands for an SM in an offline build may carry
- *   the same numbers, and its winners are modelled.
- * - Rules are names for what an estimate rests on.
+ * - A choice counts as "this card" only if a real device made it. An offline build uses a card that stands for an SM.
+ *   That card may have the same numbers, but its winners are estimates of the model.
+ * - A rule (fa2_rule) names what an estimate is based on.
  */
 #include "runtime/plan/choose.h"
 
@@ -75,7 +75,7 @@ fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try
     return FA2_OK;
 }
 
-/* The kernel's time in a set. */
+/* Returns the kernel's time in a set, or 0. */
 static double time_in(const fa2i_evidence *evidence, const fa2i_known_set *set, size_t kernel)
 {
     for (size_t i = set->first; i < set->first + set->count; i++)
@@ -100,7 +100,7 @@ static fa2_rule rule_of(fa2i_rests rests)
     return FA2_RULE_DEFAULT;
 }
 
-/* The index of a text; count: there is none of it. */
+/* Returns the index of a text, or count if no option has it. */
 static size_t index_of(const fa2i_option *options, size_t count, const char *text)
 {
     size_t i = 0;
@@ -109,13 +109,12 @@ static size_t index_of(const fa2i_option *options, size_t count, const char *tex
     return i;
 }
 
-/* The order is not that of the estimates alone (gen/core/estimate.lua). */
+/* Says why an option is not taken: the order of options depends on more than estimates (gen/core/estimate.lua). */
 static const char *why_not(const fa2i_option *option, const fa2i_trial *trial)
 {
     if (trial->spills > 0)
         return "but it spills";
-    return option->compile ? "but that is too little a gain for what must be compiled"
-                           : "but that is too little a gain to be sure of";
+    return option->compile ? "but the gain is too small for compiling it" : "but the gain is too small to be sure of";
 }
 
 fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count,

@@ -1,22 +1,20 @@
 /*
  * The public interface: a device, its plans, and the planner that makes them.
  *
- * - The warm path (fa2_forward on a planned problem) reads plans and device, and nothing else: no
- *   lock, no allocation, no driver call besides the launch and what enter needs. A plan that is
- *   found vouches for the problem; only its arguments are checked.
- * - Everything that changes is behind `mutex`: the planner, and adding to plans. A thread that
- *   misses takes the lock and looks again, so that threads that prepare one problem together make
- *   one plan.
+ * - The warm path (fa2_forward on a planned problem) reads only plans and device. It takes no lock, allocates nothing
+ *   and makes no driver call besides the launch and what entering the context needs. A plan exists only for a valid
+ *   problem, so only the arguments are checked.
+ * - `mutex` protects everything that changes: the planner, and adding to plans. A thread that finds no plan takes the
+ *   lock and looks again. So threads that prepare the same problem together make one plan.
  * - The number of plans is limited, and old ones are dropped (plan.h), so a call copies the part that it needs. A call
- *   that finds an aged plan marks it as used, unless it would have to wait for that.
- * - Calls that a plan's kernel does not serve, or only slowly, for their strides, have plans of their own (unmapped).
- *   Which those are is asked of the arguments before the launch (fa2i_maps_serve). Where no such plan can be had for
- *   one that is served slowly, a plan without a kernel remembers that, so that it costs no lock.
- * - With FA2_CAPTURE a launch is counted; without, it looks at a pointer.
- * - With config.check_numbers a launch reads its numbers first; without, it looks at a flag.
- * - The device's context is entered around a launch, which costs one look at the current one
- *   unless that is another.
- * - In a forked child each function refuses before it reads the context, and destroying does nothing.
+ *   that finds an aged plan marks it as used, unless it would have to wait for the lock.
+ * - Some calls have strides that the kernel of their plan serves slowly or not at all. They have plans of their own
+ *   (unmapped). The launch decides this from its arguments (fa2i_maps_serve). If a slow call can get no such plan, a
+ *   plan without a kernel remembers that, so that later calls need no lock.
+ * - With FA2_CAPTURE each launch is counted. Without it, a launch tests one pointer.
+ * - With config.check_numbers a launch first reads its numbers. Without it, a launch tests one flag.
+ * - A launch enters the device's context. That costs one look at the current context if that is already the right one.
+ * - In a forked child each function fails before it reads the context, and destroying does nothing.
  */
 #include "fa2.h"
 
@@ -33,17 +31,17 @@
 #include "runtime/plan/planner.h"
 #include "runtime/plan/planner_estimate.h"
 
-/* Every SM from 7.5 on that there is code for. */
+/* Every SM from 7.5 on for which fa2 generates code. */
 static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
 
 struct fa2_context {
-    fa2i_device device;         /* does not change once open */
+    fa2i_device device;         /* does not change after it was opened */
     fa2i_plans plans;
-    fa2i_plans unmapped; /* of kernels that read no tensor maps. A plan without a kernel: a call that is served slowly
-                          * asked in vain for one, and does not ask again */
+    fa2i_plans unmapped; /* plans of kernels that read no tensor maps. A plan without a kernel: a slowly served call
+                          * asked for one in vain, and does not ask again */
     pthread_mutex_t mutex;
     fa2i_planner planner;
-    fa2i_capture *capture; /* NULL: calls are not counted */
+    fa2i_capture *capture; /* NULL if calls are not counted */
     bool checks_numbers;
     unsigned forks; /* fa2i_process_watch */
 };
@@ -108,14 +106,15 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     }
     context->checks_numbers = config->check_numbers;
     pthread_mutex_init(&context->mutex, NULL); /* cannot fail with default attributes */
-    context->forks = atomic_load_explicit(&fa2i_forks, memory_order_relaxed); /* so that destroying works at once */
+    context->forks = atomic_load_explicit(&fa2i_forks, memory_order_relaxed); /* so that destroying works from here
+                                                                               * on */
     FA2_TRY(fa2i_process_watch(&context->forks));
     FA2_TRY(fa2i_device_open(config->device_plus_one, &context->device));
     FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
     FA2_TRY(fa2i_plans_init(&context->plans));
     FA2_TRY(fa2i_plans_init(&context->unmapped));
     FA2_TRY(fa2i_capture_open(&context->capture));
-    fa2i_message_put_back(kept); /* a database that is not there is done without */
+    fa2i_message_put_back(kept); /* an unusable database at the default path is no error */
     *ret_context = context;
     context = NULL; /* ownership has moved to the caller */
 done:
@@ -125,7 +124,7 @@ done:
 
 void fa2_context_destroy(fa2_context *context)
 {
-    if (context == NULL || fa2i_is_forked(context->forks)) /* it belongs to the other process */
+    if (context == NULL || fa2i_is_forked(context->forks)) /* it belongs to the parent process */
         return;
     if (fa2i_capture_close(context->capture) != FA2_OK)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
@@ -144,8 +143,8 @@ static fa2_status refuse_fork(void)
                      "start the child by exec (multiprocessing: spawn), or use fa2 first in the child");
 }
 
-/* Copies from this problem's plan. false: look again under the lock. Marks an aged plan as used only if the lock is
- * free, because a thread that holds it may be compiling. */
+/* Copies from this problem's plan. Returns false if the caller must look again under the lock. Marks an aged plan as
+ * used only if the lock is free, because a thread that holds it may be compiling. */
 static inline bool find(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
                         fa2i_ready *ret_ready)
 {
@@ -157,8 +156,8 @@ static inline bool find(fa2_context *context, fa2i_plans *plans, const fa2_probl
     return found != FA2I_PLAN_NONE;
 }
 
-/* Nothing can be loaded while the stream of a call is captured, and the planner has no kernel in memory for the
- * problem. unmapped: the kernel was for a call that its problem's kernel does not serve. */
+/* Fails because nothing can be loaded while the call's stream is captured, and no loaded kernel serves the problem.
+ * unmapped: the kernel was needed for a call that its problem's kernel does not serve. */
 static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
 {
     char text[FA2I_PROBLEM_CHARS];
@@ -175,7 +174,7 @@ static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
                      text, FA2I_PLANS_KEPT);
 }
 
-/* Under the lock: find the problem's plan, or make one and keep it. */
+/* Finds the problem's plan, or makes one and keeps it. The caller holds the lock. */
 static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
                                bool capturing, fa2i_plan *ret_plan)
 {
@@ -202,14 +201,14 @@ static fa2_status is_capturing(const fa2_context *context, CUstream stream, bool
     return st;
 }
 
-/* What fails for want of a kernel is to be tuned, elsewhere. */
+/* Counts calls that failed because a kernel had to be compiled: they should be tuned on another machine. */
 static void count_failure(const fa2_context *context, const fa2_problem *problem, fa2_status st)
 {
     if (context->capture != NULL && (st == FA2_E_NO_NVRTC || st == FA2_E_FORBIDDEN))
         fa2i_capture_add(context->capture, problem);
 }
 
-/* What went wrong with the capture file since is told then, as the log needs the lock. */
+/* Takes the lock. Then logs what went wrong with the capture file meanwhile, because logging needs the lock. */
 static void lock_planner(fa2_context *context)
 {
     pthread_mutex_lock(&context->mutex);
@@ -217,8 +216,8 @@ static void lock_planner(fa2_context *context)
         fa2i_planner_log(&context->planner, "%s", fa2_last_message());
 }
 
-/* The slow path of a valid problem: one thread makes the plan, the others wait and find it. What fails on the
- * way to it and is made good, as code that is not stored is compiled, leaves no message. */
+/* Makes the plan of a valid problem. One thread makes it, and the others wait and find it. Failures that were overcome
+ * leave no message; for example, code could not be stored but was compiled. */
 static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, bool capturing,
                             fa2i_plan *ret_plan)
 {
@@ -241,7 +240,7 @@ static fa2_status check_usable(const fa2_context *context)
     return fa2i_is_forked(context->forks) ? refuse_fork() : FA2_OK;
 }
 
-/* The plan counts as used now, so that answers about it hold for later calls. */
+/* Gets the plan and marks it as used, so that answers about it hold for later calls. */
 static fa2_status get_plan(fa2_context *context, const fa2_problem *problem, fa2i_plan *ret_plan)
 {
     const fa2_status st = fa2i_problem_check(problem);
@@ -298,7 +297,7 @@ static fa2_status find_runner_up(fa2_context *context, const fa2i_plan *plan,
     if (st == FA2_E_MEMORY)
         return st;
     fa2i_message_put_back(kept);
-    return FA2_OK; /* where it failed, none is known */
+    return FA2_OK; /* if this failed, no runner-up is known */
 }
 
 fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
@@ -325,7 +324,8 @@ done:
     return st;
 }
 
-/* A problem without a plan: nothing is made for arguments that could not be launched. */
+/* Gets a plan for a problem that has none yet. Checks the arguments first, so nothing is made for a call that could not
+ * be launched. */
 static fa2_status get_ready_for_call(fa2_context *context, const fa2_problem *problem,
                                      const void *args, CUstream stream, fa2i_ready *ret_ready)
 {
@@ -341,7 +341,7 @@ done:
     return st;
 }
 
-/* op: what the function launches. */
+/* Fails because the problem asks for another operation. op: the operation that the function launches. */
 static fa2_status refuse_op(fa2_op op, fa2_op asked)
 {
     const char *name = fa2i_field_word(FA2I_FIELD_op, (int32_t)op);
@@ -352,8 +352,8 @@ static fa2_status refuse_op(fa2_op op, fa2_op asked)
                      fa2i_field_word(FA2I_FIELD_op, (int32_t)asked), name, name);
 }
 
-/* Under the lock. A plan without a kernel says that the planner was asked in vain. The planner is asked again after it
- * failed without memory, or because a stream was captured. */
+/* The caller holds the lock. A plan without a kernel says that the planner was asked in vain. The planner is asked
+ * again if it failed for want of memory, or because a stream was captured. */
 static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem, bool capturing,
                                fa2i_plan *ret_plan)
 {
@@ -371,8 +371,8 @@ static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem,
     return st;
 }
 
-/* The plan for a call that its problem's does not serve, or only slowly. Such a one does without where there is none:
- * ret_ready->slot is NULL then, which is no failure, and leaves no message. */
+/* Gets the plan for a call that its problem's kernel serves slowly or not at all. A slow call does without such a plan
+ * if it gets none: then ret_ready->slot is NULL. That is no failure and leaves no message. */
 static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
                                fa2i_maps_service service, CUstream stream, fa2i_ready *ret_ready)
 {
@@ -397,7 +397,7 @@ static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
     return FA2_OK;
 }
 
-/* By which plan a call is launched. *ready: its problem's, with which the arguments were checked. */
+/* Chooses the plan by which a call is launched. *ready: the problem's plan, with which the arguments were checked. */
 static fa2_status choose_plan(fa2_context *context, const fa2_problem *problem, const void *args,
                               CUstream stream, fa2i_ready *ready)
 {
@@ -408,7 +408,7 @@ static fa2_status choose_plan(fa2_context *context, const fa2_problem *problem, 
     if (service == FA2I_MAPS_SERVE)
         return FA2_OK;
     FA2_TRY(get_unmapped(context, problem, service, stream, &unmapped));
-    if (unmapped.slot != NULL) { /* which has its own workspace */
+    if (unmapped.slot != NULL) { /* this plan needs a workspace of its own size */
         FA2_TRY(fa2i_op_of(problem)->check_args(problem, args, &unmapped.grid));
         *ready = unmapped;
     }
@@ -427,7 +427,7 @@ static fa2_status check_numbers(const fa2_context *context, const fa2_problem *p
     return st;
 }
 
-/* Launches a call whose arguments were checked. ready: from its problem's plan. */
+/* Launches a call whose arguments were checked. ready: from the problem's plan. */
 static fa2_status launch_best(fa2_context *context, fa2i_ready *ready, const fa2_problem *problem,
                               const void *args, CUstream stream)
 {
@@ -440,7 +440,7 @@ done:
     return st;
 }
 
-/* A call of any operation. op: whose arguments these are. */
+/* Launches a call of any operation. op: the operation that args belong to. */
 static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem,
                          const void *args, CUstream stream)
 {

@@ -1,7 +1,7 @@
 /*
- * What a plan says about itself. The reason is one sentence per rule; the default rule's also says
- * what is not as it should be: earlier choices that failed, spills, PTX, an SM that is not the
- * card's. What cannot be used, and what is estimated faster and was not taken, stands behind it.
+ * Explains a plan. Each rule has one sentence that gives the reason. The default rule's sentence also names what went
+ * wrong: earlier choices that failed, spills, PTX, an SM that is not the card's. Then come kernels that cannot be used,
+ * and a kernel that is estimated to be faster and was not taken.
  */
 #include "runtime/plan/planner.h"
 
@@ -66,7 +66,7 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
                  plan->tried);
     else if (plan->tried > 1)
         snprintf(which, sizeof(which),
-                 "choice %zu of the cost model, as those before it fail or spill", plan->tried);
+                 "choice %zu of the cost model, because earlier ones fail or spill", plan->tried);
     else
         snprintf(which, sizeof(which), "the cost model's first choice");
 
@@ -86,7 +86,7 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
                  card_arch, which, ptx, plan->decision.estimate_us);
 }
 
-/* Behind the reason, as far as there is room. */
+/* Appends the other kernels to the reason, as far as there is room. */
 static void add_others(const fa2i_decision *d, const fa2i_runner_up *runner_up, char *out,
                        size_t out_bytes)
 {

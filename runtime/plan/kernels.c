@@ -1,10 +1,10 @@
 /*
- * A short linked list: a context uses few kernels, and looks here only while it prepares a plan.
+ * A short linked list: a context uses few kernels, and searches the list only while it prepares a plan.
  *
- * - driver_result and the state say what happened in the last attempt to load.
- * - What the driver says of code may hold for all that is made for the target by this compiler or a newer one, as
- *   an older driver than the compiler's says it: such code is not tried one by one.
- * - loaded holds nothing of the driver's unless the state is FA2I_SLOT_LOADED, so that unloading needs no case.
+ * - driver_result and the state describe the last attempt to load.
+ * - A driver that is older than the compiler may refuse all code that this compiler or a newer one makes for a target.
+ *   Such code is not tried again for each kernel.
+ * - `loaded` holds driver objects only in the state FA2I_SLOT_LOADED, so unloading needs no special case.
  */
 #include "runtime/plan/kernels.h"
 
@@ -16,7 +16,7 @@
 #include "runtime/base/status.h"
 #include "runtime/cuda/compile.h"
 
-enum { LOG_CHARS = 400 /* of a compiler's log in a message */ };
+enum { LOG_CHARS = 400 /* so much of a compiler's log goes into a message */ };
 
 fa2i_slot *fa2i_kernels_slot(fa2i_kernels *kernels, const fa2i_key *key)
 {
@@ -33,11 +33,11 @@ fa2i_slot *fa2i_kernels_slot(fa2i_kernels *kernels, const fa2i_key *key)
     return slot;
 }
 
-/* What a driver says of code that it has no use for. */
+/* Errors by which a driver refuses code. */
 static const struct code_refusal {
     CUresult result;
     const char *name;
-    bool of_target; /* of all code for the target, not of one kernel's */
+    bool of_target; /* true: the driver refuses all code for the target; false: this kernel's code only */
 } code_refusals[] = {
 #define REFUSAL(name, of_target) {name, #name, of_target}
     REFUSAL(CUDA_ERROR_NO_BINARY_FOR_GPU, true),
@@ -69,14 +69,14 @@ fa2_status fa2i_kernels_fail(const fa2i_slot *slot)
 
 fa2_status fa2i_kernels_fail_compile(const fa2i_kernel *kernel)
 {
-    char log[LOG_CHARS + 1] = ""; /* its beginning */
+    char log[LOG_CHARS + 1] = ""; /* the beginning of the log */
     if (kernel->log != NULL)
         fa2i_shown_append(log, sizeof log, kernel->log, true);
     return fa2i_fail_log(FA2_E_COMPILE, log, "%s: it does not compile for %s%s", kernel->variant.text, kernel->target,
                          log[0] == '\0' ? ", as its record says" : ": ");
 }
 
-/* The entry of a target; NULL: there is none. */
+/* Returns the entry of a target, or NULL. */
 static const fa2i_refused_code *find_refused(const fa2i_kernels *kernels, const char *target)
 {
     for (int i = 0; i < kernels->refused_count; i++)
@@ -104,7 +104,7 @@ bool fa2i_kernels_refuses(const fa2i_kernels *kernels, const char *target, int n
     return known != NULL && nvrtc >= known->nvrtc;
 }
 
-/* Refuse an artifact for what the driver says of all that are like it, in the same words for each. */
+/* Refuses an artifact because the driver refuses all code like it. The message is the same for each. */
 static fa2_status refuse_code(fa2i_slot *slot, const fa2i_kernel *kernel, fa2_status refusal)
 {
     (void)fa2i_fail(refusal, "%s: the driver refuses its %s code (%s)", kernel->variant.text,
@@ -114,7 +114,7 @@ static fa2_status refuse_code(fa2i_slot *slot, const fa2i_kernel *kernel, fa2_st
     return refusal;
 }
 
-/* Refuse code that the driver is known to refuse. false: it is not known to. */
+/* Refuses code that the driver is already known to refuse. Returns false if that is not known. */
 static bool refuse_known(const fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel)
 {
     if (!fa2i_kernels_refuses(kernels, kernel->target, kernel->nvrtc))
@@ -125,13 +125,13 @@ static bool refuse_known(const fa2i_kernels *kernels, fa2i_slot *slot, const fa2
     return true;
 }
 
-/* Is the fault this kernel's, rather than the device's or the process's? */
+/* Returns whether the fault is this kernel's, not the device's or the process's. */
 static bool is_refusal(fa2_status st, CUresult result)
 {
     if (st == FA2_E_UNSUPPORTED || find_code_refusal(result) != NULL)
         return true;
     switch ((int)result) {
-    case CUDA_ERROR_INVALID_VALUE: /* more shared memory than the device grants */
+    case CUDA_ERROR_INVALID_VALUE: /* the kernel needs more shared memory than the device grants */
     case CUDA_ERROR_INVALID_SOURCE:
     case CUDA_ERROR_NOT_FOUND: /* the image lacks the entry point */
         return true;
@@ -147,7 +147,7 @@ static void describe(fa2i_slot *slot, const fa2i_kernel *kernel)
     slot->spills = fa2i_kernel_spills(kernel);
 }
 
-/* What PTX spills is known only to the driver, once it has compiled it: the record gets it. */
+/* Adds registers and spills of PTX to the record. The driver compiles PTX, so they are known only after loading. */
 static void learn_of_ptx(const fa2i_loaded *loaded, fa2i_kernel *kernel)
 {
     if (!fa2i_target_is_ptx(kernel->target))
@@ -173,7 +173,7 @@ fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
     return FA2_OK;
 }
 
-/* Remember what the driver said of an artifact that it did not take. */
+/* Remembers why the driver did not take an artifact. */
 static fa2_status take_refusal(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel,
                                fa2_status refusal)
 {

@@ -1,17 +1,17 @@
 /*
- * Chains by hash, and a list by age. Each plan is in both. Beyond the limit a new plan takes the memory of the oldest.
+ * Each plan is in a hash chain and in a list ordered by age. At the limit, a new plan takes the memory of the oldest.
  *
- * The look-up is right without a lock, because:
+ * The look-up works without a lock, because:
  * - Memory of plans is reused, and only fa2i_plans_done frees it. So a reader's pointer always points to some plan.
  * - A reader compares and copies words, each of them atomic. It takes the copy only if the version is the same, and
- *   even, before and after. The writer makes it odd before the first word and even after the last one. Each word is
- *   stored with release and loaded with acquire, so a reader that sees a new word sees the odd version, too.
- * - A reader may stand on a plan that moves to another chain. It goes on in that chain, and may miss a plan that is
- *   there; then the caller asks again under its lock. STEPS_MOST ends a walk through chains that change all the time.
+ *   even, before and after. The writer makes the version odd before the first word and even after the last one. Each
+ *   word is stored with release and loaded with acquire, so a reader that sees a new word also sees the odd version.
+ * - A plan may move to another chain while a reader is at it. The reader goes on in that chain, and may miss a plan.
+ *   Then the caller asks again under its lock. STEPS_MOST ends a walk through chains that change all the time.
  *
- * Age. Readers write nothing. They see whether a plan was moved to the front of the list in this era. If it was not,
- * the caller has it moved. An era ends after ERA moves. So a plan in use ages by at most one era, and
- * the last FA2I_PLANS_KEPT problems in use are among PLANS_MOST.
+ * Age: readers write nothing. They see whether a plan was moved to the front of the list in this era. If it was not,
+ * the caller moves it. An era ends after ERA moves. So a plan in use ages by at most one era, and the last
+ * FA2I_PLANS_KEPT problems in use are among PLANS_MOST.
  */
 #include "runtime/plan/plan.h"
 
@@ -26,7 +26,8 @@ enum {
     PLACE_BITS = 14,
     PLACES = 1 << PLACE_BITS,
     STEPS_MOST = 256,
-    PROBLEM_WORDS = (sizeof(fa2_problem) - offsetof(fa2_problem, op)) / sizeof(uint64_t), /* all have one size */
+    PROBLEM_WORDS = (sizeof(fa2_problem) - offsetof(fa2_problem, op)) / sizeof(uint64_t), /* all problems have this
+                                                                                           * size */
     READY_WORDS = sizeof(fa2i_ready) / sizeof(uint64_t)
 };
 _Static_assert(PROBLEM_WORDS % 4 == 0, "it is compared by four words");
@@ -35,11 +36,11 @@ _Static_assert(sizeof(fa2i_ready) % sizeof(uint64_t) == 0, "it is copied by word
 typedef _Atomic(uint64_t) shared_word;
 
 struct fa2i_kept_plan {
-    shared_word version; /* odd: it is being written */
+    shared_word version; /* odd while it is being written */
     shared_word problem[PROBLEM_WORDS];
     shared_word ready[READY_WORDS];
-    _Atomic(fa2i_kept_plan *) next; /* in the same chain */
-    _Atomic(uint32_t) era;          /* when it was last moved to the front */
+    _Atomic(fa2i_kept_plan *) next; /* next in the hash chain */
+    _Atomic(uint32_t) era;          /* the era in which it was last moved to the front */
     /* Only for functions that change the table. */
     fa2i_kept_plan *newer, *older;
     fa2i_plan plan;
@@ -75,7 +76,7 @@ static uint64_t load(const shared_word *word)
     return atomic_load_explicit(word, memory_order_acquire);
 }
 
-/* Four at a time, because a loop costs as much as the words. */
+/* Compares four words at a time, because a loop costs as much as the words. */
 static bool is_of(const fa2i_kept_plan *kept, const uint64_t words[PROBLEM_WORDS])
 {
     const shared_word *of = kept->problem;
@@ -86,7 +87,7 @@ static bool is_of(const fa2i_kept_plan *kept, const uint64_t words[PROBLEM_WORDS
     return true;
 }
 
-/* Four at a time, too. */
+/* Copies four words at a time, for the same reason. */
 static void copy_ready(const fa2i_kept_plan *kept, uint64_t ready[READY_WORDS])
 {
     size_t i = 0;
@@ -167,7 +168,7 @@ static void put_first(fa2i_plans *plans, fa2i_kept_plan *kept)
     plans->newest = kept;
 }
 
-/* Take the oldest plan out of the table. */
+/* Takes the oldest plan out of the table. */
 static fa2i_kept_plan *take_oldest(fa2i_plans *plans)
 {
     fa2i_kept_plan *kept = plans->oldest;

@@ -1,15 +1,14 @@
 /*
- * The way to a plan: the winner of the very problem, else the best estimate.
+ * Makes a plan: with the winner of exactly this problem, else with the best estimate.
  *
- * - A winner says what was fastest of all that was tried on its problem: nothing is asked but SQLite, once
- *   for a class. Where its kernel cannot be used the estimate decides, which knows the other kernels that were
- *   measured on the problem, and each problem that it won is told why.
- * - A kernel that cannot be used is told through the log when that is found, and later plans pass
- *   over it without a word. One that was refused is not tried again; one that could not be read, a
- *   second later.
- * - What a class's earlier problems fetched serves its later ones: winners.c, planner_estimate.c,
- *   kernels.c. A problem of a known class asks SQLite nothing, except once a second whether the
- *   database was written; and, where its winner's code is lost or refused and could not be made again, for that anew.
+ * - A winner was the fastest of all kernels tried on its problem. Finding it takes one SQLite query per class and
+ *   nothing else. If its kernel cannot be used, the estimate decides, which knows the other kernels measured on the
+ *   problem. Each problem that the kernel won learns why.
+ * - The log reports a kernel that cannot be used once, when that is found. Later plans pass over it silently. A refused
+ *   kernel is not tried again. An unreadable one is tried again after a second.
+ * - Later problems of a class use what earlier ones fetched: winners.c, planner_estimate.c, kernels.c. A problem of a
+ *   known class asks SQLite nothing, with two exceptions. Once a second, it asks if the database was written. It asks
+ *   again for a winner whose code is lost or refused and could not be compiled again.
  */
 #include "runtime/plan/planner.h"
 
@@ -48,7 +47,7 @@ void fa2i_planner_done(fa2i_planner *planner)
     fa2i_planner_state_done(planner);
 }
 
-/* A database is a cache: one that cannot be read is told, and is no error. */
+/* Updates the winners of a class. An unreadable database is logged and is no error, because it is a cache. */
 static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
 {
     bool read = false;
@@ -64,7 +63,7 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
     return FA2_OK;
 }
 
-/* The rows say that no call takes it. */
+/* Refuses a winner whose rows have a fault, so that no call takes it. */
 static fa2_status refuse_winner(fa2i_planner *planner, const fa2i_choice *choice, fa2i_attempt *ret_attempt)
 {
     fa2i_outcome outcome = FA2I_OUTCOME_WRONG;
@@ -77,12 +76,13 @@ static fa2_status refuse_winner(fa2i_planner *planner, const fa2i_choice *choice
                     choice->variant[0] == '\0' ? "" : ": ", choice->fault, choice->refuted ? " (" : "",
                     choice->refuted ? fa2i_outcome_string(outcome) : "", choice->refuted ? ")" : "");
     fa2i_attempt_refuse(ret_attempt, FA2_E_UNSUPPORTED, choice->variant);
-    if (choice->refuted || choice->variant[0] == '\0') /* of others reading the winners told */
+    if (choice->refuted || choice->variant[0] == '\0') /* other faults were logged when the winners were read */
         fa2i_planner_pass_over(planner, slot, "a winner");
     return FA2_OK;
 }
 
-/* Learning takes a while: only for want of the winner's own code. */
+/* Tries the winner's own code first. Learning takes a while, so it happens only if there is no compiler for that
+ * code. */
 static fa2_status use_winner(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                              const fa2i_choice *choice, fa2i_attempt *ret_attempt)
 {
@@ -99,8 +99,8 @@ done:
     return st;
 }
 
-/* FA2_OK with slot == NULL: this very problem was not tuned; or it was (plan->unrounded), and its winner cannot
- * be used, as the decision tells. */
+/* Looks for this problem's winner. FA2_OK with slot == NULL means one of two things: this problem was not tuned, or its
+ * winner cannot be used. In the latter case plan->unrounded is set, and the decision says why. */
 static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *plan)
 {
     fa2i_winners *winners = &of->winners;
@@ -117,7 +117,7 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
     const fa2i_key key = choice->winner.kernel;
     st = use_winner(planner, of, &plan->problem, choice, &attempt);
     if (st == FA2_E_MEMORY || st == FA2_E_GENERATOR)
-        return st; /* says nothing of the kernel: the next call asks for it again */
+        return st; /* the kernel is not at fault: the next call asks for it again */
     plan->ready.slot = attempt.slot;
     plan->origin = attempt.origin;
     if (plan->ready.slot != NULL) {
@@ -130,7 +130,7 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
     return st;
 }
 
-/* Work out how the kernel of a plan is launched. */
+/* Works out how the plan's kernel is launched. */
 static fa2_status spread(const fa2i_planner *planner, fa2i_plan *plan)
 {
     fa2i_ready *ready = &plan->ready;
@@ -143,7 +143,7 @@ static fa2_status spread(const fa2i_planner *planner, fa2i_plan *plan)
     return st;
 }
 
-/* Does the database know winners for such a plan? */
+/* Returns whether the database can have winners for such a plan. */
 static bool has_winners(const fa2i_planner *planner, bool unmapped)
 {
     return planner->cache != NULL && planner->arch == 0 && !unmapped;
@@ -175,8 +175,8 @@ done:
     return st;
 }
 
-/* Fill the plan with the loaded winner of this very problem, or without a winner with an answer. false: neither is in
- * memory. */
+/* Fills the plan from memory: with the loaded winner of exactly this problem, else with an answer. Returns false if
+ * neither is in memory. */
 static bool recall(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan)
 {
     const fa2i_winners *winners = &of->winners;

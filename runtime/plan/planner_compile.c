@@ -1,13 +1,13 @@
 /*
- * - An artifact that an earlier process compiled and stored is taken from the database by its
- *   key; the key holds source, options, target and compiler, so it is the same code.
- * - A kernel that the tuner found wrong, on this card or another, is never taken; one that is found
- *   wrong later, not any more by new plans.
- * - A variant that does not compile is not compiled again, nor one of which the database says so.
- * - The target is a cubin. It becomes PTX, for good, when the driver has no use for this NVRTC's cubins
- *   of this SM, or NVRTC does not know the SM, or the caller asked for another SM; the log tells the first two, be it
- *   a look that finds it out. Where the driver refuses the PTX, too, nothing is compiled any more.
- * - Whatever is compiled and loads is stored, so that it is compiled once per machine.
+ * - If an earlier process compiled and stored an artifact, it is taken from the database by its key. The key contains
+ *   source, options, target and compiler, so it is the same code.
+ * - A kernel that the tuner found wrong, on this card or another, is never taken. If it is found wrong later, new plans
+ *   no longer take it.
+ * - A variant that failed to compile is not compiled again, even if only the database says so.
+ * - The target is a cubin. In three cases it becomes PTX permanently: the driver refuses this NVRTC's cubins of this
+ *   SM, NVRTC does not know the SM, or the caller asked for another SM. The log reports the first two, even if they are
+ *   found by a prediction. If the driver refuses the PTX, too, nothing is compiled any more.
+ * - Everything that is compiled and loads is stored, so that it is compiled once per machine.
  */
 #include "runtime/plan/planner_compile.h"
 
@@ -41,7 +41,7 @@ const char *fa2i_planner_why_no_compiler(fa2_status st)
     return st == FA2_E_FORBIDDEN ? "the context's config forbids compiling" : "there is no NVRTC";
 }
 
-/* For the reason in the last message. */
+/* Fails because there is no compiler, for the reason in the last message. */
 static fa2_status no_compiler(const fa2i_planner *planner, const fa2_problem *problem,
                               fa2_status st)
 {
@@ -77,14 +77,14 @@ static fa2_status switch_to_ptx(fa2i_planner *planner)
     return FA2_OK;
 }
 
-/* Whether the driver is known to refuse what would be compiled. */
+/* Returns whether the driver is known to refuse what would be compiled. */
 static bool is_target_refused(const fa2i_planner *planner)
 {
     const fa2i_target *target = &planner->target;
     return fa2i_kernels_refuses(&planner->kernels, target->name, target->nvrtc);
 }
 
-/* Whether other code can be compiled in the place of what it refuses. */
+/* Returns whether PTX can be compiled in place of the refused code. */
 static bool must_switch(const fa2i_planner *planner)
 {
     return !planner->target.ptx && is_target_refused(planner);
@@ -108,7 +108,7 @@ fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *pr
     return st == FA2_OK && must_switch(planner) ? switch_to_ptx(planner) : st;
 }
 
-/* What fa2-tune found against this kernel. When nothing can be found out: nothing. */
+/* Returns what fa2-tune found wrong with this kernel. If that cannot be read: FA2I_OUTCOME_OK. */
 static fa2i_outcome refutation(const fa2i_planner *planner, const fa2i_key *key)
 {
     fa2i_outcome outcome = FA2I_OUTCOME_OK;
@@ -117,14 +117,14 @@ static fa2i_outcome refutation(const fa2i_planner *planner, const fa2i_key *key)
     return outcome;
 }
 
-/* Does a record say of its code what the generator says? */
+/* Returns whether a record describes the same variant as the generator. */
 static bool is_the_same(const fa2i_variant *stored, const fa2i_variant *variant)
 {
     return strcmp(stored->class_key, variant->class_key) == 0 &&
            strcmp(stored->recipe.text, variant->recipe.text) == 0;
 }
 
-/* What the database says of an artifact; with its code, if that is asked for. */
+/* Reads an artifact's record, and its code if with_image. */
 static fa2_status read_artifact(const fa2i_planner *planner, const fa2i_key *key,
                                 const fa2i_variant *variant, bool with_image,
                                 fa2i_kernel *ret_kernel)
@@ -139,7 +139,8 @@ static fa2_status read_artifact(const fa2i_planner *planner, const fa2i_key *key
     return st;
 }
 
-/* Let a record be that of the artifact that would be compiled: what an earlier compiling told of its code stays. */
+/* Changes a record into the record of the artifact that would be compiled. It keeps what an earlier compilation found
+ * out. */
 static void foresee_artifact(const fa2i_planner *planner, const fa2i_variant *variant, fa2i_kernel *kernel)
 {
     kernel->variant = *variant;
@@ -147,7 +148,7 @@ static void foresee_artifact(const fa2i_planner *planner, const fa2i_variant *va
     memcpy(kernel->target, planner->target.name, sizeof kernel->target);
 }
 
-/* Compile, and write the kernel where FA2_DUMP says; that this cannot be done is told once. */
+/* Compiles, and writes the kernel to FA2_DUMP's folder. A failure to write is logged once. */
 static fa2_status compile(fa2i_planner *planner, const fa2i_variant *variant, const char *source,
                           fa2i_kernel *ret_kernel)
 {
@@ -160,8 +161,8 @@ static fa2_status compile(fa2i_planner *planner, const fa2i_variant *variant, co
     return st;
 }
 
-/* Take the artifact from the database, else compile it. A database that cannot be read is not asked twice. Where
- * nothing is compiled, or for no use, as the driver refuses all such code, it is a record alone. */
+/* Takes the artifact from the database, else compiles it. An unreadable database is asked only once. The result is only
+ * a record if nothing is compiled, or if compiling is useless because the driver refuses all such code. */
 static fa2_status get_artifact(fa2i_planner *planner, const fa2i_key *key,
                                const fa2i_variant *variant, const char *source,
                                fa2i_kernel *ret_kernel, bool *ret_compiled)
@@ -266,7 +267,7 @@ done:
     return st;
 }
 
-/* Once: it is so of all variants of the family. */
+/* Logs this once, because it holds for all variants of the family. */
 static void tell_old_nvrtc(fa2i_planner *planner, const fa2i_variant *variant)
 {
     if (planner->told_old_nvrtc || planner->foresees)
@@ -276,8 +277,8 @@ static void tell_old_nvrtc(fa2i_planner *planner, const fa2i_variant *variant)
                      variant->text, fa2_last_message());
 }
 
-/* The variant of a text that the database or the generator gave. One that is none, or is for another
- * class, is refused; a generator that fails says nothing of it. */
+/* Parses a variant's text from the database or the generator. An invalid text, or a variant of another class, is
+ * refused. A failure of the generator says nothing about the variant. */
 static fa2_status find_variant(fa2i_planner *planner, const fa2_problem *problem, const char *text,
                                fa2i_variant *ret_variant, fa2i_attempt *ret_attempt)
 {

@@ -1,9 +1,9 @@
 /*
- * - A database is a cache. If the file at the default path is unusable, the log says why, and the planner works
- *   without it. If the caller named the path (fa2_config.database, FA2_DB), creating the context fails; later the log
- *   says why.
- * - A file that could not be used or made is tried again when it was changed or replaced, else once a minute: it may
- *   have been locked, or on a full disk. These tries do not wait for a lock.
+ * - A database is a cache. If the file at the default path is unusable, the log says why, and the planner works without
+ *   it. If the caller named the path (fa2_config.database, FA2_DB), creating the context fails. If the file becomes
+ *   unusable later, the log says why.
+ * - The file may have been locked, or on a full disk. So a file that could not be used or created is tried again when
+ *   it was changed or replaced, else once a minute. These tries do not wait for a lock.
  * - A file that was deleted or replaced is never read again. SQLite finds the journal by the path, and would play the
  *   new file's journal into the old file.
  */
@@ -44,7 +44,7 @@ static fa2_status open_to_read(fa2i_planner *planner, int *wait_ms)
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* Reading gets the rest of the wait. told: the log already says why it cannot be written. */
+/* Reading gets the rest of the wait. told: the log already says why the file cannot be written. */
 static fa2_status open_to_write(fa2i_planner *planner, int *wait_ms, bool told)
 {
     fa2_status st = fa2i_cache_open_within(planner->database, FA2I_CACHE_WRITE, wait_ms, planner->log,
@@ -79,7 +79,7 @@ static bool is_same_file(const fa2i_file_state *a, const fa2i_file_state *b)
     return a->is_there == b->is_there && a->device == b->device && a->inode == b->inode;
 }
 
-/* Open the file at the path. If it is missing or unusable, there is no cache. told: it was tried before. */
+/* Opens the file at the path. If it is missing or unusable, there is no cache. told: it was tried before. */
 static fa2_status open_file(fa2i_planner *planner, bool told)
 {
     int wait_ms = told ? 0 : FA2I_CACHE_WAIT_MS;
@@ -107,9 +107,9 @@ done:
     return st;
 }
 
-/* ---- following ---- */
+/* ---- following the file ---- */
 
-/* Forget what the database said. Kernels that are loaded stay: plans launch them. */
+/* Forgets what the database said. Loaded kernels stay, because plans launch them. */
 static void forget(fa2i_planner *planner)
 {
     for (fa2i_class *of = planner->classes; of != NULL; of = of->next) {
@@ -144,7 +144,8 @@ static fa2_status try_file(fa2i_planner *planner, bool was_replaced)
     return FA2_OK;
 }
 
-/* The path may be a link, so the file that it leads to is compared, too. */
+/* Returns whether the open file is still the one at the path. The path may be a link, so its target is compared,
+ * too. */
 static bool is_current(const fa2i_planner *planner)
 {
     const fa2i_file_state found = state_of(planner->database);
@@ -177,7 +178,7 @@ fa2_status fa2i_planner_follow_file(fa2i_planner *planner)
 
 /* ---- storing ---- */
 
-/* Is there a database to write to? A deleted file is made anew for that. */
+/* Returns whether there is a database to write to. Creates a deleted file again for that. */
 static bool can_store(fa2i_planner *planner)
 {
     if (planner->is_deleted && !planner->never_writes)
@@ -185,7 +186,7 @@ static bool can_store(fa2i_planner *planner)
     return planner->cache != NULL && !planner->read_only && !fa2i_cache_has_moved(planner->cache);
 }
 
-/* Store what the database lacks of a kernel: all if it was compiled, else what loading it told. */
+/* Stores what the database lacks of a kernel: everything if it was compiled here, else what loading it revealed. */
 static void keep(fa2i_planner *planner, const fa2i_kernel *kernel, bool compiled)
 {
     if (!can_store(planner))
@@ -195,7 +196,8 @@ static void keep(fa2i_planner *planner, const fa2i_kernel *kernel, bool compiled
         compiled ? fa2i_cache_put_kernel(planner->cache, kernel) : fa2i_cache_note_loaded(planner->cache, kernel);
     if (st != FA2_OK && !planner->told_unstored)
         fa2i_planner_log(planner, "%s stored: %s",
-                         compiled ? "compiled kernels are not" : "what loading kernels tells is not",
+                         compiled ? "compiled kernels are not"
+                                  : "registers and spills that the driver reported are not",
                          fa2_last_message());
     planner->told_unstored = st != FA2_OK;
 }

@@ -1,11 +1,11 @@
 /*
- * - Estimates are made for the ends of steps (runtime/ops/steps.h), and the answers stay: a decode that
- *   grows by a token meets a new question only now and then. They are forgotten when the database was
- *   written: there may be more to rest on, and more kernels to take without compiling.
- * - What the generator was taught of an operation is one reading of the database, and serves all classes.
- * - With fa2_config.arch the database's kernels are not considered: they were made for the device's own
- *   SM. Nor is what comes with fa2, which stands in for a database.
- * - What was shipped about this very problem is asked for without rounding, like what was tuned.
+ * - Estimates are made for the ends of steps (runtime/ops/steps.h), and the answers are kept. So a decode that grows by
+ *   a token rarely asks a new question. Answers are forgotten when the database was written, because there may be more
+ *   evidence, and more kernels that need no compiling.
+ * - What the generator learned about an operation comes from one reading of the database, and serves all classes.
+ * - With fa2_config.arch the database's kernels are not considered, because they were made for the device's own SM.
+ *   Shipped files, which stand in for a database, are not considered either.
+ * - If shipped times know exactly this problem, the question is asked without rounding, like for tuned problems.
  */
 #include "runtime/plan/planner_estimate.h"
 
@@ -20,8 +20,8 @@
 #include "runtime/plan/planner_option.h"
 #include "runtime/plan/share.h"
 
-/* What comes with fa2 about an operation, read when an estimate is first asked for, and for good. What is wrong
- * with it is told with the first operation. */
+/* Reads the shipped files about an operation, once, when an estimate is first needed. Faults in them are logged with
+ * the first operation. */
 static fa2_status read_shipped(fa2i_planner *planner, fa2_op op)
 {
     fa2i_taught *taught = &planner->taught[op];
@@ -33,7 +33,7 @@ static fa2_status read_shipped(fa2i_planner *planner, fa2_op op)
     taught->knows_shipped = planner->told_share = st == FA2_OK;
     if (st != FA2_OK)
         fa2i_evidence_done(
-            &taught->shipped); /* the files before the one that failed: all are read again */
+            &taught->shipped); /* drops files read before the failure: all are read again */
     return st;
 }
 
@@ -45,8 +45,8 @@ static bool is_same_evidence(const fa2i_evidence *a, const fa2i_evidence *b)
            (a->time_count == 0 || memcmp(a->times, b->times, a->time_count * sizeof *a->times) == 0);
 }
 
-/* Bring the generator's evidence to the version that the class's winners have. A database that cannot be
- * read is told, and is no error: what was taught before stays, or else what comes with fa2 is taught alone. */
+/* Updates the generator's evidence to the version that the class's winners have. An unreadable database is logged and
+ * is no error. Earlier evidence stays; if there was none, only the shipped times are taught. */
 static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
 {
     const fa2i_card *card = &planner->device->card;
@@ -70,12 +70,12 @@ static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem
     if (unread && taught->is_taught)
         goto done;
     FA2_TRY(fa2i_shipped_merge(&taught->shipped, card, &evidence));
-    /* The evidence is mostly the same: other processes wrote notes, or kernels of other operations. */
+    /* The evidence often stays the same: other processes wrote only notes, or kernels of other operations. */
     if (!taught->is_taught || !is_same_evidence(&evidence, &taught->evidence)) {
         FA2_TRY(fa2i_generator_learn(planner->generator, problem->op, &evidence, card));
         fa2i_evidence_done(&taught->evidence);
         taught->evidence = evidence;
-        evidence = (fa2i_evidence){0}; /* the planner's now */
+        evidence = (fa2i_evidence){0}; /* ownership has moved to the planner */
     }
     taught->is_taught = true;
     taught->is_partial = unread;
@@ -85,7 +85,7 @@ done:
     return st;
 }
 
-/* Once per class: the cause is that nothing is tuned for the class, and shapes may be many. */
+/* Logs once per class, because the cause is that the class was not tuned, and there may be many shapes. */
 static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                  const fa2i_slot *slot)
 {
@@ -102,10 +102,10 @@ static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem 
 
 /* ---- trying options ---- */
 
-/* What came of an option, which is tried once. */
+/* The result of trying an option. Each option is tried once. */
 typedef struct outcome {
     bool is_known;
-    bool is_considered; /* it can be used, or why not is told */
+    bool is_considered; /* it can be used, or it was reported why not */
     fa2i_trial trial;
     fa2i_attempt attempt;
 } outcome;
@@ -115,17 +115,17 @@ typedef struct trying {
     fa2i_class *of;
     const fa2_problem *problem;
     bool unmapped;
-    outcome *outcomes; /* per option */
+    outcome *outcomes; /* one per option */
     const fa2i_option *options;
-    bool found;          /* one can be used */
-    bool lacks_compiler; /* one cannot, as nothing is compiled */
-    bool may_change;     /* one cannot, for a reason that neither the database nor the scripts show */
-    fa2_status refusal;  /* of the last one that was tried and cannot */
+    bool found;          /* an option can be used */
+    bool lacks_compiler; /* an option cannot be used, because nothing is compiled */
+    bool may_change;     /* an option cannot be used, for a reason that neither the database nor the scripts show */
+    fa2_status refusal;  /* of the last option that was tried and cannot be used */
     fa2i_decision *decision;
     fa2i_text passed; /* fa2i_class_answer.passed */
 } trying;
 
-/* Whether a kernel serves unmapped calls (planner.h), as far as its text tells. */
+/* Sets *ret_serves to whether a kernel serves unmapped calls (planner.h), judged by its text. */
 static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bool *ret_serves)
 {
     fa2i_variant variant;
@@ -136,18 +136,18 @@ static fa2_status serves_unmapped(const trying *t, const fa2i_option *option, bo
         st == FA2_OK && variant.recipe.map_count == 0 && variant.recipe.waves == 0 &&
         op->grid(&t->planner->device->card, &variant.recipe, t->problem, &grid) == FA2_OK &&
         grid.workspace_bytes <= op->unmapped_bytes(t->problem);
-    return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* a text that is no variant serves nobody */
+    return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* a text that is no variant serves no call */
 }
 
-/* Is a kernel unusable as long as database and scripts stay the same, because it was refuted or the scripts do not know
- * it? Another compiler or driver may take a kernel that this one refuses. */
+/* Returns whether a kernel stays unusable as long as database and scripts stay the same. That holds if it was refuted,
+ * or if the scripts do not know it. A kernel that this compiler or driver refuses may suit another one. */
 static bool is_lasting(const fa2i_attempt *attempt)
 {
     return !attempt->lost && !attempt->for_now && !fa2i_planner_lacks_compiler(attempt->refusal) &&
            (attempt->refuted != FA2I_OUTCOME_OK || attempt->refusal == FA2_E_NOT_FOUND);
 }
 
-/* Remember why an option cannot be used, as the last message says. */
+/* Remembers why an option cannot be used. The last message says why. */
 static void note(trying *t, const outcome *found)
 {
     if (!found->is_considered || found->trial.usable)
@@ -157,7 +157,7 @@ static void note(trying *t, const outcome *found)
     t->may_change |= !is_lasting(&found->attempt);
 }
 
-/* Count one before which none can be used. */
+/* Notes an option that cannot be used, while none before it can. */
 static void pass_over(trying *t, const fa2i_option *option, const fa2i_attempt *attempt)
 {
     fa2i_decide_passed_over(option->text, attempt->why, t->decision);
@@ -171,7 +171,7 @@ static bool is_known_to_spill(const trying *t, const fa2i_option *option)
     return option->rests == FA2I_RESTS_MODEL && known != NULL && !known->shipped && known->is_known_to_spill;
 }
 
-/* What is known to spill is looked at, and loaded when it is chosen. */
+/* Has an option's kernel. A kernel that is known to spill is only looked at, and is loaded when it is chosen. */
 static fa2_status have(const trying *t, const fa2i_option *option, fa2i_attempt *ret_attempt)
 {
     if (is_known_to_spill(t, option)) {
@@ -220,7 +220,7 @@ static fa2_status try_option(void *user, const fa2i_option *option, fa2i_trial *
     return FA2_OK;
 }
 
-/* Load the chosen kernel, if it was only looked at. */
+/* Loads the chosen kernel if it was only looked at. */
 static fa2_status load_chosen(trying *t, size_t chosen)
 {
     outcome *of_chosen = &t->outcomes[chosen];
@@ -236,8 +236,8 @@ static fa2_status load_chosen(trying *t, size_t chosen)
     return st;
 }
 
-/* Have the best option that can be used; *ret_chosen is count where there is none. One that spills least, and cannot be
- * loaded, leaves the choice to the others. */
+/* Has the best option that can be used. *ret_chosen is count if none can. If the option that spills least cannot be
+ * loaded, the choice is made again among the others. */
 static fa2_status choose(trying *t, size_t count, size_t *ret_chosen, size_t *ret_tried)
 {
     for (;;) {
@@ -253,11 +253,11 @@ static fa2_status choose(trying *t, size_t count, size_t *ret_chosen, size_t *re
     }
 }
 
-/* Nothing can be used; the last message says why the last one cannot. */
+/* Fails because no option can be used. The last message says why the last one cannot. */
 static fa2_status fail(const trying *t, size_t tried)
 {
     char text[FA2I_PROBLEM_CHARS];
-    if (t->lacks_compiler) { /* for its message */
+    if (t->lacks_compiler) { /* find_target sets its message */
         const fa2_status st = fa2i_planner_find_target(t->planner, t->problem);
         if (st != FA2_OK)
             return st;
@@ -286,8 +286,8 @@ done:
     return st;
 }
 
-/* Estimate for the problem that is asked about. plan: of the problem, for messages. *ret_is_final: another process
- * would find the same. */
+/* Estimates for the question's problem. plan: the plan of the call's problem, for messages. *ret_is_final: another
+ * process would find the same answer. */
 static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_plan *plan,
                            const fa2_problem *asked, fa2i_class_answer *answer, bool *ret_is_final)
 {
@@ -328,7 +328,7 @@ done:
     return st;
 }
 
-/* Keep a copy of an answer, which takes over its `passed`, and borrow it. An earlier answer to the question stays. */
+/* Keeps a copy of an answer, takes over its `passed`, and borrows the copy. An earlier answer to the question stays. */
 static fa2_status add_answer(fa2i_planner *planner, const fa2i_class *of, const fa2i_class_answer *found,
                              const fa2i_class_answer **ret_answer)
 {
@@ -359,7 +359,7 @@ fa2_problem fa2i_planner_asked(const fa2i_planner *planner, const fa2i_plan *pla
                            : fa2i_problem_asked(&plan->problem, planner->device->card.sm_count);
 }
 
-/* Is a text one of these lines? NULL: there are no lines. */
+/* Returns whether a text is one of these lines. lines may be NULL. */
 static bool is_line(const char *lines, const char *text)
 {
     const size_t chars = strlen(text);
@@ -369,11 +369,12 @@ static bool is_line(const char *lines, const char *text)
     return false;
 }
 
-/* The question to the model for a plan's problem. Sets plan->unrounded if the question is about this very problem. */
+/* Builds the question to the model for a plan's problem. Sets plan->unrounded if the question is about exactly this
+ * problem. */
 static fa2i_question find_question(const fa2i_planner *planner, bool unmapped, fa2i_plan *plan)
 {
     const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
-    /* Whether a kernel fits the workspace of an unmapped call is no matter of steps. */
+    /* If a kernel must fit the workspace of an unmapped call, steps do not apply. */
     plan->unrounded |= unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
     return (fa2i_question){
         .asked = fa2i_planner_asked(planner, plan), .exact = plan->unrounded, .unmapped = unmapped};
@@ -389,15 +390,15 @@ static void take_answer(const fa2i_class_answer *answer, fa2i_plan *plan)
         fa2i_decide_for_other(&plan->problem, &plan->decision);
 }
 
-/* Does the generator know all evidence already? */
+/* Returns whether the generator already knows all evidence. */
 static bool is_taught(const fa2i_planner *planner, const fa2i_class *of, fa2_op op)
 {
     const fa2i_taught *taught = &planner->taught[op];
     return planner->generator != NULL && taught->is_taught && taught->version == of->winners.version;
 }
 
-/* Look for the answer of an earlier process, if asking the model would take long. *ret_answer is NULL: there is none.
- * */
+/* Looks for an earlier process's answer, if asking the model would take long. *ret_answer is NULL if nothing was
+ * found. */
 static fa2_status find_stored(fa2i_planner *planner, fa2i_class *of, bool unmapped, const fa2i_plan *plan,
                               const fa2i_class_answer **ret_answer)
 {
@@ -427,7 +428,7 @@ done:
     return st;
 }
 
-/* Ask the model. */
+/* Asks the model. */
 static fa2_status ask_model(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_plan *plan,
                             const fa2i_class_answer **ret_answer)
 {
@@ -451,7 +452,7 @@ fa2_status fa2i_planner_pick_estimate(fa2i_planner *planner, fa2i_class *of, boo
                                       fa2i_plan *plan)
 {
     fa2_status st = FA2_OK;
-    const fa2i_decision without = plan->decision; /* the winner, where that cannot be used */
+    const fa2i_decision without = plan->decision; /* the winner, if it cannot be used */
     const fa2i_class_answer *answer = NULL;
     FA2_TRY(find_stored(planner, of, unmapped, plan, &answer));
     if (answer == NULL)
@@ -477,7 +478,7 @@ bool fa2i_planner_recall_estimate(fa2i_planner *planner, const fa2i_class *of, b
     return answer != NULL;
 }
 
-/* ---- what else could be taken ---- */
+/* ---- alternatives ---- */
 
 fa2_status fa2i_planner_options(fa2i_planner *planner, const fa2i_plan *plan,
                                 fa2i_option **ret_options, size_t *ret_count)

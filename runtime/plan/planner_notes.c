@@ -1,10 +1,10 @@
 /*
- * - A stored answer is found by its question: a hash of the problem, of the card, and of how it was asked. Its basis
- *   is a hash of the grounds outside the database: this version of fa2, scripts and templates, shipped times.
+ * - A stored answer is found by its question: a hash of the problem, of the card, and of how it was asked. Its basis is
+ *   a hash of its grounds outside the database: this version of fa2, scripts and templates, shipped times.
  * - Problems with shipped times are asked about alone (planner_estimate.c). So an answer to a whole step is stored only
  *   if shipped times know no other problem of the step. A process that finds it need not read shipped times.
- * - An answer is noted with the version of the database for which it holds. A commit of another process since the
- *   evidence was read makes it void.
+ * - An answer is noted with the version of the database for which it holds. It is void if another process committed
+ *   after the evidence was read.
  */
 #include "runtime/plan/planner_notes.h"
 
@@ -47,7 +47,7 @@ done:
     return st;
 }
 
-/* Hash the problem, and as text the flags and everything that the model gets of the card. */
+/* Hashes the problem and a text. The text has the flags and everything that the model knows about the card. */
 static void find_key(const fa2i_planner *planner, const fa2i_question *question, fa2i_key *ret_key)
 {
     const fa2i_card *card = &planner->device->card;
@@ -104,13 +104,13 @@ fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, c
     ret_answer->origin = attempt.origin;
     ret_answer->tried = (size_t)stored.tried;
     ret_answer->decision = decision_of(&stored);
-done: /* other failures come again when the model is asked, and are told there */
+done: /* other failures come again when the model is asked, and are reported there */
     return st == FA2_E_MEMORY ? st : FA2_OK;
 }
 
 /* ---- noting ---- */
 
-/* Do shipped times of this card know another problem of the step? */
+/* Returns whether this card's shipped times know another problem of the step. */
 static bool has_shipped_in_step(const fa2i_planner *planner, const fa2_problem *asked)
 {
     const fa2i_card *card = &planner->device->card;
@@ -153,7 +153,7 @@ void fa2i_planner_note_answer(fa2i_planner *planner, const fa2i_class *of, const
     memcpy(stored.why, d->why, sizeof stored.why);
     memcpy(stored.class_key, of->key, sizeof stored.class_key);
     find_key(planner, question, &stored.question);
-    /* The evidence is of that version; what this process wrote since is the chosen kernel. */
+    /* The evidence is of that version. Since then this process wrote only the chosen kernel. */
     stored.version = fa2i_cache_own_version(planner->cache, planner->taught[question->asked.op].version);
     notes->answers[notes->answer_count++] = stored;
     notes->noted++;

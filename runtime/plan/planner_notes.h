@@ -3,8 +3,8 @@
  * which day code was last used. A process that finds a choice needs neither Lua nor the evidence.
  *
  * Notes are written together: with the first answer, with each answer that compiled a kernel, else at most once a
- * second, and at the end. Writing does not wait for a lock. A lost note costs the next process time, and nothing else.
- * Threads as in planner.h.
+ * second, and at the end. Writing does not wait for a lock. A lost note only costs the next process time. Threads: see
+ * planner.h.
  */
 #ifndef FA2I_PLANNER_NOTES_H
 #define FA2I_PLANNER_NOTES_H
@@ -14,24 +14,24 @@
 /* A question to the cost model. */
 typedef struct fa2i_question {
     fa2_problem asked;
-    bool exact; /* about this very problem alone; else about all problems of its step */
+    bool exact; /* true: about exactly this problem; false: about all problems of its step */
     bool unmapped;
 } fa2i_question;
 
-/* Look for the answer of an earlier process on the same basis. It is found if ret_answer->slot is set: its kernel can
- * be launched, and asked, unmapped, for_step, origin, decision and tried are set. Else ask the cost model. The only
- * error is FA2_E_MEMORY. */
+/* Looks for the answer of an earlier process on the same basis. If ret_answer->slot is set, it was found: its kernel
+ * can be launched, and asked, unmapped, for_step, origin, decision and tried are set. Otherwise ask the cost model. The
+ * only error is FA2_E_MEMORY. */
 fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                                   const fa2i_question *question, fa2i_class_answer *ret_answer);
 
-/* Note an answer of the model, unless its evidence was incomplete. */
+/* Notes an answer of the model, unless its evidence was incomplete. */
 void fa2i_planner_note_answer(fa2i_planner *planner, const fa2i_class *of, const fa2i_question *question,
                               const fa2i_class_answer *answer);
 
-/* Note that stored code was loaded. */
+/* Notes that stored code was loaded. */
 void fa2i_planner_note_used(fa2i_planner *planner, const fa2i_kernel *kernel);
 
-/* Write the notes if that is due, or at_end. */
+/* Writes the notes if they are due, or if at_end. */
 void fa2i_planner_write_notes(fa2i_planner *planner, bool at_end);
 
 #endif

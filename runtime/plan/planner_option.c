@@ -1,7 +1,7 @@
 /*
- * - A stored kernel that was never timed is the one that the generator writes: scripts and templates that have
- *   changed since (FA2_GEN_PATH, another version) are asked for theirs, which an equal source finds stored. Where
- *   nothing can be compiled it is taken as it is.
+ * The scripts and templates may have changed since a kernel was stored (FA2_GEN_PATH, another version). So a stored
+ * kernel that was never timed is generated again; if the source is equal, the stored code is found. If nothing can be
+ * compiled, the stored kernel is taken as it is.
  */
 #include "runtime/plan/planner_option.h"
 
@@ -9,7 +9,8 @@
 #include "runtime/plan/planner_compile.h"
 #include "runtime/plan/planner_stored.h"
 
-/* Say why a kernel cannot be used that must be compiled, where nothing is: it may be one that failed before. */
+/* Refuses a kernel that must be compiled when nothing can be. The message also says if it failed verification
+ * before. */
 static void refuse_uncompiled(const fa2i_planner *planner, const char *text, fa2_status st, fa2i_attempt *attempt)
 {
     const char *why = fa2i_planner_why_no_compiler(st);
@@ -22,7 +23,7 @@ static void refuse_uncompiled(const fa2i_planner *planner, const char *text, fa2
     fa2i_attempt_refuse(attempt, st, text);
 }
 
-/* Have a kernel that the database does not have. That there is no NVRTC is found out once. */
+/* Has a kernel that the database lacks. It finds out only once that there is no NVRTC. */
 static fa2_status compile_option(fa2i_planner *planner, const fa2_problem *problem,
                                  const fa2i_option *option, fa2i_attempt *ret_attempt)
 {
@@ -37,7 +38,7 @@ static fa2_status compile_option(fa2i_planner *planner, const fa2_problem *probl
     return FA2_OK;
 }
 
-/* Whether other scripts made a kernel that nobody timed. */
+/* Returns whether other scripts made a kernel that was never timed. */
 static bool is_of_another_generator(const fa2i_planner *planner, const fa2i_known_kernel *kernel)
 {
     return !kernel->timed && strcmp(kernel->generator, fa2i_generator_id(planner->generator)) != 0;
@@ -61,7 +62,7 @@ fa2_status fa2i_planner_have(fa2i_planner *planner, fa2i_class *of, const fa2_pr
     if (st == FA2_OK && fa2i_planner_lacks_compiler(ret_attempt->refusal))
         st = fa2i_planner_use_twin(planner, of, problem, &known->key, ret_attempt);
     if (ret_attempt->for_now)
-        of->winners.is_current = false; /* the answer is forgotten then */
+        of->winners.is_current = false; /* so that the answer is soon forgotten */
     return st;
 }
 

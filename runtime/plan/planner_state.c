@@ -1,6 +1,6 @@
 /*
- * Classes are a short list, as a program has few: the one that was asked for last is its first, so a
- * decode that grows finds it at once.
+ * Classes are a short list, because a program uses few. The most recently used class is the first, so a growing decode
+ * finds it at once.
  */
 #include "runtime/plan/planner_state.h"
 
@@ -27,7 +27,7 @@ void fa2i_attempt_take(fa2i_attempt *attempt, fa2i_slot *slot)
 {
     attempt->slot = slot;
     attempt->origin = slot->compiled ? FA2I_ORIGIN_COMPILED : FA2I_ORIGIN_STORED;
-    attempt->refusal = FA2_OK; /* of what was tried before */
+    attempt->refusal = FA2_OK; /* of an earlier attempt */
     attempt->text[0] = attempt->why[0] = '\0';
 }
 
@@ -41,7 +41,7 @@ void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *
     attempt->refusal = refusal;
     snprintf(attempt->text, sizeof(attempt->text), "%s", text);
     snprintf(attempt->why, sizeof(attempt->why), "%s", why);
-    attempt->why[strcspn(attempt->why, "\n")] = '\0'; /* of a compiler's log the first line */
+    attempt->why[strcspn(attempt->why, "\n")] = '\0'; /* the first line of a compiler's log */
 }
 
 bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot)
@@ -66,7 +66,7 @@ void fa2i_planner_unreadable(const fa2i_planner *planner, fa2i_class *of)
     of->told_unreadable = true;
 }
 
-/* Take the class of this key out of the list. */
+/* Takes the class of this key out of the list. Returns NULL if it is not there. */
 static fa2i_class *take(fa2i_planner *planner, const char *key)
 {
     for (fa2i_class **at = &planner->classes; *at != NULL; at = &(*at)->next) {
@@ -104,8 +104,8 @@ void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem)
         return;
     of->told_without = true;
     fa2i_planner_log(planner,
-                     "a bias without aligned neighbours is read number by number, as no other kernel can be "
-                     "had (not repeated for other shapes with %s): %s",
+                     "a bias without aligned neighbours is read number by number, because no other kernel can be "
+                     "used (not repeated for other shapes with %s): %s",
                      of->key, fa2_last_message());
 }
 

@@ -1,13 +1,13 @@
 /*
- * - Code that the driver refuses is as lost as damaged code is, here: the kernel is compiled again, as code that
- *   this driver takes. What is known of it stays where it is, as does the code, which another driver may take;
- *   the new code is stored beside, and a later process finds it by its key.
- * - A kernel is for problems of its class alone, whatever a winner's row says.
- * - What replaces a lost kernel may have another key: another compiler or generator made it. Winners and
- *   measurements then move to it.
- * - Where nothing can be compiled, the same variant's code under another key serves: its twin, which another compiler
- *   made, or this one for a driver that refuses the other. What is known of the kernel stays with it.
- * - A slot that was refused is not tried again.
+ * - Code that the driver refuses is treated like damaged code: the kernel is compiled again, as code that this driver
+ *   takes. The refused code and what is known of it stay, because another driver may take the code. The new code is
+ *   stored beside it, and a later process finds it by its key.
+ * - A kernel serves only problems of its class, whatever a winner's row says.
+ * - The replacement of a lost kernel may have another key, because another compiler or generator made it. Winners and
+ *   measurements then move to the new key.
+ * - If nothing can be compiled, the same variant's code under another key serves: its twin. Another compiler made the
+ *   twin, or this one made it for a driver that refuses the other code. All that is known of the kernel stays with it.
+ * - A refused slot is not tried again.
  */
 #include "runtime/plan/planner_stored.h"
 
@@ -27,8 +27,8 @@ static fa2_status check_class(const fa2i_variant *variant, const fa2i_class *of)
                      variant->text, variant->class_key, of->key);
 }
 
-/* Load into the slot, which is empty. FA2_OK, and the slot is not ready: the kernel cannot be used, with
- * a message. */
+/* Loads into the slot, which is empty. If the slot is not ready after FA2_OK, the kernel cannot be used, and the last
+ * message says why. */
 static fa2_status load(fa2i_planner *planner, const fa2i_class *of, int abi, fa2i_slot *slot,
                        fa2i_attempt *attempt)
 {
@@ -51,7 +51,7 @@ static fa2_status load(fa2i_planner *planner, const fa2i_class *of, int abi, fa2
     return st;
 }
 
-/* Let the database's rows of a lost kernel be those of the one that was compiled in its place. */
+/* Moves the database's rows of a lost kernel to the kernel that was compiled in its place. */
 static void move_rows(fa2i_planner *planner, const fa2i_key *lost, const fa2i_slot *slot, int abi)
 {
     fa2i_kernel kernel = {0};
@@ -61,13 +61,13 @@ static void move_rows(fa2i_planner *planner, const fa2i_key *lost, const fa2i_sl
     if (st == FA2_OK)
         st = fa2i_cache_rebind_kernel(planner->cache, lost, &kernel);
     if (st != FA2_OK)
-        fa2i_planner_log(planner, "what is known of a kernel does not follow its code: %s",
+        fa2i_planner_log(planner, "the records of a kernel cannot be moved to its new code: %s",
                          fa2_last_message());
     fa2i_kernel_done(&kernel);
 }
 
-/* A kernel whose code is lost, or refused, cannot be compiled again either, as what came of trying says. Of refused
- * code, the driver's stays the reason, unless there is no compiler. */
+/* Refuses a kernel whose code is lost or refused, and that could not be compiled again. If its code was refused, the
+ * driver's reason stays the reason, unless there is no compiler. */
 static void give_up(fa2i_attempt *attempt, const fa2i_attempt *again, const char *text)
 {
     const fa2_status refusal = again->refusal;
@@ -103,7 +103,7 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
     if (!planner->foresees && attempt->lost) {
         fa2i_planner_log(planner, "the code of %s is lost, and %s", text,
                          again.made ? "was compiled again"
-                                    : "is replaced by that of the same kernel, which was there");
+                                    : "is replaced by other code of this kernel from the database");
         move_rows(planner, lost, again.slot, fa2i_op_abi(problem));
     } else if (!planner->foresees && again.made) {
         fa2i_planner_log(planner, "%s was compiled again, for %s: %s", text, again.slot->target,
@@ -115,8 +115,8 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
     return FA2_OK;
 }
 
-/* Compile a kernel whose record is there and whose code is not, or is refused by the driver. Where there is no record
- * for the class, or it cannot be read for now, the attempt stays as it is. */
+/* Compiles a kernel that has a record, but whose code is missing or refused by the driver. If the class has no such
+ * record, or it cannot be read now, the attempt stays as it is. */
 static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                          const fa2i_key *key, fa2i_attempt *attempt)
 {
@@ -135,7 +135,7 @@ static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_
     return st;
 }
 
-/* Tell that a kernel cannot be used, for what came of trying to compile it again. */
+/* Logs that a kernel cannot be used because compiling it again failed. */
 static void pass_over(const fa2i_planner *planner, fa2i_slot *slot, const fa2i_attempt *attempt)
 {
     (void)fa2i_fail(attempt->refusal, "%s%s%s", attempt->text, attempt->text[0] == '\0' ? "" : ": ",
@@ -143,8 +143,8 @@ static void pass_over(const fa2i_planner *planner, fa2i_slot *slot, const fa2i_a
     fa2i_planner_pass_over(planner, slot, "a tuned kernel");
 }
 
-/* Have a kernel whose code is lost, or refused by the driver, by other code. One that cannot be had so is told, unless
- * that is for want of a compiler. */
+/* Replaces the code of a kernel whose code is lost or refused. A failure is logged, unless the cause is that there is
+ * no compiler. */
 static fa2_status replace(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                           fa2i_slot *slot, fa2i_attempt *attempt)
 {
@@ -154,7 +154,7 @@ static fa2_status replace(fa2i_planner *planner, const fa2i_class *of, const fa2
     return st;
 }
 
-/* Its own slot is ready. */
+/* Takes the kernel's own slot, which is ready. */
 static void take(fa2i_slot *slot, fa2i_attempt *attempt)
 {
     fa2i_attempt_take(attempt, slot);
@@ -183,7 +183,7 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of,
     } else if (check_class(&slot->loaded.variant, of) != FA2_OK) {
         fa2i_attempt_refuse(ret_attempt, FA2_E_NOT_FOUND, slot->loaded.variant.text);
     } else {
-        ret_attempt->lost = slot->compiled; /* for this problem or an earlier one, by the very key */
+        ret_attempt->lost = slot->compiled; /* compiled for this problem or an earlier one, with the same key */
     }
     const bool lost = ret_attempt->lost && !fa2i_planner_is_ready(planner, slot);
     if (st == FA2_OK && (lost || fa2i_kernels_has_refused_code(slot)))
@@ -201,10 +201,10 @@ static void tell_twin(const fa2i_planner *planner, fa2i_slot *slot, const fa2i_a
     slot->told = true;
     if (attempt->lost)
         fa2i_planner_log(planner,
-                         "the code of %s is lost, and that of the same kernel for %s is taken, which was there",
+                         "the code of %s is lost, and its code for %s is taken from the database",
                          attempt->text, twin->target);
     else
-        fa2i_planner_log(planner, "%s is taken as %s code, which was there: %s", attempt->text,
+        fa2i_planner_log(planner, "%s is taken as %s code from the database: %s", attempt->text,
                          twin->target, attempt->why);
 }
 

@@ -1,6 +1,6 @@
 /*
- * "Beside" is looked for from the folder of the file: an installed library (lib/, lib/x86_64-linux-gnu/), a program
- * that has it linked in (bin/), a Python package.
+ * The folder is looked for relative to the file that contains this code. That is an installed library (lib/,
+ * lib/x86_64-linux-gnu/), a program that was linked with it (bin/), or a Python package.
  */
 #define _GNU_SOURCE /* dladdr, getline */
 #include "runtime/plan/share.h"
@@ -21,7 +21,7 @@
 #include "runtime/base/shown.h"
 #include "runtime/ops/op.h"
 
-#ifndef FA2_SHARE_INSTALLED /* the build says otherwise, with the distance from the library's folder */
+#ifndef FA2_SHARE_INSTALLED /* the build may define both; the first is relative to the library's folder */
 #define FA2_SHARE_FROM_LIBRARY "../share/fa2"
 #define FA2_SHARE_INSTALLED    "/usr/local/share/fa2"
 #endif
@@ -40,7 +40,8 @@ static void add_folder(fa2i_text *text, const char *file)
     fa2i_text_add_bytes(text, file, (size_t)(strrchr(file, '/') - file));
 }
 
-/* Add the folder of the file from which the system mapped an address, from the root; nothing when it does not tell. */
+/* Adds the absolute folder of the file from which the system mapped an address. Adds nothing if the system does not
+ * say. */
 static void add_mapped_folder(fa2i_text *text, const void *address)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -63,16 +64,16 @@ static void add_mapped_folder(fa2i_text *text, const void *address)
         fclose(maps);
 }
 
-/* The folder of the file that this code is in, from the root. "" when nobody can tell. The loader has names as they
- * were given: of a program what it was called by, which need not say where it lies, and of a library a path from where
- * the program was then. */
+/* Finds the absolute folder of the file that contains this code, or "". The loader knows only the names that it was
+ * given. For a program that is the name by which it was called, which need not say where it lies. For a library it is a
+ * path relative to the working directory of that time. */
 static fa2_status own_folder(char **ret_folder)
 {
     Dl_info info;
     fa2i_text text = {0};
     fa2_status (*const here)(char **) = fa2i_share_find;
     void *address = NULL;
-    memcpy(&address, &here, sizeof address); /* ISO C has no such conversion */
+    memcpy(&address, &here, sizeof address); /* ISO C cannot convert a function pointer to void * */
     const bool told = dladdr(address, &info) != 0 && info.dli_fname != NULL;
     char *file = told && info.dli_fname[0] == '/' ? realpath(info.dli_fname, NULL) : NULL;
     if (file != NULL)
@@ -102,14 +103,14 @@ fa2_status fa2i_share_find(char **ret_folder)
         fa2i_free(path);
         path = NULL;
     }
-    /* Where nothing was installed, there is nothing to miss. */
+    /* If nothing was installed, nothing is missing. */
     if (path == NULL && (given != NULL || access(FA2_SHARE_INSTALLED, F_OK) == 0)) {
         path = fa2i_strdup(given != NULL ? given : FA2_SHARE_INSTALLED);
         if (path == NULL)
             FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the path of a folder"));
     }
     *ret_folder = path;
-    path = NULL; /* the caller's now */
+    path = NULL; /* ownership has moved to the caller */
 done:
     fa2i_free(path);
     fa2i_free(own);
@@ -119,7 +120,7 @@ done:
 /* ---- its files ---- */
 
 typedef struct names {
-    char **items; /* owned, as each of them is */
+    char **items; /* the array and each name are owned */
     size_t count, capacity;
 } names;
 
@@ -151,7 +152,7 @@ static fa2_status add_name(names *n, const char *name)
     return FA2_OK;
 }
 
-/* FA2_E_IO: there is no such folder, or it cannot be read. */
+/* Lists the folder's files. FA2_E_IO: there is no such folder, or it cannot be read. */
 static fa2_status list(const char *folder, names *n)
 {
     fa2_status st = FA2_OK;
@@ -166,10 +167,10 @@ static fa2_status list(const char *folder, names *n)
     return st;
 }
 
-/* Hash a file's name, size and last bytes into the key. */
+/* Hashes a file's name, size and last bytes into the key. */
 static void add_to_key(const char *name, const char *path, fa2i_key *key)
 {
-    char end[160] = ""; /* of an export, with its hash */
+    char end[160] = ""; /* the end of an export, which has its hash */
     struct stat info = {0};
     const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file >= 0 && fstat(file, &info) == 0 && S_ISREG(info.st_mode)) {
@@ -196,7 +197,7 @@ fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key)
     if (folder == NULL)
         return FA2_OK;
     st = list(folder, &files);
-    if (st == FA2_E_IO) /* none can be read */
+    if (st == FA2_E_IO) /* then no file can be read */
         st = FA2_OK;
     for (size_t i = 0; i < files.count && st == FA2_OK; i++) {
         FA2_TRY(join(folder, files.items[i], &path));
@@ -210,13 +211,13 @@ done:
     return st;
 }
 
-/* What went wrong but for memory is told. */
+/* Logs a failure, unless it is FA2_E_MEMORY. */
 static fa2_status tell(fa2_status st, fa2i_log_fn log, void *log_user)
 {
     char text[FA2I_MESSAGE_BYTES + 64];
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;
-    fa2i_shown_write(text, sizeof text, "passed over, of what comes with fa2: %s", fa2_last_message());
+    fa2i_shown_write(text, sizeof text, "a file that comes with fa2 is passed over: %s", fa2_last_message());
     if (log != NULL)
         log(log_user, text);
     return FA2_OK;

@@ -1,24 +1,24 @@
 /*
- * The folder of what comes with fa2: *.jsonl, times that were measured elsewhere (cache/shipped.h).
+ * The folder of the files that come with fa2: *.jsonl, times that were measured elsewhere (cache/shipped.h).
  *
- * It is $FA2_SHARE; else beside the file that this code is in, or where it was to be installed. FA2_SHARE= (empty)
- * is none. What cannot be used is told through the log and passed over: the only error is FA2_E_MEMORY. Thread-safe,
- * but for the environment.
+ * FA2_SHARE names the folder; empty, it means no folder. If it is not set, the folder is found beside the file that
+ * contains this code, or where it was installed. A file that cannot be used is logged and passed over; the only error
+ * is FA2_E_MEMORY. Thread-safe, as long as no thread changes the environment.
  */
 #ifndef FA2I_SHARE_H
 #define FA2I_SHARE_H
 
 #include "cache/evidence.h"
 
-/* *ret_folder belongs to the caller (fa2i_free); NULL: there is none. */
+/* Finds the folder. The caller owns *ret_folder (fa2i_free). It is NULL if there is no folder. */
 fa2_status fa2i_share_find(char **ret_folder);
 
-/* A hash of what there is to read. It changes when a file comes, goes or is replaced by another export. Reads only the
- * end of each file, where an export has the hash of its content. */
+/* Hashes what there is to read. The key changes when a file comes, goes or is replaced by another export. Reads only
+ * the end of each file, where an export has the hash of its content. */
 fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key);
 
-/* Add what the files know of an operation on a card's SM, in the order of their names; without a folder (NULL)
- * nothing. log may be NULL. */
+/* Adds what the files know of an operation on a card's SM, in the order of their names. folder may be NULL: then
+ * nothing is added. log may be NULL. */
 fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op, fa2i_log_fn log,
                            void *log_user, fa2i_evidence *evidence);
 

@@ -1,9 +1,9 @@
 /*
- * The database's data version stands for its content.
+ * If the database's data version is the same, so is its content.
  *
- * - The version is taken before the winners are read: a commit in between shows at the next asking.
- * - SQLite may wait for another process, up to its busy timeout. So the second begins when it has
- *   answered, or failed: a database that is always busy does not stop every plan.
+ * - The version is taken before the winners are read. So the next update notices a commit in between.
+ * - SQLite may wait for another process, up to its busy timeout. So the second begins when it has answered or failed. A
+ *   database that is always busy does not delay every plan.
  */
 #include "runtime/plan/winners.h"
 
