@@ -285,7 +285,7 @@ static void test_runner_up(void)
     CHECK_CONTAINS(next.but, "the gain is too small to be sure of");
     options[3].compile = true;
     CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next), FA2_OK);
-    CHECK_CONTAINS(next.but, "must be compiled");
+    CHECK_CONTAINS(next.but, "too small for compiling it");
     options[4].us = 19;
     CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 next", try_text, &tries, &next), FA2_OK);
     CHECK_STR(next.text, "8 spills");

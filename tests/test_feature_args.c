@@ -273,7 +273,7 @@ static void test_page_steps(void)
     args.page_count = 40;
     args.v.stride_batch = (INT64_C(1) << 40) + 8;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), "make the stride of pages a multiple of that of rows");
+    CHECK_CONTAINS(fa2_last_message(), "make the stride of pages a multiple of the stride of rows");
     args.v.stride_batch = row << 20;
     check_good(&with, &args);
     args.page_count = 2; /* the last row of the last page decides */

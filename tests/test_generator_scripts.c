@@ -239,7 +239,7 @@ static void test_margins(void)
 static void test_messages(void)
 {
     check_stopped("error({})", "an error that is not a text but a table");
-    check_stopped("return {candidates = function() error() end}", "no text but a nil");
+    check_stopped("return {candidates = function() error() end}", "not a text but a nil");
     CHECK_EQ(mkdir(inside("gen/core"), 0700), 0);
     write_file("gen/core/families.lua", "return {}");
     CHECK_EQ(remove(inside("gen/init.lua")), 0);
