@@ -108,7 +108,8 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                      uint64_t workspace, size_t workspace_bytes)
 {
     return (fa2i_arguments){
-        .backward = {.q = fa2i_case_tensor(c, addresses, Q),
+        .backward = {.struct_bytes = sizeof(fa2_backward_args),
+                     .q = fa2i_case_tensor(c, addresses, Q),
                      .k = fa2i_case_tensor(c, addresses, K),
                      .v = fa2i_case_tensor(c, addresses, V),
                      .o = fa2i_case_tensor(c, addresses, O),
