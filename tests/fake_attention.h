@@ -195,8 +195,9 @@ static inline CUresult attention_on_launch(fake_launch *launch, void *user)
     const attention_kernel kernel = {
         .problem = {.head_dim = attention_constant(launch->source, "kHeadDim = "),
                     .causal = attention_constant(launch->source, "kCausal = "),
-                    .softcap = strstr(launch->source, "cap_scores(s, p.softcap_rate)") != NULL,
-                    .window = strstr(launch->source, "p.window_left") != NULL,
+                    .softcap = strstr(launch->source, "kSoftcap = true") != NULL,
+                    .window = strstr(launch->source, "kWindow = ") != NULL &&
+                              strstr(launch->source, "kWindow = Window::kNone") == NULL,
                     .dtype = bf16 ? FA2_BF16 : FA2_FP16},
         .wrong = attention_is_wrong(launch)};
     (void)user;

@@ -282,7 +282,7 @@ static void test_page_steps(void)
     args.v.stride_batch += row;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(),
-                   "the last row of 2 pages of 16 less than 2^32 times that behind the first");
+                   "the last row of 2 pages of 16 must lie less than 2^32 times the divisor from the first");
     args.page_count = 1; /* then the page stride is not used */
     check_good(&with, &args);
     args.v.stride_seq = (INT64_C(1) << 31) - 8;

@@ -295,7 +295,8 @@ static void call_checked(fa2_context *context, const fa2_problem *problem,
 int main(int argc, char **argv)
 {
     const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 1},
-                     checks = {.database = "", .device_plus_one = 1, .check_numbers = 1};
+                     checks = {.struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 1,
+                               .check_numbers = 1};
     fa2_context *context = NULL, *checking = NULL;
     CUstream stream = NULL;
     CUcontext current = NULL;
