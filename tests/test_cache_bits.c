@@ -3,7 +3,8 @@
  * - check, gc, check, export and import work, and check finds no damage after gc;
  * - export writes every row as before, but at most one: what the bit belonged to;
  * - a call gets the code that was stored for its problem, or none.
- * A fixed sample of the bits is tried. FA2_TEST_ALL=1 tries all, which takes hours, and FA2_TEST_BIT=N that one.
+ * A fixed sample of the bits is tried. FA2_TEST_ALL=1 tries all, which takes hours; with FA2_TEST_PART=K/N it tries
+ * part K (0 to N - 1) of N, so that N processes share the work. FA2_TEST_BIT=N tries that one.
  */
 #include "cache/internal.h"
 #include "cache_fixture.h"
@@ -184,30 +185,46 @@ static void test_bit(size_t bit)
 
 /* ---- which ---- */
 
-/* A prime, so that a sample meets every place of bytes and pages. */
-static size_t stride(void)
+/* Bits first, first + step, ... below end. */
+typedef struct bit_range {
+    size_t first, step, end;
+} bit_range;
+
+static bit_range all_bits(void)
 {
-    const char *all = getenv("FA2_TEST_ALL");
+    const char *part = getenv("FA2_TEST_PART");
+    bit_range bits = {0, 1, 8 * good_bytes};
+    if (part != NULL)
+        CHECK(sscanf(part, "%zu/%zu", &bits.first, &bits.step) == 2 && bits.first < bits.step);
+    return bits;
+}
+
+/* The step of the sample is a prime, so that the sample meets every place of bytes and pages. */
+static bit_range bits_asked(void)
+{
+    const char *one = getenv("FA2_TEST_BIT"), *all = getenv("FA2_TEST_ALL");
+    const size_t bit = one != NULL ? (size_t)strtoull(one, NULL, 10) : 0;
+    if (one != NULL)
+        return (bit_range){bit, 1, bit + 1};
     if (all != NULL && strcmp(all, "1") == 0)
-        return 1;
+        return all_bits();
 #if defined(__SANITIZE_ADDRESS__)
-    return 4001;
+    return (bit_range){0, 4001, 8 * good_bytes};
 #else
-    return 443;
+    return (bit_range){0, 443, 8 * good_bytes};
 #endif
 }
 
 int main(void)
 {
     fixture f;
-    const char *one = getenv("FA2_TEST_BIT");
     fixture_begin(&f);
     snprintf(path, sizeof path, "%s", f.path);
     make_database();
-    const size_t step = stride(), first = one != NULL ? (size_t)strtoull(one, NULL, 10) : 0;
+    const bit_range bits = bits_asked();
     size_t count = 0;
     const double start = fa2i_clock_thread_s();
-    for (size_t bit = first; bit < 8 * good_bytes; bit += one != NULL ? 8 * good_bytes : step, count++)
+    for (size_t bit = bits.first; bit < bits.end; bit += bits.step, count++)
         test_bit(bit);
     fprintf(stderr, "%zu of %zu bits, %.1f s\n", count, 8 * good_bytes, fa2i_clock_thread_s() - start);
     free(good_export);
