@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "cache/columns.h"
 #include "runtime/base/shown.h"
 
 #define NONE         NULL
@@ -357,12 +358,6 @@ int fa2i_rules_register(sqlite3 *db, size_t *mended)
     return code;
 }
 
-static const char problem_fields[] = ""
-#define FA2I_FIELD(name, ...) ", " #name
-#include "runtime/base/problem.def"
-#undef FA2I_FIELD
-    ;
-
 void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
 {
     fa2i_text_add(sql, "coalesce(");
@@ -371,7 +366,7 @@ void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
             fa2i_text_add(sql, "fa2_fault(%d, %s), ", i, rules[i].column);
     }
     if (strcmp(table, "problem") == 0)
-        fa2i_text_add(sql, "fa2_problem_fault(%s), ", problem_fields + 2);
+        fa2i_text_add(sql, "fa2_problem_fault(%s), ", fa2i_columns_fields);
     if (strcmp(table, "winner") == 0)
         fa2i_text_add(sql, "fa2_winner_fault(measured, median_us, default_us, model_us), ");
     if (strcmp(table, "measurement") == 0)

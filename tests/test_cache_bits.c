@@ -4,7 +4,7 @@
  * - export writes every row as before, but at most one: what the bit belonged to;
  * - a call gets the code that was stored for its problem, or none.
  * A fixed sample of the bits is tried. FA2_TEST_ALL=1 tries all, which takes hours; with FA2_TEST_PART=K/N it tries
- * part K (0 to N - 1) of N, so that N processes share the work. FA2_TEST_BIT=N tries that one.
+ * part K (0 to N - 1) of N, so that N processes share the work. FA2_TEST_BIT=N tries that one, and N-M those from N to M.
  */
 #include "cache/internal.h"
 #include "cache_fixture.h"
@@ -203,9 +203,12 @@ static bit_range all_bits(void)
 static bit_range bits_asked(void)
 {
     const char *one = getenv("FA2_TEST_BIT"), *all = getenv("FA2_TEST_ALL");
-    const size_t bit = one != NULL ? (size_t)strtoull(one, NULL, 10) : 0;
-    if (one != NULL)
-        return (bit_range){bit, 1, bit + 1};
+    size_t first = 0, last = 0;
+    if (one != NULL) {
+        const int numbers = sscanf(one, "%zu-%zu", &first, &last);
+        CHECK(numbers >= 1);
+        return (bit_range){first, 1, (numbers == 2 ? last : first) + 1};
+    }
     if (all != NULL && strcmp(all, "1") == 0)
         return all_bits();
 #if defined(__SANITIZE_ADDRESS__)
