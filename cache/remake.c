@@ -271,16 +271,13 @@ done:
     return st;
 }
 
-static fa2_status try_table(const fa2i_image *image, const char *table)
+static void try_table(const fa2i_image *image, const char *table)
 {
     fa2i_text faults = {0};
-    char *sql = NULL;
     fa2i_mend_add_faults(&faults, table);
-    const fa2_status st = fa2i_text_take(&faults, &sql);
-    if (st == FA2_OK)
-        (void)fa2i_trial_table(image, table, sql);
-    fa2i_free(sql);
-    return st;
+    if (!faults.failed)
+        (void)fa2i_trial_table(image, table, faults.data);
+    fa2i_text_done(&faults);
 }
 
 /* The same, opened again so that the texts count, with this page size. */
@@ -295,9 +292,9 @@ static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, cons
     if (st != FA2_OK)
         return st;
     const fa2i_image restored = {data, (size_t)bytes, image->page_bytes};
-    for (int i = 0; st == FA2_OK && i < COPIED_COUNT; i++)
-        st = try_table(&restored, tables[i]);
-    st = st != FA2_OK ? st : open_source(cache, data, (size_t)bytes, &source);
+    for (int i = 0; i < COPIED_COUNT; i++)
+        try_table(&restored, tables[i]);
+    st = open_source(cache, data, (size_t)bytes, &source);
     if (st == FA2_OK && !has_tables(source, reference))
         st = FA2_E_NOT_FOUND;
     if (st == FA2_OK)
@@ -436,8 +433,12 @@ static fa2_status copy_problem_fields(fa2i_cache *cache, fa2i_cache *fresh)
     fa2i_text_add(&insert, ")");
     if (select.failed || insert.failed)
         st = fa2i_fail(FA2_E_MEMORY, "out of memory");
-    if (st == FA2_OK && fa2i_sql_end(cache, fa2i_sql_begin(cache, FA2I_CACHE_READ)) == FA2_OK)
-        st = copy_rows(cache, fresh, select.data, insert.data, &all, &none);
+    if (st == FA2_OK) {
+        fa2_status copied = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+        if (copied == FA2_OK)
+            copied = copy_rows(cache, fresh, select.data, insert.data, &all, &none);
+        (void)fa2i_sql_end(cache, copied); /* the rows themselves are copied already */
+    }
     fa2i_text_done(&select);
     fa2i_text_done(&insert);
     return st;
