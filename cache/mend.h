@@ -19,8 +19,8 @@ int fa2i_mend_register(sqlite3 *db);
 /* Mend the rows in place. */
 fa2_status fa2i_mend_rows(fa2i_cache *cache);
 
-/* Add an SQL statement that counts the rows of a table that cannot be right: by the rules, by what they refer to, and by
- * what tells their values. An empty table and a root page of two tables count, too. */
+/* Add an SQL statement that counts the rows of a table that cannot be right: by the rules, by what they refer to, and
+ * by what tells their values. An empty table and a root page of two tables count, too. */
 void fa2i_mend_add_faults(fa2i_text *sql, const char *table);
 
 /* Make the table temp.problem_copy, with id and fields, for what the index problem_fields holds. */

@@ -4,7 +4,7 @@
  * - export writes every row as before, but at most one: what the bit belonged to;
  * - a call gets the code that was stored for its problem, or none.
  * A fixed sample of the bits is tried. FA2_TEST_ALL=1 tries all, which takes hours; with FA2_TEST_PART=K/N it tries
- * part K (0 to N - 1) of N, so that N processes share the work. FA2_TEST_BIT=N tries that one, and N-M those from N to M.
+ * part K (0 to N - 1) of N, so that N processes share the work. FA2_TEST_BIT=N tries that one, N-M those from N to M.
  */
 #include "cache/internal.h"
 #include "cache_fixture.h"
