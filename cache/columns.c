@@ -49,7 +49,7 @@ bool fa2i_columns_parse(int field, sqlite3_value *value, int32_t *ret_value)
 fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first,
                              fa2_problem *ret_problem)
 {
-    fa2_problem problem = {.op = FA2_OP_FORWARD};
+    fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         int32_t value = 0;
         if (!fa2i_columns_parse(field, sqlite3_column_value(stmt, first + field), &value)) {
@@ -68,7 +68,7 @@ fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int fi
 /* The problem of these values, one for each field; false, with a message, where they are none. */
 static bool read_values(sqlite3_value **values, fa2_problem *ret_problem)
 {
-    fa2_problem problem = {.op = FA2_OP_FORWARD};
+    fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         int32_t value = 0;
         if (!fa2i_columns_parse(field, values[field], &value)) {

@@ -169,7 +169,7 @@ static fa2_status read_field(fa2i_import *in, fa2_problem *problem, int field)
 
 fa2_status fa2i_import_problem(fa2i_import *in)
 {
-    fa2_problem problem = {.op = FA2_OP_FORWARD};
+    fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
     fa2_status st = refuse_unknown_members(in);
     for (int field = 0; st == FA2_OK && field < FA2I_FIELD_COUNT; field++)
         st = read_field(in, &problem, field);

@@ -1,7 +1,7 @@
 /*
  * - The transaction that stores an answer compares its version with the database's, because another process may have
  *   written new evidence since the answer was found.
- * - Problems are stored as the bytes of fa2_problem. A row is checked when it is read; an impossible row counts as
+ * - Problems are stored as the bytes of their fields. A row is checked when it is read; an impossible row counts as
  *   missing.
  */
 #include "cache/notes.h"
@@ -24,9 +24,10 @@ int fa2i_cache_today(void)
 static bool read_problem(sqlite3_stmt *stmt, int column, fa2_problem *ret_problem)
 {
     const void *bytes = sqlite3_column_blob(stmt, column);
-    if (bytes == NULL || sqlite3_column_bytes(stmt, column) != sizeof *ret_problem)
+    if (bytes == NULL || sqlite3_column_bytes(stmt, column) != FA2I_FIELD_BYTES)
         return false;
-    memcpy(ret_problem, bytes, sizeof *ret_problem);
+    *ret_problem = (fa2_problem){.struct_bytes = sizeof *ret_problem};
+    memcpy(&ret_problem->op, bytes, FA2I_FIELD_BYTES);
     return fa2i_problem_check(ret_problem) == FA2_OK;
 }
 
@@ -92,8 +93,8 @@ static fa2_status put_answer(fa2i_cache *cache, const fa2i_stored_answer *answer
         fa2i_sql_int(answer->tried),        fa2i_sql_real(answer->estimate_us),
         fa2i_sql_int(answer->measured),     fa2i_sql_real(answer->median_us),
         fa2i_sql_real(answer->distance),    fa2i_sql_text(answer->device),
-        fa2i_sql_int(answer->real),         fa2i_sql_blob(&answer->near, sizeof answer->near),
-        fa2i_sql_int(answer->corrected),    fa2i_sql_blob(&answer->kin, sizeof answer->kin),
+        fa2i_sql_int(answer->real),         fa2i_sql_blob(&answer->near.op, FA2I_FIELD_BYTES),
+        fa2i_sql_int(answer->corrected),    fa2i_sql_blob(&answer->kin.op, FA2I_FIELD_BYTES),
         fa2i_sql_int(answer->passed_count), fa2i_sql_text(answer->passed_over),
         fa2i_sql_text(answer->why),         fa2i_sql_key(&answer->kernel),
     };

@@ -247,7 +247,7 @@ static bool takes(const fa2i_rule *rule, sqlite3_value *value)
     case SQLITE_BLOB:
         return rule->kind == FA2I_RULE_BYTES ||
                (rule->kind == FA2I_RULE_KEY && sqlite3_value_bytes(value) == FA2I_KEY_BYTES) ||
-               (rule->kind == FA2I_RULE_PROBLEM && sqlite3_value_bytes(value) == sizeof(fa2_problem));
+               (rule->kind == FA2I_RULE_PROBLEM && sqlite3_value_bytes(value) == FA2I_FIELD_BYTES);
     case SQLITE_NULL:
         return rule->kind == FA2I_RULE_FINITE || rule->kind == FA2I_RULE_ENDED || rule->kind == FA2I_RULE_LOG;
     default: {

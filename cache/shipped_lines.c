@@ -127,7 +127,7 @@ static bool read_problem(const fa2i_flat *o, fa2_problem *ret_problem)
 
 static fa2_status add_problem(reading *r)
 {
-    problem p = {0};
+    problem p = {.problem = {.struct_bytes = sizeof(fa2_problem)}};
     if (!fa2i_flat_integer(&r->line, "id", &p.id) || !read_problem(&r->line, &p.problem) ||
         p.problem.op != r->op)
         return FA2_OK;

@@ -136,7 +136,8 @@ static inline fa2i_card sample_card(void)
 
 static inline fa2_problem sample_problem(int seq)
 {
-    return (fa2_problem){.dtype = FA2_FP16,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .dtype = FA2_FP16,
                          .batch = 2,
                          .heads_q = 8,
                          .heads_kv = 4,

@@ -7,13 +7,12 @@ set(FA2_PROBLEM_DEF ${PROJECT_SOURCE_DIR}/runtime/base/problem.def)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${FA2_H} ${FA2_PROBLEM_DEF})
 
 file(READ ${FA2_H} header)
-if(NOT header MATCHES "int32_t reserved\\[([0-9]+)\\]; +/\\* 0 \\*/\n} fa2_problem;")
+if(NOT header MATCHES "int32_t reserved\\[([0-9]+)\\]; ([^\n]*)\n} fa2_problem;")
   message(FATAL_ERROR "fa2_problem has no reserved members to take one from")
 endif()
-# Of none, if that is what is left, ISO C has no array.
 math(EXPR left "${CMAKE_MATCH_1} - 1")
 string(REPLACE "${CMAKE_MATCH_0}"
-  "int32_t extra;\n    __extension__ int32_t reserved[${left}]; /* 0 */\n} fa2_problem;" header "${header}")
+  "int32_t extra;\n    int32_t reserved[${left}]; ${CMAKE_MATCH_2}\n} fa2_problem;" header "${header}")
 file(GENERATE OUTPUT ${extra}/fa2.h CONTENT "${header}")
 
 file(READ ${FA2_PROBLEM_DEF} fields)

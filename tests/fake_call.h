@@ -17,7 +17,8 @@ static inline fa2_status fake_call(fa2_context *context, const fa2_problem *prob
         .data = memory, .stride_batch = 8, .stride_seq = stride_seq, .stride_head = 64};
     fa2_tensor o = tensor;
     o.data = (void *)((uintptr_t)1 << 41); /* nothing is read or written */
-    const fa2_forward_args args = {.q = tensor,
+    const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                                   .q = tensor,
                                    .k = tensor,
                                    .v = tensor,
                                    .o = o,

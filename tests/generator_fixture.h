@@ -14,7 +14,8 @@ static const char good[] = "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps
 
 static inline fa2_problem problem_of(int head_dim, fa2_dtype dtype, int causal, int seq)
 {
-    return (fa2_problem){.dtype = dtype,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .dtype = dtype,
                          .batch = 2,
                          .heads_q = 8,
                          .heads_kv = 8,

@@ -8,6 +8,7 @@
 #include "fa2.h"
 
 static const fa2_problem problem = {
+    .struct_bytes = sizeof(fa2_problem),
     .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
 
 /* [B, S, H, D], at addresses that nothing reads. */
@@ -17,7 +18,7 @@ static inline fa2_forward_args good_args(void)
     const int64_t q_row = d * problem.heads_q, kv_row = d * problem.heads_kv;
     const fa2_tensor q = {(void *)0x1000000, q_row * problem.seq_q, q_row, d};
     const fa2_tensor k = {(void *)0x2000000, kv_row * problem.seq_k, kv_row, d};
-    fa2_forward_args args = {.q = q, .k = k, .v = k, .o = q};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args), .q = q, .k = k, .v = k, .o = q};
     args.v.data = (void *)0x3000000;
     args.o.data = (void *)0x4000000;
     return args;

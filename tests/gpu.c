@@ -229,7 +229,7 @@ fa2_status gpu_call_init(const fa2i_device *device, fa2_context *context,
                          const fa2_problem *problem, gpu_layout layout, bool with_lse,
                          gpu_call *ret_call)
 {
-    gpu_call call = {.device = device, .problem = *problem};
+    gpu_call call = {.device = device, .problem = *problem, .args.struct_bytes = sizeof call.args};
     fa2_status st = fa2_workspace_size(context, problem, &call.args.workspace_bytes);
     if (st != FA2_OK)
         return st;
@@ -332,7 +332,7 @@ static fa2_tensor tensor_of_ones(const fa2i_device *device, const fa2_problem *p
 fa2_status gpu_gradients_init(const fa2i_device *device, fa2_context *context,
                               const fa2_problem *problem, gpu_gradients *ret_gradients)
 {
-    gpu_gradients g = {.device = device};
+    gpu_gradients g = {.device = device, .args.struct_bytes = sizeof g.args};
     fa2_tensor *const of_queries[] = {&g.args.q, &g.args.o, &g.args.d_o, &g.args.dq};
     fa2_tensor *const of_keys[] = {&g.args.k, &g.args.v, &g.args.dk, &g.args.dv};
     const fa2_status st = fa2_workspace_size(context, problem, &g.args.workspace_bytes);

@@ -137,7 +137,8 @@ static void run_forward(grid_point *point)
 static void set_arguments(grid_point *point)
 {
     const gpu_tensor *t = point->tensors;
-    point->args = (fa2_backward_args){.q = t[Q].view,
+    point->args = (fa2_backward_args){.struct_bytes = sizeof(fa2_backward_args),
+                                      .q = t[Q].view,
                                       .k = t[K].view,
                                       .v = t[V].view,
                                       .o = t[O].view,
@@ -332,7 +333,8 @@ static fa2_status point_init(const gpu_launcher *own, const gpu_part *part, cons
                              size_t heads, grid_point *ret_point)
 {
     const size_t number = (size_t)(shape - shapes);
-    fa2_problem problem = {.op = FA2_OP_BACKWARD,
+    fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                           .op = FA2_OP_BACKWARD,
                            .dtype = part->dtype,
                            .batch = shape->seq_q <= 300 ? 2 : 1,
                            .heads_q = HEADS_Q,

@@ -65,7 +65,8 @@ static void point_init(const gpu_part *part, const shape_case *shape, int32_t kv
                        grid_point *ret_point)
 {
     const size_t number = (size_t)(shape - shapes);
-    fa2_problem problem = {.dtype = part->dtype,
+    fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                           .dtype = part->dtype,
                            .batch =
                                (int64_t)shape->seq_q * shape->seq_k <= TWO_BATCHES_LIMIT ? 2 : 1,
                            .heads_q = 4,

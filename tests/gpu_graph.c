@@ -10,17 +10,19 @@
 
 enum { SEED = 2, THREADS = 8, LAUNCHES_PER_THREAD = 50, REPEATS = 250 };
 
+#define SIZED .struct_bytes = sizeof(fa2_problem)
+
 static const fa2_problem problems[] = {
-    {.batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 113, .seq_k = 203, .head_dim = 64},
-    {.batch = 1,
+    {SIZED, .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 113, .seq_k = 203, .head_dim = 64},
+    {SIZED, .batch = 1,
      .heads_q = 8,
      .heads_kv = 8,
      .seq_q = 512,
      .seq_k = 512,
      .head_dim = 64,
      .causal = 1},
-    {.batch = 1, .heads_q = 4, .heads_kv = 1, .seq_q = 1, .seq_k = 799, .head_dim = 128},
-    {.batch = 1, .heads_q = 4, .heads_kv = 4, .seq_q = 300, .seq_k = 300, .head_dim = 40},
+    {SIZED, .batch = 1, .heads_q = 4, .heads_kv = 1, .seq_q = 1, .seq_k = 799, .head_dim = 128},
+    {SIZED, .batch = 1, .heads_q = 4, .heads_kv = 4, .seq_q = 300, .seq_k = 300, .head_dim = 40},
 };
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
@@ -159,14 +161,14 @@ static void test_capture_unprepared(subject *s)
 static void test_repeats(void)
 {
     static const fa2_problem repeated[] = {
-        {.batch = 1,
+        {SIZED, .batch = 1,
          .heads_q = 40,
          .heads_kv = 40,
          .seq_q = 640,
          .seq_k = 640,
          .head_dim = 64,
          .causal = 1},
-        {.batch = 1, .heads_q = 40, .heads_kv = 8, .seq_q = 640, .seq_k = 700, .head_dim = 128},
+        {SIZED, .batch = 1, .heads_q = 40, .heads_kv = 8, .seq_q = 640, .seq_k = 700, .head_dim = 128},
     };
     for (size_t i = 0; i < sizeof repeated / sizeof *repeated; i++) {
         subject s;
@@ -203,6 +205,7 @@ static void test_streams(subject *subjects)
 static void test_no_wait(void)
 {
     const fa2_problem large = {
+        .struct_bytes = sizeof(fa2_problem),
         .batch = 4, .heads_q = 16, .heads_kv = 16, .seq_q = 4096, .seq_k = 4096, .head_dim = 128};
     subject s;
     CUevent event;
@@ -289,7 +292,7 @@ int main(void)
     int opened = gpu_open(&device);
     if (opened != 0)
         return opened;
-    const fa2_config config = {.database = ""};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = ""};
     subject subjects[PROBLEMS];
     gpu_must_fa2(fa2_context_create(&config, &context), "fa2_context_create");
     printf("%s, seed %d\n", device.card.name, SEED);

@@ -131,7 +131,7 @@ static void *run_thread(void *argument)
 {
     gpu_grid *grid = argument;
     gpu_launcher own = {.grid = grid};
-    const fa2_config config = {.database = "", .arch = grid->options.arch};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .arch = grid->options.arch};
     gpu_must_fa2(fa2i_device_enter(grid->device), "device");
     gpu_must_fa2(fa2_context_create(&config, &own.context), "fa2_context_create");
     gpu_must(grid->device, grid->device->cuda->stream_create(&own.stream, CU_STREAM_NON_BLOCKING),

@@ -13,7 +13,8 @@ enum { SEED = 3, TENSORS = 4, MARGIN_ELEMS = 1 << 20 };
 enum { Q, K, V, O };
 static const int64_t far_elems = INT64_C(1) << 31;
 
-static const fa2_problem problem = {.dtype = FA2_FP16,
+static const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                    .dtype = FA2_FP16,
                                     .batch = 2,
                                     .heads_q = 2,
                                     .heads_kv = 2,
@@ -106,7 +107,8 @@ static void run(const fa2i_device *device, fa2_context *context, far_dimension w
     put(device, &views[K], inputs.k);
     put(device, &views[V], inputs.v);
     put(device, &views[O], o);
-    fa2_forward_args args = {.q = views[Q], .k = views[K], .v = views[V], .o = views[O]};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = views[Q], .k = views[K], .v = views[V], .o = views[O]};
     CUdeviceptr workspace = 0;
     gpu_must_fa2(fa2_workspace_size(context, &problem, &args.workspace_bytes),
                  "fa2_workspace_size");
@@ -140,7 +142,7 @@ int main(void)
         return CHECK_SKIP;
     }
     gpu_must(&device, device.cuda->mem_alloc(&arena, bytes), "cuMemAlloc");
-    const fa2_config config = {.database = ""};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = ""};
     gpu_must_fa2(fa2_context_create(&config, &context), "fa2_context_create");
     printf("%s, seed %d\n", device.card.name, SEED);
     for (far_dimension which = FAR_BATCH; which < FAR_DIMENSIONS; which++)

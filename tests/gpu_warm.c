@@ -105,7 +105,7 @@ int main(int argc, char **argv)
     read_winners(argv[1], &shapes);
     CHECK(shapes.count > 0);
 
-    fa2_config config = {.database = argv[1], .read_only = 1};
+    fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = argv[1], .read_only = 1};
     double start = now_us();
     gpu_must_fa2(fa2_context_create(&config, &context), "fa2_context_create");
     double created = now_us();

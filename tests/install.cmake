@@ -32,7 +32,8 @@ function(check_example program)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
-foreach(file include/fa2.h ${LIBDIR}/libfa2.so ${LIBDIR}/libfa2.so.0.1 ${LIBDIR}/libfa2.a bin/fa2-tune share/man/man1/fa2-tune.1
+foreach(file include/fa2.h ${LIBDIR}/libfa2.so ${LIBDIR}/libfa2.so.0.2 ${LIBDIR}/libfa2.a bin/fa2-tune
+    share/man/man1/fa2-tune.1
     share/bash-completion/completions/fa2-tune share/zsh/site-functions/_fa2-tune
     share/fish/vendor_completions.d/fa2-tune.fish share/fa2)
   if(NOT EXISTS ${prefix}/${file})
@@ -57,7 +58,7 @@ endforeach()
 # find_components(<words> <environment>): configures a project that asks for them; sets `status` and `out`.
 function(find_components words environment)
   file(WRITE ${work}/components/CMakeLists.txt "cmake_minimum_required(VERSION 3.21)\nproject(components C)\n"
-    "find_package(fa2 0.1 REQUIRED COMPONENTS ${words})\n")
+    "find_package(fa2 0.2 REQUIRED COMPONENTS ${words})\n")
   file(REMOVE_RECURSE ${work}/components/build)
   execute_process(COMMAND ${CMAKE_COMMAND} -E env ${environment} ${CMAKE_COMMAND} -S ${work}/components
     -B ${work}/components/build -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_C_COMPILER=${COMPILER}

@@ -49,7 +49,8 @@ static inline int watch(sqlite3 *db, char **error, const struct sqlite3_api_rout
 
 static inline fa2_problem problem_of(int32_t seq_k)
 {
-    return (fa2_problem){.batch = 1,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = 1,
                          .heads_q = 8,
                          .heads_kv = 2,
                          .seq_q = 1,
@@ -66,6 +67,7 @@ static inline fa2_status forward(fa2_context *context, const fa2_problem *proble
 static inline fa2_context *create(const char *path)
 {
     const fa2_config config = {
+        .struct_bytes = sizeof(fa2_config),
         .database = path, .read_only = 1, .log = tuned_log_add, .log_user = &log_of};
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);

@@ -140,6 +140,7 @@ fa2_problem pairs_problem(pairs_list list, fa2_dtype dtype, uint64_t set, size_t
 {
     const bool is_backward = list == PAIRS_BACKWARD || list == PAIRS_BACKWARD_SM90;
     fa2_problem problem = {
+        .struct_bytes = sizeof(fa2_problem),
         .op = is_backward ? FA2_OP_BACKWARD : FA2_OP_FORWARD, .dtype = dtype, .batch = 1};
     const bool is_latent = list == PAIRS_LATENT_SM90;
     bool beyond = false, fewer = is_latent;

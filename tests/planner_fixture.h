@@ -22,7 +22,8 @@ static int never_compile; /* of the contexts that are created */
 
 static inline fa2_config config_of(void)
 {
-    return (fa2_config){.database = database.path,
+    return (fa2_config){.struct_bytes = sizeof(fa2_config),
+                        .database = database.path,
                         .log = tuned_log_add,
                         .log_user = &log_of,
                         .never_compile = never_compile};

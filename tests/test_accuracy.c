@@ -70,6 +70,7 @@ static void test_summary(void)
 static void test_misses(void)
 {
     const fa2_problem problem = {
+        .struct_bytes = sizeof(fa2_problem),
         .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 64, .seq_k = 64, .head_dim = 64};
     fa2i_accuracy forward[4] = {
         {.first_loss = 0.25}, {.first_loss = 0}, {.first_loss = 0.5}, {.first_loss = 0.01}};

@@ -113,6 +113,7 @@ static void test_good_args(void)
     check_good(&problem, &args);
 
     const fa2_problem single = {
+        .struct_bytes = sizeof(fa2_problem),
         .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 1, .head_dim = 64};
     args = good_args();
     args.q.stride_batch = args.k.stride_seq = args.o.stride_head = -3; /* never used */
@@ -210,7 +211,7 @@ static void test_packed(void)
     const int64_t d = problem.head_dim, row = d * (8 + 2 + 2 + 8);
     char *base = (char *)0x1000000;
     const fa2_tensor at = {base, 200 * row, row, d};
-    fa2_forward_args args = {.q = at, .k = at, .v = at, .o = at};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args), .q = at, .k = at, .v = at, .o = at};
     args.k.data = base + 2 * d * 8;
     args.v.data = base + 2 * d * 10;
     args.o.data = base + 2 * d * 12;

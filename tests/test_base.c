@@ -8,6 +8,7 @@
 #include "runtime/base/text.h"
 
 static const fa2_problem good = {
+    .struct_bytes = sizeof(fa2_problem),
     .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
 
 static void test_status(void)

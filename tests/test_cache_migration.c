@@ -141,7 +141,8 @@ static void launch_decode(fa2_context *context, const fa2_problem *problem)
 /* The winners of a migrated file are launched, from their cubins. */
 static void test_version_1_serves(fixture *f)
 {
-    const fa2_problem causal = {.batch = 1,
+    const fa2_problem causal = {.struct_bytes = sizeof(fa2_problem),
+                                .batch = 1,
                                 .heads_q = 8,
                                 .heads_kv = 8,
                                 .seq_q = 512,
@@ -149,8 +150,10 @@ static void test_version_1_serves(fixture *f)
                                 .head_dim = 64,
                                 .causal = 1};
     const fa2_problem decode = {
+        .struct_bytes = sizeof(fa2_problem),
         .batch = 1, .heads_q = 32, .heads_kv = 8, .seq_q = 1, .seq_k = 65536, .head_dim = 64};
-    const fa2_problem bf16 = {.dtype = FA2_BF16,
+    const fa2_problem bf16 = {.struct_bytes = sizeof(fa2_problem),
+                              .dtype = FA2_BF16,
                               .batch = 2,
                               .heads_q = 4,
                               .heads_kv = 4,
@@ -159,7 +162,7 @@ static void test_version_1_serves(fixture *f)
                               .head_dim = 64};
     fa2_problem lost = causal; /* its winner's code was damaged: the next one serves */
     lost.seq_q = lost.seq_k = 4096;
-    const fa2_config config = {.database = f->path};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = f->path};
     fa2_context *context = NULL;
 
     make_version_1(f->path);

@@ -21,7 +21,7 @@ static _Alignas(256) char memory[256]; /* the fake launches without reading tens
 
 static fa2_context *create(void)
 {
-    const fa2_config no_database = {.database = ""};
+    const fa2_config no_database = {.struct_bytes = sizeof(fa2_config), .database = ""};
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(&no_database, &context), FA2_OK);
     return context;
@@ -31,7 +31,8 @@ static fa2_status call(fa2_context *context, const fa2_problem *problem)
 {
     const int64_t row = (int64_t)problem->heads_q * problem->head_dim;
     const fa2_tensor tensor = {memory, problem->seq_q * row, row, problem->head_dim};
-    fa2_forward_args args = {.q = tensor, .k = tensor, .v = tensor, .o = tensor};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = tensor, .k = tensor, .v = tensor, .o = tensor};
     args.o.data = (void *)((uintptr_t)1 << 41);
     return fa2_forward(context, problem, &args, NULL);
 }
@@ -82,7 +83,7 @@ static void test_counts(void)
 /* Of calls that fail, those for want of a kernel, which tuning elsewhere makes. */
 static void test_counts_what_lacks_a_kernel(void)
 {
-    const fa2_config config = {.database = "", .never_compile = 1};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .never_compile = 1};
     const fa2_problem problem = tuned_problem(3, 512), bad = tuned_problem(0, 512);
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
@@ -257,7 +258,7 @@ static void test_fork(void)
 
 static void check_refused(const char *message)
 {
-    const fa2_config no_database = {.database = ""};
+    const fa2_config no_database = {.struct_bytes = sizeof(fa2_config), .database = ""};
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(&no_database, &context), FA2_E_IO);
     CHECK_CONTAINS(fa2_last_message(), "FA2_CAPTURE=");
@@ -345,7 +346,7 @@ static void test_no_good(void)
     fa2_context *context = NULL;
     CHECK_EQ(unlink(path), 0);
     for (long nth = 1; nth < 200; nth++) { /* out of memory, anywhere */
-        const fa2_config no_database = {.database = ""};
+        const fa2_config no_database = {.struct_bytes = sizeof(fa2_config), .database = ""};
         fa2i_alloc_fail_at(nth);
         const fa2_status st = fa2_context_create(&no_database, &context);
         fa2i_alloc_fail_at(0);
@@ -376,7 +377,7 @@ static void log_last(void *user, const char *message)
 /* A file that cannot be written when it matters: what was in it stays, and the log is told. */
 static void test_trouble_later(void)
 {
-    const fa2_config config = {.database = "", .log = log_last};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .log = log_last};
     fa2_context *context = create();
     calls(context, 1, 5);
     fa2_context_destroy(context);

@@ -16,7 +16,8 @@ static const fa2i_card card = {.name = "NVIDIA GeForce RTX 3060",
 
 static fa2_problem problem_of(int32_t batch, int32_t heads, int32_t seq_q, int32_t seq_k)
 {
-    return (fa2_problem){.batch = batch,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = batch,
                          .heads_q = heads,
                          .heads_kv = heads,
                          .seq_q = seq_q,

@@ -64,6 +64,7 @@ static void fill_database(void)
     fa2i_session session = {.generator = "0123456789abcdef", .origin = "tune", .driver = 13000};
     int64_t problem_id = 0, session_id = 0;
     const fa2_problem problem = {
+        .struct_bytes = sizeof(fa2_problem),
         .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 512, .seq_k = 512, .head_dim = 64};
     const fa2i_kernel good = kernel_named(1,
                                           "fwd_sm80 d=64 dtype=fp16 causal=0 br=64 bc=64 warps=4 "

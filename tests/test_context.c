@@ -18,14 +18,15 @@ static fa2_forward_args args_of(const fa2_problem *problem)
                                    (int64_t)problem->seq_q * problem->heads_q * problem->head_dim,
                                .stride_seq = (int64_t)problem->heads_q * problem->head_dim,
                                .stride_head = problem->head_dim};
-    fa2_forward_args args = {.q = tensor, .k = tensor, .v = tensor, .o = tensor};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = tensor, .k = tensor, .v = tensor, .o = tensor};
     args.o.data = (void *)((uintptr_t)1 << 41);
     return args;
 }
 
 static fa2_context *create(const fa2_config *config)
 {
-    const fa2_config no_database = {.database = ""};
+    const fa2_config no_database = {.struct_bytes = sizeof(fa2_config), .database = ""};
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(config == NULL ? &no_database : config, &context), FA2_OK);
     return context;
@@ -42,7 +43,7 @@ static int trace_count(const char *name)
 static void test_create_fails(void)
 {
     fa2_context *context = NULL;
-    fa2_config config = {.database = "", .device_plus_one = 3};
+    fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 3};
 
     fake_install();
     CHECK_EQ(fa2_context_create(&config, NULL), FA2_E_INVALID);
@@ -51,19 +52,19 @@ static void test_create_fails(void)
     config.device_plus_one = -1;
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "device_plus_one is -1");
-    config = (fa2_config){.database = "", .read_only = 7};
+    config = (fa2_config){.struct_bytes = sizeof(fa2_config), .database = "", .read_only = 7};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "read_only is 7; it must be 0 or 1");
-    config = (fa2_config){.database = "", .never_compile = -1};
+    config = (fa2_config){.struct_bytes = sizeof(fa2_config), .database = "", .never_compile = -1};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "never_compile is -1; it must be 0 or 1");
-    config = (fa2_config){.database = "", .check_numbers = 2};
+    config = (fa2_config){.struct_bytes = sizeof(fa2_config), .database = "", .check_numbers = 2};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "check_numbers is 2; it must be 0 or 1");
-    config = (fa2_config){.database = "", .never_compile = 1, .arch = 75};
+    config = (fa2_config){.struct_bytes = sizeof(fa2_config), .database = "", .never_compile = 1, .arch = 75};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "never_compile is 1 and config.arch 75; ");
-    config = (fa2_config){.database = "", .arch = -86};
+    config = (fa2_config){.struct_bytes = sizeof(fa2_config), .database = "", .arch = -86};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "arch is -86");
     static const int no_archs[] = {1, 42, 70, 81, 91, 1000};
@@ -76,7 +77,7 @@ static void test_create_fails(void)
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_INVALID);
     fa2i_alloc_fail_at(0);
     fake.devices[0].arch = 70;
-    config = (fa2_config){.database = ""};
+    config = (fa2_config){.struct_bytes = sizeof(fa2_config), .database = ""};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_UNSUPPORTED);
     CHECK(context == NULL);
     CHECK_EQ(fake_live(), 0);
@@ -135,6 +136,7 @@ static void test_refused_calls(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
     const fa2_forward_args good = args_of(&problem);
+    const fa2_backward_args gradients = {.struct_bytes = sizeof gradients};
 
     fake_install();
     fa2_context *context = create(NULL);
@@ -147,7 +149,7 @@ static void test_refused_calls(void)
         other.op = FA2_OP_BACKWARD;
         CHECK_EQ(fa2_forward(context, &other, &args, NULL), FA2_E_INVALID);
         CHECK_CONTAINS(fa2_last_message(), "op is backward; fa2_forward launches forward");
-        CHECK_EQ(fa2_backward(context, &problem, &(fa2_backward_args){0}, NULL), FA2_E_INVALID);
+        CHECK_EQ(fa2_backward(context, &problem, &gradients, NULL), FA2_E_INVALID);
         CHECK_CONTAINS(fa2_last_message(), "op is forward; fa2_backward launches backward");
         other = problem;
         other.deterministic = 1;
@@ -185,7 +187,7 @@ static void test_refused_calls(void)
  * and ones that were built with nothing. */
 static void test_explanation_sizes(void)
 {
-    static const size_t bad[] = {0, 1, offsetof(fa2_explanation, tuned_problem) - 1, 65537,
+    static const size_t bad[] = {0, 1, offsetof(fa2_explanation, tuned_problem) - 1, sizeof(fa2_explanation) + 1025,
                                  SIZE_MAX};
     const fa2_problem problem = tuned_problem(1, 512);
     struct {
@@ -263,7 +265,7 @@ static void test_forward(void)
 static void test_second_device(void)
 {
     const fa2_problem problem = tuned_problem(2, 512);
-    const fa2_config config = {.database = "", .device_plus_one = 2};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 2};
     const fa2_forward_args args = args_of(&problem);
     fa2_explanation e = {.struct_bytes = sizeof e};
 
@@ -404,7 +406,8 @@ static void test_threads(void)
 {
     pthread_t threads[THREADS];
     tuned_log log = {.count = 0};
-    const fa2_config config = {.database = "", .log = tuned_log_add, .log_user = &log};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config),
+                               .database = "", .log = tuned_log_add, .log_user = &log};
 
     fake_install();
     shared_context = create(&config);

@@ -17,7 +17,8 @@ static fa2_status forward(fa2_context *context, const fa2_problem *problem)
 {
     const fa2_tensor tensor = {
         .data = memory, .stride_batch = 512 * 512, .stride_seq = 512, .stride_head = 64};
-    fa2_forward_args args = {.q = tensor, .k = tensor, .v = tensor, .o = tensor};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = tensor, .k = tensor, .v = tensor, .o = tensor};
     args.o.data = (void *)((uintptr_t)1 << 41);
     const long before = fake.launch_count;
     fa2_status st = fa2_forward(context, problem, &args, NULL);
@@ -40,7 +41,7 @@ static fa2_status live(const char *path, long driver_fault)
 {
     fa2_status st = FA2_OK;
     fa2_context *context = NULL;
-    const fa2_config config = {.database = path};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = path};
     const fa2_problem problem = tuned_problem(1, 512);
     fa2_explanation e = {.struct_bytes = sizeof e, .registers = -77};
 

@@ -173,7 +173,8 @@ static void test_independence(void)
     static const int apart[][3] = {{0, 0, 1}, {0, 1, 0},  {0, 1, 1}, {0, 0, 2},
                                    {0, 0, 8}, {0, 8, 0},  {0, 8, 8}, {0, 32, 0},
                                    {0, 2, 0}, {0, 0, 64}, {1, 0, 0}, {1, 1, 1}};
-    const fa2_problem problem = {.batch = 1,
+    const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                 .batch = 1,
                                  .heads_q = HEADS,
                                  .heads_kv = HEADS,
                                  .seq_q = EDGE,
@@ -194,6 +195,7 @@ static void test_mask_by_elements(void)
 {
     enum { ROWS = 37, COLUMNS = 515, PLANES = 4 };
     const fa2_problem p = {
+        .struct_bytes = sizeof(fa2_problem),
         .batch = 2, .heads_q = 2, .heads_kv = 1, .seq_q = ROWS, .seq_k = COLUMNS, .head_dim = 64};
     const fa2_dropout d = {.p = 0.17f, .seed = UINT64_C(7) << 33, .offset = UINT64_C(3) << 34};
     static uint8_t mask[PLANES * ROWS * COLUMNS];
@@ -220,6 +222,7 @@ static void test_mask(void)
 {
     enum { N = 96, ALL = 2 * 3 * N * N };
     const fa2_problem p = {
+        .struct_bytes = sizeof(fa2_problem),
         .batch = 2, .heads_q = 3, .heads_kv = 3, .seq_q = N, .seq_k = N, .head_dim = 64};
     fa2_dropout d = {.p = 0.17f, .seed = 11, .offset = 5};
     static uint8_t mask[ALL], other[ALL];

@@ -108,7 +108,8 @@ static double best_us(const fa2_problem *problem)
 
 static fa2_problem shape(int32_t batch, int32_t heads_kv, int32_t seq_q, int32_t seq_k)
 {
-    return (fa2_problem){.batch = batch,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = batch,
                          .heads_q = 8,
                          .heads_kv = heads_kv,
                          .seq_q = seq_q,
@@ -328,7 +329,7 @@ static void test_growing(tuned *t)
 {
     const fa2_problem prefill = shape(4, 2, 2048, 2048);
     double worst = 0;
-    fa2_problem last = {.batch = 0};
+    fa2_problem last = {.struct_bytes = sizeof(fa2_problem), .batch = 0};
     know(t, &prefill, 1);
     for (int length = 1; length <= LENGTHS; length++) {
         const fa2_problem problem = shape(4, 2, 1, length),

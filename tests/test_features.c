@@ -13,6 +13,7 @@
 #include "tuner/judge/verify.h"
 
 static const fa2_problem problem = {
+    .struct_bytes = sizeof(fa2_problem),
     .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
 static const fa2i_grid plain_grid = {.blocks = {32}, .splits = 1};
 
@@ -21,7 +22,8 @@ static fa2_forward_args good_args(void)
 {
     const fa2_tensor q = {(void *)0x1000000, 64 * 8 * 100, 64 * 8, 64};
     const fa2_tensor k = {(void *)0x2000000, 64 * 2 * 200, 64 * 2, 64};
-    fa2_forward_args args = {.q = q, .k = k, .v = k, .o = q, .lse = (void *)0x5000000};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = q, .k = k, .v = k, .o = q, .lse = (void *)0x5000000};
     args.v.data = (void *)0x3000000;
     args.o.data = (void *)0x4000000;
     args.softcap = 1;

@@ -12,6 +12,7 @@
 #include "tuner/input/shapes.h"
 
 static const fa2_problem base_problem = {
+    .struct_bytes = sizeof(fa2_problem),
     .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 64, .seq_k = 128, .head_dim = 64};
 
 /* With all fields that are needed for this one, which is left as it is. */
@@ -308,7 +309,7 @@ static void check_plan(int field, const fa2_problem *a, const fa2_problem *b, bo
     put_winner(cache, a, &id);
     fa2i_cache_close(cache);
     fake_install();
-    const fa2_config config = {.database = f.path, .read_only = 1};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = f.path, .read_only = 1};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
     if (is_known) {
         CHECK_EQ(fa2_explain(context, b, &e), FA2_OK);

@@ -20,6 +20,7 @@ static atomic_bool ended;
 static fa2_problem problem_of(int32_t seq_k)
 {
     return (fa2_problem){
+        .struct_bytes = sizeof(fa2_problem),
         .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = seq_k, .head_dim = 64};
 }
 
@@ -45,7 +46,7 @@ static int check_child(void)
 {
     const fa2_problem known = problem_of(1), unknown = problem_of(777777);
     fa2_problem backward = known;
-    const fa2_backward_args args = {.softmax_scale = 1};
+    const fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args), .softmax_scale = 1};
     fa2_explanation explanation = {.struct_bytes = sizeof explanation};
     size_t bytes = 0;
     backward.op = FA2_OP_BACKWARD;
@@ -82,7 +83,7 @@ static void check_fork(void)
 
 static void test_while_in_a_call(void)
 {
-    const fa2_config config = {.database = ""};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = ""};
     pthread_t thread;
     int failed = 0;
     setenv("FA2_SHARE", "", 1);
@@ -102,7 +103,7 @@ static void test_while_in_a_call(void)
 /* A child may have contexts of its own, which its children may not use. */
 static void test_own(void)
 {
-    const fa2_config config = {.database = ""};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = ""};
     const fa2_problem problem = problem_of(5);
     int status = -1;
     const pid_t child = fork();

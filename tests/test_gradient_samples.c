@@ -9,7 +9,8 @@
 /* Rows by themselves are as in the whole; of a tuned problem, too, whose O and LSE are any numbers. */
 static void test_samples(void)
 {
-    const fa2_problem problem = {.op = FA2_OP_BACKWARD,
+    const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                 .op = FA2_OP_BACKWARD,
                                  .batch = 2,
                                  .heads_q = 4,
                                  .heads_kv = 2,
@@ -42,7 +43,7 @@ static void test_samples(void)
 /* Every case is a problem that can be launched. */
 static void test_cases(void)
 {
-    const fa2_problem class = {.op = FA2_OP_BACKWARD, .head_dim = 64, .causal = 1};
+    const fa2_problem class = {.struct_bytes = sizeof(fa2_problem), .op = FA2_OP_BACKWARD, .head_dim = 64, .causal = 1};
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     const size_t count = fa2i_judge_of(FA2_OP_BACKWARD)->cases(&class, 100, cases);
     CHECK(count > 5);

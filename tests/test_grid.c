@@ -9,7 +9,8 @@ static fa2i_recipe plain, split; /* filled by main */
 
 static fa2_problem decode(int batch, int heads_q, int heads_kv, int seq_k)
 {
-    return (fa2_problem){.batch = batch,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = batch,
                          .heads_q = heads_q,
                          .heads_kv = heads_kv,
                          .seq_q = 1,

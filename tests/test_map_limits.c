@@ -9,7 +9,7 @@ static const char said[] = "context is NULL";
 static fa2_context *begin(void)
 {
     setenv("FA2_SHARE", "", 1); /* whatever is installed on this machine */
-    fa2_context *context = create_with((fa2_config){.database = ""});
+    fa2_context *context = create_with((fa2_config){.struct_bytes = sizeof(fa2_config), .database = ""});
     CHECK_EQ(fa2_prepare(NULL, NULL), FA2_E_INVALID);
     CHECK_STR(fa2_last_message(), said);
     return context;
@@ -59,7 +59,8 @@ static void check_strides(fa2_context *context, const fa2_problem *p, const void
 
 static fa2_forward_args forward_args(const fa2_problem *p)
 {
-    return (fa2_forward_args){.q = tensor_at(1, p->seq_q, p->heads_q, p->head_dim),
+    return (fa2_forward_args){.struct_bytes = sizeof(fa2_forward_args),
+                              .q = tensor_at(1, p->seq_q, p->heads_q, p->head_dim),
                               .k = tensor_at(2, p->seq_k, p->heads_kv, p->head_dim),
                               .v = tensor_at(3, p->seq_k, p->heads_kv, p->head_dim),
                               .o = tensor_at(4, p->seq_q, p->heads_q, p->head_dim)};
@@ -127,7 +128,8 @@ static void test_bias(void)
 /* Of what backward reads and writes, q, k, v and d_o have maps. */
 static void test_backward(void)
 {
-    const fa2_problem p = {.op = FA2_OP_BACKWARD,
+    const fa2_problem p = {.struct_bytes = sizeof(fa2_problem),
+                           .op = FA2_OP_BACKWARD,
                            .batch = 2,
                            .heads_q = 16,
                            .heads_kv = 8,
@@ -135,7 +137,8 @@ static void test_backward(void)
                            .seq_k = 1024,
                            .head_dim = 128,
                            .causal = 1};
-    fa2_backward_args args = {.q = tensor_at(1, p.seq_q, p.heads_q, p.head_dim),
+    fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
+                              .q = tensor_at(1, p.seq_q, p.heads_q, p.head_dim),
                               .k = tensor_at(2, p.seq_k, p.heads_kv, p.head_dim),
                               .v = tensor_at(3, p.seq_k, p.heads_kv, p.head_dim),
                               .o = tensor_at(4, p.seq_q, p.heads_q, p.head_dim),

@@ -15,6 +15,7 @@ static CUdeviceptr memory[64]; /* of numbers */
 static int memory_count;
 
 static const fa2_problem plain = {
+    .struct_bytes = sizeof(fa2_problem),
     .batch = B, .heads_q = 2, .heads_kv = 1, .seq_q = SQ, .seq_k = SK, .head_dim = D, .causal = 1};
 
 /* Memory for ROOM numbers, in front of which there are these. */
@@ -34,7 +35,7 @@ static int32_t *numbers(const int32_t *these, size_t count)
 
 static fa2_context *create(int check_numbers)
 {
-    const fa2_config config = {.database = "", .check_numbers = check_numbers};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .check_numbers = check_numbers};
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
     return context;
@@ -69,7 +70,8 @@ static fa2_tensor tensor(uintptr_t at, int32_t seq, int32_t heads)
 static fa2_forward_args args_of(const fa2_problem *p)
 {
     const int32_t rows = p->paged ? PAGE : SK;
-    fa2_forward_args args = {.q = tensor(1, SQ, 2),
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = tensor(1, SQ, 2),
                              .k = tensor(2, rows, 1),
                              .v = tensor(3, rows, 1),
                              .o = tensor(4, SQ, 2),
@@ -346,7 +348,8 @@ static void test_backward(void)
     fa2_problem p = plain;
     p.op = FA2_OP_BACKWARD;
     p.varlen = 1;
-    fa2_backward_args args = {.q = tensor(1, SQ, 2),
+    fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
+                              .q = tensor(1, SQ, 2),
                               .k = tensor(2, SK, 1),
                               .v = tensor(3, SK, 1),
                               .o = tensor(4, SQ, 2),

@@ -10,6 +10,7 @@
 enum { SEED = 88, PROBLEMS = 3000 };
 
 static const fa2_problem problem = {
+    .struct_bytes = sizeof(fa2_problem),
     .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
 
 static fa2i_forward_params fill(const fa2_problem *p, const fa2_forward_args *args)
@@ -35,7 +36,7 @@ static void test_row(void)
 /* Without features the words behind the first 192 bytes are 0, whatever the arguments say. */
 static void test_plain_params(void)
 {
-    const fa2_forward_args args = {.softmax_scale = 0.25f, .softcap = NAN};
+    const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args), .softmax_scale = 0.25f, .softcap = NAN};
     const fa2i_forward_params p = fill(&problem, &args);
     CHECK(is_near(p.scale, 0.25) && is_near(p.scale_log2, 0.36067376));
     CHECK(p.softcap_rate == 0);
@@ -47,7 +48,7 @@ static void test_softcap_params(void)
 {
     fa2_problem capped = problem;
     capped.softcap = 1;
-    const fa2_forward_args args = {.softcap = 30};
+    const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args), .softcap = 30};
     const fa2i_forward_params p = fill(&capped, &args);
     CHECK(is_near(p.scale, 30));
     CHECK(is_near(p.scale_log2, 30 * 1.4426950408889634));
@@ -63,7 +64,7 @@ static void test_window_params(void)
                  {-1, -1, 1, 1 << 30, 0}, {1 << 29, 1 << 29, 0, 1 << 29, 1 << 29}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fa2_problem windowed = problem;
-        const fa2_forward_args args = {.softmax_scale = 0};
+        const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args), .softmax_scale = 0};
         windowed.window = 1;
         windowed.window_left = cases[i].left;
         windowed.window_right = cases[i].right;
@@ -78,7 +79,7 @@ static void test_window_params(void)
 static void test_lengths_params(void)
 {
     fa2_problem with = problem;
-    const fa2_forward_args args = {.seqused_k = (const int32_t *)0x1230};
+    const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args), .seqused_k = (const int32_t *)0x1230};
     CHECK_EQ(fill(&with, &args).features.seqused_k, 0);
     with.seqused = 1;
     CHECK_EQ(fill(&with, &args).features.seqused_k, 0x1230);
@@ -150,7 +151,8 @@ static void test_flop(void)
     p.window = 1; /* now the pairs are counted: 101 ... 200 keys */
     p.window_left = p.window_right = -1;
     CHECK(fa2i_problem_flop(&p) == 4.0 * 2 * 8 * 15050 * 64);
-    p = (fa2_problem){.batch = 1,
+    p = (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                      .batch = 1,
                       .heads_q = 1,
                       .heads_kv = 1,
                       .seq_q = 1 << 29,
@@ -237,7 +239,8 @@ static void test_work_by_counting(void)
     for (int n = 0; n < PROBLEMS; n++) {
         const int window = 1 + rand() % 3;
         const bool sliding = window == FA2_WINDOW_SLIDING;
-        const fa2_problem p = {.batch = 1,
+        const fa2_problem p = {.struct_bytes = sizeof(fa2_problem),
+                               .batch = 1,
                                .heads_q = 1,
                                .heads_kv = 1,
                                .seq_q = 1 + rand() % 40,

@@ -10,7 +10,8 @@
 
 static fa2_problem problem_of(int n)
 {
-    return (fa2_problem){.batch = 1 + n % 7,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = 1 + n % 7,
                          .heads_q = 8,
                          .heads_kv = 8,
                          .seq_q = 1 + n,
@@ -101,7 +102,7 @@ static void test_each_field_counts(void)
     fa2i_ready ready;
     CHECK_EQ(fa2i_plans_init(&plans), FA2_OK);
     CHECK_EQ(put(&plans, 5, 5), FA2_OK);
-    for (size_t i = 0; i < sizeof(fa2_problem) / sizeof(int32_t); i++) {
+    for (size_t i = offsetof(fa2_problem, op) / sizeof(int32_t); i < sizeof(fa2_problem) / sizeof(int32_t); i++) {
         fa2_problem problem = problem_of(5);
         int32_t field;
         memcpy(&field, (char *)&problem + i * sizeof(field), sizeof(field));

@@ -12,7 +12,7 @@ static void serve(void *user, const char *table, const char *column, const char 
                   const char *sql)
 {
     const fa2_problem problem = tuned_problem(1, 512);
-    const fa2_config config = {.database = database.path, .read_only = 1};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = database.path, .read_only = 1};
     fa2_context *context = NULL;
     fa2_explanation e = {.struct_bytes = sizeof e};
     const int failures = check_failures;

@@ -100,7 +100,7 @@ static void test_spilling_ones_are_skipped(void)
     fa2i_key key;
     play(&s);
     const fa2i_variant third = choice_of_model(2, &key);
-    fa2_context *context = create((fa2_config){0});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
     const fa2_explanation e = explain(context);
     CHECK_STR(e.variant, third.text);
     CHECK_EQ(e.spill_bytes, 0);
@@ -116,7 +116,7 @@ static void test_least_spilling(void)
     fa2i_key key;
     play(&s);
     const fa2i_variant second = choice_of_model(1, &key);
-    fa2_context *context = create((fa2_config){0});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
     const fa2_explanation e = explain(context);
     CHECK_STR(e.variant, second.text);
     CHECK_EQ(e.spill_bytes, 16);
@@ -131,7 +131,7 @@ static void test_none_compiles(void)
     const fa2_problem problem = tuned_problem(1, 512);
     char said[FA2I_MESSAGE_BYTES];
     play(&s);
-    fa2_context *context = create((fa2_config){0});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
     CHECK_EQ(fa2_prepare(context, &problem), FA2_E_COMPILE);
     snprintf(said, sizeof said, "%s", fa2_last_message());
     CHECK_CONTAINS(said, "too clever by half");
@@ -153,7 +153,7 @@ static void test_compile_error_is_remembered(void)
     script s = {.spills = {-1}};
     int passed_over = 0;
     play(&s);
-    fa2_context *context = create((fa2_config){0});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
     for (int seq = 512; seq <= 896; seq += 128) { /* each is a question to the model */
         const fa2_explanation e = explain_problem(context, tuned_problem(1, seq));
         const bool is_second = strstr(e.reason, "choice 2") != NULL;
@@ -191,7 +191,7 @@ static void test_slowed_ones_are_skipped(void)
         play(&s);
         fake.on_compile = slow_some;
         const fa2i_variant chosen = choice_of_model(cases[i].chosen, &key);
-        fa2_context *context = create((fa2_config){0});
+        fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
         const fa2_explanation e = explain(context);
         CHECK_STR(e.variant, chosen.text);
         CHECK_EQ(e.spill_bytes, i == 1 ? 16 : 0);
@@ -228,7 +228,7 @@ static void test_known_wrong(void)
     fake_install();
     tuned_begin(&database);
     const fa2i_variant first = choice_of_model(0, &key), second = choice_of_model(1, &key);
-    fa2_context *running = create((fa2_config){.database = database.path});
+    fa2_context *running = create((fa2_config){.struct_bytes = sizeof(fa2_config), .database = database.path});
     CHECK_STR(explain(running).variant, first.text);
     find_first_wrong(&database);
     tuned_wait();
@@ -236,7 +236,7 @@ static void test_known_wrong(void)
     CHECK_CONTAINS(log_of.text, "failed its verification (wrong)");
     fa2_context_destroy(running);
 
-    fa2_context *context = create((fa2_config){.database = database.path});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config), .database = database.path});
     CHECK_STR(explain(context).variant, second.text); /* which is stored by now */
     end(context);
     tuned_end(&database);
@@ -248,7 +248,7 @@ static void test_never_compile(void)
     const fa2_problem problem = tuned_problem(1, 512);
     fa2_explanation e = {.struct_bytes = sizeof e};
     fake_install();
-    fa2_context *context = create((fa2_config){.never_compile = 1});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config), .never_compile = 1});
     (void)fake_fail_nvrtc(0, NVRTC_SUCCESS);
     for (int again = 0; again < 2; again++) {
         CHECK_EQ(fa2_explain(context, &problem, &e), FA2_E_FORBIDDEN);
@@ -264,7 +264,7 @@ static void test_never_compile(void)
 static void test_arch_override(void)
 {
     fake_install();
-    fa2_context *context = create((fa2_config){.arch = 75});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config), .arch = 75});
     fa2_explanation e = explain(context);
     CHECK_CONTAINS(e.variant, "fwd_sm75");
     CHECK_STR(e.target, "compute_75");
@@ -280,7 +280,8 @@ static void test_arch_override_ignores_winners(void)
     fake_install();
     tuned_begin(&database);
     tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
-    fa2_context *context = create((fa2_config){.database = database.path, .arch = 75});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config),
+                                               .database = database.path, .arch = 75});
     CHECK_STR(explain(context).target, "compute_75");
     end(context);
     tuned_end(&database);
@@ -292,7 +293,7 @@ static void test_unknown_sm_gets_ptx(void)
     memset(fake.archs, 0, sizeof(fake.archs));
     fake.archs[0] = 75;
     fake.archs[1] = 80; /* an old NVRTC */
-    fa2_context *context = create((fa2_config){0});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
     const fa2_explanation e = explain(context);
     CHECK_STR(e.target, "compute_80");
     CHECK_CONTAINS(e.reason, "PTX");
@@ -308,7 +309,7 @@ static void test_old_nvrtc(void)
         fake_install();
         fake.nvrtc_version = version;
         fake_become_h200();
-        fa2_context *context = create((fa2_config){0});
+        fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
         for (problem.causal = 0; problem.causal < 2; problem.causal++) {
             const fa2_explanation e = explain_problem(context, problem);
             CHECK_CONTAINS(e.variant, version < 12000 ? "fwd_sm80 " : "fwd_sm90 ");
@@ -324,14 +325,14 @@ static void test_old_nvrtc(void)
 static fa2_context *create_and_fail_load(CUresult error)
 {
     fake_install();
-    fa2_context *context = create((fa2_config){0});
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
     fake_trace_clear();
     explain(context);
     const long load = fake_traced("module_load_data_ex");
     CHECK(load > 0);
     fa2_context_destroy(context);
 
-    context = create((fa2_config){0});
+    context = create((fa2_config){.struct_bytes = sizeof(fa2_config)});
     fake_fail_driver(load, error);
     return context;
 }
@@ -370,7 +371,8 @@ static void test_unsupported(void)
     fake_install();
     fa2_problem bf16 = tuned_problem(1, 512);
     bf16.dtype = FA2_BF16;
-    fa2_context *context = create((fa2_config){.device_plus_one = 2}); /* Turing has no bf16 */
+    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config),
+                                               .device_plus_one = 2}); /* Turing has no bf16 */
     CHECK_EQ(fa2_prepare(context, &bf16), FA2_E_UNSUPPORTED);
     CHECK_EQ(fake.compile_count, 0);
     end(context);

@@ -39,7 +39,8 @@ static void end_default(fa2_context *context)
 
 static fa2_context *create_at(const char *path)
 {
-    const fa2_config config = {.database = path, .log = tuned_log_add, .log_user = &log_of};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config),
+                               .database = path, .log = tuned_log_add, .log_user = &log_of};
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
     if (context == NULL)
@@ -61,7 +62,7 @@ static fa2_problem problem_of_class(int n)
 
 static void check_named(const char *path)
 {
-    const fa2_config config = {.database = path};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = path};
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(&config, &context), FA2_E_DATABASE);
     CHECK(context == NULL);
@@ -265,7 +266,7 @@ static void test_becomes_damaged(void)
 static long live(const char *path, long nth, bool stays, int code)
 {
     const fa2_problem tuned = tuned_problem(1, 512), other = problem_of_class(0);
-    const fa2_config config = {.database = path};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = path};
     fa2_context *context = NULL;
     disk_reset();
     disk.code = code;

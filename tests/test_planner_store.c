@@ -207,7 +207,7 @@ static void test_unwritable_database(void)
 /* No path can be found out: work without, and say so. A path in $FA2_DB is taken. */
 static void test_default_path(void)
 {
-    const fa2_config config = {.log = tuned_log_add, .log_user = &log_of};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .log = tuned_log_add, .log_user = &log_of};
     fa2_context *context = NULL;
 
     begin();

@@ -272,7 +272,8 @@ static void test_masks(void)
     enum { EDGES = sizeof edges / sizeof *edges, LENGTHS = sizeof lengths / sizeof *lengths };
     for (size_t n = 0; n < (size_t)2 * 2 * EDGES * EDGES * LENGTHS; n++) {
         const int32_t *length = lengths[n / (4 * EDGES * EDGES)];
-        fa2_problem p = {.seq_q = length[0],
+        fa2_problem p = {.struct_bytes = sizeof(fa2_problem),
+                         .seq_q = length[0],
                          .seq_k = length[1],
                          .causal = n % 2,
                          .window = n / 2 % 2,

@@ -4,7 +4,8 @@
 
 static fa2_problem problem(int32_t batch, int32_t seq_q, int32_t seq_k, int32_t head_dim)
 {
-    return (fa2_problem){.op = FA2_OP_FORWARD,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .op = FA2_OP_FORWARD,
                          .dtype = FA2_FP16,
                          .batch = batch,
                          .heads_q = 2,

@@ -60,7 +60,8 @@ static double memory_mb(void)
 static fa2_problem decode(long n)
 {
     const int32_t heads = 8 * (int32_t)(1 + n / LENGTHS);
-    return (fa2_problem){.batch = 1,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = 1,
                          .heads_q = heads,
                          .heads_kv = 8,
                          .seq_q = 1,
@@ -103,7 +104,8 @@ static fa2_tensor tensor_at(const fa2_problem *problem, int place)
 static fa2_status call_forward(fa2_context *context, const fa2_problem *problem,
                                int64_t stride_batch)
 {
-    fa2_forward_args args = {.q = tensor_at(problem, 0),
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = tensor_at(problem, 0),
                              .k = tensor_at(problem, 1),
                              .v = tensor_at(problem, 2),
                              .o = tensor_at(problem, 3),
@@ -196,7 +198,8 @@ static fa2_status run_threads(fa2_context *context, long n)
 static fa2_status run_backward(fa2_context *context, long n)
 {
     const fa2_problem problem = gradients(n);
-    const fa2_backward_args args = {.q = tensor_at(&problem, 0),
+    const fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
+                                    .q = tensor_at(&problem, 0),
                                     .k = tensor_at(&problem, 1),
                                     .v = tensor_at(&problem, 2),
                                     .o = tensor_at(&problem, 3),
@@ -274,7 +277,7 @@ static int measure(const struct way *way, long count)
     fake_install();
     if (way->run == run_unmapped)
         fake_become_h200();
-    const fa2_config config = {.database = ""};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = ""};
     fa2_context *context = NULL;
     double first_us = 0, last_us = 0, longest_us = 0;
     const double before_mb = memory_mb(), start = now_us();

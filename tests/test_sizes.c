@@ -16,16 +16,18 @@ static fa2i_generator *generator;
 static fa2i_card cards[CARDS];
 
 /* What the sizes are given for. */
+#define SIZED .struct_bytes = sizeof(fa2_problem)
+
 static const fa2_problem kinds[KINDS] = {
-    {.head_dim = 64},
-    {.head_dim = 128, .causal = 1},
-    {.head_dim = 64, .window = FA2_WINDOW_SLIDING},
-    {.head_dim = 64, .varlen = 1},
-    {.head_dim = 64, .paged = 1, .seqused = 1},
-    {.head_dim = 64, .bias = FA2_BIAS_FP16},
-    {.op = FA2_OP_BACKWARD, .head_dim = 64},
-    {.op = FA2_OP_BACKWARD, .head_dim = 64, .varlen = 1},
-    {.op = FA2_OP_BACKWARD, .head_dim = 64, .bias = FA2_BIAS_FP16_GRADIENT},
+    {SIZED, .head_dim = 64},
+    {SIZED, .head_dim = 128, .causal = 1},
+    {SIZED, .head_dim = 64, .window = FA2_WINDOW_SLIDING},
+    {SIZED, .head_dim = 64, .varlen = 1},
+    {SIZED, .head_dim = 64, .paged = 1, .seqused = 1},
+    {SIZED, .head_dim = 64, .bias = FA2_BIAS_FP16},
+    {SIZED, .op = FA2_OP_BACKWARD, .head_dim = 64},
+    {SIZED, .op = FA2_OP_BACKWARD, .head_dim = 64, .varlen = 1},
+    {SIZED, .op = FA2_OP_BACKWARD, .head_dim = 64, .bias = FA2_BIAS_FP16_GRADIENT},
 };
 
 /* The recipes of each kind's candidates on each card, for long and for short queries. */

@@ -4,7 +4,8 @@
 
 static fa2_problem problem_of(int batch, int group, int heads_kv, int seq_q, int seq_k)
 {
-    return (fa2_problem){.batch = batch,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = batch,
                          .heads_q = group * heads_kv,
                          .heads_kv = heads_kv,
                          .seq_q = seq_q,

@@ -15,7 +15,8 @@ enum { CARDS = sizeof sm_counts / sizeof sm_counts[0] };
 static fa2_problem shape(int32_t batch, int32_t heads_q, int32_t heads_kv, int32_t seq_q,
                          int32_t seq_k)
 {
-    return (fa2_problem){.batch = batch,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = batch,
                          .heads_q = heads_q,
                          .heads_kv = heads_kv,
                          .seq_q = seq_q,
@@ -142,7 +143,7 @@ static void test_steps(void)
 
 static int count_steps(fa2_problem problem, bool square, int sm_count)
 {
-    fa2_problem last = {.batch = 0};
+    fa2_problem last = {.struct_bytes = sizeof(fa2_problem), .batch = 0};
     int steps = 0;
     for (int length = 1; length <= LENGTHS; length++) {
         problem.seq_k = length;

@@ -18,7 +18,8 @@ static fa2_status call(fa2_context *context, const fa2_problem *p, bool far, siz
     void *const workspace = workspace_bytes > 0 ? place(9) : NULL;
     if (far) /* packed, of one batch, the rows are what is far apart */
         *(p->varlen ? &k.stride_seq : &k.stride_batch) = FAR_ELEMS;
-    const fa2_backward_args args = {.q = q,
+    const fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
+                                    .q = q,
                                     .k = k,
                                     .v = tensor_at(3, k_rows, p->heads_kv, d),
                                     .o = tensor_at(4, q_rows, p->heads_q, d),
@@ -38,7 +39,7 @@ static fa2_status call(fa2_context *context, const fa2_problem *p, bool far, siz
 
 static fa2_context *create(void)
 {
-    return create_with((fa2_config){.database = ""});
+    return create_with((fa2_config){.struct_bytes = sizeof(fa2_config), .database = ""});
 }
 
 /* Strides that no tensor map expresses: a kernel that reads none serves the call, and the next one. That is no
@@ -47,9 +48,10 @@ static void one_after_the_other(const char *database)
 {
     const fa2_problem problem = tuned_problem(4, 4096);
     const fa2_tensor tensor = tensor_at(1, 4096, 8, 64);
-    fa2_forward_args args = {.q = tensor, .k = tensor, .v = tensor, .o = tensor_at(2, 4096, 8, 64)};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = tensor, .k = tensor, .v = tensor, .o = tensor_at(2, 4096, 8, 64)};
     (void)fa2_prepare(NULL, &problem);
-    fa2_context *context = create_with((fa2_config){.database = database});
+    fa2_context *context = create_with((fa2_config){.struct_bytes = sizeof(fa2_config), .database = database});
     CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
     CHECK_STR(fake.launches[0].function, "fwd_sm90");
     CHECK_STR(fa2_last_message(), "context is NULL");
@@ -91,11 +93,12 @@ static void test_scattered_bias(void)
 {
     fa2_problem problem = tuned_problem(4, 4096);
     const fa2_tensor tensor = tensor_at(1, 4096, 8, 64);
-    fa2_forward_args args = {.q = tensor, .k = tensor, .v = tensor, .o = tensor_at(2, 4096, 8, 64)};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = tensor, .k = tensor, .v = tensor, .o = tensor_at(2, 4096, 8, 64)};
     tuned_database database;
     tuned_begin(&database);
     (void)fa2_prepare(NULL, &problem);
-    fa2_context *context = create_with((fa2_config){.database = database.path});
+    fa2_context *context = create_with((fa2_config){.struct_bytes = sizeof(fa2_config), .database = database.path});
     problem.bias = FA2_BIAS_BF16;
     args.bias = (fa2_bias_tensor){.data = place(3), .stride_query = 4096, .stride_key = 1};
     static const struct {
@@ -121,6 +124,7 @@ static fa2_status forward(fa2_context *context, const fa2_problem *problem, int6
     const int32_t seq = problem->seq_q;
     const fa2_tensor tensor = tensor_at(1, seq, 8, 64);
     fa2_forward_args args = {
+        .struct_bytes = sizeof(fa2_forward_args),
         .q = tensor,
         .k = tensor,
         .v = tensor,
@@ -148,11 +152,12 @@ static void test_scattered_without(void)
     tuned_database database;
     tuned_log log = {.count = 0};
     tuned_begin(&database);
-    fa2_context *context = create_with((fa2_config){.database = database.path});
+    fa2_context *context = create_with((fa2_config){.struct_bytes = sizeof(fa2_config), .database = database.path});
     CHECK_EQ(call_biased(context, 4096, 4096), FA2_OK);
     CHECK_EQ(call_biased(context, 2048, 4096), FA2_OK);
     fa2_context_destroy(context);
-    context = create_with((fa2_config){.database = database.path,
+    context = create_with((fa2_config){.struct_bytes = sizeof(fa2_config),
+                                       .database = database.path,
                                        .never_compile = 1,
                                        .log = tuned_log_add,
                                        .log_user = &log});
@@ -269,10 +274,11 @@ static void test_strides_without(void)
     const int64_t near = 4096 * 512;
     problem.bias = FA2_BIAS_BF16;
     tuned_begin(&database);
-    fa2_context *context = create_with((fa2_config){.database = database.path});
+    fa2_context *context = create_with((fa2_config){.struct_bytes = sizeof(fa2_config), .database = database.path});
     CHECK_EQ(forward(context, &problem, near, 4096, NULL), FA2_OK);
     fa2_context_destroy(context);
-    context = create_with((fa2_config){.database = database.path,
+    context = create_with((fa2_config){.struct_bytes = sizeof(fa2_config),
+                                       .database = database.path,
                                        .never_compile = 1,
                                        .log = tuned_log_add,
                                        .log_user = &log});
@@ -317,8 +323,9 @@ static void test_refused_map(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-#define GRADIENTS                                                                                  \
-    .op = FA2_OP_BACKWARD, .batch = 2, .heads_q = 16, .heads_kv = 8, .seq_q = 4096, .seq_k = 4096
+#define GRADIENTS                                                                                                      \
+    .struct_bytes = sizeof(fa2_problem), .op = FA2_OP_BACKWARD, .batch = 2, .heads_q = 16, .heads_kv = 8,              \
+    .seq_q = 4096, .seq_k = 4096
 
 /* What the problem's own workspace is for serves both, to the byte. */
 static void test_workspace(void)

@@ -11,7 +11,8 @@
 
 enum { OPERAND_Q, OPERAND_K, OPERAND_V, OPERAND_O, OPERAND_LSE }; /* of forward */
 
-static const fa2_problem problem = {.dtype = FA2_BF16,
+static const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                    .dtype = FA2_BF16,
                                     .batch = 1,
                                     .heads_q = 1,
                                     .heads_kv = 1,
@@ -181,7 +182,8 @@ static float data_at(const fa2i_case *c, const uint16_t *data, int operand, fa2i
 static void test_late_maximum(fa2_dtype dtype, int32_t head_dim, bool softcap)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
-    const fa2_problem class = {.dtype = dtype, .head_dim = head_dim, .softcap = softcap};
+    const fa2_problem class = {.struct_bytes = sizeof(fa2_problem),
+                               .dtype = dtype, .head_dim = head_dim, .softcap = softcap};
     const size_t count = fa2i_judge_of(class.op)->cases(&class, 100, cases);
     const fa2i_case *c = NULL;
     for (size_t i = 0; i < count; i++)
@@ -333,13 +335,15 @@ static void test_extents(void)
 /* What is more than can be counted is never few bytes. */
 static void test_uncountable(void)
 {
-    const fa2_problem most = {.batch = 1 << 12,
+    const fa2_problem most = {.struct_bytes = sizeof(fa2_problem),
+                              .batch = 1 << 12,
                               .heads_q = 1 << 16,
                               .heads_kv = 1 << 16,
                               .seq_q = 1,
                               .seq_k = 1 << 29,
                               .head_dim = 256}; /* 2^65 elements of K */
-    const fa2_problem pages = {.batch = 1 << 16,
+    const fa2_problem pages = {.struct_bytes = sizeof(fa2_problem),
+                               .batch = 1 << 16,
                                .heads_q = 1,
                                .heads_kv = 1,
                                .seq_q = 1,
@@ -348,7 +352,8 @@ static void test_uncountable(void)
                                .seqused = 1,
                                .paged = 1,
                                .page = 1};
-    const fa2_problem biased = {.op = FA2_OP_BACKWARD,
+    const fa2_problem biased = {.struct_bytes = sizeof(fa2_problem),
+                                .op = FA2_OP_BACKWARD,
                                 .batch = 1,
                                 .heads_q = 15,
                                 .heads_kv = 15,

@@ -154,7 +154,8 @@ static inline void tuned_log_add(void *user, const char *message)
 
 static inline fa2_problem tuned_problem(int32_t batch, int32_t seq)
 {
-    return (fa2_problem){.batch = batch,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = batch,
                          .heads_q = 8,
                          .heads_kv = 8,
                          .seq_q = seq,

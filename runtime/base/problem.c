@@ -1,8 +1,8 @@
 /*
  * problem.def as data, and the loops over it.
  *
- * - All fields are int32_t members, so a field is an offset. The reserved members fill the struct;
- *   a member that is not in the list does not compile (the assertion on the count).
+ * - All fields are int32_t members, so a field is an offset. A member that is not in the list does not compile (the
+ *   assertion on the count).
  * - A distance is a sum of ln(larger / smaller), never of ln(a / b): halving and doubling then give
  *   the same bits, and a tie is a tie.
  */
@@ -45,9 +45,9 @@ const fa2i_field fa2i_fields[FA2I_FIELD_COUNT] = {
 #undef FA2I_FIELD
 };
 
-_Static_assert(sizeof(fa2_problem) == 128, "fa2_problem is part of the ABI");
+_Static_assert(sizeof(fa2_problem) == 200, "fa2_problem is part of the ABI, and has no padding");
 _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIELD_COUNT ==
-                   sizeof(fa2_problem) / sizeof(int32_t),
+                   (sizeof(fa2_problem) - offsetof(fa2_problem, op)) / sizeof(int32_t),
                "every member but the reserved ones is a line of problem.def");
 _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
                    sizeof(fa2_bias) == sizeof(int32_t) && sizeof(fa2_rotary) == sizeof(int32_t),

@@ -18,6 +18,9 @@ typedef enum fa2i_field_id {
     FA2I_FIELD_COUNT
 } fa2i_field_id;
 
+/* The fields of a fa2_problem are these bytes, from op on; reserved members, which are 0, round them up. */
+enum { FA2I_FIELD_BYTES = (FA2I_FIELD_COUNT + 7) / 8 * 8 * sizeof(int32_t) };
+
 /* FA2I_MOST_head_dim and so on: the most that a field can be, for arrays. */
 enum {
 #define FA2I_FIELD(name, key, type, role, least, most, ...) FA2I_MOST_##name = (most),

@@ -6,11 +6,10 @@
 
 #include <stdint.h>
 #include <string.h>
-#include "fa2.h"
+#include "runtime/base/problem.h"
 
-enum { FA2I_HASHED_WORDS = sizeof(fa2_problem) / sizeof(uint64_t) };
-_Static_assert(sizeof(fa2_problem) == 128,
-               "hash and comparison read bytes that exist, and no padding");
+enum { FA2I_HASHED_WORDS = FA2I_FIELD_BYTES / sizeof(uint64_t) };
+_Static_assert(FA2I_HASHED_WORDS % 4 == 0, "words are hashed by four");
 
 /* Multiplies each word by its own factor, so that no product waits for another one. Use the high bits: they are mixed
  * best. */
@@ -26,7 +25,7 @@ static inline uint64_t fa2i_problem_hash(const fa2_problem *problem)
     };
     uint64_t words[FA2I_HASHED_WORDS], even = 0, odd = 0;
 
-    memcpy(words, problem, sizeof words);
+    memcpy(words, &problem->op, sizeof words);
     for (size_t i = 0; i < FA2I_HASHED_WORDS; i += 4) {
         even += words[i] * factors[i] + words[i + 2] * factors[i + 2];
         odd += words[i + 1] * factors[i + 1] + words[i + 3] * factors[i + 3];

@@ -57,7 +57,7 @@ static int read_option(const char *name, const char *value, arguments *ret)
 int read_arguments(int argc, char **argv, arguments *ret_arguments)
 {
     int32_t numbers[5] = {2, 8, 1024, 64, 1}; /* B H S D causal */
-    arguments all = {.problem = {.op = FA2_OP_FORWARD, .dtype = FA2_FP16}};
+    arguments all = {.problem = {.struct_bytes = sizeof(fa2_problem), .op = FA2_OP_FORWARD, .dtype = FA2_FP16}};
     fa2_problem *problem = &all.problem;
     int given = 0;
 

@@ -83,7 +83,8 @@ static void tell(void *user, const char *message)
  * thread. */
 static int open_device(resources *r)
 {
-    const fa2_config config = {.database = r->wanted.database, .device_plus_one = 1, .log = tell};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config),
+                               .database = r->wanted.database, .device_plus_one = 1, .log = tell};
     const fa2_problem backward = backward_of(&r->wanted.problem);
     fa2_status status = fa2_context_create(&config, &r->fa2);
     if (status == FA2_OK)
@@ -142,7 +143,8 @@ static fa2_tensor tensor_at(CUdeviceptr data, const fa2_problem *p)
 /* LSE is what backward needs of forward, besides O. */
 static fa2_status call_forward(const resources *r, const fa2_problem *p)
 {
-    const fa2_forward_args args = {.q = tensor_at(r->gpu[Q], p),
+    const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                                   .q = tensor_at(r->gpu[Q], p),
                                    .k = tensor_at(r->gpu[K], p),
                                    .v = tensor_at(r->gpu[V], p),
                                    .o = tensor_at(r->gpu[O], p),
@@ -155,7 +157,8 @@ static fa2_status call_forward(const resources *r, const fa2_problem *p)
 
 static fa2_status call_backward(const resources *r, const fa2_problem *p)
 {
-    const fa2_backward_args args = {.q = tensor_at(r->gpu[Q], p),
+    const fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
+                                    .q = tensor_at(r->gpu[Q], p),
                                     .k = tensor_at(r->gpu[K], p),
                                     .v = tensor_at(r->gpu[V], p),
                                     .o = tensor_at(r->gpu[O], p),

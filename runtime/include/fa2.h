@@ -88,6 +88,16 @@
  *
  * OWNERSHIP. The library owns no tensors. All tensors and the workspace belong to the caller.
  *
+ * STRUCTS THAT GROW. fa2_problem, fa2_forward_args, fa2_backward_args, fa2_config and fa2_explanation begin with
+ * struct_bytes. Set it to the sizeof of the struct and everything else that you do not use to 0:
+ *
+ *     fa2_problem problem = {.struct_bytes = sizeof problem, .batch = 1, ...};
+ *
+ * A later version may add members at the end. A program that was built before them works with that version: members
+ * that its struct lacks count as 0. A program that was built after them works with an older library as long as the
+ * members that the library does not know are 0. A size that no program can have fails with FA2_E_INVALID. Structs that
+ * lie in others (fa2_tensor, ...) have no size and never change.
+ *
  * ENVIRONMENT. FA2_CAPTURE=FILE makes every context count its calls of each problem in a shape file for fa2-tune.
  * Several processes may share the file. Calls that fail for want of a kernel (FA2_E_NO_NVRTC, FA2_E_FORBIDDEN) count,
  * too, unless only their strides lack a kernel. If the file cannot be written, fa2_context_create fails with FA2_E_IO.
@@ -114,7 +124,7 @@ extern "C" {
 #endif
 
 #define FA2_VERSION_MAJOR 0
-#define FA2_VERSION_MINOR 1
+#define FA2_VERSION_MINOR 2
 #define FA2_VERSION_PATCH 0
 #define FA2_VERSION       (FA2_VERSION_MAJOR * 10000 + FA2_VERSION_MINOR * 100 + FA2_VERSION_PATCH)
 
@@ -189,8 +199,8 @@ typedef enum fa2_rotary {
     FA2_ROTARY_INTERLEAVED = 2 /* columns 2 t and 2 t + 1 */
 } fa2_rotary;
 
-/* Everything that decides which kernel is the best one. Initialise it with zeros: fields that are added later then mean
- * "off". The sizes have a common limit, so that every kernel can be launched: fewer than 2^33 rows in all.
+/* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit,
+ * so that every kernel can be launched: fewer than 2^33 rows in all.
  *
  * - Forward counts batch * heads_q * seq_q rows, with seq_q rounded up to a multiple of 16.
  * - Backward rounds up to 128. It counts batch * heads_kv * seq_k rows in the same way, with the same limit.
@@ -198,6 +208,7 @@ typedef enum fa2_rotary {
  *
  * Every function refuses a larger problem with FA2_E_INVALID, and the message names the numbers. */
 typedef struct fa2_problem {
+    size_t struct_bytes; /* sizeof(fa2_problem) */
     fa2_op op;
     fa2_dtype dtype;  /* bf16 needs compute capability 8.0 */
     int32_t batch;    /* >= 1 */
@@ -244,7 +255,7 @@ typedef struct fa2_problem {
                          * 256 */
     int32_t v_in_k;     /* forward. 1: V is the first columns of K, or all of them, in the same memory, and is read
                          * once. args.v and args.append.v are not read. Else 0 */
-    int32_t reserved[1]; /* 0 */
+    int32_t reserved[17]; /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */
@@ -340,6 +351,7 @@ typedef struct fa2_rotary_tables {
  * is responsible. The caller is also responsible for a separate workspace for each launch that may run at the same
  * time, as on two streams. A launch keeps counters and sums in its workspace; old contents do not matter. */
 typedef struct fa2_forward_args {
+    size_t struct_bytes; /* sizeof(fa2_forward_args) */
     fa2_tensor q, k, v;  /* read. Elements of V are below 2^60 in magnitude, else O may be infinite or NaN */
     fa2_tensor o;        /* written */
     float *lse;          /* written, [batch, heads_q, seq_q]. NULL: not wanted */
@@ -348,9 +360,7 @@ typedef struct fa2_forward_args {
     void *workspace;     /* fa2_workspace_size bytes, 256-byte aligned. NULL if that is 0 */
     size_t workspace_bytes;
 
-    /* The library reads the members below only if the problem asks for them. So programs go on working that were built
-     * before a member was added. */
-
+    /* The library reads the members below only if the problem asks for them. */
     /* problem.softcap: > 0, at most 2e38. */
     float softcap;
     /* problem.alibi. If anything is added to scores, their scale is at least 1e-30. With softcap, that is the cap. */
@@ -426,6 +436,7 @@ typedef struct fa2_forward_args {
  *     is wanted.
  *   - Without one of dk and dv, only its writes are saved. */
 typedef struct fa2_backward_args {
+    size_t struct_bytes; /* sizeof(fa2_backward_args) */
     fa2_tensor q, k, v;    /* read, as in forward */
     fa2_tensor o;          /* read, what forward wrote */
     fa2_tensor d_o;        /* read: dO */
@@ -456,8 +467,9 @@ typedef struct fa2_backward_args {
 
 /* ---- contexts ---- */
 
-/* The settings of a context. Initialise it with zeros: every zero is the default. */
+/* The settings of a context. Every zero is the default. */
 typedef struct fa2_config {
+    size_t struct_bytes; /* sizeof(fa2_config) */
     /* The database file; copied. NULL: $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db, else ~/.cache/fa2/fa2.db. "": no
      * database.
      *
@@ -595,8 +607,7 @@ typedef enum fa2_rule {
 FA2_API const char *fa2_rule_string(fa2_rule rule);
 
 typedef struct fa2_explanation {
-    size_t struct_bytes; /* the caller sets it to sizeof(fa2_explanation); not written. Members that were added after
-                          * the program was built are left out */
+    size_t struct_bytes; /* sizeof(fa2_explanation); the caller sets it, and it is not written */
     fa2_rule rule;
     int measured; /* 1: the estimate rests on measurements of the kernel. 0: on the model */
     /* The nearest problem on which the kernel was measured, or for which it was ranked. By the default rule: the
@@ -616,7 +627,7 @@ typedef struct fa2_explanation {
 } fa2_explanation;
 
 /* Says which kernel the problem gets and why. It prepares the problem (fa2_prepare). It does not describe the other
- * kernel that serves some strides or a bias. Fails with FA2_E_INVALID if no program can have this struct_bytes. */
+ * kernel that serves some strides or a bias. */
 FA2_API fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
                                fa2_explanation *ret_explanation);
 

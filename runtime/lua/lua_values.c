@@ -157,7 +157,7 @@ static void set_field(lua_State *L, fa2_problem *problem, int field)
 void fa2i_lua_get_problem(lua_State *L, int index, fa2_problem *ret_problem)
 {
     const int table = lua_absindex(L, index);
-    *ret_problem = (fa2_problem){0};
+    *ret_problem = (fa2_problem){.struct_bytes = sizeof *ret_problem};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         if (lua_getfield(L, table, fa2i_fields[field].name) != LUA_TNIL)
             set_field(L, ret_problem, field);
@@ -189,7 +189,7 @@ static void check_kind(lua_State *L, const fa2_problem *kind)
 /* The class of the table `kind` in the table on top of the stack: names that it leaves out are 0. */
 static void get_class(lua_State *L, char out[FA2I_CLASS_CHARS])
 {
-    fa2_problem kind = {0};
+    fa2_problem kind = {.struct_bytes = sizeof kind};
     if (lua_getfield(L, -1, "kind") != LUA_TTABLE)
         luaL_error(L, "field 'kind' is no table");
     for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1)) {

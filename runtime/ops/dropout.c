@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include "runtime/base/problem.h"
+#include "runtime/base/sized.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/features.h"
 
@@ -145,7 +146,10 @@ static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, in
 
 fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropout, uint8_t *mask)
 {
-    fa2_status st = fa2i_problem_check(problem);
+    fa2_problem copy;
+    fa2_status st = fa2i_sized_problem_read(&problem, &copy);
+    if (st == FA2_OK)
+        st = fa2i_problem_check(problem);
     if (st == FA2_OK && dropout == NULL)
         st = fa2i_fail(FA2_E_INVALID, "dropout is NULL");
     if (st == FA2_OK)

@@ -24,6 +24,7 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/process.h"
+#include "runtime/base/sized.h"
 #include "runtime/base/text.h"
 #include "runtime/cuda/check_numbers.h"
 #include "runtime/cuda/launch.h"
@@ -31,9 +32,6 @@
 #include "runtime/plan/capture.h"
 #include "runtime/plan/planner.h"
 #include "runtime/plan/planner_estimate.h"
-
-/* Sizes of fa2_explanation that a program can have been built with. */
-enum { EXPLANATION_LEAST = offsetof(fa2_explanation, tuned_problem), EXPLANATION_MOST = 65536 };
 
 /* Every SM from 7.5 on that there is code for. */
 static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
@@ -92,14 +90,16 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
 {
     fa2_status st = FA2_OK;
     fa2_context *context = NULL;
-    const fa2_config defaults = {0};
+    const fa2_config defaults = {.struct_bytes = sizeof defaults};
+    const void *read = NULL;
+    fa2_config copy;
     char kept[FA2I_MESSAGE_BYTES];
 
     if (ret_context == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_context is NULL");
     fa2i_message_keep(kept);
-    if (config == NULL)
-        config = &defaults;
+    FA2_TRY(fa2i_sized_read(&fa2i_sized_config, config != NULL ? config : &defaults, &copy, &read));
+    config = read;
     FA2_TRY(check_config(config));
     context = fa2i_alloc(sizeof(*context));
     if (context == NULL) {
@@ -234,10 +234,10 @@ static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, bo
     return st;
 }
 
-static fa2_status check_usable(const fa2_context *context, const fa2_problem *problem)
+static fa2_status check_usable(const fa2_context *context)
 {
-    if (context == NULL || problem == NULL)
-        return fa2i_fail(FA2_E_INVALID, "%s is NULL", context == NULL ? "context" : "problem");
+    if (context == NULL)
+        return fa2i_fail(FA2_E_INVALID, "context is NULL");
     return fa2i_is_forked(context->forks) ? refuse_fork() : FA2_OK;
 }
 
@@ -251,7 +251,10 @@ static fa2_status get_plan(fa2_context *context, const fa2_problem *problem, fa2
 static fa2_status get_ready(fa2_context *context, const fa2_problem *problem, fa2i_ready *ret_ready)
 {
     fa2i_plan plan;
-    fa2_status st = check_usable(context, problem);
+    fa2_problem copy;
+    fa2_status st = check_usable(context);
+    if (st == FA2_OK)
+        st = fa2i_sized_problem_read(&problem, &copy);
     if (st != FA2_OK || fa2i_plans_find(&context->plans, problem, ret_ready) == FA2I_PLAN_FRESH)
         return st;
     st = get_plan(context, problem, &plan);
@@ -303,16 +306,13 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
 {
     fa2_status st = FA2_OK;
     fa2i_plan plan;
+    fa2_problem copy;
 
     if (ret_explanation == NULL)
         return fa2i_fail(FA2_E_INVALID, "ret_explanation is NULL");
-    if (ret_explanation->struct_bytes < EXPLANATION_LEAST ||
-        ret_explanation->struct_bytes > EXPLANATION_MOST)
-        return fa2i_fail(FA2_E_INVALID,
-                         "explanation.struct_bytes is %zu; it must be sizeof(fa2_explanation), as "
-                         "the program was built with it",
-                         ret_explanation->struct_bytes);
-    FA2_TRY(check_usable(context, problem));
+    FA2_TRY(fa2i_sized_check(&fa2i_sized_explanation, ret_explanation->struct_bytes));
+    FA2_TRY(check_usable(context));
+    FA2_TRY(fa2i_sized_problem_read(&problem, &copy));
     FA2_TRY(get_plan(context, problem, &plan));
     fa2i_runner_up runner_up = {.us = 0};
     FA2_TRY(find_runner_up(context, &plan, &runner_up));
@@ -446,14 +446,16 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
 {
     fa2_status st = FA2_OK;
     fa2i_ready ready;
+    fa2_problem problem_copy;
+    union {
+        fa2_forward_args forward;
+        fa2_backward_args backward;
+    } args_copy;
 
-    if (context == NULL || problem == NULL || args == NULL)
-        return fa2i_fail(FA2_E_INVALID, "%s is NULL",
-                         context == NULL   ? "context"
-                         : problem == NULL ? "problem"
-                                           : "args");
-    if (fa2i_is_forked(context->forks))
-        return refuse_fork();
+    FA2_TRY(check_usable(context));
+    FA2_TRY(fa2i_sized_problem_read(&problem, &problem_copy));
+    FA2_TRY(fa2i_sized_read(op == FA2_OP_FORWARD ? &fa2i_sized_forward_args : &fa2i_sized_backward_args, args,
+                            &args_copy, &args));
     if (problem->op != op)
         return refuse_op(op, problem->op);
     if (!find(context, &context->plans, problem, &ready))

@@ -26,9 +26,10 @@ enum {
     PLACE_BITS = 14,
     PLACES = 1 << PLACE_BITS,
     STEPS_MOST = 256,
-    PROBLEM_WORDS = sizeof(fa2_problem) / sizeof(uint64_t),
+    PROBLEM_WORDS = (sizeof(fa2_problem) - offsetof(fa2_problem, op)) / sizeof(uint64_t), /* all have one size */
     READY_WORDS = sizeof(fa2i_ready) / sizeof(uint64_t)
 };
+_Static_assert(PROBLEM_WORDS % 4 == 0, "it is compared by four words");
 _Static_assert(sizeof(fa2i_ready) % sizeof(uint64_t) == 0, "it is copied by words");
 
 typedef _Atomic(uint64_t) shared_word;
@@ -105,7 +106,7 @@ fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem,
     uint64_t words[PROBLEM_WORDS], ready[READY_WORDS];
     const fa2i_kept_plan *kept =
         atomic_load_explicit(place_of(plans, problem), memory_order_acquire);
-    memcpy(words, problem, sizeof words);
+    memcpy(words, &problem->op, sizeof words);
     for (int step = 0; kept != NULL && step < STEPS_MOST; step++) {
         const uint64_t version = atomic_load_explicit(&kept->version, memory_order_acquire);
         if (!is_of(kept, words)) {
@@ -140,7 +141,7 @@ static void write_plan(fa2i_kept_plan *kept, const fa2i_plan *plan)
 {
     const uint64_t version = atomic_load_explicit(&kept->version, memory_order_relaxed);
     atomic_store_explicit(&kept->version, version + 1, memory_order_relaxed);
-    write_words(kept->problem, &plan->problem, PROBLEM_WORDS);
+    write_words(kept->problem, &plan->problem.op, PROBLEM_WORDS);
     write_words(kept->ready, &plan->ready, READY_WORDS);
     atomic_store_explicit(&kept->version, version + 2, memory_order_release);
     kept->plan = *plan;

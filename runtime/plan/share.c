@@ -226,7 +226,7 @@ fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op,
                            void *log_user, fa2i_evidence *evidence)
 {
     fa2_status st = FA2_OK;
-    const fa2_problem any = {.op = op};
+    const fa2_problem any = {.struct_bytes = sizeof(fa2_problem), .op = op};
     names files = {0};
     char *path = NULL;
 

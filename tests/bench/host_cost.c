@@ -211,7 +211,7 @@ int main(int argc, char **argv)
     cost c = {.device = &device, .problem = shapes.items[0]};
     if (growing && c.problem.op != FA2_OP_FORWARD)
         return usage();
-    fa2_config config = {.database = argv[at], .read_only = 1};
+    fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = argv[at], .read_only = 1};
     gpu_must_fa2(fa2_context_create(&config, &c.context), "fa2_context_create");
     gpu_must_fa2(c.problem.op == FA2_OP_FORWARD
                      ? gpu_call_init(&device, c.context, &c.problem, GPU_BSHD, true, &c.call)

@@ -41,7 +41,7 @@ static void tell(const char *part)
 static void whole(const char *database, const fa2_problem *problem)
 {
     fa2_context *context = NULL;
-    const fa2_config config = {.database = database};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = database};
     started_ms = now_ms();
     gpu_must_fa2(fa2_context_create(&config, &context), "fa2_context_create");
     tell("context");

@@ -198,7 +198,8 @@ bool backward_run(const work *w, CUmodule module, char why[BACKWARD_WHY_BYTES])
         if (i < INPUTS || !(s->unwanted >> (i - INPUTS) & 1))
             view[i].data = (void *)put(w->tensor[i].data, w->tensor[i].elems * 2);
     }
-    fa2_backward_args args = {.q = view[Q],
+    fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
+                              .q = view[Q],
                               .k = view[K],
                               .v = view[V],
                               .o = view[O],

@@ -21,7 +21,7 @@ enum { Q, K, V, DO, O, DQ, DK, DV, TENSORS };
 
 static const char *const names[] = {"Q", "K", "V", "dO", "O", "dQ", "dK", "dV"};
 
-static fa2_problem problem = {.op = FA2_OP_FORWARD};
+static fa2_problem problem = {.struct_bytes = sizeof(fa2_problem), .op = FA2_OP_FORWARD};
 static fa2_tensor tensors[TENSORS];
 static float *values[TENSORS]; /* [B, S, H, D]; of gradients, what they should be */
 
@@ -146,7 +146,8 @@ static bool is_again(int which, const uint16_t *before)
 /* Launch backward; whether all is as it must be. */
 static bool run_backward(fa2_context *context, const float *lse)
 {
-    fa2_backward_args args = {.q = tensors[Q],
+    fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
+                              .q = tensors[Q],
                               .k = tensors[K],
                               .v = tensors[V],
                               .o = tensors[O],
@@ -186,7 +187,7 @@ int main(int argc, char **argv)
         return 2;
     for (size_t i = 0; i < size_count; i++)
         *sizes[i] = atoi(argv[2 + i]);
-    const fa2_config config = {.database = argv[1], .device_plus_one = 1};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = argv[1], .device_plus_one = 1};
     must_be(fa2_context_create(&config, &context) == FA2_OK, "the context");
     CUcontext primary = NULL;
     cuDevicePrimaryCtxRetain(&primary, 0);
@@ -197,7 +198,8 @@ int main(int argc, char **argv)
         for (int h = 0; h < problem.heads_q; h++)
             for (int i = 0; i < problem.seq_q; i++)
                 add_row(b, h, i);
-    fa2_forward_args forward = {.q = tensors[Q], .k = tensors[K], .v = tensors[V], .o = tensors[O]};
+    fa2_forward_args forward = {.struct_bytes = sizeof(fa2_forward_args),
+                                .q = tensors[Q], .k = tensors[K], .v = tensors[V], .o = tensors[O]};
     forward.lse =
         device_memory(4 * (size_t)problem.batch * (size_t)problem.heads_q * (size_t)problem.seq_q);
     must_be(fa2_workspace_size(context, &problem, &forward.workspace_bytes) == FA2_OK, "workspace");

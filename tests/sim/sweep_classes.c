@@ -40,6 +40,7 @@ static void add_class(sweep_classes *s, const fa2_problem *problem, int step, sw
 static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 {
     return (fa2_problem){
+        .struct_bytes = sizeof(fa2_problem),
         .op = FA2_OP_FORWARD, .dtype = dtype, .batch = 1, .head_dim = head_dim, .causal = causal};
 }
 

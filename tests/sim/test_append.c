@@ -82,7 +82,8 @@ static int rows_of(int b, int each)
 
 static fa2_problem problem_of(void)
 {
-    return (fa2_problem){.batch = B,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = B,
                          .heads_q = HQ,
                          .heads_kv = HKV,
                          .seq_q = packed ? NEW : SQ,
@@ -111,6 +112,7 @@ static fa2_tensor tensor(const mirror *m, int64_t seq, int64_t heads, int64_t co
 static fa2_forward_args args_of(const mirror *workspace)
 {
     return (fa2_forward_args){
+        .struct_bytes = sizeof(fa2_forward_args),
         .q = tensor(&q, SQ, HQ, D),
         .k = tensor(&k, paged ? PAGE : SK, HKV, D),
         .v = tensor(&v, paged ? PAGE : SK, HKV, dv),
@@ -292,7 +294,7 @@ static void call_checked(fa2_context *context, const fa2_problem *problem,
 
 int main(int argc, char **argv)
 {
-    const fa2_config config = {.database = "", .device_plus_one = 1},
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 1},
                      checks = {.database = "", .device_plus_one = 1, .check_numbers = 1};
     fa2_context *context = NULL, *checking = NULL;
     CUstream stream = NULL;

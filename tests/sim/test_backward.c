@@ -123,7 +123,8 @@ static void gather(fa2i_generator *generator, bool all, candidates *found)
     fa2i_card card;
     must(fa2i_generator_card(generator, target_arch, &card), "the card");
     for (size_t i = 0; i < KINDS * sizeof head_dims / sizeof *head_dims; i++) {
-        const fa2_problem problem = {.op = FA2_OP_BACKWARD,
+        const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                     .op = FA2_OP_BACKWARD,
                                      .dtype = (fa2_dtype)(i / 4 % 2),
                                      .batch = 1,
                                      .heads_q = 8,

@@ -490,7 +490,8 @@ static void run_bugs(bench *b, size_t step)
 {
     for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++) {
         /* Columns beyond 128 need as many. */
-        const fa2_problem class = {.dtype = FA2_FP16, .head_dim = i == 3 ? 256 : 64};
+        const fa2_problem class = {.struct_bytes = sizeof(fa2_problem),
+                                   .dtype = FA2_FP16, .head_dim = i == 3 ? 256 : 64};
         size_t tried = 0, found = 0;
         gather(b, &class, step);
         for (size_t k = 0; k < b->count; k++) {

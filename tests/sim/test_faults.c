@@ -16,7 +16,8 @@ static const char *const kinds[] = {"alloc", "load", "fault", "wrong", "lost"};
  * driver's. */
 static fa2_status forward(fa2_context *context, const CUdeviceptr memory[4], CUresult *ret_sync)
 {
-    const fa2_problem problem = {.op = FA2_OP_FORWARD,
+    const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                 .op = FA2_OP_FORWARD,
                                  .dtype = FA2_FP16,
                                  .batch = 1,
                                  .heads_q = 1,
@@ -24,7 +25,7 @@ static fa2_status forward(fa2_context *context, const CUdeviceptr memory[4], CUr
                                  .seq_q = SEQ,
                                  .seq_k = SEQ,
                                  .head_dim = DIM};
-    fa2_forward_args args = {0};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args)};
     fa2_tensor *const views[] = {&args.q, &args.k, &args.v, &args.o};
     for (int i = 0; i < 4; i++)
         *views[i] = (fa2_tensor){.data = (void *)(uintptr_t)memory[i],
@@ -58,7 +59,7 @@ static void run(outcome *out)
         out->allocated = cuMemAlloc(&memory[i], BYTES) == CUDA_SUCCESS && out->allocated;
     for (int i = 0; i < 4 && out->allocated; i++)
         cuMemsetD32Async(memory[i], 0x3c003c00, BYTES / 4, NULL);
-    const fa2_config config = {.database = ""};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = ""};
     out->opened = fa2_context_create(&config, &context);
     if (out->opened == FA2_OK && out->allocated)
         out->ran = forward(context, memory, &out->synced);

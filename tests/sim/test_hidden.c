@@ -171,7 +171,7 @@ static void put_operands(const hiding *h)
 static fa2_problem problem_of(const hiding *h, fa2_op op)
 {
     fa2_problem p = h->problem;
-    p.op = op, p.batch = p.varlen ? 2 : 1, p.heads_q = 1, p.heads_kv = 1, p.head_dim = D;
+    p.struct_bytes = sizeof p, p.op = op, p.batch = p.varlen ? 2 : 1, p.heads_q = 1, p.heads_kv = 1, p.head_dim = D;
     p.seq_q = seq_q, p.seq_k = seq_k;
     if (p.varlen)
         p.total_q = seq_q, p.total_k = seq_k;
@@ -190,7 +190,8 @@ static const int32_t *number(unsigned i)
 
 static void launch_forward(const fa2_problem *p, CUdeviceptr workspace, size_t bytes)
 {
-    const fa2_forward_args args = {.q = tensor(&q),
+    const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                                   .q = tensor(&q),
                                    .k = tensor(&k),
                                    .v = tensor(&v),
                                    .o = tensor(&o),
@@ -207,7 +208,8 @@ static void launch_forward(const fa2_problem *p, CUdeviceptr workspace, size_t b
 
 static void launch_backward(const fa2_problem *p, CUdeviceptr workspace, size_t bytes)
 {
-    const fa2_backward_args args = {.q = tensor(&q),
+    const fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
+                                    .q = tensor(&q),
                                     .k = tensor(&k),
                                     .v = tensor(&v),
                                     .o = tensor(&o),
@@ -315,7 +317,7 @@ static void try_hiding(const hiding *h, bool backward, bool verbose)
 
 int main(int argc, char **argv)
 {
-    const fa2_config config = {.database = "", .device_plus_one = 1};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 1};
     const bool verbose = argc > 1 && strcmp(argv[1], "-v") == 0;
     mirror *const all[] = {&q, &k, &v, &o, &d_o, &dq, &dk, &dv};
     CUcontext current = NULL;

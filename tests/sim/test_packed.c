@@ -55,7 +55,8 @@ static size_t bytes_of(int tensor)
 
 static fa2_problem problem_of(fa2_op op)
 {
-    return (fa2_problem){.op = op,
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .op = op,
                          .batch = BATCH,
                          .heads_q = HEADS_Q,
                          .heads_kv = HEADS_KV,
@@ -78,7 +79,8 @@ static void call(fa2_context *context, const memory *m, CUstream stream)
 {
     const fa2_problem forward = problem_of(FA2_OP_FORWARD), backward = problem_of(FA2_OP_BACKWARD);
     const int32_t *cu_q = (const int32_t *)m->cu_q, *cu_k = (const int32_t *)m->cu_k;
-    const fa2_forward_args forward_args = {.q = tensor(m, Q),
+    const fa2_forward_args forward_args = {.struct_bytes = sizeof(fa2_forward_args),
+                                           .q = tensor(m, Q),
                                            .k = tensor(m, K),
                                            .v = tensor(m, V),
                                            .o = tensor(m, O),
@@ -87,7 +89,8 @@ static void call(fa2_context *context, const memory *m, CUstream stream)
                                            .workspace_bytes = m->workspace_bytes[0],
                                            .cu_seqlens_q = cu_q,
                                            .cu_seqlens_k = cu_k};
-    const fa2_backward_args backward_args = {.q = tensor(m, Q),
+    const fa2_backward_args backward_args = {.struct_bytes = sizeof(fa2_backward_args),
+                                             .q = tensor(m, Q),
                                              .k = tensor(m, K),
                                              .v = tensor(m, V),
                                              .o = tensor(m, O),
@@ -208,7 +211,7 @@ static void unmake_memory(const memory *m)
 int main(void)
 {
     static outputs found, wanted;
-    const fa2_config config = {.database = "", .device_plus_one = 1};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 1};
     fa2_context *context = NULL;
     CUstream stream = NULL;
     CUcontext current = NULL;

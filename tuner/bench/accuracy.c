@@ -175,7 +175,7 @@ fa2_status fa2i_accuracy_find(fa2i_generator *generator, fa2i_cache *cache, cons
     work w = {.generator = generator, .card = card, .measured = measured};
     fa2i_accuracy *list = NULL;
     size_t count = 0;
-    const fa2_problem any = {.op = op};
+    const fa2_problem any = {.struct_bytes = sizeof(fa2_problem), .op = op};
     FA2_TRY(fa2i_cache_evidence(cache, card, op, fa2i_op_of(&any)->abi, &w.evidence));
     for (size_t i = 0; i < w.evidence.kernel_count; i++)
         w.evidence.kernels[i].has_code = true;

@@ -22,7 +22,7 @@ static int32_t spread(uint64_t *state, double least, double most)
 static fa2_problem random_problem(uint64_t *state, int kind)
 {
     static const int32_t kv_heads[] = {1, 2, 4, 8, 16, 32}, groups[] = {1, 1, 2, 4, 8};
-    fa2_problem p = {.op = FA2_OP_FORWARD, .dtype = FA2_FP16, .causal = kind != 0};
+    fa2_problem p = {.struct_bytes = sizeof(fa2_problem), .op = FA2_OP_FORWARD, .dtype = FA2_FP16, .causal = kind != 0};
     p.heads_kv = kv_heads[fa2i_random(state) % 6];
     p.heads_q = p.heads_kv * groups[fa2i_random(state) % 5];
     p.head_dim = fa2i_random(state) % 2 == 0 ? 64 : 128;
@@ -47,7 +47,8 @@ void fa2i_field_problems(bool small, fa2_problem problems[FA2I_FIELD_PROBLEMS], 
     size_t count = 0;
     if (small) {
         for (int32_t seq = 20; seq <= 44; seq += 12)
-            problems[count++] = (fa2_problem){.op = FA2_OP_FORWARD,
+            problems[count++] = (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                                              .op = FA2_OP_FORWARD,
                                               .dtype = FA2_FP16,
                                               .batch = 1,
                                               .heads_q = 2,

@@ -265,7 +265,7 @@ static fa2_status find_card(report *r)
     fa2i_evidence evidence = {0};
     r->gpu.card.smem_block_bytes = INT32_MAX; /* until the card is known: all kernels */
     for (int op = 0; op < OPS && r->gpu.card.name[0] == '\0'; op++) {
-        const fa2_problem any = {.op = (fa2_op)op};
+        const fa2_problem any = {.struct_bytes = sizeof(fa2_problem), .op = (fa2_op)op};
         fa2i_evidence_done(&evidence);
         FA2_TRY(
             fa2i_cache_evidence(r->cache, &r->gpu.card, any.op, fa2i_op_of(&any)->abi, &evidence));

@@ -137,6 +137,7 @@ fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *
 {
     *ret_field = -1;
     fa2i_problem_text whole = *text;
+    whole.problem.struct_bytes = sizeof whole.problem;
     for (int field = FA2I_FIELD_COUNT - 1; field >= 0; field--) { /* what is needed may need more */
         const int needs = fa2i_fields[field].needs;
         if (whole.given[field] && needs >= 0 && !whole.given[needs]) {

@@ -421,6 +421,7 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
 {
     return (fa2i_arguments){
         .forward = {
+            .struct_bytes = sizeof(fa2_forward_args),
             .q = fa2i_case_tensor(c, addresses, Q),
             .k = fa2i_case_tensor(c, addresses, K),
             .v = fa2i_case_tensor(c, addresses, V),

@@ -53,7 +53,8 @@ PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
 static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
                            const fa2py_features *features, fa2py_launch *launch)
 {
-    launch->args.forward = (fa2_forward_args){.q = fa2py_tensor_of(call, &o[Q]),
+    launch->args.forward = (fa2_forward_args){.struct_bytes = sizeof(fa2_forward_args),
+                                              .q = fa2py_tensor_of(call, &o[Q]),
                                               .k = fa2py_tensor_of(call, &o[K]),
                                               .v = fa2py_tensor_of(call, &o[V]),
                                               .o = fa2py_tensor_of(call, &o[OUT]),

@@ -126,7 +126,8 @@ static PyObject *gradients_of(const fa2py_operand *o)
 static bool launch_backward(const fa2py_call *call, const fa2py_operand *o,
                             const fa2py_features *features, fa2py_launch *launch)
 {
-    launch->args.backward = (fa2_backward_args){.q = fa2py_tensor_of(call, &o[Q]),
+    launch->args.backward = (fa2_backward_args){.struct_bytes = sizeof(fa2_backward_args),
+                                                .q = fa2py_tensor_of(call, &o[Q]),
                                                 .k = fa2py_tensor_of(call, &o[K]),
                                                 .v = fa2py_tensor_of(call, &o[V]),
                                                 .o = fa2py_tensor_of(call, &o[OUT]),

@@ -173,7 +173,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names
     PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *own = NULL, *truths[3] = {NULL};
     fa2py_context *context = NULL;
     int device = 0;
-    fa2_config config = {.read_only = 0};
+    fa2_config config = {.struct_bytes = sizeof(fa2_config), .read_only = 0};
     bool read_only = false, never_compile = false, check_numbers = false;
     if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOOOOO:Context", (char **)(uintptr_t)keywords, &database, &device,
                                      &arch, &truths[0], &log, &truths[1], &truths[2]) ||
@@ -232,9 +232,10 @@ fa2py_context *fa2py_default_context(int device)
         return NULL;
     }
     if (defaults[device] == NULL) {
+        const fa2_config every_default = {.struct_bytes = sizeof every_default};
         PyObject *log = default_log();
         fa2py_context *made =
-            log != NULL ? make_context(context_type, device, (fa2_config){0}, log) : NULL;
+            log != NULL ? make_context(context_type, device, every_default, log) : NULL;
         Py_XDECREF(log);
         if (made == NULL)
             return NULL;

@@ -105,7 +105,7 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
 {
     const int64_t *q = operands[0].shape, *k = operands[1].shape, *v = operands[2].shape;
     const int seq = seq_axis(call), head = 3 - seq;
-    fa2_problem problem = {.op = call->op};
+    fa2_problem problem = {.struct_bytes = sizeof problem, .op = call->op};
     fa2py_features_ask(call, features, &problem);
     if (!check_dtype(&operands[0].view.tensor, &problem.dtype) || !check_operands(call, operands))
         return false;

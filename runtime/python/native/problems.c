@@ -91,7 +91,7 @@ static int field_named(PyObject *name)
 
 bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
 {
-    fa2_problem problem = {.op = FA2_OP_FORWARD};
+    fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
     bool given[FA2I_FIELD_COUNT] = {false};
     PyObject *name = NULL, *value = NULL;
     Py_ssize_t at = 0;

@@ -110,7 +110,7 @@ def _contexts(args: argparse.Namespace, stack: contextlib.ExitStack) -> Dict[str
     if args.deterministic:
         ours["deterministic"] = Context(path, args.db, args.arch, deterministic=True)
     if args.against:
-        ours["other"] = Context(str(args.against[0].resolve()), args.against[1])
+        ours["other"] = Context(str(args.against[0].resolve()), args.against[1], args.arch)
     for context in ours.values():
         stack.callback(context.close)
     return ours

@@ -15,11 +15,17 @@ FORWARD, BACKWARD = range(2)
 
 
 class Problem(ctypes.Structure):
-    _fields_ = [("op", c_int), ("dtype", c_int), *((name, c_int32) for name in FIELDS if name != "dtype"),
-                ("deterministic", c_int32), ("reserved", c_int32 * 18)]
+    _fields_ = [("struct_bytes", c_size_t), ("op", c_int), ("dtype", c_int),
+                *((name, c_int32) for name in FIELDS if name != "dtype"), ("deterministic", c_int32),
+                ("rest", c_int32 * 34)]
 
 
-assert ctypes.sizeof(Problem) == 128  # fields that come later take reserved ones, and 0 is off
+assert ctypes.sizeof(Problem) == 200  # the other fields are off
+
+
+def _sized(struct: Any, **members: Any) -> Any:
+    """A struct that begins with its size. The library takes members that these lack for 0."""
+    return struct(struct_bytes=ctypes.sizeof(struct), **members)
 
 
 class Tensor(ctypes.Structure):
@@ -34,8 +40,8 @@ class Tensor(ctypes.Structure):
 
 def _fields(*tensors: str) -> Any:
     """Those of a call's arguments, as far as this uses them."""
-    return [*((name, Tensor) for name in tensors), ("lse", c_void_p), ("softmax_scale", c_float),
-            ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("softcap", c_float)]
+    return [("struct_bytes", c_size_t), *((name, Tensor) for name in tensors), ("lse", c_void_p),
+            ("softmax_scale", c_float), ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("softcap", c_float)]
 
 
 class ForwardArgs(ctypes.Structure):
@@ -47,8 +53,8 @@ class BackwardArgs(ctypes.Structure):
 
 
 class Config(ctypes.Structure):
-    _fields_ = [("database", c_char_p), ("device_plus_one", c_int), ("arch", c_int), ("read_only", c_int),
-                ("log", c_void_p), ("log_user", c_void_p), ("never_compile", c_int), ("check_numbers", c_int)]
+    _fields_ = [("struct_bytes", c_size_t), ("database", c_char_p), ("device_plus_one", c_int), ("arch", c_int),
+                ("read_only", c_int)]
 
 
 class Explanation(ctypes.Structure):
@@ -81,7 +87,7 @@ class Context:
         self._deterministic = deterministic
         self._declare()
         self._context = c_void_p()
-        config = Config(database=None if database is None else str(database).encode(), read_only=1, arch=arch)
+        config = _sized(Config, database=None if database is None else str(database).encode(), read_only=1, arch=arch)
         self._check(self._lib.fa2_context_create(byref(config), byref(self._context)))
 
     def _declare(self) -> None:
@@ -108,8 +114,9 @@ class Context:
         """Prepare the problem; return a function that launches it on PyTorch's current stream, into out (and lse)."""
         problem = self._problem(shape, FORWARD)
         workspace, size = self._workspace(problem)
-        args = ForwardArgs(*map(Tensor.of, (q, k, v, out)), lse=lse.data_ptr() if lse is not None else None,
-                           workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
+        args = _sized(ForwardArgs, q=Tensor.of(q), k=Tensor.of(k), v=Tensor.of(v), o=Tensor.of(out),
+                      lse=lse.data_ptr() if lse is not None else None,
+                      workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
 
         def call(_keep: Any = (q, k, v, out, lse, workspace)) -> torch.Tensor:
             stream = torch.cuda.current_stream().cuda_stream
@@ -123,8 +130,9 @@ class Context:
         """Likewise for the gradients (dq, dk, dv); tensors: q, k, v, o, d_o."""
         problem = self._problem(shape, BACKWARD)
         workspace, size = self._workspace(problem)
-        args = BackwardArgs(*map(Tensor.of, (*tensors, *gradients)), lse=lse.data_ptr(),
-                            workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
+        names = ("q", "k", "v", "o", "d_o", "dq", "dk", "dv")
+        args = _sized(BackwardArgs, **dict(zip(names, map(Tensor.of, (*tensors, *gradients)))), lse=lse.data_ptr(),
+                      workspace=workspace.data_ptr() if size else None, workspace_bytes=size, softcap=SOFTCAP)
 
         def call(_keep: Any = (tensors, lse, gradients, workspace)) -> Tuple[torch.Tensor, ...]:
             stream = torch.cuda.current_stream().cuda_stream
@@ -135,7 +143,7 @@ class Context:
 
     def explain(self, shape: Shape, op: int) -> Tuple[str, str]:
         """(rule, variant) of the kernel that this problem gets."""
-        problem, explanation = self._problem(shape, op), Explanation(struct_bytes=ctypes.sizeof(Explanation))
+        problem, explanation = self._problem(shape, op), _sized(Explanation)
         self._check(self._lib.fa2_explain(self._context, byref(problem), byref(explanation)))
         return self._lib.fa2_rule_string(explanation.rule).decode(), explanation.variant.decode()
 
@@ -149,7 +157,7 @@ class Context:
         return torch.empty(size.value, dtype=torch.uint8, device="cuda"), size.value
 
     def _problem(self, shape: Shape, op: int) -> Problem:
-        return Problem(op=op, deterministic=int(self._deterministic and op == BACKWARD),
+        return _sized(Problem, op=op, deterministic=int(self._deterministic and op == BACKWARD),
                        **{**asdict(shape), "dtype": DTYPES.index(shape.dtype)})
 
     def _check(self, status: int) -> None:
