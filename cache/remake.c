@@ -319,11 +319,11 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
     const unsigned said = (unsigned)data[16] << 8 | (unsigned)data[17] << 16;
     const bool is_size = said >= PAGE_LEAST && said <= PAGE_MOST && (said & (said - 1)) == 0 && bytes % said == 0;
     fa2i_image image = {data, bytes, said};
-    st = is_size ? open_with(cache, reference, &image, ret_source) : FA2_E_NOT_FOUND;
-    if (is_size && !intact && st == FA2_E_NOT_FOUND) {
+    if (is_size && !intact) { /* before the list of tables is written to */
+        put_header(data, bytes, said);
         fa2i_trial_schema(&image, tables, TABLE_COUNT);
-        st = open_with(cache, reference, &image, ret_source);
     }
+    st = is_size ? open_with(cache, reference, &image, ret_source) : FA2_E_NOT_FOUND;
     for (size_t size = PAGE_LEAST; !intact && st == FA2_E_NOT_FOUND && size <= PAGE_MOST; size *= 2) {
         image.page_bytes = size;
         if (bytes % size == 0)
@@ -494,19 +494,27 @@ static int overwrite(fa2i_cache *cache, fa2i_cache *fresh)
     return sqlite3_backup_finish(backup);
 }
 
+/* A connection remembers the header that it read first. */
+static fa2_status reconnect(fa2i_cache *cache, const char *resolved)
+{
+    sqlite3_close(cache->db);
+    cache->db = NULL;
+    return fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READWRITE);
+}
+
 static fa2_status write_fresh(fa2i_cache *cache, fa2i_cache *source, fa2i_cache *fresh, const char *resolved)
 {
     fa2_status st = FA2_OK;
     int code = overwrite(cache, fresh);
     if (has_wrong_header(code)) {
         FA2_TRY(write_header(cache, source, resolved));
-        sqlite3_close(cache->db); /* it remembers the old one */
-        cache->db = NULL;
-        FA2_TRY(fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READWRITE));
+        FA2_TRY(reconnect(cache, resolved));
         code = overwrite(cache, fresh);
     }
     if (code != SQLITE_OK)
         st = fa2i_sql_fail(cache, code);
+    else if (sqlite3_exec(cache->db, "SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL) != SQLITE_OK)
+        st = reconnect(cache, resolved); /* the text encoding was another */
 done:
     return st;
 }

@@ -95,6 +95,8 @@ static const char *const origins[] = {"tune", "build", "import"};
 bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes)
 {
     static const char variant[] = "abcdefghijklmnopqrstuvwxyz0123456789_= ";
+    if (memchr(text, '\0', bytes) != NULL)
+        return false; /* no file of an export can hold it */
     switch (rule->kind) {
     case FA2I_RULE_LOG:
         return true;
@@ -138,7 +140,7 @@ static void describe(const fa2i_rule *rule, char *out, size_t bytes)
         snprintf(out, bytes, "a finite number from 0 on, or null");
         break;
     case FA2I_RULE_REMARK:
-        snprintf(out, bytes, "text of up to %d bytes", (int)rule->most);
+        snprintf(out, bytes, "text of up to %d bytes without NUL", (int)rule->most);
         break;
     case FA2I_RULE_OUTCOME:
         snprintf(out, bytes, "an outcome (ok, compile_error, ...)");
@@ -157,7 +159,7 @@ static void describe(const fa2i_rule *rule, char *out, size_t bytes)
         snprintf(out, bytes, "like 2026-11-21T17:45:00Z");
         break;
     case FA2I_RULE_LOG:
-        snprintf(out, bytes, "text, or null");
+        snprintf(out, bytes, "text without NUL, or null");
         break;
     case FA2I_RULE_ID:
         snprintf(out, bytes, "a whole number");

@@ -28,7 +28,8 @@ typedef struct trial {
     double deadline;
     size_t at; /* where the best bit is, and which it is; 0: none passed yet */
     unsigned char bit;
-    int64_t fewest; /* wrong values with that bit changed */
+    int64_t fewest; /* wrong values with that bit changed; until one is found, those with none changed */
+    bool readable;  /* with no bit changed */
 } trial;
 
 static unsigned number_at(const unsigned char *at, int bytes)
@@ -94,7 +95,7 @@ static int64_t count_faults(const trial *t)
 
 static bool is_found(const trial *t)
 {
-    return t->at != 0 && t->fewest == 0;
+    return t->fewest == 0;
 }
 
 static void try_bit(trial *t, size_t at, unsigned char bit)
@@ -103,7 +104,7 @@ static void try_bit(trial *t, size_t at, unsigned char bit)
     count_change(t->image);
     if (is_ok(t)) {
         const int64_t faults = count_faults(t);
-        if (t->at == 0 || faults < t->fewest) {
+        if (faults < t->fewest || (t->at == 0 && !t->readable)) {
             t->at = at;
             t->bit = bit;
             t->fewest = faults;
@@ -245,18 +246,24 @@ static void try_tree(trial *t, unsigned root)
 
 /* ---- tables ---- */
 
-/* false: nothing is to be tried. Followed by end. */
+/* false: nothing can be tried. Followed by end. */
 static bool begin(trial *t, const fa2i_image *image, const char *sql, const char *faults)
 {
-    *t = (trial){.image = image, .sql = sql, .faults = faults, .deadline = fa2i_clock_thread_s() + TRIAL_SECONDS};
+    *t = (trial){.image = image,
+                 .sql = sql,
+                 .faults = faults,
+                 .deadline = fa2i_clock_thread_s() + TRIAL_SECONDS,
+                 .fewest = INT64_MAX};
     if (fa2i_cache_open_empty("a damaged database", &t->cache) != FA2_OK)
         return false;
     sqlite3_db_config(t->cache->db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
     const int code = sqlite3_deserialize(t->cache->db, "main", image->data, (sqlite3_int64)image->bytes,
                                          (sqlite3_int64)image->bytes, SQLITE_DESERIALIZE_READONLY);
-    return code == SQLITE_OK &&
-           fa2i_sql_script(t->cache, "PRAGMA cell_size_check = OFF; PRAGMA writable_schema = ON") == FA2_OK &&
-           !is_readable(t);
+    if (code != SQLITE_OK ||
+        fa2i_sql_script(t->cache, "PRAGMA cell_size_check = OFF; PRAGMA writable_schema = ON") != FA2_OK)
+        return false;
+    t->readable = is_readable(t);
+    return true;
 }
 
 /* Changes the best bit. Returns true if there is one. */
@@ -268,12 +275,16 @@ static bool end(trial *t)
     return t->at != 0;
 }
 
+/* Is a page number none at which the row's table or index can begin? */
+#define NO_ROOT                                                                                                        \
+    "(type IN ('table', 'index')) <> (rootpage BETWEEN 2 AND (SELECT page_count FROM pragma_page_count))"
+
 void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count)
 {
     static const char faults[] =
-        "SELECT count(*) FROM sqlite_schema WHERE type NOT IN ('table', 'index', 'view', 'trigger') "
+        "SELECT sum(n) FROM (SELECT count(*) AS n FROM sqlite_schema WHERE type NOT IN ('table', 'index', 'view', 'trigger') "
         "OR sql NOT LIKE 'CREATE ' || type || ' ' || name || ' %' AND sql NOT LIKE 'CREATE UNIQUE INDEX %' "
-        "OR (type IN ('table', 'index')) <> (rootpage BETWEEN 2 AND (SELECT page_count FROM pragma_page_count))";
+        "OR " NO_ROOT " UNION ALL SELECT count(*) - count(DISTINCT rootpage) FROM sqlite_schema WHERE rootpage > 0)";
     char sql[1024];
     size_t used = (size_t)snprintf(sql, sizeof sql, "WITH t (name) AS (VALUES ('%s')", tables[0]);
     for (int i = 1; i < count; i++)
@@ -284,38 +295,61 @@ void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int c
         "'ok', 'no') FROM t WHERE EXISTS (SELECT 1 FROM pragma_table_info(t.name))",
         count);
     trial t;
-    if (begin(&t, image, sql, faults))
-        try_tree(&t, 1);
+    int64_t roots = 0;
+    if (begin(&t, image, sql, faults)) {
+        if (t.readable)
+            (void)fa2i_sql_number(t.cache, "SELECT count(*) FROM sqlite_schema WHERE " NO_ROOT, NULL, 0, &roots);
+        if (roots > 0)
+            t.fewest = count_faults(&t);
+        if (!t.readable || roots > 0)
+            try_tree(&t, 1);
+    }
     (void)end(&t);
 }
 
-/* Where the list of tables says on which page a table begins: after its type and, twice, its name. NULL: nowhere. */
-static unsigned char *find_root(const fa2i_image *image, const char *table)
+/* The list of tables says on which page a table begins: after its type and, twice, its name. Old rows of that list may
+ * lie there, too. */
+static void try_root(trial *t, const char *table)
 {
+    enum { ROOT_BYTES = 2 };
     char mark[200];
+    const unsigned char *data = t->image->data;
     const size_t bytes = (size_t)snprintf(mark, sizeof mark, "table%s%s", table, table);
-    for (size_t i = 0; i + bytes + 4 <= image->bytes; i++) {
-        if (image->data[i] == (unsigned char)mark[0] && memcmp(image->data + i, mark, bytes) == 0)
-            return image->data + i + bytes;
+    for (size_t i = 0; i + bytes + 4 <= t->image->bytes; i++) {
+        if (data[i] == (unsigned char)mark[0] && memcmp(data + i, mark, bytes) == 0)
+            try_bytes(t, i + bytes, ROOT_BYTES);
     }
-    return NULL;
+}
+
+/* Begins a table that can be read where another does, or is it empty? */
+static bool is_root_doubtful(const trial *t, const char *table)
+{
+    char sql[200];
+    int64_t doubtful = 0;
+    snprintf(sql, sizeof sql,
+             "SELECT NOT EXISTS (SELECT 1 FROM %s) OR (SELECT count(*) FROM sqlite_schema a JOIN sqlite_schema b "
+             "USING (rootpage) WHERE a.name = '%s') > 1",
+             table, table);
+    return fa2i_sql_number(t->cache, sql, NULL, 0, &doubtful) == FA2_OK && doubtful != 0;
 }
 
 bool fa2i_trial_table(const fa2i_image *image, const char *table, const char *faults)
 {
-    enum { ROOT_BYTES = 2 };
     char sql[100];
     int64_t first = 0;
     trial t;
-    unsigned char *root = find_root(image, table);
     const fa2i_sql_value values[] = {fa2i_sql_text(table)};
     snprintf(sql, sizeof sql, "PRAGMA integrity_check('%s')", table);
-    if (begin(&t, image, sql, faults)) {
+    if (!begin(&t, image, sql, faults))
+        return end(&t);
+    if (!t.readable) {
         (void)fa2i_sql_number(t.cache, "SELECT rootpage FROM sqlite_schema WHERE name = ?", FA2I_SQL_VALUES(values),
                               &first);
-        if (root != NULL)
-            try_bytes(&t, (size_t)(root - image->data), ROOT_BYTES);
+        try_root(&t, table);
         try_tree(&t, (unsigned)first);
+    } else if (is_root_doubtful(&t, table)) {
+        t.fewest = count_faults(&t);
+        try_root(&t, table);
     }
     return end(&t);
 }
