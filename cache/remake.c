@@ -321,9 +321,13 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
     fa2i_image image = {data, bytes, said};
     if (is_size && !intact) { /* before the list of tables is written to */
         put_header(data, bytes, said);
-        fa2i_trial_schema(&image, tables, TABLE_COUNT);
+        fa2i_trial_schema(&image, tables, TABLE_COUNT, false);
     }
     st = is_size ? open_with(cache, reference, &image, ret_source) : FA2_E_NOT_FOUND;
+    if (is_size && !intact && st == FA2_E_NOT_FOUND) {
+        fa2i_trial_schema(&image, tables, TABLE_COUNT, true);
+        st = open_with(cache, reference, &image, ret_source);
+    }
     for (size_t size = PAGE_LEAST; !intact && st == FA2_E_NOT_FOUND && size <= PAGE_MOST; size *= 2) {
         image.page_bytes = size;
         if (bytes % size == 0)

@@ -279,10 +279,21 @@ static bool end(trial *t)
 #define NO_ROOT                                                                                                        \
     "(type IN ('table', 'index')) <> (rootpage BETWEEN 2 AND (SELECT page_count FROM pragma_page_count))"
 
-void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count)
+/* Is the list of tables wrong in its pages, or in the numbers of pages that it has? */
+static bool has_broken_schema(const trial *t)
+{
+    static const char sql[] =
+        "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE " NO_ROOT ") OR "
+        "(SELECT integrity_check FROM pragma_integrity_check('sqlite_schema')) IS NOT 'ok'";
+    int64_t broken = 0;
+    return fa2i_sql_number(t->cache, sql, NULL, 0, &broken) != FA2_OK || broken != 0;
+}
+
+void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count, bool all)
 {
     static const char faults[] =
-        "SELECT sum(n) FROM (SELECT count(*) AS n FROM sqlite_schema WHERE type NOT IN ('table', 'index', 'view', 'trigger') "
+        "SELECT sum(n) FROM (SELECT count(*) AS n FROM sqlite_schema "
+        "WHERE type NOT IN ('table', 'index', 'view', 'trigger') "
         "OR sql NOT LIKE 'CREATE ' || type || ' ' || name || ' %' AND sql NOT LIKE 'CREATE UNIQUE INDEX %' "
         "OR " NO_ROOT " UNION ALL SELECT count(*) - count(DISTINCT rootpage) FROM sqlite_schema WHERE rootpage > 0)";
     char sql[1024];
@@ -295,14 +306,10 @@ void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int c
         "'ok', 'no') FROM t WHERE EXISTS (SELECT 1 FROM pragma_table_info(t.name))",
         count);
     trial t;
-    int64_t roots = 0;
-    if (begin(&t, image, sql, faults)) {
+    if (begin(&t, image, sql, faults) && (has_broken_schema(&t) || (all && !t.readable))) {
         if (t.readable)
-            (void)fa2i_sql_number(t.cache, "SELECT count(*) FROM sqlite_schema WHERE " NO_ROOT, NULL, 0, &roots);
-        if (roots > 0)
             t.fewest = count_faults(&t);
-        if (!t.readable || roots > 0)
-            try_tree(&t, 1);
+        try_tree(&t, 1);
     }
     (void)end(&t);
 }

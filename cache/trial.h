@@ -17,8 +17,9 @@ typedef struct fa2i_image {
     size_t bytes, page_bytes;
 } fa2i_image;
 
-/* Mend the pages of the list of tables. tables: how many of these must be there. */
-void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count);
+/* Mend the pages of the list of tables, where all of these must be. all: also if SQLite finds nothing wrong in the
+ * pages, and a table is not there. */
+void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count, bool all);
 
 /* Mend the pages of one table; its text is right. faults: an SQL statement that counts the table's values that cannot
  * be. Returns true if a bit was mended. */
