@@ -96,7 +96,7 @@ bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes)
 {
     static const char variant[] = "abcdefghijklmnopqrstuvwxyz0123456789_= ";
     if (memchr(text, '\0', bytes) != NULL)
-        return false; /* no file of an export can hold it */
+        return false; /* import refuses it */
     switch (rule->kind) {
     case FA2I_RULE_LOG:
         return true;

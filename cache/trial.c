@@ -275,7 +275,7 @@ static bool end(trial *t)
     return t->at != 0;
 }
 
-/* Is a page number none at which the row's table or index can begin? */
+/* Can the row's table or index not begin at its page number? */
 #define NO_ROOT                                                                                                        \
     "(type IN ('table', 'index')) <> (rootpage BETWEEN 2 AND (SELECT page_count FROM pragma_page_count))"
 

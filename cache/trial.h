@@ -21,8 +21,8 @@ typedef struct fa2i_image {
  * pages, and a table is not there. */
 void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count, bool all);
 
-/* Mend the pages of one table; its text is right. faults: an SQL statement that counts the table's values that cannot
- * be. Returns true if a bit was mended. */
+/* Mend the pages of one table, and the number of its first page; its text is right. faults: an SQL statement that
+ * counts the table's values that cannot be. Returns true if a bit was mended. */
 bool fa2i_trial_table(const fa2i_image *image, const char *table, const char *faults);
 
 #endif
