@@ -276,15 +276,13 @@ static bool end(trial *t)
 }
 
 /* Can the row's table or index not begin at its page number? */
-#define NO_ROOT                                                                                                        \
-    "(type IN ('table', 'index')) <> (rootpage BETWEEN 2 AND (SELECT page_count FROM pragma_page_count))"
+#define NO_ROOT "(type IN ('table', 'index')) <> (rootpage BETWEEN 2 AND (SELECT page_count FROM pragma_page_count))"
 
 /* Is the list of tables wrong in its pages, or in the numbers of pages that it has? */
 static bool has_broken_schema(const trial *t)
 {
-    static const char sql[] =
-        "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE " NO_ROOT ") OR "
-        "(SELECT integrity_check FROM pragma_integrity_check('sqlite_schema')) IS NOT 'ok'";
+    static const char sql[] = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE " NO_ROOT ") OR "
+                              "(SELECT integrity_check FROM pragma_integrity_check('sqlite_schema')) IS NOT 'ok'";
     int64_t broken = 0;
     return fa2i_sql_number(t->cache, sql, NULL, 0, &broken) != FA2_OK || broken != 0;
 }
