@@ -69,6 +69,7 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cl
     fa2_status st;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(file_bytes(cache, &cleanup->bytes_freed));
+    FA2_TRY(fa2i_sql_script(cache, "REINDEX"));
     FA2_TRY(fa2i_mend_rows(cache));
     FA2_TRY(fa2i_sound_begin(cache));
     FA2_TRY(run_steps(cache, steps, sizeof steps / sizeof steps[0]));

@@ -15,6 +15,14 @@
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
+#include "runtime/ops/op.h"
+
+#define FA2I_FIELD(name, ...) ", " #name
+static const char fields[] = ""
+#include "runtime/base/problem.def"
+    ;
+#undef FA2I_FIELD
+const char *const fa2i_columns_fields = fields + 2;
 
 /* ---- values ---- */
 
@@ -93,15 +101,42 @@ static void misfiled_sql(sqlite3_context *context, int count, sqlite3_value **va
     sqlite3_result_int(context, !is_problem || strcmp(class_key, filed) != 0);
 }
 
+/* NULL: they are no problem. */
+static void class_sql(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    fa2_problem problem;
+    char class_key[FA2I_CLASS_CHARS];
+    (void)count;
+    if (!read_values(values, &problem))
+        return;
+    fa2i_problem_class(&problem, class_key);
+    sqlite3_result_text(context, class_key, -1, SQLITE_TRANSIENT);
+}
+
+static void gflop_sql(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    fa2_problem problem;
+    (void)count;
+    if (read_values(values, &problem))
+        sqlite3_result_double(context, fa2i_problem_flop(&problem) / 1e9);
+}
+
 int fa2i_columns_register(sqlite3 *db)
 {
+    static const struct {
+        const char *name;
+        int arguments;
+        void (*function)(sqlite3_context *, int, sqlite3_value **);
+    } functions[] = {{"fa2_problem_fault", FA2I_FIELD_COUNT, problem_fault_sql},
+                     {"fa2_misfiled", 1 + FA2I_FIELD_COUNT, misfiled_sql},
+                     {"fa2_class", FA2I_FIELD_COUNT, class_sql},
+                     {"fa2_gflop", FA2I_FIELD_COUNT, gflop_sql}};
     const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    const int code = sqlite3_create_function_v2(db, "fa2_problem_fault", FA2I_FIELD_COUNT, flags,
-                                                NULL, problem_fault_sql, NULL, NULL, NULL);
-    return code != SQLITE_OK
-               ? code
-               : sqlite3_create_function_v2(db, "fa2_misfiled", 1 + FA2I_FIELD_COUNT, flags, NULL,
-                                            misfiled_sql, NULL, NULL, NULL);
+    int code = SQLITE_OK;
+    for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
+        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, NULL,
+                                          functions[i].function, NULL, NULL, NULL);
+    return code;
 }
 
 /* ---- the table ---- */

@@ -16,6 +16,9 @@
 
 #include "cache/internal.h"
 
+/* "op, batch, ...": all fields, in the order of problem.def. */
+extern const char *const fa2i_columns_fields;
+
 /* A value for each field, to bind in the order of problem.def. The problem is valid. */
 void fa2i_columns_values(const fa2_problem *problem, fa2i_sql_value out[FA2I_FIELD_COUNT]);
 
@@ -27,9 +30,9 @@ bool fa2i_columns_parse(int field, sqlite3_value *value, int32_t *ret_value);
 fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first,
                              fa2_problem *ret_problem);
 
-/* Make known to SQL, with all fields in the order of problem.def: fa2_problem_fault(field, ...), which is
- * NULL, or why they are no problem; and fa2_misfiled(class, field, ...), 1 when they are none or the class
- * is not theirs. SQLite's result code. */
+/* Make known to SQL, with all fields in the order of problem.def: fa2_problem_fault(field, ...), which is NULL, or why
+ * they are no problem; fa2_misfiled(class, field, ...), 1 when they are none or the class is not theirs;
+ * fa2_class(field, ...) and fa2_gflop(field, ...), NULL when they are none. SQLite's result code. */
 int fa2i_columns_register(sqlite3 *db);
 
 /* Are the table's columns the fields that this fa2 knows? FA2_E_NOT_FOUND names the one that is not there, with

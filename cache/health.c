@@ -140,34 +140,35 @@ static fa2_status examine(fa2i_cache *cache, fa2i_cache_health *health)
     fa2_status st = fa2i_schema_examine(cache, schema, sizeof schema, &readable);
     if (st == FA2_OK)
         st = examine_file(cache, health);
-    if (st == FA2_OK && readable)
-        st = examine_rows(cache, health, fault, sizeof fault);
     if (st != FA2_OK)
         return st;
     health->schema = schema[0] == '\0';
-    /* SQLite's check stumbles over values, too: what is wrong with them is said better here. */
     if (!health->schema)
         snprintf(health->first_problem, sizeof health->first_problem, "%s", schema);
-    else if (health->intact || health->faults > 0)
-        describe_rows(health, fault);
+    if (readable)
+        st = examine_rows(cache, health, fault, sizeof fault);
+    if (st == FA2_OK && health->schema && (health->intact || health->faults > 0))
+        describe_rows(health, fault); /* SQLite's check stumbles over values, too, and says less about them */
     return st;
 }
 
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health)
 {
-    fa2i_cache_health health = {0};
+    fa2i_cache_health health = {.schema = true};
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
     if (st == FA2_OK)
         st = examine(cache, &health);
     const int code = sqlite3_errcode(cache->db) & 0xff;
     const bool damaged = st != FA2_OK && (code == SQLITE_CORRUPT || code == SQLITE_NOTADB);
+    /* A table with another text can make SQLite refuse statements about its rows. */
+    const bool has_other_text = st != FA2_OK && code == SQLITE_ERROR && !health.schema;
     if (damaged) {
         health.intact = false;
         snprintf(health.first_problem, sizeof health.first_problem,
                  "%s; fa2-tune gc makes the file anew from what can be read", sqlite3_errmsg(cache->db));
     }
     st = fa2i_sql_end(cache, st);
-    if (st != FA2_OK && !damaged)
+    if (st != FA2_OK && !damaged && !has_other_text)
         return st;
     *ret_health = health;
     return FA2_OK;

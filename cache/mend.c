@@ -1,8 +1,8 @@
 /*
- * How: one wrong bit is assumed. Each candidate for what was there is compared with what tells it; a value is mended
- * if exactly one candidate fits.
+ * How: one wrong bit is assumed, so that what tells a value is right if the value is wrong.
  *
  * Invariants:
+ * - a problem whose class and work are those of its fields stays as it is;
  * - a kernel's sealed values change only to those whose hash is the seal, or its class to that of all its problems;
  * - a row gets another id only if two rows or more refer to that id, and no row has it.
  */
@@ -14,30 +14,6 @@
 #include "cache/rules.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
-#include "runtime/ops/op.h"
-
-/* ---- problems ---- */
-
-/* Columns of a problem after its fields, as fa2_mended_problem numbers them. */
-enum { CLASS = FA2I_FIELD_COUNT, GFLOP };
-
-typedef struct problem_row {
-    fa2_problem problem;   /* of the fields that can be read */
-    int bad, bad_field;    /* how many cannot, and the last of them */
-    const char *class_key; /* NULL: it is no text */
-    double gflop;
-} problem_row;
-
-/* A problem that the row may have been. */
-typedef struct guess {
-    fa2_problem problem;
-    int count; /* of different ones */
-} guess;
-
-static double gflop_of(const fa2_problem *problem)
-{
-    return fa2i_problem_flop(problem) / 1e9;
-}
 
 /* Bits in which two texts or blobs of one length differ; INT32_MAX: they have different lengths. */
 static int wrong_bits(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -53,135 +29,6 @@ static int wrong_bits(const void *a, size_t a_bytes, const void *b, size_t b_byt
     return count;
 }
 
-static void add_guess(guess *g, const fa2_problem *problem)
-{
-    g->count += g->count == 0 || memcmp(&g->problem, problem, sizeof *problem) != 0;
-    g->problem = *problem;
-}
-
-static void try_problem(const problem_row *row, const fa2_problem *problem, bool by_work, guess *g)
-{
-    char class_key[FA2I_CLASS_CHARS];
-    if (fa2i_problem_check(problem) != FA2_OK)
-        return;
-    fa2i_problem_class(problem, class_key);
-    const bool same = row->class_key != NULL && strcmp(class_key, row->class_key) == 0;
-    if (same && (!by_work || gflop_of(problem) == row->gflop))
-        add_guess(g, problem);
-}
-
-/* Other values of one field: those that differ in one bit, or all words. A value of another type was 0 or 1, which
- * SQLite stores in the type itself. */
-static void try_field(const problem_row *row, int field, bool by_work, guess *g)
-{
-    const fa2i_field *f = &fa2i_fields[field];
-    fa2_problem problem = row->problem;
-    const uint32_t value = (uint32_t)fa2i_field_get(&problem, field);
-    const bool is_words = f->type != FA2I_TYPE_INT;
-    const int32_t first = is_words ? f->least : 0, last = is_words ? f->most : row->bad > 0 ? 1 : 31;
-    for (int32_t i = first; i <= last; i++) {
-        const bool is_bit = !is_words && row->bad == 0;
-        fa2i_field_set(&problem, field, is_bit ? (int32_t)(value ^ (UINT32_C(1) << i)) : i);
-        try_problem(row, &problem, by_work, g);
-    }
-}
-
-/* The class may be what is wrong, if the work says that the fields are right. */
-static void try_class(const problem_row *row, bool by_work, guess *g)
-{
-    char class_key[FA2I_CLASS_CHARS];
-    if (row->bad > 0 || fa2i_problem_check(&row->problem) != FA2_OK)
-        return;
-    fa2i_problem_class(&row->problem, class_key);
-    const bool near =
-        row->class_key == NULL || wrong_bits(class_key, strlen(class_key), row->class_key, strlen(row->class_key)) == 1;
-    if (near && (!by_work || gflop_of(&row->problem) == row->gflop))
-        add_guess(g, &row->problem);
-}
-
-static guess guess_problem(const problem_row *row, bool by_work)
-{
-    guess g = {.count = 0};
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        if (row->bad == 0 || field == row->bad_field)
-            try_field(row, field, by_work, &g);
-    }
-    try_class(row, by_work, &g);
-    return g;
-}
-
-/* false: it cannot be told. Another version may have counted the work otherwise, so the work decides only between
- * guesses. */
-static bool mend_problem(const problem_row *row, fa2_problem *ret_problem)
-{
-    guess g = {.count = 0};
-    if (row->bad == 0)
-        try_problem(row, &row->problem, false, &g); /* it is sound */
-    if (g.count == 0 && row->bad <= 1)
-        g = guess_problem(row, false);
-    if (g.count > 1)
-        g = guess_problem(row, true);
-    *ret_problem = g.problem;
-    return g.count == 1;
-}
-
-static void read_row(sqlite3_value **values, problem_row *ret_row)
-{
-    problem_row row = {.problem = {.struct_bytes = sizeof(fa2_problem)}, .gflop = sqlite3_value_double(values[GFLOP])};
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        int32_t value = 0;
-        if (fa2i_columns_parse(field, values[field], &value)) {
-            fa2i_field_set(&row.problem, field, value);
-        } else {
-            row.bad++;
-            row.bad_field = field;
-        }
-    }
-    if (sqlite3_value_type(values[CLASS]) == SQLITE_TEXT)
-        row.class_key = (const char *)sqlite3_value_text(values[CLASS]);
-    *ret_row = row;
-}
-
-static void result_field(sqlite3_context *context, const fa2_problem *problem, int field)
-{
-    const int32_t value = fa2i_field_get(problem, field);
-    const char *word = fa2i_field_word(field, value);
-    if (word != NULL)
-        sqlite3_result_text(context, word, -1, SQLITE_STATIC);
-    else
-        sqlite3_result_int(context, value);
-}
-
-/* fa2_mended_problem(column, fields ..., class, gflop): the value of the column. */
-static void mended_problem_sql(sqlite3_context *context, int count, sqlite3_value **values)
-{
-    const int column = sqlite3_value_int(values[0]);
-    const fa2i_rule *work = fa2i_rule_of("problem", "gflop");
-    char class_key[FA2I_CLASS_CHARS];
-    size_t *mended = sqlite3_user_data(context);
-    problem_row row;
-    fa2_problem problem;
-    (void)count;
-    read_row(values + 1, &row);
-    if (!mend_problem(&row, &problem)) {
-        sqlite3_result_value(context, values[1 + column]);
-        return;
-    }
-    *mended += column == 0 && (row.bad > 0 || memcmp(&problem, &row.problem, sizeof problem) != 0);
-    if (column < FA2I_FIELD_COUNT) {
-        result_field(context, &problem, column);
-    } else if (column == CLASS) {
-        fa2i_problem_class(&problem, class_key);
-        *mended += row.class_key == NULL || strcmp(row.class_key, class_key) != 0;
-        sqlite3_result_text(context, class_key, -1, SQLITE_TRANSIENT);
-    } else if (sqlite3_value_type(values[1 + GFLOP]) != SQLITE_FLOAT || !fa2i_rule_takes_real(work, row.gflop)) {
-        ++*mended;
-        sqlite3_result_double(context, gflop_of(&problem));
-    } else {
-        sqlite3_result_double(context, row.gflop);
-    }
-}
-
 /* fa2_wrong_bits(a, b) */
 static void wrong_bits_sql(sqlite3_context *context, int count, sqlite3_value **values)
 {
@@ -191,60 +38,97 @@ static void wrong_bits_sql(sqlite3_context *context, int count, sqlite3_value **
         context, wrong_bits(a, (size_t)sqlite3_value_bytes(values[0]), b, (size_t)sqlite3_value_bytes(values[1])));
 }
 
-int fa2i_mend_register(sqlite3 *db, size_t *mended)
+int fa2i_mend_register(sqlite3 *db)
 {
     const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    const int code = sqlite3_create_function_v2(db, "fa2_mended_problem", FA2I_FIELD_COUNT + 3, flags, mended,
-                                                mended_problem_sql, NULL, NULL, NULL);
-    return code != SQLITE_OK
-               ? code
-               : sqlite3_create_function_v2(db, "fa2_wrong_bits", 2, flags, NULL, wrong_bits_sql, NULL, NULL, NULL);
+    return sqlite3_create_function_v2(db, "fa2_wrong_bits", 2, flags, NULL, wrong_bits_sql, NULL, NULL, NULL);
 }
 
-static const char problem_columns[] = ""
-#define FA2I_FIELD(name, ...) ", t." #name
-#include "runtime/base/problem.def"
-#undef FA2I_FIELD
-                                      ", t.class, t.gflop";
+/* ---- problems ---- */
 
-/* The number of a column of a problem; -1: it is its id. */
-static int problem_column(const char *name)
+/* Adds an SQL text in which '$' stands for the fields of a problem. */
+static void add_over_fields(fa2i_text *text, const char *sql)
 {
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        if (strcmp(fa2i_fields[field].name, name) == 0)
-            return field;
+    for (const char *mark; (mark = strchr(sql, '$')) != NULL; sql = mark + 1) {
+        fa2i_text_add_bytes(text, sql, (size_t)(mark - sql));
+        fa2i_text_add(text, "%s", fa2i_columns_fields);
     }
-    return strcmp(name, "class") == 0 ? CLASS : strcmp(name, "gflop") == 0 ? GFLOP : -1;
+    fa2i_text_add(text, "%s", sql);
 }
 
-void fa2i_mend_add_column(fa2i_text *sql, const char *table, const char *column)
+/* Runs such a statement. Adds how many rows it changed. */
+static fa2_status run_over_fields(fa2i_cache *cache, const char *sql, size_t *count)
 {
-    const int number = strcmp(table, "problem") == 0 ? problem_column(column) : -1;
-    if (number < 0)
-        fa2i_rules_add_mended(sql, table, column);
-    else
-        fa2i_text_add(sql, "fa2_mended_problem(%d%s)", number, problem_columns);
+    fa2i_text text = {0};
+    add_over_fields(&text, sql);
+    const fa2_status st =
+        text.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, text.data, NULL, 0);
+    fa2i_text_done(&text);
+    *count += st == FA2_OK ? (size_t)sqlite3_changes(cache->db) : 0;
+    return st;
 }
 
-/* Those that are misfiled, or whose work is no number. */
+/* Fields tell the class if the work agrees with them, and the work if the class does. */
 static fa2_status mend_problems(fa2i_cache *cache)
 {
-    fa2i_text sql = {0};
-    fa2i_text_add(&sql, "UPDATE OR IGNORE problem AS t SET ");
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
-        fa2i_text_add(&sql, "%s = ", fa2i_fields[field].name);
-        fa2i_mend_add_column(&sql, "problem", fa2i_fields[field].name);
-        fa2i_text_add(&sql, ", ");
-    }
-    fa2i_text_add(&sql, "class = fa2_mended_problem(%d%s), gflop = fa2_mended_problem(%d%s) WHERE fa2_misfiled(t.class",
-                  CLASS, problem_columns, GFLOP, problem_columns);
-    for (int field = 0; field < FA2I_FIELD_COUNT; field++)
-        fa2i_text_add(&sql, ", t.%s", fa2i_fields[field].name);
-    fa2i_text_add(&sql, ") OR typeof(t.gflop) <> 'real' OR t.gflop < 0 OR t.gflop = 9e999");
-    const fa2_status st =
-        sql.failed ? fa2i_fail(FA2_E_MEMORY, "out of memory") : fa2i_sql_run(cache, sql.data, NULL, 0);
-    fa2i_text_done(&sql);
+    return run_over_fields(cache,
+                           "UPDATE problem AS t SET class = x.class, gflop = x.gflop "
+                           "FROM (SELECT id, fa2_class($) AS class, fa2_gflop($) AS gflop FROM problem) x "
+                           "WHERE x.id = t.id AND iif(t.class = x.class, "
+                           "(t.gflop >= 0 AND t.gflop < 9e999) IS NOT TRUE, t.gflop = x.gflop)",
+                           &cache->mended);
+}
+
+fa2_status fa2i_mend_make_copy(fa2i_cache *cache)
+{
+    size_t none = 0;
+    return run_over_fields(cache, "CREATE TEMP TABLE problem_copy (id INTEGER PRIMARY KEY, $)", &none);
+}
+
+fa2_status fa2i_mend_by_copy(fa2i_cache *cache, size_t *ret_dropped, size_t *ret_put)
+{
+    size_t dropped = 0, put = 0;
+    fa2_status st;
+    FA2_TRY(run_over_fields(cache,
+                            "DELETE FROM problem WHERE (class = fa2_class($) AND gflop = fa2_gflop($)) IS NOT TRUE "
+                            "AND id IN (SELECT id FROM temp.problem_copy WHERE fa2_class($) IS NOT NULL)",
+                            &dropped));
+    FA2_TRY(run_over_fields(cache,
+                            "INSERT OR IGNORE INTO problem (id, class, gflop, $) "
+                            "SELECT id, fa2_class($), fa2_gflop($), $ FROM temp.problem_copy "
+                            "WHERE fa2_class($) IS NOT NULL AND id NOT IN (SELECT id FROM problem)",
+                            &put));
+    FA2_TRY(fa2i_sql_script(cache, "DROP TABLE temp.problem_copy"));
+    *ret_dropped = dropped;
+    *ret_put = put;
+done:
     return st;
+}
+
+/* ---- what a row tells of itself ---- */
+
+void fa2i_mend_add_faults(fa2i_text *sql, const char *table)
+{
+    static const struct {
+        const char *table, *fault;
+    } told[] = {{"problem", "class IS NOT fa2_class($) OR gflop IS NOT fa2_gflop($)"},
+                {"kernel", "id IN (" FA2I_DAMAGED_IMAGES ")"},
+                {"image", "kernel IN (" FA2I_DAMAGED_IMAGES ")"},
+                {"code", "hash IS NOT fa2_hash(data)"}};
+    fa2i_text_add(sql,
+                  "SELECT (SELECT count(*) FROM pragma_foreign_key_check('%s')) + "
+                  "(SELECT count(*) - count(DISTINCT rootpage) FROM sqlite_schema WHERE rootpage > 0) + "
+                  "(NOT EXISTS (SELECT 1 FROM %s)) + (SELECT count(*) FROM %s WHERE ",
+                  table, table, table);
+    fa2i_rules_add_fault(sql, table);
+    fa2i_text_add(sql, " IS NOT NULL");
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        if (strcmp(told[i].table, table) == 0) {
+            fa2i_text_add(sql, " OR ");
+            add_over_fields(sql, told[i].fault);
+        }
+    }
+    fa2i_text_add(sql, ")");
 }
 
 /* ---- kernels with code ---- */

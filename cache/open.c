@@ -66,7 +66,7 @@ static fa2_status configure(fa2i_cache *cache)
     if (code == SQLITE_OK)
         code = fa2i_rules_register(cache->db, &cache->mended);
     if (code == SQLITE_OK)
-        code = fa2i_mend_register(cache->db, &cache->mended);
+        code = fa2i_mend_register(cache->db);
     if (code == SQLITE_OK)
         code = fa2i_versions_register(cache->db);
     if (code != SQLITE_OK)

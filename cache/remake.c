@@ -4,7 +4,7 @@
  *
  * Invariants:
  * - the file is locked from the look at it until it is written;
- * - only the tables are read: indexes, triggers and views are made anew;
+ * - only the tables are read, and the index of the problems, which has their fields. All else is made anew;
  * - a row that its table's types and conditions refuse is left out, and counted;
  * - answers are left out: they are found again.
  */
@@ -15,7 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "cache/columns.h"
 #include "cache/mend.h"
+#include "cache/rules.h"
 #include "cache/trial.h"
 #include "cache/trust.h"
 #include "runtime/base/alloc.h"
@@ -269,6 +271,15 @@ done:
     return st;
 }
 
+static void try_table(const fa2i_image *image, const char *table)
+{
+    fa2i_text faults = {0};
+    fa2i_mend_add_faults(&faults, table);
+    if (!faults.failed)
+        (void)fa2i_trial_table(image, table, faults.data);
+    fa2i_text_done(&faults);
+}
+
 /* The same, opened again so that the texts count, with this page size. */
 static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, const fa2i_image *image,
                             fa2i_cache **ret_source)
@@ -282,7 +293,7 @@ static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, cons
         return st;
     const fa2i_image restored = {data, (size_t)bytes, image->page_bytes};
     for (int i = 0; i < COPIED_COUNT; i++)
-        (void)fa2i_trial_table(&restored, tables[i]);
+        try_table(&restored, tables[i]);
     st = open_source(cache, data, (size_t)bytes, &source);
     if (st == FA2_OK && !has_tables(source, reference))
         st = FA2_E_NOT_FOUND;
@@ -308,9 +319,13 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
     const unsigned said = (unsigned)data[16] << 8 | (unsigned)data[17] << 16;
     const bool is_size = said >= PAGE_LEAST && said <= PAGE_MOST && (said & (said - 1)) == 0 && bytes % said == 0;
     fa2i_image image = {data, bytes, said};
+    if (is_size && !intact) { /* before the list of tables is written to */
+        put_header(data, bytes, said);
+        fa2i_trial_schema(&image, tables, TABLE_COUNT, false);
+    }
     st = is_size ? open_with(cache, reference, &image, ret_source) : FA2_E_NOT_FOUND;
     if (is_size && !intact && st == FA2_E_NOT_FOUND) {
-        fa2i_trial_schema(&image, tables, TABLE_COUNT);
+        fa2i_trial_schema(&image, tables, TABLE_COUNT, true);
         st = open_with(cache, reference, &image, ret_source);
     }
     for (size_t size = PAGE_LEAST; !intact && st == FA2_E_NOT_FOUND && size <= PAGE_MOST; size *= 2) {
@@ -339,7 +354,7 @@ static fa2_status make_copy_texts(fa2i_cache *fresh, const char *table, fa2i_tex
     for (const char *separator = ""; row; separator = ", ") {
         const char *name = (const char *)sqlite3_column_text(stmt, 0);
         fa2i_text_add(select, "%s", separator[0] == '\0' ? "SELECT " : separator);
-        fa2i_mend_add_column(select, table, name);
+        fa2i_rules_add_mended(select, table, name);
         fa2i_text_add(insert, "%s%s", separator, name);
         fa2i_text_add(&marks, "%s?", separator);
         FA2_TRY(fa2i_sql_step(fresh, stmt, &row));
@@ -408,14 +423,44 @@ static fa2_status copy_table(fa2i_cache *source, fa2i_cache *fresh, const char *
     return st;
 }
 
-static fa2_status copy_all(fa2i_cache *source, fa2i_cache *fresh, size_t *refused)
+/* Copies what the file's own index has of the problems, as far as it can be read. */
+static fa2_status copy_problem_fields(fa2i_cache *cache, fa2i_cache *fresh)
+{
+    fa2i_text select = {0}, insert = {0};
+    bool all = false;
+    size_t none = 0;
+    fa2_status st = fa2i_mend_make_copy(fresh);
+    fa2i_text_add(&select, "SELECT id, %s FROM problem INDEXED BY problem_fields", fa2i_columns_fields);
+    fa2i_text_add(&insert, "INSERT OR IGNORE INTO temp.problem_copy VALUES (?");
+    for (int i = 0; i < FA2I_FIELD_COUNT; i++)
+        fa2i_text_add(&insert, ", ?");
+    fa2i_text_add(&insert, ")");
+    if (select.failed || insert.failed)
+        st = fa2i_fail(FA2_E_MEMORY, "out of memory");
+    if (st == FA2_OK) {
+        fa2_status copied = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+        if (copied == FA2_OK)
+            copied = copy_rows(cache, fresh, select.data, insert.data, &all, &none);
+        (void)fa2i_sql_end(cache, copied); /* the rows themselves are copied already */
+    }
+    fa2i_text_done(&select);
+    fa2i_text_done(&insert);
+    return st;
+}
+
+static fa2_status copy_all(fa2i_cache *cache, fa2i_cache *source, fa2i_cache *fresh, size_t *refused)
 {
     fa2_status st;
+    size_t dropped = 0, put = 0;
     source->mended = 0;
     sqlite3_db_config(fresh->db, SQLITE_DBCONFIG_ENABLE_FKEY, 0, NULL);
     FA2_TRY(fa2i_sql_begin(fresh, FA2I_CACHE_WRITE));
     for (int i = 0; i < COPIED_COUNT; i++)
         FA2_TRY(copy_table(source, fresh, tables[i], refused));
+    FA2_TRY(copy_problem_fields(cache, fresh));
+    FA2_TRY(fa2i_mend_by_copy(fresh, &dropped, &put));
+    source->mended += put;
+    *refused = *refused + dropped > put ? *refused + dropped - put : 0;
 done:
     return fa2i_sql_end(fresh, st);
 }
@@ -453,19 +498,27 @@ static int overwrite(fa2i_cache *cache, fa2i_cache *fresh)
     return sqlite3_backup_finish(backup);
 }
 
+/* A connection remembers the header that it read first. */
+static fa2_status reconnect(fa2i_cache *cache, const char *resolved)
+{
+    sqlite3_close(cache->db);
+    cache->db = NULL;
+    return fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READWRITE);
+}
+
 static fa2_status write_fresh(fa2i_cache *cache, fa2i_cache *source, fa2i_cache *fresh, const char *resolved)
 {
     fa2_status st = FA2_OK;
     int code = overwrite(cache, fresh);
     if (has_wrong_header(code)) {
         FA2_TRY(write_header(cache, source, resolved));
-        sqlite3_close(cache->db); /* it remembers the old one */
-        cache->db = NULL;
-        FA2_TRY(fa2i_cache_connect(cache, resolved, SQLITE_OPEN_READWRITE));
+        FA2_TRY(reconnect(cache, resolved));
         code = overwrite(cache, fresh);
     }
     if (code != SQLITE_OK)
         st = fa2i_sql_fail(cache, code);
+    else if (sqlite3_exec(cache->db, "SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL) != SQLITE_OK)
+        st = reconnect(cache, resolved); /* the text encoding was another */
 done:
     return st;
 }
@@ -480,7 +533,7 @@ static fa2_status remake(fa2i_cache *cache, fa2i_cache *fresh, const char *resol
     /* a log may hold what the file does not have yet */
     (void)sqlite3_exec(cache->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
     FA2_TRY(read_source(cache, fresh, resolved, f->intact, &source));
-    FA2_TRY(copy_all(source, fresh, &refused));
+    FA2_TRY(copy_all(cache, source, fresh, &refused));
     FA2_TRY(write_fresh(cache, source, fresh, resolved));
     cache->mended += source->mended;
     cache->remade = (fa2i_remade){.done = true, .refused = refused};

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "cache/columns.h"
 #include "runtime/base/shown.h"
 
 #define NONE         NULL
@@ -94,6 +95,8 @@ static const char *const origins[] = {"tune", "build", "import"};
 bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes)
 {
     static const char variant[] = "abcdefghijklmnopqrstuvwxyz0123456789_= ";
+    if (memchr(text, '\0', bytes) != NULL)
+        return false; /* import refuses it */
     switch (rule->kind) {
     case FA2I_RULE_LOG:
         return true;
@@ -137,7 +140,7 @@ static void describe(const fa2i_rule *rule, char *out, size_t bytes)
         snprintf(out, bytes, "a finite number from 0 on, or null");
         break;
     case FA2I_RULE_REMARK:
-        snprintf(out, bytes, "text of up to %d bytes", (int)rule->most);
+        snprintf(out, bytes, "text of up to %d bytes without NUL", (int)rule->most);
         break;
     case FA2I_RULE_OUTCOME:
         snprintf(out, bytes, "an outcome (ok, compile_error, ...)");
@@ -156,7 +159,7 @@ static void describe(const fa2i_rule *rule, char *out, size_t bytes)
         snprintf(out, bytes, "like 2026-11-21T17:45:00Z");
         break;
     case FA2I_RULE_LOG:
-        snprintf(out, bytes, "text, or null");
+        snprintf(out, bytes, "text without NUL, or null");
         break;
     case FA2I_RULE_ID:
         snprintf(out, bytes, "a whole number");
@@ -357,12 +360,6 @@ int fa2i_rules_register(sqlite3 *db, size_t *mended)
     return code;
 }
 
-static const char problem_fields[] = ""
-#define FA2I_FIELD(name, ...) ", " #name
-#include "runtime/base/problem.def"
-#undef FA2I_FIELD
-    ;
-
 void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
 {
     fa2i_text_add(sql, "coalesce(");
@@ -371,7 +368,7 @@ void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
             fa2i_text_add(sql, "fa2_fault(%d, %s), ", i, rules[i].column);
     }
     if (strcmp(table, "problem") == 0)
-        fa2i_text_add(sql, "fa2_problem_fault(%s), ", problem_fields + 2);
+        fa2i_text_add(sql, "fa2_problem_fault(%s), ", fa2i_columns_fields);
     if (strcmp(table, "winner") == 0)
         fa2i_text_add(sql, "fa2_winner_fault(measured, median_us, default_us, model_us), ");
     if (strcmp(table, "measurement") == 0)

@@ -3,15 +3,16 @@
  * one check of one table, without opening anything.
  *
  * Invariants:
- * - at most one bit is changed for each call, and only if the check finds nothing wrong then;
+ * - at most one bit is changed for each call, and only if the check finds nothing wrong then. Several bits can pass:
+ *   SQLite does not know what values must be. The bit with the fewest wrong values is taken;
  * - the time is limited, because a large table takes long to check.
  */
 #include "cache/trial.h"
 
-#include <sqlite3.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include "cache/internal.h"
 #include "runtime/base/clock.h"
 
 enum { PAGES_MOST = 256, CELLS_MOST = 512, CELL_BYTES = 48, OVERFLOW_MOST = 64, FILE_HEADER_BYTES = 100 };
@@ -21,10 +22,14 @@ enum { LEAF_INDEX = 10, LEAF_TABLE = 13, INNER_INDEX = 2, INNER_TABLE = 5 };
 /* A table whose pages are tried. */
 typedef struct trial {
     const fa2i_image *image;
-    sqlite3 *db;
-    const char *sql; /* its first column is "ok" if nothing is wrong */
+    fa2i_cache *cache;  /* over these bytes */
+    const char *sql;    /* its first column is "ok" if nothing is wrong */
+    const char *faults; /* counts values that cannot be; NULL: nothing counts them */
     double deadline;
-    bool found;
+    size_t at; /* where the best bit is, and which it is; 0: none passed yet */
+    unsigned char bit;
+    int64_t fewest; /* wrong values with that bit changed; until one is found, those with none changed */
+    bool readable;  /* with no bit changed */
 } trial;
 
 static unsigned number_at(const unsigned char *at, int bytes)
@@ -50,7 +55,7 @@ static void check(const trial *t, char *out, size_t out_bytes)
 {
     sqlite3_stmt *stmt = NULL;
     out[0] = '\0';
-    if (sqlite3_prepare_v2(t->db, t->sql, -1, &stmt, NULL) == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW) {
+    if (sqlite3_prepare_v2(t->cache->db, t->sql, -1, &stmt, NULL) == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW) {
         const char *said = (const char *)sqlite3_column_text(stmt, 0);
         snprintf(out, out_bytes, "%s", said != NULL ? said : "");
     }
@@ -79,17 +84,41 @@ static bool is_readable(const trial *t)
     return false;
 }
 
+/* INT64_MAX: they cannot be counted. */
+static int64_t count_faults(const trial *t)
+{
+    int64_t count = 0;
+    if (t->faults != NULL && fa2i_sql_number(t->cache, t->faults, NULL, 0, &count) != FA2_OK)
+        return INT64_MAX;
+    return count;
+}
+
+static bool is_found(const trial *t)
+{
+    return t->fewest == 0;
+}
+
+static void try_bit(trial *t, size_t at, unsigned char bit)
+{
+    t->image->data[at] ^= bit;
+    count_change(t->image);
+    if (is_ok(t)) {
+        const int64_t faults = count_faults(t);
+        if (faults < t->fewest || (t->at == 0 && !t->readable)) {
+            t->at = at;
+            t->bit = bit;
+            t->fewest = faults;
+        }
+    }
+    t->image->data[at] ^= bit;
+}
+
 /* Tries each bit of some bytes. */
 static void try_bytes(trial *t, size_t first, size_t count)
 {
-    for (size_t i = first; i < first + count && i < t->image->bytes && !t->found; i++) {
-        for (int bit = 0; bit < 8 && !t->found && fa2i_clock_thread_s() < t->deadline; bit++) {
-            t->image->data[i] ^= (unsigned char)(1U << bit);
-            count_change(t->image);
-            t->found = is_ok(t);
-            if (!t->found)
-                t->image->data[i] ^= (unsigned char)(1U << bit);
-        }
+    for (size_t i = first; i < first + count && i < t->image->bytes; i++) {
+        for (int bit = 0; bit < 8 && !is_found(t) && fa2i_clock_thread_s() < t->deadline; bit++)
+            try_bit(t, i, (unsigned char)(1U << bit));
     }
 }
 
@@ -154,7 +183,7 @@ static void try_overflow(trial *t, const page *p, size_t cell)
     if (p->type == INNER_TABLE || local == payload)
         return;
     at += local;
-    for (int i = 0; i < OVERFLOW_MOST && at + 4 <= image->bytes && !t->found; i++) {
+    for (int i = 0; i < OVERFLOW_MOST && at + 4 <= image->bytes && !is_found(t); i++) {
         const unsigned next = number_at(image->data + at, 4);
         try_bytes(t, at, 4);
         if (next == 0 || next > image->bytes / image->page_bytes)
@@ -171,9 +200,9 @@ static void try_page(trial *t, unsigned number)
     try_bytes(t, p.header, 1);
     try_bytes(t, p.header + 5, 2);
     try_bytes(t, p.header + 8, 4 + 2 * (size_t)p.cells);
-    for (unsigned i = 0; i < p.cells && !t->found; i++)
+    for (unsigned i = 0; i < p.cells && !is_found(t); i++)
         try_overflow(t, &p, cell_of(t->image, &p, i));
-    for (unsigned i = 0; i < p.cells && !t->found; i++)
+    for (unsigned i = 0; i < p.cells && !is_found(t); i++)
         try_bytes(t, cell_of(t->image, &p, i), CELL_BYTES);
     try_bytes(t, p.header + 1, 2);
     try_bytes(t, p.header + 7, 1);
@@ -211,25 +240,60 @@ static void try_tree(trial *t, unsigned root)
         if (p.is_inner)
             add_page(image, &found, number_at(image->data + p.header + 8, 4));
     }
-    for (int i = 0; i < found.count && !t->found; i++)
+    for (int i = 0; i < found.count && !is_found(t); i++)
         try_page(t, found.numbers[i]);
 }
 
 /* ---- tables ---- */
 
-static bool begin(trial *t, const fa2i_image *image, const char *sql)
+/* false: nothing can be tried. Followed by end. */
+static bool begin(trial *t, const fa2i_image *image, const char *sql, const char *faults)
 {
-    *t = (trial){.image = image, .sql = sql, .deadline = fa2i_clock_thread_s() + TRIAL_SECONDS};
-    int code = sqlite3_open_v2(":memory:", &t->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_deserialize(t->db, "main", image->data, (sqlite3_int64)image->bytes, (sqlite3_int64)image->bytes,
-                                   SQLITE_DESERIALIZE_READONLY);
-    return code == SQLITE_OK && sqlite3_exec(t->db, "PRAGMA writable_schema = ON", NULL, NULL, NULL) == SQLITE_OK &&
-           !is_readable(t);
+    *t = (trial){.image = image,
+                 .sql = sql,
+                 .faults = faults,
+                 .deadline = fa2i_clock_thread_s() + TRIAL_SECONDS,
+                 .fewest = INT64_MAX};
+    if (fa2i_cache_open_empty("a damaged database", &t->cache) != FA2_OK)
+        return false;
+    sqlite3_db_config(t->cache->db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
+    const int code = sqlite3_deserialize(t->cache->db, "main", image->data, (sqlite3_int64)image->bytes,
+                                         (sqlite3_int64)image->bytes, SQLITE_DESERIALIZE_READONLY);
+    if (code != SQLITE_OK ||
+        fa2i_sql_script(t->cache, "PRAGMA cell_size_check = OFF; PRAGMA writable_schema = ON") != FA2_OK)
+        return false;
+    t->readable = is_readable(t);
+    return true;
 }
 
-void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count)
+/* Changes the best bit. Returns true if there is one. */
+static bool end(trial *t)
 {
+    if (t->at != 0)
+        t->image->data[t->at] ^= t->bit;
+    fa2i_cache_close(t->cache);
+    return t->at != 0;
+}
+
+/* Can the row's table or index not begin at its page number? */
+#define NO_ROOT "(type IN ('table', 'index')) <> (rootpage BETWEEN 2 AND (SELECT page_count FROM pragma_page_count))"
+
+/* Is the list of tables wrong in its pages, or in the numbers of pages that it has? */
+static bool has_broken_schema(const trial *t)
+{
+    static const char sql[] = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE " NO_ROOT ") OR "
+                              "(SELECT integrity_check FROM pragma_integrity_check('sqlite_schema')) IS NOT 'ok'";
+    int64_t broken = 0;
+    return fa2i_sql_number(t->cache, sql, NULL, 0, &broken) != FA2_OK || broken != 0;
+}
+
+void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count, bool all)
+{
+    static const char faults[] =
+        "SELECT sum(n) FROM (SELECT count(*) AS n FROM sqlite_schema "
+        "WHERE type NOT IN ('table', 'index', 'view', 'trigger') "
+        "OR sql NOT LIKE 'CREATE ' || type || ' ' || name || ' %' AND sql NOT LIKE 'CREATE UNIQUE INDEX %' "
+        "OR " NO_ROOT " UNION ALL SELECT count(*) - count(DISTINCT rootpage) FROM sqlite_schema WHERE rootpage > 0)";
     char sql[1024];
     size_t used = (size_t)snprintf(sql, sizeof sql, "WITH t (name) AS (VALUES ('%s')", tables[0]);
     for (int i = 1; i < count; i++)
@@ -240,41 +304,57 @@ void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int c
         "'ok', 'no') FROM t WHERE EXISTS (SELECT 1 FROM pragma_table_info(t.name))",
         count);
     trial t;
-    if (begin(&t, image, sql))
+    if (begin(&t, image, sql, faults) && (has_broken_schema(&t) || (all && !t.readable))) {
+        if (t.readable)
+            t.fewest = count_faults(&t);
         try_tree(&t, 1);
-    sqlite3_close(t.db);
-}
-
-/* Where the list of tables says on which page a table begins: after its type and, twice, its name. NULL: nowhere. */
-static unsigned char *find_root(const fa2i_image *image, const char *table)
-{
-    char mark[200];
-    const size_t bytes = (size_t)snprintf(mark, sizeof mark, "table%s%s", table, table);
-    for (size_t i = 0; i + bytes + 4 <= image->bytes; i++) {
-        if (image->data[i] == (unsigned char)mark[0] && memcmp(image->data + i, mark, bytes) == 0)
-            return image->data + i + bytes;
     }
-    return NULL;
+    (void)end(&t);
 }
 
-bool fa2i_trial_table(const fa2i_image *image, const char *table)
+/* The list of tables says on which page a table begins: after its type and, twice, its name. Old rows of that list may
+ * lie there, too. */
+static void try_root(trial *t, const char *table)
 {
     enum { ROOT_BYTES = 2 };
-    char sql[100], root_sql[100];
-    trial t;
-    unsigned char *root = find_root(image, table);
-    snprintf(sql, sizeof sql, "PRAGMA integrity_check('%s')", table);
-    snprintf(root_sql, sizeof root_sql, "SELECT rootpage FROM sqlite_schema WHERE name = '%s'", table);
-    if (begin(&t, image, sql)) {
-        sqlite3_stmt *stmt = NULL;
-        unsigned first = 0;
-        if (sqlite3_prepare_v2(t.db, root_sql, -1, &stmt, NULL) == SQLITE_OK && sqlite3_step(stmt) == SQLITE_ROW)
-            first = (unsigned)sqlite3_column_int(stmt, 0);
-        sqlite3_finalize(stmt);
-        try_tree(&t, first);
-        if (root != NULL)
-            try_bytes(&t, (size_t)(root - image->data), ROOT_BYTES);
+    char mark[200];
+    const unsigned char *data = t->image->data;
+    const size_t bytes = (size_t)snprintf(mark, sizeof mark, "table%s%s", table, table);
+    for (size_t i = 0; i + bytes + 4 <= t->image->bytes; i++) {
+        if (data[i] == (unsigned char)mark[0] && memcmp(data + i, mark, bytes) == 0)
+            try_bytes(t, i + bytes, ROOT_BYTES);
     }
-    sqlite3_close(t.db);
-    return t.found;
+}
+
+/* Begins a table that can be read where another does, or is it empty? */
+static bool is_root_doubtful(const trial *t, const char *table)
+{
+    char sql[200];
+    int64_t doubtful = 0;
+    snprintf(sql, sizeof sql,
+             "SELECT NOT EXISTS (SELECT 1 FROM %s) OR (SELECT count(*) FROM sqlite_schema a JOIN sqlite_schema b "
+             "USING (rootpage) WHERE a.name = '%s') > 1",
+             table, table);
+    return fa2i_sql_number(t->cache, sql, NULL, 0, &doubtful) == FA2_OK && doubtful != 0;
+}
+
+bool fa2i_trial_table(const fa2i_image *image, const char *table, const char *faults)
+{
+    char sql[100];
+    int64_t first = 0;
+    trial t;
+    const fa2i_sql_value values[] = {fa2i_sql_text(table)};
+    snprintf(sql, sizeof sql, "PRAGMA integrity_check('%s')", table);
+    if (!begin(&t, image, sql, faults))
+        return end(&t);
+    if (!t.readable) {
+        (void)fa2i_sql_number(t.cache, "SELECT rootpage FROM sqlite_schema WHERE name = ?", FA2I_SQL_VALUES(values),
+                              &first);
+        try_root(&t, table);
+        try_tree(&t, (unsigned)first);
+    } else if (is_root_doubtful(&t, table)) {
+        t.fewest = count_faults(&t);
+        try_root(&t, table);
+    }
+    return end(&t);
 }

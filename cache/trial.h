@@ -1,7 +1,7 @@
 /*
  * Finds one wrong bit in what holds the pages of a database together: page headers, places of cells, sizes and types
- * of values, numbers of pages. SQLite cannot read what lies beyond such a bit. Each bit is tried, and SQLite's own
- * check says which one is right. Values are not tried: SQLite does not know what they must be.
+ * of values, numbers of pages. SQLite cannot read what lies beyond such a bit. Each bit is tried. SQLite's own check
+ * and the rules for values say which one is right. Values are not tried.
  *
  * Threads: any, with data of their own.
  */
@@ -17,10 +17,12 @@ typedef struct fa2i_image {
     size_t bytes, page_bytes;
 } fa2i_image;
 
-/* Mend the pages of the list of tables. tables: how many of these must be there. */
-void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count);
+/* Mend the pages of the list of tables, where all of these must be. all: also if SQLite finds nothing wrong in the
+ * pages, and a table is not there. */
+void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count, bool all);
 
-/* Mend the pages of one table; its text is right. Returns true if a bit was mended. */
-bool fa2i_trial_table(const fa2i_image *image, const char *table);
+/* Mend the pages of one table, and the number of its first page; its text is right. faults: an SQL statement that
+ * counts the table's values that cannot be. Returns true if a bit was mended. */
+bool fa2i_trial_table(const fa2i_image *image, const char *table, const char *faults);
 
 #endif

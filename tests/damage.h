@@ -40,7 +40,16 @@ static inline bool damage(const char *path, const char *sql)
     return code == SQLITE_OK;
 }
 
-/* Values that at least one column must not have. */
+/* The same in rows of `problem` alone, as a wrong bit does it: the index problem_fields keeps what it has. */
+static inline void damage_problem_row(const char *path, const char *sql)
+{
+    CHECK(damage(path, "PRAGMA writable_schema = ON; CREATE TABLE kept AS SELECT * FROM sqlite_schema "
+                       "WHERE name = 'problem_fields'; DELETE FROM sqlite_schema WHERE name = 'problem_fields'"));
+    CHECK(damage(path, sql));
+    CHECK(damage(path, "PRAGMA writable_schema = ON; INSERT INTO sqlite_schema SELECT * FROM kept; DROP TABLE kept"));
+}
+
+/* Values that some column may not have. */
 static const char *const damage_values[] = {
     "-3",
     "0",

@@ -3,6 +3,7 @@
 #include "put_measurement.h"
 #include "cache/internal.h"
 #include "cache_fixture.h"
+#include "damage.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 
@@ -390,9 +391,9 @@ static void test_mending(void)
     /* a winner with another class: the problem's, the kernel's (which a hash protects) */
     check_mended("UPDATE problem SET causal = 0, class = 'D=64 dtype=fp16 causal=0'",
                  (fa2i_cache_health){.misfits = 3}, "not its own", GONE);
-    check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own", MENDED);
+    check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own", GONE);
     check_mended("UPDATE problem SET dtype = 'fp17'", (fa2i_cache_health){.misfits = 4},
-                 "(problem: dtype is none of its values)", MENDED);
+                 "(problem: dtype is none of its values)", GONE);
     check_mended("UPDATE problem SET heads_q = 7", (fa2i_cache_health){.misfits = 4},
                  "(problem: heads_q is 7; it must be a multiple of heads_kv (4))", GONE);
     check_mended("UPDATE kernel SET class = 'D=64 dtype=fp16 causal=0'",
@@ -422,6 +423,56 @@ static void test_told_values(void)
         if (check_failures > failures)
             fprintf(stderr, "... after: %s\n", damages[i]);
     }
+}
+
+/* What gc makes of a row of `problem` whose fields are in the index, too: it is as before. */
+static void check_problem_by_index(const char *path, const char *damage)
+{
+    fa2i_cache *cache = fixture_open(path);
+    fa2i_cache_health health = {0};
+    fa2i_cache_cleanup cleanup = {0};
+    char *before = exported(cache, NULL);
+    fa2i_cache_close(cache);
+    damage_problem_row(path, damage);
+    CHECK_EQ(fa2i_cache_open(path, FA2I_CACHE_REPAIR, NULL, NULL, &cache), FA2_OK);
+    CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
+    CHECK_EQ(cleanup.mended, 1);
+    CHECK_EQ(cleanup.rows, 0);
+    CHECK(cleanup.remade != NULL);
+    CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
+    CHECK_STR(health.first_problem, "");
+    char *after = exported(cache, NULL);
+    CHECK_STR(after, before);
+    fa2i_cache_close(cache);
+    free(before);
+    free(after);
+}
+
+static void test_problem_by_index(void)
+{
+    static const char *const damages[] = {
+        "UPDATE problem SET causal = 0 WHERE id = 1",
+        "UPDATE problem SET dtype = 'fp17' WHERE id = 1",
+        "UPDATE problem SET batch = -126 WHERE id = 2",
+        "UPDATE problem SET seq_q = seq_q + 1, seq_k = seq_k + 1 WHERE id = 2",
+        "UPDATE problem SET heads_q = 7, gflop = 3 WHERE id = 2",
+        "UPDATE problem SET class = 'D=64 dtype=fp16 causal=0', causal = 0 WHERE id = 1",
+        "DELETE FROM problem WHERE id = 1",
+    };
+    fixture f;
+    fixture_begin(&f);
+    fa2i_cache *cache = fixture_open(f.path);
+    const ids first = sample_ids(cache, 512), second = sample_ids(cache, 1024);
+    store_result(cache, &first, 1, 100, true);
+    store_result(cache, &second, 2, 50, true);
+    fa2i_cache_close(cache);
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        const int failures = check_failures;
+        check_problem_by_index(f.path, damages[i]);
+        if (check_failures > failures)
+            fprintf(stderr, "... after: %s\n", damages[i]);
+    }
+    fixture_end(&f);
 }
 
 static void test_dangling(fa2i_cache *cache)
@@ -470,6 +521,7 @@ int main(void)
     fa2i_cache_close(cache);
     test_mending();
     test_told_values();
+    test_problem_by_index();
     test_read_only(f.path);
     fixture_end(&f);
     return check_done();

@@ -9,6 +9,7 @@
 #include "cache/cache.h"
 #include "cache/report.h"
 #include "check.h"
+#include "damage.h"
 #include "fake_cuda.h"
 #include "recipe_fixture.h"
 #include "runtime/cuda/device.h"
@@ -333,12 +334,11 @@ static void test_lost_types(void)
     run_sql("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(replace(sql, 'INTEGER NOT NULL', ''), "
             "') STRICT', ')') WHERE name = 'problem'");
     run_sql("INSERT INTO problem SELECT * FROM (SELECT * FROM problem LIMIT 0)"); /* it can be read */
-    run_sql("UPDATE problem SET alibi = x'', varlen = NULL");
+    damage_problem_row(db, "UPDATE problem SET alibi = x'', varlen = NULL");
     CHECK_EQ(run(fa2i_cmd_check, 3, check), FA2I_EXIT_FAILED);
     CHECK_CONTAINS(output, "its table 'problem' is not the one that this fa2 makes");
     CHECK_EQ(run(fa2i_cmd_list, 4, json), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "\"alibi\":null,");
-    run_sql("UPDATE problem SET varlen = 0");
     CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "the file was damaged, and was made anew");
     CHECK_CONTAINS(output, "mended 1 value");
