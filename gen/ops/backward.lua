@@ -5,11 +5,13 @@
 --   stages          tiles of Q and dO in shared memory
 --   barriers        barriers per tile; with one barrier, one more stage is needed
 --   order           dV is added to before dP^T is computed (early) or after it (late)
---   dq              how dQ is summed. red: by fp32 additions in memory. If deterministic=1, blocks add to a tile of dQ
---                   in a fixed order (turns.cuh). apart: in separate query blocks with tiles of dqbc keys. They compute
---                   S and dP again, and sum in one order, so that every launch gives the same bits. whole: a block has
---                   all keys of a head, one tile after the other, so that no other block adds to its dQ. If they are
---                   one tile, nothing is added at all. For short sequences of many heads (dq_whole.cuh)
+--   dq=red          dQ is summed by fp32 additions in memory. If deterministic=1, blocks add to a tile of dQ in a fixed
+--                   order (turns.cuh)
+--   dq=apart        separate query blocks, with tiles of dqbc keys, compute S and dP again. They sum dQ in one order,
+--                   so that every launch gives the same bits
+--   dq=whole        a block has all keys of a head, one tile after the other, so that no other block adds to its dQ. If
+--                   the keys are one tile, nothing is added at all. It is for short sequences of many heads
+--                   (dq_whole.cuh)
 --   rows            LSE and delta of a row are computed by a prepare step (prepared) or by each block (computed: one
 --                   launch, no workspace)
 --   layout          rows of tiles are swizzled, or padded, which takes more memory and fewer registers. Padded is 1 to

@@ -31,7 +31,9 @@ local fit = {
    edges = 7500,
    -- us of a launch after another one.
    step = 1.5,
+   -- Tiles by which each end of a mask costs more.
    masked = 0.16,
+   -- Share of the mean block that runs alone at the end, if blocks differ in length.
    tail = 0.2,
    -- Clocks per score for a bias, whose values lanes read one by one.
    bias = 0.15,

@@ -1,4 +1,5 @@
--- The fields of the problem that the families of all operations have as their first axes (core/axes.lua).
+-- The fields of the problem that the families of all operations have as their first axes (core/axes.lua). most:
+-- the most columns of Q and K.
 local M = {}
 
 function M.axes(most)
