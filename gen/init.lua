@@ -1,4 +1,5 @@
--- What the runtime calls. Every function returns nil and a message for bad input. Errors (error()) are bugs.
+-- The functions that the runtime calls. Every function returns nil and a message for bad input. Errors (error()) are
+-- bugs.
 --
 -- Arguments:
 --   problem  the fields of runtime/base/problem.def by name, enumerations as words. Also class: a text that is equal
@@ -204,10 +205,10 @@ function M.cost(text, problem, card, registers)
    return family.cost(v, problem, arch, registers)
 end
 
--- What a database knows about an operation's kernels on the card (estimate.lua). A later M.learn replaces it.
+-- The knowledge of databases about each operation's kernels (estimate.lua). A later M.learn replaces it.
 local known = {}
 
--- Returns the least time of the candidates by the model; math.huge if there are none.
+-- Returns the least time of the candidates by the model; math.huge without candidates.
 local function least_us(problem, arch)
    local least = math.huge
    for _, candidate in ipairs(find_candidates(problem, arch) or {}) do
@@ -291,7 +292,7 @@ end
 --   kernel                 index of the learnt kernel, or 0
 --   compile                1: there is no code of it; else 0
 --   recipe, kind, cost_us  as for a candidate; recipe and kind only if kernel is 0
--- Returns nil and the reason if there are none.
+-- Returns nil and the reason if no kernel can be used.
 function M.rank(problem, card)
    local arch, model = taught(problem, card)
    if not arch then

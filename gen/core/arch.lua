@@ -1,4 +1,4 @@
--- What an SM can do, by compute capability, and a reference card for each SM, for use without a GPU.
+-- Rates and limits of an SM, by compute capability. Also a reference card for each SM, for use without a GPU.
 --
 -- Rates are per SM and clock. Sources:
 --   [cuda]      CUDA C++ programming guide, compute capabilities; for limits also CCCL, which agrees
@@ -22,12 +22,11 @@ local M = {}
 --   smem_rate   bytes of shared memory traffic                                  [paper; 75 derived]
 --   ex2         ex2.approx results                                            [cuda; 90 measured]
 --   fp32        fp32 results                                                               [cuda]
--- sm_90: tensor and tensor_k8 are 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured].
--- m16n8k8 on sm_80 ... 89 and 12x: with the ratio of sm_90 [derived].
--- sm_100, 103, 110: fa2 does not use their own products (tcgen05). What mma.sync reaches there is not published; the
--- table has the rate of sm_90 [derived]. sm_103 has twice the ex2 of sm_100 [paper].
--- sm_88: its limits are public and equal those of sm_86 (CCCL and the occupancy header). Its rates are not public; the
--- table has those of sm_86 [derived].
+-- sm_90: tensor and tensor_k8 are 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured]. m16n8k8 on sm_80 ... 89 and
+-- 12x: with the ratio of sm_90 [derived]. sm_100, 103, 110: fa2 does not use their own products (tcgen05). The rate of
+-- mma.sync there is not published; the table has sm_90's [derived]. sm_103 has twice the ex2 of sm_100 [paper]. sm_88:
+-- its limits are public and equal sm_86's (CCCL and the occupancy header). Its rates are not public; the table has
+-- sm_86's [derived].
 local rows = {
    [75] = {smem_block = 65536, smem_sm = 65536, reserved = 0, grain = 256, warps = 32, blocks = 16,
            tensor = 1024, tensor_k8 = 1024, smem_rate = 64, ex2 = 16, fp32 = 64},

@@ -1,11 +1,11 @@
--- The axes of a family's tuning space. One table says how the texts of variants look (variant.lua), which points there
--- are, why a text is no point, and which names the templates see.
+-- The axes of a family's tuning space. One table gives the texts of variants (variant.lua), the points of the space,
+-- the reasons why a text is no point, and the names that templates see.
 --
 -- An axis is a table with
 --   name     the key in texts, and the name that templates see
 --   values   list of integers or words, in the order of the points
---   when     when(v, path): returns true, or nil and why the value does not go with those of earlier axes, which v
---            has. nil: every value goes
+--   when     when(v, path): returns true, or nil and why the value does not go with earlier axes, whose values v has.
+--            nil: every value goes
 --   phase    "launch": it only changes the launch (recipe.lua). Sources do not contain it, and variants that differ in
 --            it have the same code. nil: it is compiled
 --   default  the value if a text ends before the axis: databases are in use that are older than the axis
@@ -50,7 +50,7 @@ local function goes_with(axis, v, path)
    return true
 end
 
--- Returns true, or nil and why v[axis.name] is no value or does not go with those of earlier axes.
+-- Returns true, or nil and why v[axis.name] is not a value, or does not go with the values of earlier axes.
 local function check_value(axis, v, path)
    local ok, reason = has_value(axis, v[axis.name])
    if ok then

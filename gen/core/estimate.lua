@@ -49,8 +49,8 @@ M.compile = 1.02
 M.stay = 1.01
 local unheard = 0.015
 
--- Factors for the order of kernels that were not measured: a kernel that spills; a kernel that suits the problem badly;
--- a kernel of a family that does not serve the problem.
+-- Factors by which kernels without a measurement are ranked worse. spilled: the kernel spills. unsuited: it suits the
+-- problem badly. unserved: its family does not serve the problem.
 local spilled, unsuited, unserved = 1.5, 1.05, 1.5
 
 -- The methods of the object that M.new returns.
@@ -116,8 +116,8 @@ local function level(near)
    return sum / weight
 end
 
--- Returns what a set of another class says about a kernel: the logarithm of a factor, its weight, and true if the set
--- has a kernel of the same likeness. The factor is nil if the set says nothing.
+-- Returns what a set of another class says about a kernel: the logarithm of a factor (or nil) and its weight. The third
+-- result is true if the set has a kernel of the same likeness.
 local function kin_factor(item, family, likeness)
    local set = item.set
    local own = set.alike[likeness]
@@ -127,8 +127,8 @@ local function kin_factor(item, family, likeness)
    return set.families[family], fit.family * item.weight, own ~= nil
 end
 
--- Estimates the time of a kernel: index (nil if no set has it), text, price (the model's time with the known number of
--- registers), plain (the model's time without it). Returns
+-- Estimates the time of a kernel, a table {index, text, price, plain}. index is nil if the kernel is not stored. price:
+-- the model's time with the known number of registers. plain: the model's time without that number. Returns
 --   1. us
 --   2. what that rests on: "measured", "nearby", "elsewhere" or "model"
 --   3. the nearest set of the kernel's class that has it
@@ -334,7 +334,7 @@ end
 -- Makes an estimate. evidence: as described at the top. model: what the estimates are made with:
 --   parse(text)               {family, v, likeness, kind}, or nil
 --   describe(card)            as in arch.lua
---   least_us(problem, arch)   the least time of the candidates; math.huge if there are none
+--   least_us(problem, arch)   the least time of the candidates; math.huge without candidates
 --   serving(problem, arch)    list of the names of the families that serve the problem
 function M.new(evidence, model)
    local self = {kernels = evidence.kernels, sets = evidence.sets}

@@ -1,8 +1,10 @@
 -- By which factors the cost model is wrong where kernels were measured, and how far such a measurement is from a
 -- problem.
 --
--- A set of measurements (estimate.lua) gives three kinds of factors: one for all its kernels (level); one for the
--- kernels of a family, beyond the level; and one for each kernel, beyond the level (own, which includes the family's).
+-- A set of measurements (estimate.lua) gives three kinds of factors:
+--   level       of all its kernels
+--   families    of the kernels of a family, beyond the level
+--   own         of each kernel, beyond the level; it includes the family's factor
 -- Problems share these factors with the weight exp(-distance / reach).
 local M = {}
 
@@ -15,8 +17,8 @@ local fit = {
    least = 0.02,
    -- The level is the mean over the kernels that take at most this many times the best time.
    level = 1.6,
-   -- Distance between classes: per unit of ln of the head dimension; if threads divide only one of the two head
-   -- dimensions evenly; and for each other field that differs.
+   -- Distances between classes. head_dim: per unit of ln of the head dimension. uneven: if threads divide only one of
+   -- the two head dimensions evenly. field: for each other field that differs.
    head_dim = 1.5,
    uneven = 1.0,
    field = 0.5,
@@ -115,8 +117,8 @@ local function keep_least(factors, name, factor)
    end
 end
 
--- Computes the factors of a set, as logarithms, if that was not done yet: level; own (by kernel), texts (by text),
--- alike (by likeness), families (by name).
+-- Computes the factors of a set as logarithms, once: level; own (by kernel), texts (by text), alike (by likeness),
+-- families (by name).
 local function find_factors(self, set)
    if set.own then
       return

@@ -1,4 +1,4 @@
--- What all families share: from axes to candidates.
+-- The methods that all families share: from axes to candidates.
 --
 -- An operation fills a family, which is a table, with
 --   name       first word of its variants, and its entry point
@@ -72,8 +72,8 @@ local function typical_problems(self, problem, arch)
    return list
 end
 
--- Surveys the points of a problem's class on a card. Returns fitting (list of the points that fit), chosen (set of the
--- texts that are chosen of these), and rejected (list of {variant, reason} for the others). spilling: points that would
+-- Surveys the points of a problem's class on a card. Returns a table: fitting (list of the points that fit), rejected
+-- (list of {variant, reason} for the others), chosen (set of the texts of chosen points). spilling: points that would
 -- only spill fit, too.
 local function survey(self, problem, arch, spilling)
    local found = {fitting = {}, rejected = {}}

@@ -3,8 +3,8 @@ local M = {}
 
 M.axis = {name = "alibi", field = "alibi", values = {0, 1}, feature = true}
 
--- Returns the fp32 instructions that it adds for each score: one if all keys are on one side of the query, else two;
--- and one more after a softcap.
+-- Returns the fp32 instructions that it adds for each score: about one if all keys are on one side of the query, else
+-- two. After a softcap it is one more.
 function M.fp32_per_score(v)
    return (v.causal == 1 and 1.2 or 2) + v.softcap
 end

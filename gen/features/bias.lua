@@ -18,9 +18,9 @@ end
 -- Rows of a block of the clear step, which fills the gradient with zeros. Each row has a warp.
 M.clear_rows = 8
 
--- Returns the fp32 instructions for each score: a conversion and a multiplication, or a selection; and a share of a
--- load and its address, for eight neighbouring scores (2.3 in all) or for two (6). One more after a softcap, and 8 for
--- the gradient.
+-- Returns the fp32 instructions for each score. A score takes a conversion and a multiplication, or a selection, and a
+-- share of a load and its address. That is 2.3 if eight neighbouring scores are loaded at once, and 6 if two are. A
+-- softcap adds one, and the gradient adds 8.
 function M.fp32_per_score(v)
    local _, has_gradient = M.type_of(v)
    return (v.bc % 32 == 0 and v.dropout == 0 and 2.3 or 6) + v.softcap + (has_gradient and 8 or 0)

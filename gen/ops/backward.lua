@@ -1,6 +1,6 @@
 -- The backward families: a block has Bc keys and loops over queries in tiles of Br. The axes:
---   warps, qwarps   The warps of S^T are (warps / qwarps) x qwarps, keys by queries; those of dK and dV are keys by
---                   columns. Those of dQ are rows by columns, in the way that reads the fewest fragments
+--   warps, qwarps   S^T is divided among (warps / qwarps) x qwarps warps, keys by queries; dK and dV likewise, keys by
+--                   columns. dQ is divided by rows and columns so that the fewest fragments are read
 --   parts           parts of a warp's queries in a tile; one part is in registers at a time
 --   stages          tiles of Q and dO in shared memory
 --   barriers        barriers per tile; with one barrier, one more stage is needed
@@ -111,8 +111,8 @@ function M.takes_turns(v)
    return v.deterministic == 1 and v.dq == "red"
 end
 
--- Returns true if one loop has both the tiles with a mask and those without. Of causal kernels with turns and D = 128,
--- 14 of 21 spill with two loops, and 6 with one. With D = 64 the fastest kernels spill with one loop.
+-- Returns true if one loop has both the tiles with a mask and those without. Measured with 21 causal kernels with
+-- turns, D = 128: 14 spill with two loops, and 6 with one. With D = 64 the fastest kernels spill with one loop.
 local function has_one_loop(v)
    return v.window > 0 or v.split == 1 or M.takes_turns(v) and v.causal == 1 and v.d > 64
 end

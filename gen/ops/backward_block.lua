@@ -1,5 +1,5 @@
--- What a block of a backward variant has: its division among warps, shared memory and registers. The templates compute
--- the same (templates/backward/shape.cuh, tile.cuh). v: the axes of a variant (backward_axes.lua).
+-- Computes for a backward variant the shares of warps in a block, its shared memory and its registers. The templates
+-- compute the same (templates/backward/shape.cuh, tile.cuh). v: the axes of a variant (backward_axes.lua).
 local bias = require("features.bias")
 local columns = require("features.columns")
 local features = require("features.list")
@@ -31,7 +31,7 @@ local function find_row_warps(br, warps, depth)
    return best
 end
 
--- Results of find_row_warps by its arguments; false if there is none.
+-- Results of find_row_warps by its arguments; false if no division is possible.
 local row_warps = {}
 
 -- Returns the number of warps among which the rows of dQ are divided, so that the fewest fragments are read. If several
@@ -85,8 +85,8 @@ local split_registers = 12
 -- ptxas uses about 40 registers besides those that are alive. It spills 0 to 20 bytes if 204 are alive.
 local other_registers, most_alive = 40, 208
 
--- If tiles pass through registers, every kernel with more alive registers than this spills (130 kernels for sm_75, D =
--- 32, 64, 80, with each feature: tests/bench/spills.c).
+-- If tiles pass through registers, every kernel with more alive registers than this spills. Measured with 130 kernels
+-- for sm_75, D = 32, 64, 80, with each feature (tests/bench/spills.c).
 local most_staged = 184
 -- With more columns than this, most_staged and of_features reject nothing. With features no candidate would remain, and
 -- a kernel that spills is better than none.
@@ -95,8 +95,8 @@ local most_columns = 128
 local staged_varlen, staged_dropout = 25, 12
 
 -- Registers that a bias takes throughout: one without a gradient, and one with it. The numbers are just large enough to
--- reject the kernels that were seen to spill: 208 alive without the bias (116 bytes, a boolean mask on sm_80), and 180
--- alive without the gradient (84 bytes, on sm_90).
+-- reject the kernels that were seen to spill. Those were a boolean mask with 208 registers alive without it (116 bytes,
+-- sm_80), and a gradient with 180 alive without it (84 bytes, sm_90).
 local of_bias, of_gradient = 1, 29
 
 -- Returns true for kernels that spill if V has fewer columns. Measured with 30 kernels for sm_80, D = 160 to 192: 21 of
@@ -115,8 +115,8 @@ local function spills_with_feature(v)
       or v.deterministic == 1 and v.causal == 1 and v.d <= 64
 end
 
--- Returns true for kernels that spill because all values of an fp32 bias for a part of the queries are read at once. Of
--- 48 such kernels for sm_90, D = 40 to 96, with 32 values and this many other registers, 44 spill.
+-- Returns true for kernels that spill because all values of an fp32 bias for a part of the queries are read at once.
+-- Measured with 48 such kernels for sm_90, D = 40 to 96, 32 values at once: 44 spill.
 local function spills_with_numbers(v, path, s, alive)
    return v.bias == "fp32" and not path.register_staging and v.d <= most_columns and s.key_tiles * s.query_steps >= 4
       and alive > 172 and (v.qwarps == 1 or v.order == "late")
@@ -146,8 +146,8 @@ local function spills_near_limit(v, path, alive, dq)
       or alive > 188 and spills_with_columns(v)
 end
 
--- Returns the registers of two tiles (of Q and dO, or of K and V) that are copied to shared memory, and of the larger
--- one. rows: of each tile.
+-- Returns the registers through which two tiles (of Q and dO, or of K and V) pass, and those of the larger tile. rows:
+-- of each tile.
 local function staged(v, path, rows)
    local threads = 32 * v.warps
    local d_pad, dv_pad = M.padded(v)

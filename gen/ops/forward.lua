@@ -57,7 +57,7 @@ end
 
 -- Returns bytes of shared memory; the templates assert the same sum. With q=reg, Q passes once through the place of the
 -- V tiles. If warps divide columns, each has a place for its S. If keys are divided, the teams' rows of O replace the
--- tiles, with a pitch of 32 bytes modulo 128, and with a maximum and a sum per row.
+-- tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a sum.
 local function smem_bytes(v)
    local d_pad, dv_pad = padded(v)
    local padding = v.layout == "pad" and 8 or 0
@@ -80,15 +80,16 @@ local function staged_registers(v, row_columns)
 end
 
 -- Registers that a boolean mask takes in addition to another bias, if a thread has 32 scores or more. Eight bytes of it
--- come at once, and ptxas loads those of all scores at the same time. Measured with 120 kernels for sm_80, D = 64 and
--- 128: 52 to 272 bytes are spilled if 208 to 224 registers are alive without these.
+-- come at once, and ptxas loads the bytes of all scores at the same time. Measured with 120 kernels for sm_80, D = 64
+-- and 128: if 208 to 224 registers are alive without these, 52 to 272 bytes spill.
 local function mask_registers(v, wm)
    return v.bias == "bool" and 5 * math.max(wm * v.bc - 64, 0) // 8 or 0
 end
 
 -- Returns the registers of a thread that are alive at once: O, S, fragments of Q, row statistics, fragments of K or V
--- (8), addresses and loop (28). Without cp.async, tiles of both K and V that are copied through registers: ptxas keeps
--- the addresses of both even while only one is copied. With fill=spread, addresses of the copies during Q K^T.
+-- (8), addresses and loop (28). Without cp.async, tiles of both K and V pass through registers: ptxas keeps the
+-- addresses of both even while only one is copied. With fill=spread, the addresses of the copies are alive during Q
+-- K^T.
 local function live_registers(v, path)
    local wm = row_tiles(v)
    local d_pad, dv_pad = padded(v)

@@ -5,9 +5,9 @@
 -- if a scheduler has more warps. Barriers are added, and the part of the load latency that the pipeline does not cover.
 -- The time is clocks per tile, times tiles per block, times waves of blocks.
 --
--- The model ranks variants. Its constants are fitted, together with those of forward_splitkv_cost.lua, to 7400 timings
--- of all candidates of 182 problems on an H200 (D = 16 to 256; prefill, decode, chunked prefill; S = 32 to 65536;
--- tests/bench/fit.lua). The model's first choice takes 1.03 times as long as the fastest measured variant in the
+-- The model ranks variants. Its constants and forward_splitkv_cost.lua's were fitted together by tests/bench/fit.lua.
+-- The data are 7400 timings on an H200: all candidates of 182 problems (D = 16 to 256; prefill, decode, chunked
+-- prefill; S = 32 to 65536). The model's first choice takes 1.03 times as long as the fastest measured variant in the
 -- geometric mean. It takes at most 1.08 times as long on nine of ten problems. On other SMs the model uses the rates in
 -- arch.lua.
 local columns = require("features.columns")
@@ -255,7 +255,7 @@ end
 --   rows_q     bytes of a column of all rows of Q or O
 --   rows_k     bytes of a column of all rows of K or V that are seen
 --   both       columns of Q and O together
---   of_key     columns of K and V that are read, as a share of these
+--   of_key     share of these that are the columns of K and V that are read for a key
 --   visited    results of count_tiles by tile size
 local sizes_of = M.of_problem(function(problem)
    local both = problem.head_dim + columns.of_problem(problem)
@@ -276,8 +276,7 @@ local function visited_tiles(variant, problem, sizes)
    return visited
 end
 
--- Returns three times in us: what DRAM needs for all bytes, what L2 needs, and what DRAM needs for the bytes that L2
--- cannot keep.
+-- Returns three times in us: of DRAM for all bytes, of L2, and of DRAM for the bytes that L2 cannot keep.
 local function memory_us(variant, facts, sizes, arch, tiles)
    local rows_q, both, of_key = sizes.rows_q * (facts.heads_together or 1), sizes.both, sizes.of_key
    local dram = both * (rows_q + of_key * sizes.rows_k)

@@ -6,8 +6,8 @@
 --   persistent  0: a block computes one row tile. 1, 2: there are only as many blocks as the card holds, and each
 --               computes several row tiles. It loads the next one while it writes O. 1: the tiles are divided in
 --               advance. 2: a block that is free takes the next tile
---   order       which row tiles are neighbours: those of a head, or those that see the most keys (weight). The latter
---               is within a section of heads whose K and V fit into L2
+--   order       heads: row tiles of a head are neighbours. weight: row tiles that see the most keys come first, within
+--               a section of heads whose K and V fit into L2
 --   pack        1: the query heads that share a key head are rows of one matrix, as in forward_splitkv.lua
 --   sloped      1: ALiBi's part that depends on the column is a step of Q K^T (templates/hopper/slopes.cuh)
 --   begun       1: S begins as a bias in 16 bits, and the product is added to it. 0: the bias is added to the product
@@ -46,7 +46,7 @@ local register_shares = {
    {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed_most = 146},
 }
 
--- fp32 instructions per score for dropout: the keys of columns are there, and masks are computed during the product S.
+-- fp32 instructions per score for dropout. The keys of columns are computed before, and masks during the product S.
 local by_keys = 0.9
 
 -- Columns whose keys one block of the preparing step computes.
@@ -161,8 +161,8 @@ end
 local guessed_columns = 64
 
 -- Returns true if P of tiles without a mask is computed with a speculative maximum. It is not if a bias is added after
--- the product: a 16-bit bias has left shared memory by then, and an fp32 bias would be read twice. It is not if ALiBi
--- is added after the product, because its terms leave no registers.
+-- the product: the place of a 16-bit bias was released by then, and an fp32 bias would be read twice. It is not if
+-- ALiBi is added after the product, because its terms leave no registers.
 local function guesses(v)
    return v.begun == 1 or v.d <= guessed_columns and v.bias == "none" and v.alibi == v.sloped
 end
@@ -191,9 +191,9 @@ local function live_registers(v)
 end
 
 -- Returns false if a bias in shared memory leaves too few registers. With D > 208 only persistent blocks have enough;
--- with D > 224 only those with persistent=1 and turns=0. Of 84 kernels with D = 216 to 256, none of these spills. Of
--- the 44 others, 32 spill 8 to 204 bytes. With three warpgroups and dropout, none spills up to D = 64. Of 20 with D =
--- 80 to 128, 12 spill 8 to 96 bytes.
+-- with D > 224 only those with persistent=1 and turns=0. Measured with 84 kernels, D = 216 to 256: none of the accepted
+-- ones spills, and 32 of the 44 others spill 8 to 204 bytes. With three warpgroups and dropout, none spills up to D =
+-- 64; 12 of 20 spill 8 to 96 bytes with D = 80 to 128.
 local function leaves_registers(v)
    if v.groups == 3 and v.dropout == 1 and bias.is_ahead(v) then
       return v.d <= 64
@@ -300,7 +300,7 @@ local function blocks(v)
    return "resident_row_tiles" .. (resident(v) > 1 and "/" .. resident(v) or "")
 end
 
--- Returns the word for the workspace, and the step that fills it; nil if there is none.
+-- Returns the word for the workspace, and the step that fills it; nil if the workspace is empty.
 local function prepared(v)
    local step = {entry = M.name .. "_prepare", role = "prepare", threads = 32, smem = 0, blocks = "one"}
    if v.dropout == 1 then

@@ -40,8 +40,8 @@ local function may_begin(v)
    return nil, "scores begin as a bias in 16 bits that nothing comes before"
 end
 
--- Accepts sloped=1, ALiBi as a step of Q K^T, only if each key of a tile without a mask has its own number, and nothing
--- must come between product and ALiBi.
+-- Accepts sloped=1 (ALiBi as a step of Q K^T) only in two conditions. Each key of a tile without a mask must have its
+-- own number. Nothing may come between product and ALiBi.
 local function may_be_sloped(v)
    if v.sloped == 0 or v.alibi == 1 and v.causal == 1 and v.softcap == 0 and v.bias == "none" then
       return true

@@ -1,7 +1,7 @@
 -- The cost model of fwd_sm90: clocks per tile. forward_plain_cost.lua spreads them over the card.
 --
--- Tensor cores and the units of the softmax work at the same time if warpgroups are apart in time, or if a product runs
--- during its own warpgroup's softmax.
+-- Tensor cores and the units of the softmax work at the same time in two cases: warpgroups are apart in time, or a
+-- product runs during its own warpgroup's softmax.
 local plain = require("ops.forward_plain_cost")
 local shares = require("ops.forward_shares")
 
@@ -22,11 +22,12 @@ local fit = {
    no_turns = 1.7,
    -- Clocks per tile for its barriers and for the latency of its chain of products.
    chain = 130,
-   -- Clocks of a block before its first product and after its last. For each row tile of a persistent block: waiting,
-   -- if the next Q waits for the place of O, else ahead (the difference was measured on an H100, S = 512).
+   -- Clocks of a block before its first product and after its last. A persistent block has for each row tile, in their
+   -- place, `waiting` if the next Q waits for the place of O, else `ahead`. The difference was measured on an H100, S =
+   -- 512.
    prologue = 2850, waiting = 2150, ahead = 850,
-   -- Clocks that packed rows add to these, because warps copy rows of several heads themselves: two divisions per row,
-   -- and no product before all rows are there. From 45 problems on an H200, the mean of the fits to the two halves.
+   -- Clocks that packed rows add to these. Warps copy rows of several heads themselves, with two divisions per row. No
+   -- product starts before all rows are there. From 45 problems on an H200, the mean of the fits to the two halves.
    packed = 2700,
    -- us of a launch, more than for other families: it passes three tensor maps, and warps exchange registers.
    launch = 0.88,

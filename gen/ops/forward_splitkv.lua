@@ -70,8 +70,8 @@ M.selection = {
    },
 }
 
--- Returns decode with a short and a long cache; with too few and too many key heads to give each SM one; several new
--- tokens at once; a chunk of a long prefill; and short prefill.
+-- Returns typical sizes: decode with a short and a long cache; decode with fewer and with more key heads than SMs, or
+-- several new tokens at once; a chunk of a long prefill; short prefill.
 function M.typical(arch)
    local list = {}
    for _, size in ipairs({{32, 8, 1, 4096}, {32, 8, 1, 65536},

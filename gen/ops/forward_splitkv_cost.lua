@@ -1,7 +1,7 @@
--- The cost model of the families that divide the keys. It uses the units of forward_plain_cost.lua and three times that
--- overlap: a team's time for its tiles, one after the other; an SM's time for the tiles of all its teams; and the
--- memory's time. Teams run independently, so none of the three waits long for another. The time of a block before and
--- after its tiles is added, and its teams' merge and the combine step.
+-- The cost model of the families that divide the keys. It uses the units of forward_plain_cost.lua. Three times
+-- overlap: a team's for its tiles, one after the other; an SM's for the tiles of all its teams; the memory's. Teams run
+-- independently, so none of the three waits long for another. Then the model adds the time of a block before and after
+-- its tiles, its teams' merge, and the combine step.
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local host = require("host")
@@ -63,8 +63,8 @@ local splits_of = cost.of_problem(function()
    return {}
 end)
 
--- Returns the number of blocks that divide the keys of a row tile, as the launch computes it, and the number of keys
--- that the rows of a tile see.
+-- Returns the number of blocks that divide the keys of a row tile, and the number of keys that the rows of a tile see.
+-- The launch computes them in the same way.
 function M.splits(v, problem, arch, waves)
    local known, keys = splits_of(problem), v.bc * v.teams
    local key = ((arch.sm_count * 1024 + waves) * 4096 + keys) * 4096 + v.br
@@ -86,9 +86,13 @@ local function team_clocks(v, facts, latency)
    return clocks + waits * latency
 end
 
--- Facts of a problem, in bytes: of_key, of a key; queries, of Q and O; part, of a part of O in fp32, written and read;
--- keys, of all K and V that are seen. visible: the share of the keys of its last row that the mean row sees. The last
--- row sees all keys, causal or not, unless a window ends. Then all rows see about as many.
+-- Facts of a problem:
+--   of_key     bytes of K and V of one key
+--   queries    bytes of Q and O
+--   part       bytes of a part of O in fp32, written and read
+--   keys       bytes of all K and V that are seen
+--   visible    keys that the mean row sees / keys that the last row sees
+-- With or without a causal mask, the last row sees all keys. Under a window, all rows see about as many.
 local sizes_of = cost.of_problem(function(problem)
    local of_key, columns_v = 2 * columns.of_key(problem), columns.of_problem(problem)
    local rows = problem.batch * problem.heads_q * problem.seq_q
