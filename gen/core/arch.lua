@@ -22,11 +22,14 @@ local M = {}
 --   smem_rate   bytes of shared memory traffic                                  [paper; 75 derived]
 --   ex2         ex2.approx results                                            [cuda; 90 measured]
 --   fp32        fp32 results                                                               [cuda]
--- sm_90: tensor and tensor_k8 are 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured]. m16n8k8 on sm_80 ... 89 and
--- 12x: with the ratio of sm_90 [derived]. sm_100, 103, 110: fa2 does not use their own products (tcgen05). The rate of
--- mma.sync there is not published; the table has sm_90's [derived]. sm_103 has twice the ex2 of sm_100 [paper]. sm_88:
--- its limits are public and equal sm_86's (CCCL and the occupancy header). Its rates are not public; the table has
--- sm_86's [derived].
+-- Values that have other sources:
+--   sm_90                tensor and tensor_k8 are 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured]
+--   sm_80 ... 89, 12x    tensor_k8 with the ratio of sm_90 [derived]
+--   sm_100, 103, 110     fa2 does not use their own products (tcgen05). The rate of mma.sync there is not published;
+--                        the table has sm_90's [derived]
+--   sm_103               twice the ex2 of sm_100 [paper]
+--   sm_88                its limits are public and equal sm_86's (CCCL and the occupancy header). Its rates are not
+--                        public; the table has sm_86's [derived]
 local rows = {
    [75] = {smem_block = 65536, smem_sm = 65536, reserved = 0, grain = 256, warps = 32, blocks = 16,
            tensor = 1024, tensor_k8 = 1024, smem_rate = 64, ex2 = 16, fp32 = 64},

@@ -12,7 +12,7 @@
 -- measurement of a distant problem therefore changes nothing. A kernel without measurements nearby is judged by the
 -- model, like the others.
 --
--- Sets of other classes are farther away (class_distance). Two factors are taken from them: the factor of the family,
+-- Sets of other classes are farther away (factors.lua). Two factors are taken from them: the factor of the family,
 -- and the factor of a kernel with the same tile and pipeline, reduced by `chance`. Smaller factors do not hold for
 -- other head dimensions, nor for bf16 instead of fp16. Replayed on an H200, the choice was worse with them than without
 -- any tuning. Where the model is far off, for example on another card, these factors still correct it.
