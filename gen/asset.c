@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The table is sorted by name when it is generated, so half of it drops out at each look. */
+/* Binary search: the generated table is sorted by name. */
 const fa2i_asset *fa2i_asset_find(const char *name)
 {
     size_t low = 0, high = fa2i_assets_count;

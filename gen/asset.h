@@ -1,6 +1,6 @@
 /*
- * Files embedded in the library: scripts, templates, the database schema, the presets. Generated from
- * the source tree by gen/embed.cmake; immutable, so safe from any thread.
+ * Files that are embedded in the library: scripts, templates, the database schema and the presets. gen/embed.cmake
+ * generates them from the source tree. They never change, so any thread may read them.
  */
 #ifndef FA2I_ASSET_H
 #define FA2I_ASSET_H
@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 typedef struct fa2i_asset {
-    const char *name; /* path from the top of the source tree: "gen/space.lua" */
+    const char *name; /* path from the top of the source tree: "gen/init.lua" */
     const char *data; /* followed by a NUL that bytes does not count */
     size_t bytes;
 } fa2i_asset;
@@ -17,10 +17,10 @@ typedef struct fa2i_asset {
 extern const fa2i_asset fa2i_assets[];
 extern const size_t fa2i_assets_count;
 
-/* A hash of all names and contents, made by the build. */
+/* A hash of all names and contents. The build computes it. */
 extern const char fa2i_assets_hash[];
 
-/* NULL when there is none of that name. */
+/* Returns the asset of that name, or NULL. */
 const fa2i_asset *fa2i_asset_find(const char *name);
 
 #endif

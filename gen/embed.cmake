@@ -4,8 +4,8 @@
 #   cmake -DINPUT=.. -DOUTPUT=.. -P ...     writes INPUT as a list of bytes ("0x2f,0x2a,") to OUTPUT
 #   cmake -DHASHED=.. -DFROM=.. -DOUTPUT=.. -P ...  writes a hash of these files of a folder to OUTPUT, as a C string
 #
-# fa2_embed adds to the target one generated C file, the table of gen/asset.h. Each file's bytes are
-# a list of their own, which the table includes: touching one file converts that file only.
+# fa2_embed adds one generated C file to the target, the table of gen/asset.h. The table includes the bytes of each file
+# as a separate list, so that a changed file is converted alone.
 if(CMAKE_SCRIPT_MODE_FILE AND HASHED)
   set(all "")
   foreach(file ${HASHED})
@@ -24,7 +24,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# Files are named relative to the top of the source tree; those are the names of the assets.
+# Adds files, named relative to the top of the source tree, to a target. These names are the names of the assets.
 function(fa2_embed target)
   set(files ${ARGN})
   list(SORT files) # by bytes, like strcmp

@@ -1,10 +1,12 @@
--- What the runtime calls. Every function returns nil and a message for bad input; errors are bugs.
+-- The functions that the runtime calls. Every function returns nil and a message for bad input. Errors (error()) are
+-- bugs.
 --
--- problem: the fields of runtime/base/problem.def by name, enumerations as words; class: the text that
---          is equal for problems that may share a kernel; asked: the list of the names of the features
---          that the problem asks for; products: list of the products over which problems are compared.
--- card:    name, arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
---          bandwidth_bytes, generic (runtime/base/record.h).
+-- Arguments:
+--   problem  the fields of runtime/base/problem.def by name, enumerations as words. Also class: a text that is equal
+--            for problems that may share a kernel; asked: list of the names of the features that the problem asks for;
+--            products: list of the products by which problems are compared
+--   card     name, arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz, bandwidth_bytes, generic
+--            (runtime/base/record.h)
 local arch_of = require("core.arch")
 local axes_of = require("core.axes")
 local baselines = require("core.baselines")
@@ -15,7 +17,7 @@ local variant_text = require("core.variant")
 
 local M = {}
 
--- Why no family serves a problem: each family's reason, or what an SM lacks for all of them.
+-- Returns why no family serves a problem: what the SM lacks for all of them, or each family's reason.
 local function why_unserved(problem, arch, reasons)
    if problem.dtype == "bf16" and arch.sm < 80 then
       return ("bf16 needs compute capability 8.0, and this is %d.%d"):format(arch.sm // 10, arch.sm % 10)
@@ -23,8 +25,8 @@ local function why_unserved(problem, arch, reasons)
    return #reasons > 0 and table.concat(reasons, "; ") or "there are no families of " .. problem.op .. " kernels"
 end
 
--- Calls visit(family) for each family of the problem's operation that serves the problem. Returns a list of
--- "family: why it does not serve"; nil and why when none does.
+-- Calls visit(family) for each family that serves the problem. Returns a list of "family: why it does not serve"; nil
+-- and the reason if no family serves.
 local function visit_families(problem, arch, visit)
    local reasons, serving = {}, 0
    for _, family in ipairs(families) do
@@ -44,8 +46,8 @@ local function visit_families(problem, arch, visit)
    return nil, why_unserved(problem, arch, reasons)
 end
 
--- List of the candidates of all families, with the text, what family:launch says, and cost_us; unsorted. nil
--- and the reason when no family serves the problem. spilling: with those that would spill.
+-- Returns the candidates of all families, unsorted, each with its text, the results of family:launch, and cost_us.
+-- Returns nil and the reason if no family serves the problem. spilling: include candidates that would spill.
 local function candidates_of(problem, arch, spilling)
    local list = {}
    local reasons, message = visit_families(problem, arch, function(family)
@@ -59,8 +61,8 @@ local function candidates_of(problem, arch, spilling)
    return reasons and list, message
 end
 
--- The same, and whether these spill: where no kernel has registers enough for what a problem asks for together, one
--- that spills is better than none.
+-- Returns the same, and true as the third result if they spill. If no kernel has registers for all features that a
+-- problem asks for, one that spills is better than none.
 local function find_candidates(problem, arch)
    local list, message = candidates_of(problem, arch, false)
    if not list or #list > 0 then
@@ -69,9 +71,9 @@ local function find_candidates(problem, arch)
    return candidates_of(problem, arch, true), nil, true
 end
 
--- List of {text, recipe, kind, cost_us}, cheapest first, ties in the order of their texts; nil and the
--- reason when no family serves the problem. recipe: a text (core/recipe.lua). kind: the fields of a
--- problem that are compiled into the variant, by name; those that are 0 may be left out.
+-- Returns a list of {text, recipe, kind, cost_us}, the cheapest first, equal ones in the order of their texts. Returns
+-- nil and the reason if no family serves the problem. recipe: a text (core/recipe.lua). kind: the fields of a problem
+-- that are compiled into the variant, by name; fields that are 0 may be missing.
 function M.candidates(problem, card)
    local arch, message = arch_of.describe(card)
    if not arch then
@@ -93,7 +95,7 @@ function M.candidates(problem, card)
    return list
 end
 
--- Lines "variant: why it is no candidate", then lines "family: why it has none".
+-- Returns lines "variant: why it is no candidate", then lines "family: why it has none".
 function M.rejected(problem, card)
    local lines = {}
    local arch, message = arch_of.describe(card)
@@ -116,7 +118,7 @@ function M.rejected(problem, card)
    return table.concat(lines)
 end
 
--- The family of a variant's text; nil and what is wrong with it.
+-- Returns the family of a variant's text; nil and what is wrong with the text.
 local function family_of(text)
    local name = variant_text.family(text)
    for _, list in ipairs({families, baselines}) do
@@ -129,7 +131,7 @@ local function family_of(text)
    return nil, "'" .. text .. "': there is no family '" .. name .. "'"
 end
 
--- The family and the variant of a canonical text; nil and what is wrong with it.
+-- Returns the family and the variant of a canonical text; nil and what is wrong with it.
 local function parse(text)
    local family, message = family_of(text)
    if not family then
@@ -147,7 +149,7 @@ local function parse(text)
    return family, v
 end
 
--- {text, recipe, kind} of a canonical text.
+-- Returns {text, recipe, kind} of a canonical text.
 function M.variant(text)
    local family, v = parse(text)
    if not family then
@@ -157,14 +159,14 @@ function M.variant(text)
    return {text = text, recipe = recipe, kind = kind}
 end
 
--- The same of a text that a person gives. With a problem, the text may leave out the problem's fields. With a card, the
--- variant's family must serve its SM.
+-- The same for a text that a person gives. With a problem, the text may leave out the problem's fields. With a card,
+-- the variant's family must serve the card's SM.
 function M.named_variant(text, problem, card)
    local family, message = family_of(text)
    if not family then
       return nil, message
    end
-   if card and family.cost then -- kernels to compare with run anywhere
+   if card and family.cost then -- kernels for comparison run anywhere
       local arch, reason = arch_of.describe(card)
       if not arch then
          return nil, reason
@@ -178,7 +180,7 @@ function M.named_variant(text, problem, card)
    return M.variant(problem and variant_text.complete(text, problem, family.axes) or text)
 end
 
--- The CUDA text of a variant. read(file): the text of templates/FILE, or nil.
+-- Returns the CUDA text of a variant. read(file): returns the text of templates/FILE, or nil.
 function M.source(text, read)
    local family, v = parse(text)
    if not family then
@@ -187,7 +189,7 @@ function M.source(text, read)
    return template.expand(family.template, family:environment(v), read)
 end
 
--- us; registers as the compiler reports them, or 0.
+-- Returns us by the model. registers: as the compiler reports them, or 0.
 function M.cost(text, problem, card, registers)
    local family, v = parse(text)
    if not family then
@@ -203,10 +205,10 @@ function M.cost(text, problem, card, registers)
    return family.cost(v, problem, arch, registers)
 end
 
--- What is known of an operation's kernels on the card, from a database: estimate.lua. The latest counts.
+-- The knowledge of databases about each operation's kernels (estimate.lua). A later M.learn replaces it.
 local known = {}
 
--- The least time of the candidates by the model; math.huge if there are none.
+-- Returns the least time of the candidates by the model; math.huge without candidates.
 local function least_us(problem, arch)
    local least = math.huge
    for _, candidate in ipairs(find_candidates(problem, arch) or {}) do
@@ -215,7 +217,7 @@ local function least_us(problem, arch)
    return least
 end
 
--- Names of the families that serve the problem.
+-- Returns the names of the families that serve the problem.
 local function find_serving(problem, arch)
    local names = {}
    visit_families(problem, arch, function(family)
@@ -244,7 +246,7 @@ function M.learn(op, evidence)
    return true
 end
 
--- More of it: what was measured since.
+-- Adds evidence: what was measured since.
 function M.learn_more(op, evidence)
    if not known[op] then
       return M.learn(op, evidence)
@@ -253,7 +255,7 @@ function M.learn_more(op, evidence)
    return true
 end
 
--- A card's architecture, and what is known of a problem's operation; nil and the reason.
+-- Returns a card's architecture, and the estimate for a problem's operation; nil and the reason.
 local function taught(problem, card)
    local arch, message = arch_of.describe(card)
    if not arch then
@@ -265,8 +267,8 @@ local function taught(problem, card)
    return arch, known[problem.op]
 end
 
--- List of {us, doubt, known} of kernels of the problem's class, by their texts: estimate.lua's judge. One that no SM
--- can hold has us = 0.
+-- Returns a list of {us, doubt, known} for kernels of the problem's class, by their texts (estimate.lua's judge). us =
+-- 0 if no SM can hold the kernel.
 function M.judge(problem, card, texts)
    local arch, model = taught(problem, card)
    if not arch then
@@ -279,17 +281,18 @@ function M.judge(problem, card, texts)
    return list
 end
 
--- What the runtime can take for a problem, the best choice first: the kernels that were learnt, of the
--- problem's class, and the model's candidates. List of
---   text, us      the kernel, and the time that it is estimated to take
---   rests         what that rests on: "measured" on this problem; "nearby", "elsewhere" (on another card, or
---                 ranked for one): carried over; "model"
---   set, distance the nearest measurement that it rests on, an index, and how far that is; set: 0 if none
---   kin           the nearest of another class by which the model is corrected, or 0
---   kernel        index of what was learnt; 0: it was not
---   compile       1: its code is not there; else 0
---   recipe, kind, cost_us  as of a candidate, if kernel is 0
--- nil and the reason when there are none.
+-- Returns the kernels that the runtime can use for a problem, the best choice first: the learnt kernels of the
+-- problem's class, and the model's candidates. Each has
+--   text, us               the kernel, and its estimated time
+--   rests                  what the estimate rests on: "measured" (on this problem), "nearby", "elsewhere" (on another
+--                          card, or ranked for one) or "model"
+--   set, distance          index of the nearest measurement that it rests on, and its distance; set is 0 if there is
+--                          none
+--   kin                    index of the nearest measurement of another class that corrects the model, or 0
+--   kernel                 index of the learnt kernel, or 0
+--   compile                1: there is no code of it; else 0
+--   recipe, kind, cost_us  as for a candidate; recipe and kind only if kernel is 0
+-- Returns nil and the reason if no kernel can be used.
 function M.rank(problem, card)
    local arch, model = taught(problem, card)
    if not arch then
@@ -322,7 +325,7 @@ function M.rank(problem, card)
    return list
 end
 
--- The text of a report (report/page.lua). Modules of reports are read only when one is made.
+-- Returns the text of a report (report/page.lua). The modules of reports are loaded only when one is made.
 function M.report(format, host, tuned, other)
    local parsed, archs = {}, {}
    local function cost(text, problem, card, registers)
@@ -333,7 +336,7 @@ function M.report(format, host, tuned, other)
       archs[card] = archs[card] or arch_of.describe(card)
       local arch = parsed[text] and archs[card]
       local us = arch and parsed[text].family.cost(parsed[text].v, problem, arch, registers)
-      return us and us < math.huge and us or nil  -- by the model it cannot run there
+      return us and us < math.huge and us or nil  -- by the model, the kernel cannot run there
    end
    return require("report.page").write(format, {host = host, cost = cost}, tuned, other)
 end

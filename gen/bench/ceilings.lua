@@ -1,6 +1,6 @@
--- Kernels that measure what a card can do: the rates that a benchmark holds attention against. Each is a
--- family without problems, for its text, recipe and source alone (core/family.lua); tuner/bench/ceilings.c
--- says which are run, and how much work a thread does in an iteration.
+-- Kernels that measure what a card can do. A benchmark compares attention with these rates. Each kernel is a family
+-- that serves no problem, and has only texts, recipes and sources (core/family.lua). tuner/bench/ceilings.c says which
+-- are run, and how much work a thread does in an iteration.
 local families = require("core.family")
 local forward_sm90 = require("ops.forward_sm90")
 
@@ -10,14 +10,13 @@ local nowhere = {
    end,
 }
 
--- own: suffix of the target, and what the template sees besides the axes; both may be nil.
+-- own.suffix: suffix of the target. own.names(v): what the template sees besides the axes. Both may be nil.
 local function family(name, axes, own)
    own = own or {}
    local made = families.new({
       name = name, op = "forward", template = "bench/" .. name .. ".cu.in", path = nowhere, axes = axes,
 
-      -- No operation has this ABI, so that nobody takes one of them for attention. The worker fills the card
-      -- with blocks.
+      -- No operation has this ABI, so nothing uses the kernel for attention. The worker fills the card with blocks.
       recipe = function()
          return {
             op = "forward", abi = 1000000, rows = 1, keys = 1, suffix = own.suffix,
@@ -32,14 +31,14 @@ local function family(name, axes, own)
       end,
    })
    local launch = made.launch
-   -- A class has a head dimension; what is an axis here is no field of it.
+   -- A class has a head dimension. The axes here are not fields of a class.
    function made.launch(self, v)
       return (launch(self, v)), {op = "forward", head_dim = 8}
    end
    return made
 end
 
--- Of mma.sync: k of m16n8, what is multiplied, what is summed in.
+-- Axes of mma.sync: k of m16n8, the type that is multiplied, the type of sums.
 local function is_instruction(v)
    if v.dtype == "bf16" and v.sum == "fp16" then
       return nil, "bf16 products are summed in fp32"
@@ -47,8 +46,7 @@ local function is_instruction(v)
    return true
 end
 
--- Products of a warpgroup as fwd_sm90 makes those of Q and K: 64 rows, 256 columns, 64 deep, of operands that threads
--- write.
+-- Products of a warpgroup as in Q K^T of fwd_sm90: 64 rows, 256 columns, 64 deep. Threads write the operands.
 local function products(v)
    return forward_sm90.add_product_names({d = 64, bc = 256}, v, {256})
 end

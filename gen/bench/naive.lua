@@ -1,12 +1,12 @@
--- Attention as it is written down, for comparison: scores, softmax and product are three kernels, S x S lies in
--- memory between them, and products are fp32 multiplications without tensor cores. It knows no features.
+-- Attention exactly by its formula, for comparison. Scores, softmax and product are three kernels. S x S is in memory
+-- between them. Products are fp32 multiplications without tensor cores. There are no features.
 local families = require("core.family")
 local kinds = require("ops.kinds")
 
--- Query rows of a block, and rows of a block of the softmax, one warp each.
+-- Query rows of a block, and rows of a block of the softmax, with one warp for each row.
 local rows, softmax_rows = 64, 4
 
--- Whatever compiles it serves; bf16 does not below SM 8.0.
+-- It serves every SM for which it compiles. Below SM 8.0 bf16 does not compile.
 local anywhere = {
    serves_sm = function()
       return nil, "it is there to be compared with"

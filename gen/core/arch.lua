@@ -1,30 +1,35 @@
--- What an SM can do, by compute capability, and the cards that stand for one when there is no GPU.
+-- Rates and limits of an SM, by compute capability. Also a reference card for each SM, for use without a GPU.
 --
--- Rates are per SM and clock. Sources: [cuda] CUDA C++ programming guide, compute capabilities, and for
--- limits CCCL (github.com/NVIDIA/cccl, libcudacxx/include/cuda/__device/arch_traits.h), which agree;
--- [paper] NVIDIA's architecture white papers and data sheets; [measured] on an H200; [derived] from
--- those; others are named where they serve.
+-- Rates are per SM and clock. Sources:
+--   [cuda]      CUDA C++ programming guide, compute capabilities; for limits also CCCL, which agrees
+--               (github.com/NVIDIA/cccl, libcudacxx/include/cuda/__device/arch_traits.h)
+--   [paper]     NVIDIA's architecture white papers and data sheets
+--   [measured]  on an H200
+--   [derived]   from the others
+-- Other sources are named where they are used.
 local M = {}
 
 -- Fields, with the unit and the source that hold for every row:
 --   smem_block  bytes of shared memory that one block may have (opt-in)                     [cuda]
 --   smem_sm     bytes of shared memory per SM                                              [cuda]
---   reserved    bytes of shared memory that the system takes from each resident block       [cuda]
---   grain       bytes; shared memory is given out in multiples of this      [cuda occupancy header]
+--   reserved    bytes of shared memory that the system takes for each resident block        [cuda]
+--   grain       bytes; shared memory is allocated in multiples of this      [cuda occupancy header]
 --   warps       resident warps per SM                                                      [cuda]
 --   blocks      resident blocks per SM                                                     [cuda]
 --   tensor      FLOP, fp16 or bf16 products with fp32 sums, m16n8k16 (sm_75: m16n8k8)       [paper]
---   tensor_k8   the same through m16n8k8
---   wgmma       the same through wgmma, where the SM has it                                 [paper]
+--   tensor_k8   the same by m16n8k8
+--   wgmma       the same by wgmma, if the SM has it                                         [paper]
 --   smem_rate   bytes of shared memory traffic                                  [paper; 75 derived]
 --   ex2         ex2.approx results                                            [cuda; 90 measured]
 --   fp32        fp32 results                                                               [cuda]
--- sm_90: tensor and tensor_k8 are 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured].
--- m16n8k8 on sm_80 ... 89 and 12x: the ratio of sm_90 [derived].
--- sm_100, 103, 110: their own products (tcgen05) are not used here, and what mma.sync reaches there is
--- not published: that of sm_90 [derived]. sm_103 has twice the ex2 of sm_100 [paper].
--- sm_88: its limits are public, those of sm_86 (CCCL; the occupancy header, too), and no more than these:
--- the rates are those of sm_86, too [derived].
+-- Values that have other sources:
+--   sm_90                tensor and tensor_k8 are 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured]
+--   sm_80 ... 89, 12x    tensor_k8 with the ratio of sm_90 [derived]
+--   sm_100, 103, 110     fa2 does not use their own products (tcgen05). The rate of mma.sync there is not published;
+--                        the table has sm_90's [derived]
+--   sm_103               twice the ex2 of sm_100 [paper]
+--   sm_88                its limits are public and equal sm_86's (CCCL and the occupancy header). Its rates are not
+--                        public; the table has sm_86's [derived]
 local rows = {
    [75] = {smem_block = 65536, smem_sm = 65536, reserved = 0, grain = 256, warps = 32, blocks = 16,
            tensor = 1024, tensor_k8 = 1024, smem_rate = 64, ex2 = 16, fp32 = 64},
@@ -53,7 +58,7 @@ local rows = {
 }
 local known = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121}
 
--- One card per SM, as its driver reports it: a common one, or the one that was at hand.
+-- One card per SM, as its driver reports it: a common card, or the one that was available.
 local cards = {
    [75] = {name = "Tesla T4", sm_count = 40, l2_bytes = 4194304, clock_khz = 1590000,
            bandwidth_bytes = 320000000000},
@@ -63,23 +68,23 @@ local cards = {
            clock_khz = 1777000, bandwidth_bytes = 360000000000},
    [87] = {name = "Orin", sm_count = 16, l2_bytes = 4194304, clock_khz = 1300000,
            bandwidth_bytes = 204800000000},
-   -- No product that reports 8.8 is public: the sizes of sm_86's card, under a name that no driver reports.
+   -- No public product reports 8.8. This row has the sizes of sm_86's card, under a name that no driver reports.
    [88] = {name = "Ampere 8.8, no public card", sm_count = 28, l2_bytes = 2359296, clock_khz = 1777000,
            bandwidth_bytes = 360000000000},
    [89] = {name = "NVIDIA L4", sm_count = 58, l2_bytes = 50331648, clock_khz = 2040000,
            bandwidth_bytes = 300000000000},
    [90] = {name = "NVIDIA H200", sm_count = 132, l2_bytes = 62914560, clock_khz = 1980000,
            bandwidth_bytes = 4800000000000},
-   -- As its driver reports it; clock [paper].
+   -- As its driver reports it, except the clock [paper].
    [100] = {name = "NVIDIA B200", sm_count = 148, l2_bytes = 132644864, clock_khz = 1965000,
             bandwidth_bytes = 7672000000000},
-   -- Dense fp16 rate, so SMs and clock, as the B200; memory [paper]; L2 as the B200 [derived].
+   -- Its dense fp16 rate is the B200's, so SMs and clock are, too. Memory: [paper]. L2: like the B200 [derived].
    [103] = {name = "NVIDIA B300", sm_count = 148, l2_bytes = 132644864, clock_khz = 1965000,
             bandwidth_bytes = 8000000000000},
-   -- As its driver reports it; clock, memory [paper].
+   -- As its driver reports it, except clock and memory [paper].
    [110] = {name = "NVIDIA Thor", sm_count = 20, l2_bytes = 33554432, clock_khz = 1575000,
             bandwidth_bytes = 273000000000},
-   -- As its driver reports it; clock, memory [paper].
+   -- As its driver reports it, except clock and memory [paper].
    [120] = {name = "NVIDIA GeForce RTX 5090", sm_count = 170, l2_bytes = 100663296,
             clock_khz = 2407000, bandwidth_bytes = 1792000000000},
    -- 6144 fp32 lanes, 31 TFLOPS, 24 MB of L2, 273 GB/s [paper].
@@ -87,7 +92,7 @@ local cards = {
             bandwidth_bytes = 273000000000},
 }
 
--- The card that stands for an SM; nil and the known SMs for any other.
+-- Returns the card that stands for an SM; nil and a text with the known SMs for any other.
 function M.reference_card(sm)
    local card = cards[sm]
    if not card then
@@ -101,9 +106,9 @@ function M.reference_card(sm)
    }
 end
 
--- GeForce cards of these SMs sum in fp32 at half rate; workstation and server cards do not [paper].
--- GTX 16xx report 7.5 and have no tensor cores: fp16 units of 128 lanes do their products
--- [derived].
+-- Returns how many times slower a card's products are than the table says. GeForce cards of these SMs sum in fp32 at
+-- half rate; workstation and server cards do not [paper]. GTX 16xx report 7.5 and have no tensor cores: fp16 units with
+-- 128 lanes compute their products [derived].
 local function slowdown(sm, name)
    if sm == 75 and name:find("GTX 16", 1, true) then
       return 4
@@ -113,14 +118,17 @@ local function slowdown(sm, name)
    return 1
 end
 
--- The arch of a card {arch, name, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
+-- Returns the arch of a card {arch, name, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
 -- bandwidth_bytes, generic}: the row above, plus
---   sm, sm_count, regs (32-bit registers per SM), clock (clocks per us), dram, l2 (bytes per us), l2_bytes,
---   generic (whether it takes no code for one SM alone),
---   family_sm (the row's SM, by which families decide).
--- An unknown SM gets the row of the newest known one below it and the card's own sizes. A known one
--- gets the smaller of both: so a card that plays an older SM gets that SM's candidates.
--- nil and the reason below sm_75.
+--   sm, sm_count
+--   regs         32-bit registers per SM
+--   clock        clocks per us
+--   dram, l2     bytes per us
+--   l2_bytes
+--   generic      true: the card takes no code that is for one SM alone
+--   family_sm    the row's SM, by which families decide
+-- An unknown SM gets the row of the newest known SM below it, and the card's own sizes. A known SM gets the smaller of
+-- both sizes, so that a card that plays an older SM gets that SM's candidates. Returns nil and the reason below sm_75.
 function M.describe(card)
    local base
    for _, sm in ipairs(known) do
@@ -146,11 +154,11 @@ function M.describe(card)
    local dram = card.bandwidth_bytes > 0 and card.bandwidth_bytes or cards[base].bandwidth_bytes
    arch.clock = clock_khz / 1000
    arch.dram = dram / 1e6
-   -- 32 bytes per clock and SM is about half of what an SM can take in and what the L2 of these
-   -- chips delivers to all of them at once [derived].
+   -- 32 bytes per clock and SM are about half of what an SM can take in. They are about what the L2 of these chips
+   -- delivers to all SMs at once [derived].
    arch.l2 = 32 * arch.sm_count * arch.clock
    arch.l2_bytes = card.l2_bytes
-   -- Equal for cards that are described alike.
+   -- Cards with equal descriptions have equal keys.
    arch.key = table.concat({arch.sm, arch.sm_count, arch.smem_block, arch.smem_sm, arch.tensor,
                             arch.clock, arch.dram, arch.l2_bytes}, " ")
    return arch

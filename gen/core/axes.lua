@@ -1,21 +1,20 @@
--- The axes of a family's tuning space: one table, from which come its texts (variant.lua), its points,
--- what is said of a text that is no point, and the names that its templates see.
+-- The axes of a family's tuning space. One table gives the texts of variants (variant.lua), the points of the space,
+-- the reasons why a text is no point, and the names that templates see.
 --
 -- An axis is a table with
---   name     the key in texts, and what templates see
+--   name     the key in texts, and the name that templates see
 --   values   list of integers or words, in the order of the points
---   when     when(v, path): true, or nil and why the value does not go with those of the axes before it,
---            which v has; nil: it always does
---   phase    "launch": it acts on the launch alone (recipe.lua), so it is not in the source, and variants
---            that differ in it have the same code; nil: it is compiled
---   default  what texts mean that end before it: it came later than databases in use
--- One that is a field of the problem is no matter of choice; of a point it has the problem's value:
---   field    the name of that field. values may be nil: integers, which `when` decides about
---   feature  true: 0, or 1 where a problem asks for it; texts show it only there, and templates see a
---            boolean. With more values, or words, the first one means that it is not asked for, and templates see
---            false or the value, true for 1; without values 0 does, and they see false or the integer
--- One that is a matter of choice may have
---   quiet    true: texts show it only where it has not its first value
+--   when     when(v, path): returns true, or nil and why the value does not go with earlier axes, whose values v has.
+--            nil: every value goes
+--   phase    "launch": it only changes the launch (recipe.lua). Sources do not contain it, and variants that differ in
+--            it have the same code. nil: it is compiled
+--   default  the value if a text ends before the axis: databases are in use that are older than the axis
+-- An axis that is a field of the problem is not chosen. A point has the problem's value:
+--   field    the name of that field. values may be nil: then all integers that `when` accepts
+--   feature  true: the first value (0 without values) means that the problem does not ask for the feature. Texts show
+--            only other values. Templates see false for the first value, true for 1, and any other value as it is
+-- An axis that is chosen may have
+--   quiet    true: texts show it only if its value is not the first one
 local M = {}
 
 local function has_value(axis, value)
@@ -30,7 +29,7 @@ local function has_value(axis, value)
    return nil, axis.name .. " is none of " .. table.concat(axis.values, ", ")
 end
 
--- The value that texts do not show; nil: they show all.
+-- Returns the value that texts do not show; nil if they show all.
 function M.silent_value(axis)
    if axis.feature or axis.quiet then
       return axis.values and axis.values[1] or 0
@@ -38,12 +37,12 @@ function M.silent_value(axis)
    return nil
 end
 
--- Whether a point has a feature; one of a family without the axis has not.
+-- Returns true if a point has a feature. A point of a family without the axis has not.
 function M.has(axis, v)
    return v[axis.name] ~= nil and v[axis.name] ~= M.silent_value(axis)
 end
 
--- true, or nil and why v[axis.name] does not go with those before it.
+-- Returns true, or nil and why v[axis.name] does not go with the values of earlier axes.
 local function goes_with(axis, v, path)
    if axis.when then
       return axis.when(v, path)
@@ -51,7 +50,7 @@ local function goes_with(axis, v, path)
    return true
 end
 
--- true, or nil and why v[axis.name] is no value, or does not go with those before it.
+-- Returns true, or nil and why v[axis.name] is not a value, or does not go with the values of earlier axes.
 local function check_value(axis, v, path)
    local ok, reason = has_value(axis, v[axis.name])
    if ok then
@@ -60,7 +59,7 @@ local function check_value(axis, v, path)
    return ok, reason
 end
 
--- true, or nil and why v is no point.
+-- Returns true, or nil and why v is no point.
 function M.check(axes, v, path)
    for _, axis in ipairs(axes) do
       local ok, reason = check_value(axis, v, path)
@@ -71,8 +70,8 @@ function M.check(axes, v, path)
    return true
 end
 
--- A function that copies the values of a point and takes its family and its text: a constructor with all names, as a
--- table that grows name by name is made anew again and again.
+-- Returns a function that makes a point from the values in v, a family's name and a text. It is one constructor with
+-- all names: a table that grows name by name is reallocated again and again.
 local function copier(axes)
    local words = {}
    for i, axis in ipairs(axes) do
@@ -82,8 +81,8 @@ local function copier(axes)
                "=point", "t", {})
 end
 
--- Calls add(v) for each point that serves a problem, the values of the last axis changing first. A point has also its
--- family, by name, and its canonical text (variant.lua), which grows by a word for each axis.
+-- Calls add(v) for each point that serves a problem. The value of the last axis changes first. A point also has the
+-- name of its family and its canonical text (variant.lua), which grows by a word for each axis.
 function M.each_point(family, axes, path, problem, add)
    local v, copy = {}, copier(axes)
    local function extend(index, text)
@@ -99,12 +98,12 @@ function M.each_point(family, axes, path, problem, add)
             extend(index + 1, value == silent and text or text .. " " .. name .. "=" .. value)
          end
       end
-      v[name] = nil -- those before it do not see it
+      v[name] = nil -- earlier axes must not see it
    end
    extend(1, family)
 end
 
--- The names that a template sees of a point.
+-- Returns the names that a template sees for a point.
 function M.names(axes, v)
    local names = {}
    for _, axis in ipairs(axes) do
@@ -117,7 +116,7 @@ function M.names(axes, v)
    return names
 end
 
--- The fields of the problem that are compiled into a point, by name.
+-- Returns the fields of the problem that are compiled into a point, by name.
 function M.kind(axes, v)
    local kind = {}
    for _, axis in ipairs(axes) do
@@ -128,7 +127,7 @@ function M.kind(axes, v)
    return kind
 end
 
--- What a point has beyond the fields of the problem, as a text.
+-- Returns as a text what a point has besides the fields of the problem.
 function M.likeness(axes, v)
    local words = {}
    for _, axis in ipairs(axes) do
@@ -139,7 +138,7 @@ function M.likeness(axes, v)
    return table.concat(words)
 end
 
--- true, or nil and the first of the features that a problem asks for and that no axis is.
+-- Returns true, or nil and the first feature that the problem asks for and that no axis has.
 function M.knows(axes, asked)
    for _, name in ipairs(asked) do
       local known = false

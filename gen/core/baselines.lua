@@ -1,5 +1,5 @@
--- Kernels that serve no problem by themselves: what benchmarks hold the families against. They have texts,
--- recipes and sources as families have (core/families.lua), and are never candidates.
+-- Kernels that serve no problem. Benchmarks compare the families with them. They have texts, recipes and sources like
+-- families (core/families.lua), and are never candidates.
 local ceilings = require("bench.ceilings")
 local naive = require("bench.naive")
 

@@ -1,59 +1,64 @@
--- What time kernels take on a problem: as measured there, else by the cost model, corrected by what was
--- measured nearby.
+-- Estimates how long kernels take on a problem. A time that was measured on this problem is used as it is. Any other
+-- estimate is the cost model's time, corrected by what was measured on similar problems.
 --
--- Evidence is what a database knows, of one operation on one SM (init.lua says how it comes):
---   kernels  list of {text, class, registers, spilled, code}: spilled and code (it is there) are booleans
---   sets     list of {problem, card, here, shipped, kernels, us}: on one problem and card, the times in us of
---            kernels, by their index; here: the card is the one that is asked about; shipped: it came with fa2
+-- Evidence is what a database knows about one operation on one SM (init.lua says how it gets here):
+--   kernels  list of {text, class, registers, spilled, code}. spilled and code are booleans; code: the database has the
+--            kernel's code
+--   sets     list of {problem, card, here, shipped, kernels, us}. Each set has the times, in us, of some kernels (by
+--            index) on one problem and one card. here: it is the card that is asked about. shipped: it came with fa2
 --
--- A set says by which factors the model is wrong there (factors.lua). A kernel's is the mean over the sets that
--- have it, weighted by how near they are, and drawn to the model by `prior`. So what was measured far away changes
--- nothing, and a kernel that was measured nowhere near is judged by the model like the others.
+-- Each set gives the factors by which the model is wrong there (factors.lua). The factor of a kernel is the mean over
+-- the sets that have it. Sets of more similar problems weigh more, and the model itself has the weight `prior`. A
+-- measurement of a distant problem therefore changes nothing. A kernel without measurements nearby is judged by the
+-- model, like the others.
 --
--- From another class, at a distance that the classes add, two things are taken over: the family's factor, and
--- that of a kernel with the same tile and pipeline, as far as it goes beyond `chance`. Smaller ones do not hold for
--- other head dimensions, nor for bf16 instead of fp16: replayed on an H200, the choice was worse with them than with
--- nothing tuned. Where the model is far off, on another card, it is still corrected.
+-- Sets of other classes are farther away (factors.lua). Two factors are taken from them: the factor of the family,
+-- and the factor of a kernel with the same tile and pipeline, reduced by `chance`. Smaller factors do not hold for
+-- other head dimensions, nor for bf16 instead of fp16. Replayed on an H200, the choice was worse with them than without
+-- any tuning. Where the model is far off, for example on another card, these factors still correct it.
 --
--- What the compiler made of a kernel (its registers) is drawn in as measurements of it are: else a kernel
--- that happens to be stored would be judged by other facts than one that is not.
+-- The effect of the register count that the compiler reported is weighted like measurements of the kernel. Otherwise a
+-- kernel that happens to be stored would be judged by other facts than one that is not.
 local factors = require("core.factors")
 
 local M = {}
 
--- Fitted on an H200 (tests/bench/untuned.py, 180 random problems with all candidates timed), with factors.lua's.
+-- Fitted on an H200 together with the constants of factors.lua (tests/bench/untuned.py: 180 random problems with all
+-- candidates timed).
 local fit = {
-   -- What the model counts for, in measurements of this very problem.
+   -- Weight of the model. A measurement of this very problem has weight 1.
    prior = 0.35,
-   -- What a family's factor in another class counts for, as a share.
+   -- Weight of a family's factor from another class, as a share of that set's weight.
    family = 0.5,
-   -- The logarithm of a kernel's factor that says nothing about other classes.
+   -- Logarithm of the greatest factor of a kernel that says nothing about other classes.
    chance = 0.15,
-   -- Standard deviation of the logarithm of an estimate, beyond what all kernels of a problem share: what
-   -- measurements nearby leave of it, and what the model alone has more.
+   -- Standard deviation of the logarithm of an estimate, without the error that all kernels of a problem share. doubt:
+   -- what remains with measurements nearby. model_doubt: what is added where only the model is known.
    doubt = 0.045,
    model_doubt = 0.045,
 }
 
--- What a kernel that must be compiled has to gain over one whose code is there and that was measured on this very
--- problem; the less, the farther away that was, and nothing over one that was measured nowhere near: that its code
--- happens to be there says nothing for it.
+-- A kernel that must be compiled must gain this factor over a kernel whose code is there and that was measured on this
+-- very problem. The factor is smaller if that measurement is farther away. It is 1 if nothing was measured nearby: that
+-- a kernel's code happens to be there does not make it better.
 M.compile = 1.02
 
--- What an estimate must gain over that of the model's first choice, and what more, as a logarithm, where no
--- measurement of the kernel is near: a single one that is far away, or off by chance, is no reason to leave it.
+-- An estimate must gain the factor `stay` over the estimate of the model's first choice. `unheard` is the logarithm of
+-- a further factor, for a kernel without measurements nearby. A single measurement that is far away, or wrong by
+-- chance, is no reason to leave the first choice.
 M.stay = 1.01
 local unheard = 0.015
 
--- What a kernel that spills is worse by, where it was not measured; one that suits the problem badly; one
--- of a family that does not serve it.
+-- Factors by which kernels without a measurement are ranked worse. spilled: the kernel spills. unsuited: it suits the
+-- problem badly. unserved: its family does not serve the problem.
 local spilled, unsuited, unserved = 1.5, 1.05, 1.5
 
--- Methods of what M.new returns.
+-- The methods of the object that M.new returns.
 local methods = {near = factors.near}
 
--- us of a kernel by the model; nil where no SM can hold it. text; registers: as the compiler said, or 0. One
--- that another generator made, of which the model knows nothing, has the time of the best candidate.
+-- Returns a kernel's time by the model, in us; nil if no SM can hold the kernel. registers: as the compiler reported
+-- them, or 0. The model knows nothing about a kernel of another version of the generator. Such a kernel has the time of
+-- the best candidate.
 function methods.price(self, text, registers, problem, arch)
    local parsed = self.parse(text)
    local us = parsed and parsed.family.cost(parsed.v, problem, arch, registers)
@@ -61,7 +66,7 @@ function methods.price(self, text, registers, problem, arch)
    return us < math.huge and us or nil
 end
 
--- How many kernels of a set this generator could make.
+-- Returns how many kernels of a set this generator could make.
 local function count_made(self, set)
    local count = 0
    for _, index in ipairs(set.kernels) do
@@ -70,8 +75,8 @@ local function count_made(self, set)
    return count
 end
 
--- Whether every family that serves a problem has a kernel among those of its class that are known: a database may
--- be older than a family.
+-- Returns true if every family that serves a problem has a known kernel of the problem's class. A database may be older
+-- than a family.
 local function knows_families(self, problem, arch)
    local known = {}
    for _, kernel in ipairs(self.kernels) do
@@ -87,7 +92,8 @@ local function knows_families(self, problem, arch)
    return true
 end
 
--- Whether a set has measured what is worth trying on a problem this near. What was shipped was not tuned here.
+-- Returns true if a nearby set has measured everything that is worth trying on this problem. Shipped sets do not count,
+-- because they were not tuned here.
 function methods.is_familiar(self, problem, arch, near)
    for _, item in ipairs(near) do
       if item.same and item.set.here and not item.set.shipped and item.distance <= 0.7
@@ -98,7 +104,7 @@ function methods.is_familiar(self, problem, arch, near)
    return false
 end
 
--- By what the model is wrong for all kernels, as a logarithm.
+-- Returns the logarithm of the factor by which the model is wrong for all kernels of a problem.
 local function level(near)
    local sum, weight = 0, fit.prior
    for _, item in ipairs(near) do
@@ -110,8 +116,8 @@ local function level(near)
    return sum / weight
 end
 
--- What a set of another class says about a kernel: the logarithm of a factor and its weight, nil if nothing; and
--- whether it has the kernel's like.
+-- Returns what a set of another class says about a kernel: the logarithm of a factor (or nil) and its weight. The third
+-- result is true if the set has a kernel of the same likeness.
 local function kin_factor(item, family, likeness)
    local set = item.set
    local own = set.alike[likeness]
@@ -121,10 +127,14 @@ local function kin_factor(item, family, likeness)
    return set.families[family], fit.family * item.weight, own ~= nil
 end
 
--- The time of a kernel: index (nil for one that is in no set), text, price (the model's, with the registers that
--- are known), plain (the same without them). Returns us, what it rests on ("measured", "nearby", "elsewhere",
--- "model"), the nearest set of its class that has it, the weight of the measurements of it and its like, the
--- nearest set of another class that corrects it, and the weight of the measurements of its text alone.
+-- Estimates the time of a kernel, a table {index, text, price, plain}. index is nil if the kernel is not stored. price:
+-- the model's time with the known number of registers. plain: the model's time without that number. Returns
+--   1. us
+--   2. what that rests on: "measured", "nearby", "elsewhere" or "model"
+--   3. the nearest set of the kernel's class that has it
+--   4. the weight of the measurements of it and of kernels of the same likeness
+--   5. the nearest set of another class that corrects it
+--   6. the weight of the measurements of its text alone
 local function estimate(self, near, common, kernel)
    local sum, own_weight, kin_weight, known, rests, from, kin = 0, 0, 0, 0, "model", nil, nil
    local family, likeness = factors.family_of(self, kernel.text), factors.likeness_of(self, kernel.text)
@@ -151,9 +161,9 @@ local function estimate(self, near, common, kernel)
       own_weight + known, kin, own_weight
 end
 
--- Of each of these kernels, by their texts: {us, doubt, known}; false where no SM can hold it. doubt: how far us
--- may be off, but for what it has in common with the others, as the standard deviation of a logarithm; known:
--- how many measurements of this very problem those that were taken are worth.
+-- Returns {us, doubt, known} for each of these texts, or false if no SM can hold the kernel. doubt: the standard
+-- deviation of the logarithm of us, without the error that all kernels share. known: the weight of the measurements. 1
+-- is the weight of one measurement of this very problem.
 function methods.judge(self, problem, arch, texts)
    local near, list = self:near(problem), {}
    local common = level(near)
@@ -169,7 +179,7 @@ function methods.judge(self, problem, arch, texts)
    return list
 end
 
--- What is added to the order, beyond the estimate, as a factor.
+-- Returns the factor by which the order of an option is worse than its estimated time.
 local function handicap(self, option, problem, arch)
    local factor = 1
    local parsed = self.parse(option.text)
@@ -188,8 +198,8 @@ local function handicap(self, option, problem, arch)
    return factor
 end
 
--- Whether a stored kernel can be had for a problem. One that another generator made can only be loaded; and
--- what a kernel says of itself has to be what it is stored as.
+-- Returns true if a stored kernel can be used for a problem. A kernel of another version of the generator can only be
+-- loaded. For the others, what the text says about the problem must agree with the problem.
 local function can_serve(self, kernel, problem)
    local parsed = self.parse(kernel.text)
    if not parsed then
@@ -203,8 +213,8 @@ local function can_serve(self, kernel, problem)
    return true
 end
 
--- The stored kernels of a class and the candidates as options, each text once: {text, kernel (index),
--- registers, spilled, compile, candidate}.
+-- Lists the stored kernels of a problem's class and the candidates. Kernels of the same text are one option: {text,
+-- twins (the kernels' indices), candidate}.
 local function gather(self, problem, candidates)
    local list, by_text = {}, {}
    for index, kernel in ipairs(self.kernels) do
@@ -228,7 +238,8 @@ local function gather(self, problem, candidates)
    return list
 end
 
--- Of the stored kernels with one text, which differ in what made them, the best one; and the estimate.
+-- Returns an option with its estimate and order. Stored kernels of one text differ in what made them; the best one is
+-- taken. Returns nil if no SM can hold the option.
 local function settle(self, option, near, problem, arch, common)
    local best
    for _, index in ipairs(option.twins) do
@@ -264,8 +275,9 @@ local function settle(self, option, near, problem, arch, common)
    return best
 end
 
--- The model's first choice, where it puts one before all others and the problem itself was measured on no card, is
--- replaced only by what gains. Kernels of another generator are all alike to the model: it prefers none of them.
+-- Handicaps all options but the model's first choice, so that only a gain replaces it. Does nothing if the first choice
+-- is not unique, or if the problem itself was measured on some card. The model prefers no kernel of another generator,
+-- because it gives them all the same time.
 local function favour_first(list, near)
    local first, alone
    for _, option in ipairs(list) do
@@ -285,8 +297,8 @@ local function favour_first(list, near)
    end
 end
 
--- List of {text, kernel, us, model_us, rests, from, kin, compile, order, candidate}, the best choice first.
--- near: self:near(problem); candidates: list of {text, cost_us}.
+-- Returns a list of {text, kernel, us, model_us, rests, from, kin, compile, order, candidate}, the best choice first.
+-- near: self:near(problem). candidates: list of {text, cost_us}.
 function methods.rank(self, problem, arch, near, candidates)
    local list, common = {}, level(near)
    for _, option in ipairs(gather(self, problem, candidates)) do
@@ -307,7 +319,7 @@ function methods.rank(self, problem, arch, near, candidates)
    return list
 end
 
--- More evidence, whose kernels are counted from 1.
+-- Adds evidence. Its sets count its kernels from 1.
 function methods.add(self, evidence)
    local before = #self.kernels
    table.move(evidence.kernels, 1, #evidence.kernels, before + 1, self.kernels)
@@ -319,10 +331,10 @@ function methods.add(self, evidence)
    end
 end
 
--- evidence: as above. model: what the estimates are made with:
+-- Makes an estimate. evidence: as described at the top. model: what the estimates are made with:
 --   parse(text)               {family, v, likeness, kind}, or nil
---   describe(card)            arch.lua's
---   least_us(problem, arch)   of the candidates; math.huge if there are none
+--   describe(card)            as in arch.lua
+--   least_us(problem, arch)   the least time of the candidates; math.huge without candidates
 --   serving(problem, arch)    list of the names of the families that serve the problem
 function M.new(evidence, model)
    local self = {kernels = evidence.kernels, sets = evidence.sets}

@@ -1,27 +1,30 @@
--- By which factors the cost model is wrong where kernels were measured, and how near that is to a problem.
+-- By which factors the cost model is wrong where kernels were measured, and how far such a measurement is from a
+-- problem.
 --
--- A set of measurements (estimate.lua) says by which factor the model is wrong there: for all its kernels
--- together (level), for those of a family beyond that, and for each kernel (own, the family's included). Problems that
--- are near, by distance, share these factors, weighted by exp(-distance / reach).
+-- A set of measurements (estimate.lua) gives three kinds of factors:
+--   level       of all its kernels
+--   families    of the kernels of a family, beyond the level
+--   own         of each kernel, beyond the level; it includes the family's factor
+-- Problems share these factors with the weight exp(-distance / reach).
 local M = {}
 
 -- Fitted on an H200 (tests/bench/untuned.py, 180 random problems with all candidates timed).
 local fit = {
-   -- Distance (base.problem's, in units of ln) at which a measurement counts for 1/e.
+   -- Distance at which a measurement has the weight 1/e. Distances are in units of ln, as in fa2i_problem_distance.
    reach = 1.0,
-   -- Sets that are looked at, and the least weight of one.
+   -- The most sets that are used, and the least weight of a set.
    most = 16,
    least = 0.02,
-   -- Kernels of a set whose mean is its level: those of at most so many times the best time.
+   -- The level is the mean over the kernels that take at most this many times the best time.
    level = 1.6,
-   -- What a class is away: per unit of ln of the head dimension, where only one of the two divides evenly among
-   -- threads, and per other field that differs.
+   -- Distances between classes. head_dim: per unit of ln of the head dimension. uneven: if threads divide only one of
+   -- the two head dimensions evenly. field: for each other field that differs.
    head_dim = 1.5,
    uneven = 1.0,
    field = 0.5,
-   -- Kernels of a family in a set that have the model's weight against them.
+   -- Weight of the model against a family's factor, in kernels of the family.
    family_prior = 2,
-   -- Measured on another card of the SM, or ranked by the model alone.
+   -- Distance that is added if a set was measured on another card of the SM, or only ranked by the model.
    elsewhere = 0.7,
 }
 
@@ -33,15 +36,15 @@ local function words_of(class)
    return words
 end
 
--- Whether threads divide rows of so many elements evenly: copies cost more where they do not.
+-- Returns true if threads divide rows of this many elements evenly. Copies cost more if they do not.
 local function is_even(head_dim)
    return head_dim & (head_dim - 1) == 0
 end
 
--- Distance between classes, given as words.
+-- Returns the distance between two classes, given as tables of their words.
 local function class_distance(a, b)
    local sum = 0
-   for key, value in pairs(a) do -- a sum: any order
+   for key, value in pairs(a) do -- a sum, so the order does not matter
       if key == "D" then
          local one, other = math.tointeger(value), math.tointeger(b.D)
          sum = sum + fit.head_dim * math.abs(math.log(one / other))
@@ -56,7 +59,7 @@ local function class_distance(a, b)
    return sum
 end
 
--- Distance between the sizes of problems: fa2i_problem_distance.
+-- Returns the distance between the sizes of two problems, like fa2i_problem_distance.
 local function size_distance(a, b)
    local sum = 0
    for i, product in ipairs(a.products) do
@@ -66,7 +69,7 @@ local function size_distance(a, b)
    return sum
 end
 
--- Whether two problems are one and the same.
+-- Returns true if two problems are equal.
 local function is_same(a, b)
    for field, value in pairs(a) do
       if type(value) ~= "table" and b[field] ~= value then
@@ -76,20 +79,22 @@ local function is_same(a, b)
    return true
 end
 
--- The name of a kernel's family, self being an estimate (estimate.lua); what another generator made is alone.
+-- Returns the name of a kernel's family. self is an estimate (estimate.lua). A kernel of another generator is a family
+-- of its own.
 function M.family_of(self, text)
    local parsed = self.parse(text)
    return parsed and parsed.family.name or text
 end
 
--- What stays the same of a kernel in other classes.
+-- Returns what is the same for a kernel in other classes: its family, tile and pipeline.
 function M.likeness_of(self, text)
    local parsed = self.parse(text)
    return parsed and parsed.likeness or text
 end
 
--- Of the families in a set, from its kernels' factors: the mean over those that are not slow, drawn to 0, the more
--- the more of its kernels are slow: the few that are not are those that the model held for too slow.
+-- Returns the factors of the families of a set, from its kernels' factors. Each is a mean in which slow kernels count
+-- as 0, and so does the model (family_prior). So it is near 0 if most kernels are slow, because the model then merely
+-- held the few fast ones for too slow.
 local function family_factors(self, set, slowest)
    local sums, counts, factors = {}, {}, {}
    for i, index in ipairs(set.kernels) do
@@ -99,21 +104,21 @@ local function family_factors(self, set, slowest)
          sums[name], counts[name] = (sums[name] or 0) + own, (counts[name] or 0) + 1
       end
    end
-   for name, count in pairs(counts) do -- into a table: any order
+   for name, count in pairs(counts) do -- fills a table, so the order does not matter
       factors[name] = sums[name] / (count + fit.family_prior)
    end
    return factors
 end
 
--- Keep the least factor of a name: kernels of one text differ in what made them, and the best is taken.
+-- Keeps the least factor of a name. Kernels of one text differ in what made them, and the best one is taken.
 local function keep_least(factors, name, factor)
    if not factors[name] or factor < factors[name] then
       factors[name] = factor
    end
 end
 
--- The factors of a set as logarithms, once: level, own (by kernel), texts (the same by text), alike (by what
--- stays the same of a kernel in other classes), families (by name).
+-- Computes the factors of a set as logarithms, once: level; own (by kernel), texts (by text), alike (by likeness),
+-- families (by name).
 local function find_factors(self, set)
    if set.own then
       return
@@ -146,8 +151,8 @@ local function find_factors(self, set)
    set.families = family_factors(self, set, fit.level * best)
 end
 
--- List of {set, index, distance, weight, same, exact} of the sets that count, the nearest first. same: it
--- is of the problem's class; exact: it is the problem, on this card.
+-- Returns a list of {set, index, distance, weight, same, exact} of the sets that are near enough, the nearest first.
+-- same: the set is of the problem's class. exact: it is for this problem on this card.
 function M.near(self, problem)
    local list, words = {}, words_of(problem.class)
    for index, set in ipairs(self.sets) do

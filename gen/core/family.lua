@@ -1,22 +1,21 @@
--- What all families share: from axes to candidates.
+-- The methods that all families share: from axes to candidates.
 --
--- A family is a table that its operation fills with
+-- An operation fills a family, which is a table, with
 --   name       first word of its variants, and its entry point
---   op         the operation: what problem.op must be
+--   op         the operation, which problem.op must equal
 --   template   the root template, under templates/
---   axes       axes.lua; the first of them are fields of the problem
+--   axes       see axes.lua; the first axes are fields of the problem
 --   path       its code path (paths/): {serves_sm(sm) ...}
---   selection  select.lua
---   typical(problem, arch)    list of the sizes of problems to select by, for the problem's class
---   is_worth(problem, arch)   true, or nil and why it is not worth trying on a problem
---   fits(v, path, arch)       true, or nil and why an SM cannot run a variant well; a third result, true: it would
---                             spill, and nothing else
+--   selection  see select.lua
+--   typical(problem, arch)    list of the sizes of typical problems of the problem's class, to select by
+--   is_worth(problem, arch)   true, or nil and why the family is not worth trying on a problem
+--   fits(v, path, arch)       true, or nil and why an SM cannot run a variant well. The third result is true if the
+--                             only reason is that the variant would spill
 --   suits(v, problem, arch)   true, or nil and why a variant is not worth trying on a problem
---   cost(v, problem, arch, registers)   us; registers as the compiler reports them, or 0
+--   cost(v, problem, arch, registers)   us by the model. registers: as the compiler reports them, or 0
 --   recipe(v)                 a table as recipe.lua takes it
 --   names(v)                  what its templates see besides the axes
--- and that M.new makes complete with the methods below. v: a variant as variant.lua parses it; problem:
--- as init.lua gets it; arch: from arch.lua.
+-- M.new adds the methods below. v: a variant as variant.lua parses it. problem: as in init.lua. arch: as in arch.lua.
 local axes_of = require("core.axes")
 local host = require("host")
 local recipe_text = require("core.recipe")
@@ -25,7 +24,7 @@ local variant_text = require("core.variant")
 
 local methods = {}
 
--- true, or nil and the reason.
+-- Returns true if the family serves a problem; nil and the reason.
 function methods.serves(self, problem, arch)
    local ok, reason = self.path.serves_sm(arch.family_sm)
    if not ok then
@@ -50,12 +49,12 @@ function methods.serves(self, problem, arch)
    return self.is_worth(problem, arch)
 end
 
--- true, or nil and the reason.
+-- Returns true if a variant is a point; nil and the reason.
 function methods.check(self, v)
    return axes_of.check(self.axes, v, self.path)
 end
 
--- Problems of the class of a problem, to select by.
+-- Returns typical problems of a problem's class, to select by.
 local function typical_problems(self, problem, arch)
    local list = {}
    for _, sizes in ipairs(self.typical(problem, arch)) do
@@ -73,9 +72,9 @@ local function typical_problems(self, problem, arch)
    return list
 end
 
--- Of the class of a problem, on a card: the points that fit, which of them are chosen (a set of texts),
--- and {variant, reason} of those that do not fit. spilling: those that would
--- spill fit, too.
+-- Surveys the points of a problem's class on a card. Returns a table: fitting (list of the points that fit), rejected
+-- (list of {variant, reason} for the others), chosen (set of the texts of chosen points). spilling: points that would
+-- only spill fit, too.
 local function survey(self, problem, arch, spilling)
    local found = {fitting = {}, rejected = {}}
    axes_of.each_point(self.name, self.axes, self.path, problem, function(v)
@@ -94,7 +93,7 @@ local function survey(self, problem, arch, spilling)
    return found
 end
 
--- The chosen variants of a class, in the order of points.
+-- Returns the chosen variants of a class, in the order of points.
 local function choose(self, problem, arch, spilling)
    local found, chosen = survey(self, problem, arch, spilling), {}
    for _, v in ipairs(found.fitting) do
@@ -105,7 +104,7 @@ local function choose(self, problem, arch, spilling)
    return chosen
 end
 
--- The same from what another generator of this process kept; nil if none did.
+-- Returns the same as another generator of this process kept it; nil if none did.
 local function recall(self, key)
    local texts = host.recall(self.name .. " " .. key)
    if not texts then
@@ -127,8 +126,8 @@ local function keep(self, key, chosen)
    host.keep(self.name .. " " .. key, table.concat(texts, "\n"))
 end
 
--- List of the chosen variants of a problem's class that suit the problem. Choosing is what takes time,
--- and it is the same for all problems of a class: a process does it once. spilling: see survey.
+-- Returns the chosen variants of a problem's class that suit the problem. Choosing takes long, and gives the same for
+-- all problems of a class, so a process does it once. spilling: see survey.
 function methods.candidates(self, problem, arch, spilling)
    local key = problem.class .. " " .. arch.key .. (spilling and " spilling" or "")
    local chosen = self.chosen[key] or recall(self, key)
@@ -146,7 +145,7 @@ function methods.candidates(self, problem, arch, spilling)
    return suited
 end
 
--- List of {text, reason}: every point that is no candidate.
+-- Returns a list of {text, reason} of all points that are no candidates.
 function methods.rejected(self, problem, arch, spilling)
    local found = survey(self, problem, arch, spilling)
    local list = {}
@@ -165,8 +164,8 @@ function methods.rejected(self, problem, arch, spilling)
    return list
 end
 
--- What the runtime is told of a variant: its recipe, a text, and its kind, see init.lua. Kept in v: the
--- candidates of a class are asked for again and again.
+-- Returns a variant's recipe, a text, and its kind (see init.lua). v keeps them, because the candidates of a class are
+-- asked for again and again.
 function methods.launch(self, v)
    if not v.recipe then
       v.recipe, v.kind = recipe_text.format(self.recipe(v)), axes_of.kind(self.axes, v)
@@ -175,7 +174,7 @@ function methods.launch(self, v)
    return v.recipe, v.kind
 end
 
--- The names that the template sees; nothing of how a variant is launched.
+-- Returns the names that the template sees. They say nothing about the launch.
 function methods.environment(self, v)
    local names = axes_of.names(self.axes, v)
    for name, value in pairs(self.names(v)) do

@@ -1,7 +1,7 @@
--- The text that tells the runtime how a variant is launched; runtime/base/recipe.h says what it means.
+-- Formats the text that tells the runtime how to launch a variant. runtime/base/recipe.h describes it.
 local M = {}
 
--- Words in their order. What is nil is left out.
+-- Words in their order. A word whose value is nil is left out.
 local head = {
    "op", "abi", "rows", "keys", "pack", "waves", "splits", "columns", "workspace", "suffix", "maps",
 }
@@ -15,8 +15,8 @@ local function add_words(words, object, keys)
    end
 end
 
--- recipe: a table with the words of the head, and steps, a list of tables with entry and the words of
--- a step.
+-- Returns the text of a recipe. recipe: a table with the words of the head, and steps: a list of tables with entry and
+-- the words of a step.
 function M.format(recipe)
    local parts, words = {}, {}
    add_words(words, recipe, head)

@@ -1,21 +1,21 @@
--- Which variants of a class of problems are worth compiling and measuring.
+-- Selects the variants of a class of problems that are worth compiling and measuring.
 --
--- The choice is made for the class and the card, not for the problem: all problems of a class
--- choose from one list, so that one compilation serves every sequence length. A variant's score is
--- its cost over the best cost, on whichever of a few typical problems suits it most. Two rounds
--- fill the list: the best variant for each value of each axis, because the model may be wrong about
--- an axis; then the best ones left. Axes may be taken together.
+-- The choice is made for the class and the card, not for the problem. All problems of a class choose from one list, so
+-- that one compilation serves all sequence lengths. A few problems are typical of a class. A variant's score is its
+-- cost / the best cost, on the typical problem for which that is least. Two rounds fill the list. The first takes the
+-- best variant for each value of each axis, because the model may be wrong about an axis. The second takes the best of
+-- the others. Several axes may be taken together.
 --
--- How a family wants it done is its selection:
+-- A family's selection has
 --   limit    the most variants of a class
---   covered  lists of names of axes; the best variant of each value is taken
---   crowds   list of {axes, most [, value] [, concerns]}: how many that agree in these axes (and have
---            that value) the second round may reach, so that no crowd fills the list;
---            concerns(head_dim): whether it holds there
---   alike    alike(variant): a text; variants that have the same cost the same. nil: none is known to
+--   covered  lists of names of axes; for each list, the best variant of each combination of values is taken
+--   crowds   list of {axes, most [, value] [, concerns]}. So many variants that agree in these axes (and have that
+--            value) may be in the list when the second round ends, so that no crowd fills the list. concerns(head_dim):
+--            returns true if the crowd counts for that head dimension
+--   alike    alike(variant): returns a text; variants with equal texts have the same cost. nil: none are known to
 local M = {}
 
--- Lists of variants that cost the same.
+-- Returns lists of variants that have the same cost.
 local function groups_of(variants, alike)
    local groups, known = {}, {}
    for _, variant in ipairs(variants) do
@@ -31,7 +31,7 @@ local function groups_of(variants, alike)
    return groups
 end
 
--- The scores of the groups.
+-- Returns the scores of the groups.
 local function scores_of(groups, typical, cost)
    local scores = {}
    for _, problem in ipairs(typical) do
@@ -48,8 +48,8 @@ local function scores_of(groups, typical, cost)
    return scores
 end
 
--- The variants, best score first; ties in the order of the texts. Numbers and texts are sorted apart: what compares
--- them is no function of ours then, which thousands of comparisons would call.
+-- Returns the variants, best score first, equal scores in the order of the texts. Numbers and texts are sorted
+-- separately, so that thousands of comparisons do not call a Lua function.
 local function by_score(variants, typical, cost, alike)
    local groups = groups_of(variants, alike)
    local by_text, of_score, order, sorted = {}, {}, {}, {}
@@ -80,7 +80,7 @@ local function value_on(axes, variant)
    return table.concat(words, " ")
 end
 
--- Whether these values are the first of their kind. seen: trees of tables by them, of those before.
+-- Returns true if no variant before had these values. seen: trees of tables by the values of earlier variants.
 local function is_first(seen, axes, variant)
    local last = #axes
    for i = 1, last - 1 do
@@ -94,7 +94,7 @@ local function is_first(seen, axes, variant)
    return first
 end
 
--- The list under construction: which texts are in it, and how many of each crowd.
+-- Returns an empty list: the texts that are in it, and how many of each crowd.
 local function new_list()
    return {chosen = {}, count = 0, reached = {}}
 end
@@ -119,8 +119,10 @@ local function has_room(list, variant, selection)
    return true
 end
 
--- variants: of a class, tables with a text; typical: list of problems of the class; cost(variant,
--- problem): us. Returns the set of the texts that are chosen.
+-- Selects from variants of a class. Returns the set of the chosen texts.
+--   variants                 tables with a text
+--   typical                  list of problems of the class
+--   cost(variant, problem)   returns us
 function M.for_class(variants, selection, typical, cost)
    local sorted = by_score(variants, typical, cost, selection.alike)
    local list = new_list()

@@ -2,21 +2,23 @@
 --
 --   @ if EXPR then / @ elseif EXPR then / @ else / @ end      text that may be left out
 --   @ for NAME = FROM, TO [, STEP] do / @ end                 text that is repeated
---   @ include "FILE"                                          another template, same names
+--   @ include "FILE"                                          another template, with the same names
 --   $(EXPR)                                                   a value, anywhere in other lines
 --
--- A .cuh file is plain C++: '@' and '$(' mean nothing in it. Its lines `#include "FILE"` name other files relative to
--- templates/, and are replaced by their text. A .cuh file comes once, however many files include it (`#pragma once`,
--- which is taken out); a .def file comes each time.
+-- A line whose first non-blank character is @ is one of these. All else is text. Expressions are Lua, and see only the
+-- parameters and the loop variables.
 --
--- A line whose first non-blank character is @ is one of the above; all else is text. Expressions
--- are Lua and see only the parameters and the loop variables. Each file is parsed into nodes first,
--- so that blocks are known to balance, and then walked; expressions are compiled one by one, which
--- is why every error can name its line. #line is emitted wherever the next line of output is not
--- the next line of the file, so compilers report places in the templates; not where a style is given.
+-- A .cuh file is plain C++: '@' and '$(' mean nothing in it. Its lines `#include "FILE"` name other files relative to
+-- templates/, and are replaced by their text. A .cuh file comes once, however many files include it (its `#pragma once`
+-- is removed). A .def file comes each time.
+--
+-- Each file is first parsed into nodes, so that all blocks are known to be closed. Then the nodes are rendered.
+-- Expressions are compiled one by one, so that every error can name its line. If the next line of output is not the
+-- next line of the file, #line is written, so that compilers report places in the templates. With a style, no #line is
+-- written.
 local M = {}
 
--- Faults of the template or its parameters travel as tables; strings are faults of this module.
+-- Errors of a template or its parameters are thrown as tables. Errors that are strings are bugs of this module.
 local function fail(where, message)
    error({template = where .. ": " .. message}, 0)
 end
@@ -25,7 +27,7 @@ local function where_of(file, line)
    return file .. ":" .. line
 end
 
--- Pieces of a text line: strings, and {expression}s.
+-- Splits a text line into strings and {expression}s.
 local function split_values(where, line)
    local pieces, position = {}, 1
    while true do
@@ -44,8 +46,8 @@ local function split_values(where, line)
    end
 end
 
--- Each directive gets the parser {stack}, its node {type, line, where} and the words after the
--- keyword. stack holds {node, body}: the open blocks with the list that lines go to.
+-- Directives by keyword. Each takes the parser {stack}, its node {type, line, where} and the words after the keyword.
+-- stack holds {node, body}: the open blocks, and the list to which lines are added.
 local directives = {}
 
 local function top(parser)
@@ -114,7 +116,7 @@ directives["include"] = function(parser, node, rest)
    append(parser, node)
 end
 
--- The keyword and the words behind it, of a line that begins with '@'; else nil.
+-- Returns the keyword and the words after it, if a line begins with '@'; else nil.
 local function words_of(line)
    local words = line:match("^%s*@(.*)$")
    if words then
@@ -123,12 +125,12 @@ local function words_of(line)
    end
 end
 
--- Plain C++.
+-- Returns true for plain C++.
 local function is_header(file)
    return file:sub(-4) == ".cuh"
 end
 
--- The node of a line of a template.
+-- Parses a line of a template.
 local function parse_line(parser, node, line)
    local keyword, rest = words_of(line)
    if not keyword then
@@ -142,7 +144,7 @@ local function parse_line(parser, node, line)
    end
 end
 
--- The node of a line of plain C++.
+-- Parses a line of plain C++.
 local function parse_plain(parser, node, line)
    if line == "#pragma once" then
       return
@@ -152,7 +154,7 @@ local function parse_plain(parser, node, line)
    append(parser, node)
 end
 
--- The nodes of a file, or an error naming its line.
+-- Returns the nodes of a file, or throws an error that names its line.
 local function parse(file, text)
    local root = {body = {}}
    local parser = {stack = {root}}
@@ -171,8 +173,8 @@ local function parse(file, text)
    return root.body
 end
 
--- The values of an expression list, at most four. Lua's own messages begin with the chunk's name, which is
--- ours. holder: a table of the parsed file, which keeps the chunk for the next time.
+-- Returns the values of an expression list, at most four. Lua's messages begin with the chunk's name, which is `where`.
+-- holder: a table of the parsed file that keeps the chunk for the next time.
 local function evaluate(state, where, expression, holder)
    local message
    state.where = where
@@ -206,7 +208,7 @@ local function to_text(where, expression, value)
    fail(where, "'" .. expression .. "' is " .. what)
 end
 
--- What stands for a value: of kernels its text; else what the style makes of it.
+-- Returns the text of a value. With a style, returns what the style makes of it.
 local function text_of(state, where, piece)
    local value = evaluate(state, where, piece[1], piece)
    if not state.style then
@@ -262,7 +264,7 @@ render["for"] = function(state, node)
    state.values[node.variable] = outer
 end
 
--- file -> its text and nodes: a file is expanded for many variants.
+-- Text and nodes by file, because a file is expanded for many variants.
 local parsed = {}
 
 local function nodes_of(file, text)
@@ -299,7 +301,7 @@ function walk(state, nodes)
    end
 end
 
--- What expressions see. Names that there are come from the table itself; the functions are for the others.
+-- Returns the environment of expressions. Known names come from the table itself. The functions handle the others.
 local function strict(state)
    setmetatable(state.values, {__index = function(_, name)
       fail(state.where, "undefined name '" .. name .. "'")
@@ -312,10 +314,12 @@ local function strict(state)
    })
 end
 
--- Expand the template `file` (relative to templates/). parameters: name -> number, string, boolean
--- or function. read(file): the text of a template, or nil. Returns the text, or nil and
--- "templates/FILE:LINE: what is wrong". style: for what is no kernel: what a value's text becomes, so that
--- no value is taken for markup; a value {markup = text} stands as it is.
+-- Expands the template `file` (relative to templates/). Returns the text, or nil and "templates/FILE:LINE: what is
+-- wrong".
+--   parameters  name -> number, string, boolean or function
+--   read(file)  returns the text of a template, or nil
+--   style       for text that is no kernel: a function that escapes the text of a value, so that no value is taken for
+--               markup. A value {markup = text} is inserted as it is
 function M.expand(file, parameters, read, style)
    local state = {read = read, style = style, open = {}, once = {}, output = {}, values = {}}
    for name, value in pairs(parameters) do

@@ -1,11 +1,11 @@
--- Variants as tables and as canonical text: "FAMILY KEY=VALUE KEY=VALUE ...", one space between the
--- words, the keys in the order of the family's axes (axes.lua), integers without leading zeros, features
--- only where they are asked for.
+-- Variants as tables and as canonical texts: "FAMILY KEY=VALUE KEY=VALUE ...". There is one space between words. Keys
+-- are in the order of the family's axes (axes.lua). Integers have no leading zeros. Features appear only if they are
+-- asked for.
 local axes_of = require("core.axes")
 
 local M = {}
 
--- By a list of axes, for each {its name, the value that is not shown}: surveys write thousands of variants.
+-- Lists of {name, value that is not shown} by a list of axes, because surveys write thousands of variants.
 local written = setmetatable({}, {__mode = "k"})
 
 function M.format(variant, axes)
@@ -26,12 +26,12 @@ function M.format(variant, axes)
    return table.concat(words, " ")
 end
 
--- The first word of a text: the name of its family.
+-- Returns the first word of a text, the name of its family.
 function M.family(text)
    return text:match("^[^ ]*")
 end
 
--- The text of a variant for a problem: what tables show of it lacks the fields of the problem, which are put in.
+-- Returns the text of a variant for a problem. Tables show texts without the problem's fields; these are inserted.
 function M.complete(text, problem, axes)
    local words = {M.family(text)}
    for _, axis in ipairs(axes) do
@@ -47,7 +47,7 @@ local function is_word(axis)
    return axis.values and type(axis.values[1]) == "string"
 end
 
--- The value in "NAME=VALUE"; nil and what is wrong.
+-- Returns the value in "NAME=VALUE"; nil and what is wrong.
 local function value_of(axis, word)
    local name, value = word:match("^([^=]*)=(.*)$")
    if name ~= axis.name then
@@ -70,7 +70,7 @@ local function value_of(axis, word)
    return nil, string.format("'%s' is not one of %s", word, table.concat(axis.values, ", "))
 end
 
--- What a text means that has no word for an axis; nil: it must have one.
+-- Returns the value of an axis for which a text has no word; nil if it must have one.
 local function missing_value(axis, word)
    local silent = axes_of.silent_value(axis)
    if silent ~= nil and (not word or word:match("^[^=]*") ~= axis.name) then
@@ -80,7 +80,7 @@ local function missing_value(axis, word)
    end
 end
 
--- The variant of a canonical text; nil and what is wrong for any other text.
+-- Returns the variant of a canonical text; nil and what is wrong for any other text.
 function M.parse(text, axes)
    local variant = {family = M.family(text)}
    local position = #variant.family + 1

@@ -1,15 +1,15 @@
--- alibi: scores get -slope |p - j|, p the query's position and j the key (templates/features/alibi.cuh).
+-- alibi: -slope |p - j| is added to scores; p is the query's position and j the key (templates/features/alibi.cuh).
 local M = {}
 
 M.axis = {name = "alibi", field = "alibi", values = {0, 1}, feature = true}
 
--- What it adds to the work on each score: where all keys are on one side of the query it is one
--- instruction, else two, and one more behind a cap.
+-- Returns the fp32 instructions that it adds for each score: about one if all keys are on one side of the query, else
+-- two. After a softcap it is one more.
 function M.fp32_per_score(v)
    return (v.causal == 1 and 1.2 or 2) + v.softcap
 end
 
--- Slope and position of a row, for each row tile, and where the tile begins.
+-- Registers: slope and position of a row, for each row tile, and the position of the tile of keys.
 function M.registers(row_tiles)
    return 4 * row_tiles + 2
 end

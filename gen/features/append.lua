@@ -1,5 +1,5 @@
--- append: new keys and values are written into the cache by a step of their own, before attention
--- (templates/forward/append.cuh); rotary: they and Q are rotated there, Q into the workspace.
+-- append: a step before attention writes new keys and values into the cache (templates/forward/append.cuh). rotary:
+-- that step rotates the new keys and Q, and writes Q to the workspace.
 local cost = require("ops.forward_plain_cost")
 local lengths = require("features.lengths")
 
@@ -12,17 +12,17 @@ M.rotary = {
    axis = {name = "rotary", field = "rotary", values = {"none", "halves", "interleaved"}, feature = true},
 }
 
--- Columns that are rotated.
+-- The number of columns that are rotated.
 M.rotary_dim = {forward_only = true, axis = {name = "rotary_dim", field = "rotary_dim", feature = true}}
 
--- Of a block of the step.
+-- Threads of a block of that step.
 local threads = 256
 
 local function is_rotary(v)
    return v.rotary ~= "none"
 end
 
--- us of the step, for as many new keys as queries: a launch, and what it reads and writes.
+-- Returns us of that step, for as many new keys as queries: a launch, and the bytes that it reads and writes.
 function M.us(v, problem, arch)
    if v.append ~= 1 then
       return 0
@@ -34,7 +34,7 @@ function M.us(v, problem, arch)
    return cost.launch_us + bytes / arch.dram
 end
 
--- Adds what is its own to a recipe.
+-- Adds that step and its workspace to a recipe.
 function M.recipe(recipe, v)
    if v.append ~= 1 then
       return

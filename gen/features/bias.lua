@@ -1,5 +1,5 @@
--- bias: scores get a number for each query and key, or a mask hides keys (templates/features/bias.cuh); in backward
--- the numbers' gradient may be wanted, too (templates/backward/dbias.cuh).
+-- bias: a number is added to each score, or a boolean mask hides keys (templates/features/bias.cuh). In backward, the
+-- gradient of the numbers may be wanted, too (templates/backward/dbias.cuh).
 local M = {}
 
 M.axis = {
@@ -9,28 +9,30 @@ M.axis = {
 
 local bytes = {fp16 = 2, bf16 = 2, fp32 = 4, bool = 1}
 
--- The type of its elements, and whether their gradient is wanted.
+-- Returns the type of the bias's elements, and true if their gradient is wanted.
 function M.type_of(v)
    local base = v.bias:match("^(%w+)_gradient$")
    return base or v.bias, base ~= nil
 end
 
--- Of a block of the kernel that clears the gradient: rows, a warp each.
+-- Rows of a block of the clear step, which fills the gradient with zeros. Each row has a warp.
 M.clear_rows = 8
 
--- A conversion and a multiplication, or a choice; a load and its address, for two neighbours or for eight; one
--- more behind a cap.
+-- Returns the fp32 instructions for each score. A score takes a conversion and a multiplication, or a selection, and a
+-- share of a load and its address. That is 2.3 if eight neighbouring scores are loaded at once, and 6 if two are. A
+-- softcap adds one, and the gradient adds 8.
 function M.fp32_per_score(v)
    local _, has_gradient = M.type_of(v)
    return (v.bc % 32 == 0 and v.dropout == 0 and 2.3 or 6) + v.softcap + (has_gradient and 8 or 0)
 end
 
--- Whether it is read before the product, and added behind it.
+-- Returns true if the bias is read before the product and added after it.
 function M.is_ahead(v)
    return v.bias == "fp16" or v.bias == "bf16"
 end
 
--- Addresses of rows, for each row tile, and the stride of keys; what is read ahead, two numbers each.
+-- Registers: addresses of rows, for each row tile, and the stride of keys. If the bias is read before the product, its
+-- elements, two in a register.
 function M.registers(row_tiles, v)
    return 4 * row_tiles + 4 + (M.is_ahead(v) and row_tiles * v.bc // 4 or 0)
 end

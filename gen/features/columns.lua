@@ -1,11 +1,10 @@
--- columns: V and O have fewer columns than Q and K, or all of them have so many that warps divide them.
+-- columns: V and O have fewer columns than Q and K, or rows have so many columns that warps divide them.
 --
--- Where a row has more than 256 columns, `parts` warps share rows (templates/forward/parts.cuh): each multiplies
--- every parts-th 16 columns of Q and K, all add up what they have of S, and each computes every parts-th 16 columns
--- of O.
+-- If a row has more than 256 columns, `parts` warps share rows (templates/forward/parts.cuh). Each multiplies every
+-- parts-th 16 columns of Q and K. Then all add their parts of S. Each computes every parts-th 16 columns of O.
 local M = {}
 
--- The most columns that one warp takes.
+-- The most columns for which one warp has whole rows.
 local most_undivided = 256
 
 M.axis = {
@@ -20,7 +19,7 @@ M.axis = {
    end,
 }
 
--- V is the first columns of K, or all of them: their tile is in shared memory once.
+-- V is the first columns of K, or all of them. Their tile is in shared memory once.
 M.shared = {name = "v_in_k", field = "v_in_k", values = {0, 1}, feature = true}
 
 M.parts = {
@@ -33,7 +32,7 @@ M.parts = {
    end,
 }
 
--- Columns of V and O, of a variant and of a problem.
+-- Returns the columns of V and O for a variant; M.of_problem does for a problem.
 function M.of(v)
    return v.dv > 0 and v.dv or v.d
 end
@@ -42,18 +41,18 @@ function M.of_problem(problem)
    return problem.head_dim_v > 0 and problem.head_dim_v or problem.head_dim
 end
 
--- Of a key: those of K and V that are read.
+-- Returns the columns of K and V that are read for a key.
 function M.of_key(problem)
    return problem.head_dim + (problem.v_in_k == 1 and 0 or M.of_problem(problem))
 end
 
--- Columns in shared memory: whole k16 steps, as many for each of the warps that divide them.
+-- Returns the columns in shared memory: whole k16 steps, and equally many for each of the warps that divide them.
 function M.padded(columns, v)
    local unit = 16 * v.parts
    return (columns + unit - 1) // unit * unit
 end
 
--- nil and the reason where a pipeline has tiles of K and V apart, and they are one.
+-- Returns true, or nil and the reason: a pipeline with separate tiles of K and V does not go with V in K.
 function M.goes_with_pipeline(v)
    if v.v_in_k == 1 and v.kstages ~= v.vstages then
       return nil, "V in K has as many stages"

@@ -1,19 +1,18 @@
--- lengths: what device memory says of the sequences of a batch (templates/features/lengths.cuh). seqused:
--- how many keys each of them has; varlen: where its rows begin and end in packed tensors. Where keys are
--- divided among blocks, sequences get blocks in proportion to their lengths
--- (templates/features/shares.cuh).
+-- lengths: device memory gives the lengths of a batch's sequences (templates/features/lengths.cuh). seqused: the number
+-- of keys of each sequence. varlen: where its rows begin and end in packed tensors. If keys are divided among blocks,
+-- sequences get blocks in proportion to their lengths (templates/features/shares.cuh).
 local M = {}
 
 M.forward_only = true
 M.axis = {name = "seqused", field = "seqused", values = {0, 1}, feature = true}
 
--- Of packed sequences.
+-- For packed sequences.
 M.packed = {axis = {name = "varlen", field = "varlen", values = {0, 1}, feature = true}}
 
--- Backward: where the sequence's tensors begin, and its lengths.
+-- Registers in backward: where the sequence's tensors begin, and its lengths.
 M.packed.own_registers = 10
 
--- Whether sequences of a variant have lengths of their own.
+-- Returns true if the sequences of a variant have their own lengths.
 function M.has(v)
    return v.seqused == 1 or v.varlen == 1 or v.leftpad == 1
 end
@@ -31,12 +30,12 @@ local function with(problem, sizes)
    return part
 end
 
--- Rows of packed tensors, or of all sequences.
+-- Returns the rows of packed tensors, or of all sequences.
 function M.rows(problem, seq, total)
    return total and total > 0 and total or problem.batch * seq
 end
 
--- The longest of packed sequences, and the mean of the others.
+-- Returns the length of the longest packed sequence, and the mean of the others.
 local function longest_and_mean(problem, seq, given)
    local others, total = problem.batch - 1, M.rows(problem, seq, given)
    local longest = math.min(seq, total)
@@ -61,11 +60,11 @@ local function find_parts(problem)
    return {problem}
 end
 
--- By problem, which has them for the cost of every variant.
+-- Results by problem. A problem asks for the cost of every variant.
 local parts = setmetatable({}, {__mode = "k"})
 
--- A problem, which must not change, as a list of problems without such lengths: those that are tuned for
--- (fa2i_forward_parts of runtime/ops).
+-- Returns a list of problems without such lengths that cost about as much together. These are the problems that are
+-- tuned for (fa2i_forward_parts in runtime/ops). The problem must not change.
 function M.parts(problem)
    local list = parts[problem]
    if not list then

@@ -1,10 +1,10 @@
--- The features that read arrays beside the tensors and that every family of an operation may have. A feature has
---   axis                     core/axes.lua
+-- The features that read arrays besides the tensors, and that all families of an operation may have. A feature has
+--   axis                     see core/axes.lua
 --   fp32_per_score(v)        optional: instructions that it adds for each score
---   registers(row_tiles, v)  optional: those that it keeps alive
---   own_registers            optional: those that backward counts by itself (ops/backward_block.lua)
---   bytes_per_score(v)       optional: what is read for each
---   forward_only             optional: true: other operations do without it
+--   registers(row_tiles, v)  optional: registers that it keeps alive
+--   own_registers            optional: registers that backward counts by itself (ops/backward_block.lua)
+--   bytes_per_score(v)       optional: bytes that it reads for each score
+--   forward_only             optional: true: only forward has it
 local M = {}
 
 local alibi = require("features.alibi")
@@ -23,7 +23,7 @@ M.all = {
    append, append.rotary, append.rotary_dim,
 }
 
--- Of the families of an operation.
+-- Returns the axes of an operation's features.
 function M.axes(op)
    local axes = {}
    for _, feature in ipairs(M.all) do
@@ -34,13 +34,13 @@ function M.axes(op)
    return axes
 end
 
--- The same as {feature, name of its axis, the value without it}: surveys ask for every variant.
+-- The same as {feature, name of its axis, the value without it}, because surveys ask for every variant.
 local asked = {}
 for i, feature in ipairs(M.all) do
    asked[i] = {feature = feature, name = feature.axis.name, silent = axes_of.silent_value(feature.axis)}
 end
 
--- Sum over the features that a variant has of what `of` says of each.
+-- Returns the sum of of(feature) over the features that a variant has.
 local function sum(v, of)
    local total = 0
    for _, each in ipairs(asked) do
@@ -64,9 +64,9 @@ function M.registers(v, row_tiles)
    end)
 end
 
--- What is added to abi: dropout's mask became another function twice, what becomes of keys that a number hides once,
--- and so what becomes of rows that no packed sequence has.
--- fa2i_recipe_revision says the same in C, and what for (runtime/base/recipe.h): both are raised together, and
+-- Returns what is added to abi: how often the meaning of a variant's features has changed. dropout's mask changed
+-- twice. Keys that a numeric bias hides changed once, and rows outside all packed sequences changed once.
+-- fa2i_recipe_revision returns the same in C, and gives the reasons (runtime/base/recipe.h). Raise both together;
 -- tests/test_variants.c compares them.
 function M.revision(v)
    return 2 * v.dropout + (v.varlen or 0) + (v.bias ~= "none" and v.bias ~= "bool" and 1 or 0)
@@ -78,7 +78,7 @@ function M.bytes_per_score(v)
    end)
 end
 
--- Which features a variant has, by the names of their axes, and how many of those that this list has.
+-- Returns the features of a variant as a set of axis names, and how many of them are in M.all.
 local function asked_of(v)
    local has, count = {softcap = v.softcap == 1}, 0
    for _, each in ipairs(asked) do
@@ -93,7 +93,7 @@ end
 local window_kinds = {[0] = "kNone", "kSliding", "kPrefix", "kChunks"}
 local bias_kinds = {none = "kNone", fp16 = "kFp16", bf16 = "kBf16", fp32 = "kFp32", bool = "kBool"}
 
--- What templates/features/config.cu.in is told, and whether the gradient of a bias is wanted.
+-- Returns the names for templates/features/config.cu.in. Also dbias: whether the gradient of a bias is wanted.
 function M.names(v, op)
    local bias_type, has_gradient = bias.type_of(v)
    local has, count = asked_of(v)
@@ -101,10 +101,11 @@ function M.names(v, op)
       has = has, window_kind = window_kinds[v.window], bias_kind = bias_kinds[bias_type],
       interleaved = v.rotary == "interleaved", rotary_columns = has.rotary and v.rotary_dim or 0,
       dbias = has_gradient,
-      -- A lane has eight neighbouring keys, to read their bias at once; dropout wants two.
+      -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
       wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0,
       features = count > 0, score_params = count > 0 or has.softcap or v.window ~= 0,
-      -- Terms that all scores of a row share go into the softmax, or into the product: on wgmma alone.
+      -- Terms that all scores of a row share may go into the softmax (offsets) or into the product (sloped): on wgmma
+      -- alone.
       offsets = false, sloped = false,
    }
 end

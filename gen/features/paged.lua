@@ -1,17 +1,17 @@
--- paged: K and V lie in pages, which a table names for each sequence (templates/forward/keys.cuh).
+-- paged: K and V are in pages, which a table names for each sequence (templates/forward/keys.cuh).
 local M = {}
 
 M.forward_only = true
 
 M.axis = {name = "paged", field = "paged", values = {0, 1}, feature = true}
 
--- The table's row and its end, while a tile is filled.
+-- Registers while a tile is filled: the table's row and its end.
 function M.registers()
    return 4
 end
 
--- Whether the lanes that copy a row divide the look-ups of a fill: they are as many as divide a warp, and part only in
--- a fill through registers. wide: a lane has eight neighbouring keys.
+-- Returns true if the lanes that copy a row divide the look-ups of a fill (templates/forward/page_numbers.cuh). Their
+-- number must divide a warp, and fills through registers let lanes diverge. wide: a lane has eight neighbouring keys.
 function M.is_told(v, wide, path)
    local chunks = (v.d + 15) // 16 * 2
    local own_form = v.dv > 0 or v.v_in_k == 1 or v.parts > 1

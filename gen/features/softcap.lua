@@ -3,13 +3,12 @@ local M = {}
 
 M.axis = {name = "softcap", field = "softcap", values = {0, 1}, feature = true}
 
--- What it adds to the work on each score: one tanh, by the unit that computes ex2, and the
--- multiplication before it.
+-- Work for each score: one tanh, by the unit that computes ex2, and the multiplication before it.
 M.ex2_per_score = 1
 M.fp32_per_score = 1
--- What it keeps for all scores, on wgmma.
+-- Registers that it keeps for all scores, on wgmma.
 M.own_registers = 8
--- And backward: the square, the derivative, its product with P.
+-- fp32 instructions per score in backward besides these: the square, the derivative, and its product with P.
 M.slope_per_score = 2
 
 return M

@@ -1,15 +1,14 @@
--- window: query i, which stands at p = i + seq_k - seq_q, sees the keys p - window_left ...
--- p + window_right (templates/features/window.cuh). A causal mask is the window whose right end is 0.
--- The functions take any problem: one that asks for no window has none that ends. Two more kinds have one length:
--- a prefix of window_left keys that all queries see, where else the mask is causal; and chunks of window_left,
--- of which a query sees its own.
+-- window: query i at position p = i + seq_k - seq_q sees the keys p - window_left ... p + window_right
+-- (templates/features/window.cuh). A causal mask is the window whose right end is 0. Two more kinds use only
+-- window_left. A prefix: all queries see the first window_left keys, and the mask is causal otherwise. Chunks of
+-- window_left keys: a query sees its own chunk. The functions take any problem. Without a window, no end is bounded.
 local M = {}
 
 local prefix, chunk = 2, 3
 
 M.axis = {name = "window", field = "window", values = {0, 1, prefix, chunk}, feature = true}
 
--- With a prefix, being causal says nothing about a tile: what templates see.
+-- Names for templates. With a prefix, a causal problem is not causal for a tile.
 function M.names(v)
    return {causal = v.window == prefix and 0 or v.causal}
 end
@@ -17,7 +16,7 @@ end
 -- More than any length.
 M.unbounded = 1 << 30
 
--- How many keys a query sees before its own position, and behind it.
+-- Returns how many keys a query sees before its own position, and after it.
 function M.ends(problem)
    local left, right = M.unbounded, M.unbounded
    if problem.window == chunk then -- in the mean
@@ -30,21 +29,21 @@ function M.ends(problem)
    return left, problem.causal == 1 and 0 or right
 end
 
--- How many keys some query sees.
+-- Returns how many keys are seen by at least one query.
 function M.seen_keys(problem)
    local left = M.ends(problem)
-   local first = math.max(problem.seq_k - problem.seq_q, 0) -- position of a query
+   local first = math.max(problem.seq_k - problem.seq_q, 0) -- position of the first query
    if problem.window == chunk then
       return problem.seq_k - first // problem.window_left * problem.window_left
    end
    return problem.seq_k - math.max(first - left, 0)
 end
 
--- Windows to select variants by, for whatever window a problem of the class has: narrow and wide ones
--- that models are trained with.
+-- Windows by which variants are selected, for all windows of a class: narrow and wide ones with which models are
+-- trained.
 local widths = {256, 1024}
 
--- The shapes, each with each of these windows if the problem asks for one.
+-- Returns the shapes; if the problem has a window, each shape with each of these windows.
 function M.typical(shapes, problem)
    if problem.window == 0 then
       return shapes

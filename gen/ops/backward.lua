@@ -1,20 +1,23 @@
--- The backward families: a block owns Bc key rows and walks over queries in tiles of Br.
---
--- Warps are (warps / qwarps) x qwarps over S^T, keys by queries, and over dK and dV, keys by columns;
--- over dQ, rows by columns, as reads the fewest fragments. parts: of a warp's queries in a tile, one of
--- which is in registers. stages: tiles of Q and dO in shared memory. barriers: per tile; one needs a
--- stage more. order: when dV is added to, before dP^T is computed (early) or behind (late).
--- dq: how dQ is gathered. red: by fp32 additions in memory; apart: by blocks of its own, with tiles of
--- dqbc keys, which compute S and dP again and sum in one order, so that every launch gives the same bits;
--- whole: a block has all keys of a head, one tile after the other, so that nobody else adds to its dQ, and
--- nobody at all where they are one tile: short sequences of many heads (dq_whole.cuh).
--- Where that is asked for, red takes turns at the tiles of dQ (turns.cuh). rows: LSE and delta of a row
--- come from a preparing kernel (prepared), or each block computes them (computed: one launch, no
--- workspace). layout: rows of tiles are swizzled, or padded, which takes more memory and fewer registers:
--- 1 to 3 % slower on an H200, but a way without spills on Turing, where fills take many.
---
--- split: where there are few blocks, several share the queries of a tile of keys, and a step behind them sums their
--- parts of dK and dV in one order (split.cuh).
+-- The backward families: a block has Bc keys and loops over queries in tiles of Br. The axes:
+--   warps, qwarps   S^T is divided among (warps / qwarps) x qwarps warps, keys by queries; dK and dV likewise, keys by
+--                   columns. dQ is divided by rows and columns so that the fewest fragments are read
+--   parts           parts of a warp's queries in a tile; one part is in registers at a time
+--   stages          tiles of Q and dO in shared memory
+--   barriers        barriers per tile; with one barrier, one more stage is needed
+--   order           dV is added to before dP^T is computed (early) or after it (late)
+--   dq=red          dQ is summed by fp32 additions in memory. If deterministic=1, blocks add to a tile of dQ in a fixed
+--                   order (turns.cuh)
+--   dq=apart        separate query blocks, with tiles of dqbc keys, compute S and dP again. They sum dQ in one order,
+--                   so that every launch gives the same bits
+--   dq=whole        a block has all keys of a head, one tile after the other, so that no other block adds to its dQ. If
+--                   the keys are one tile, nothing is added at all. It is for short sequences of many heads
+--                   (dq_whole.cuh)
+--   rows            LSE and delta of a row are computed by a prepare step (prepared) or by each block (computed: one
+--                   launch, no workspace)
+--   layout          rows of tiles are swizzled, or padded, which takes more memory and fewer registers. Padded is 1 to
+--                   3 % slower on an H200. On Turing, where fills take many registers, it avoids spills
+--   split           1: for few blocks. Several blocks share the queries of a tile of keys, and a combine step sums
+--                   their parts of dK and dV in one order (split.cuh)
 --
 -- A family is this scheme on a code path (paths/mma_sync.lua).
 local axes = require("ops.backward_axes")
@@ -47,11 +50,11 @@ local function fits(v, path, arch)
    return true
 end
 
--- The model is least sure of how warps divide the tiles, sees little difference between orders and
--- pipelines, and none between ways to gather dQ that add alike.
+-- The model is least sure how warps should divide the tiles. It sees little difference between orders and pipelines,
+-- and none between ways to sum dQ that add alike.
 local selection = {
    limit = 50,
-   alike = function(v) -- the model does not see when dV is added to
+   alike = function(v) -- the model does not know the order
       return (v.text:gsub(" order=%l+", ""))
    end,
    covered = {{"br", "parts"}, {"bc", "warps", "qwarps"}, {"stages", "barriers"}, {"order"},
@@ -66,12 +69,12 @@ local selection = {
    },
 }
 
--- Long sequences that fill the card, ordinary ones, short ones, and too few blocks for the card.
+-- Returns long sequences that fill the card, ordinary ones, short ones, and too few blocks for the card.
 function M.typical(problem, arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {2 * arch.sm_count, 512}, {64, 256}, {32, 128},
                           {8, 512}, {1, 512}, {4 * arch.sm_count, 128}, {8, 4096, 1}}) do
-      if problem.window == 0 or size[2] > 256 then  -- a window leaves little out of shorter ones
+      if problem.window == 0 or size[2] > 256 then  -- a window leaves little of shorter ones
          list[#list + 1] = {
             batch = 1, heads_q = size[1], heads_kv = size[3] or size[1], seq_q = size[2], seq_k = size[2],
          }
@@ -84,7 +87,7 @@ local function always()
    return true
 end
 
--- Blocks that have all keys of a head are for one tile of them; queries are shared where blocks are few.
+-- dq=whole suits only problems whose keys are one tile of it, and split=1 only problems with few blocks.
 local function suits(v, problem, arch)
    if v.split == 1 and cost.splits(v, problem, arch) == 1 then
       return nil, "there are blocks enough"
@@ -95,7 +98,7 @@ local function suits(v, problem, arch)
    return true
 end
 
--- Lanes that share a row in the preparing kernel: a power of two.
+-- Returns how many lanes share a row in the prepare step: a power of two.
 local function row_lanes(d)
    local lanes = 1
    while lanes < d // 8 do
@@ -108,18 +111,18 @@ function M.takes_turns(v)
    return v.deterministic == 1 and v.dq == "red"
 end
 
--- Whether tiles that need a mask and those that need none are visited by one loop. Of kernels that take turns, causal
--- and of D = 128, 14 of 21 spill with two loops and 6 with one; of D = 64 the fastest ones spill with one.
+-- Returns true if one loop has both the tiles with a mask and those without. Measured with 21 causal kernels with
+-- turns, D = 128: 14 spill with two loops, and 6 with one. With D = 64 the fastest kernels spill with one loop.
 local function has_one_loop(v)
    return v.window > 0 or v.split == 1 or M.takes_turns(v) and v.causal == 1 and v.d > 64
 end
 
 local main_blocks = {red = "key_tiles", apart = "key_and_query_tiles", whole = "key_heads"}
 
--- Of a block of the kernel for the gradient of sinks.
+-- Threads of a block of the sinks step.
 local sink_threads = 256
 
--- LSE and delta, and a dQ of zeros.
+-- Computes LSE and delta, and fills dQ with zeros.
 function M.prepare_step(name, v)
    return {
       entry = name .. "_prepare", role = "prepare", threads = prepare_threads, smem = 0,
@@ -127,17 +130,17 @@ function M.prepare_step(name, v)
    }
 end
 
--- The gradient of sinks, of prepared rows.
+-- Computes the gradient of sinks from prepared rows.
 function M.sinks_step(name)
    return {entry = name .. "_sinks", role = "sinks", threads = sink_threads, smem = 0, blocks = "heads"}
 end
 
--- dK and dV of blocks that share queries.
+-- Sums dK and dV of blocks that share queries.
 function M.combine_step(name, threads, smem)
    return {entry = name .. "_combine", role = "combine", threads = threads, smem = smem, blocks = "key_tile_sums"}
 end
 
--- dQ in its type; width: columns of a row of sums. Blocks have rows of one sequence.
+-- Converts dQ to its type. width: columns of a row of sums. The rows of a block are of one sequence.
 function M.convert_step(name, v, width)
    return {
       entry = name .. "_convert", role = "convert", threads = math.min(2 * width, 256), smem = 0,
@@ -179,7 +182,7 @@ local function recipe_of(name, v)
    }
 end
 
--- What templates of all backward families see, and `names`, which it adds to.
+-- Adds to `names` what the templates of all backward families see, and returns it.
 function M.shared_names(v, names)
    names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
    names.prepared = v.rows == "prepared"
@@ -193,7 +196,7 @@ function M.shared_names(v, names)
    return names
 end
 
--- The family on a code path.
+-- Returns the family on a code path.
 function M.family(name, path)
    return families.new({
       name = name, op = "backward", template = "backward/" .. name .. ".cu.in", path = path,

@@ -1,4 +1,4 @@
--- The tuning space of backward: its axes, and which of their values go together. What they mean: backward.lua.
+-- The tuning space of backward: its axes, and which of their values go together. backward.lua says what they mean.
 local block = require("ops.backward_block")
 local columns = require("features.columns")
 local features = require("features.list")
@@ -19,7 +19,7 @@ local function divides_keys(v)
    return true
 end
 
--- Longer rows of S^T only take registers; a row of tiles alone feeds too little.
+-- More k16 steps of S^T only take registers. A row of single tiles keeps the tensor cores too little busy.
 local function divides_queries(v)
    local steps, rest = v.br // (16 * v.qwarps * v.parts), v.br % (16 * v.qwarps * v.parts)
    if rest ~= 0 then

@@ -1,38 +1,41 @@
--- The cost model of backward: as forward's (forward_plain_cost.lua), clocks of four units of an SM for one
--- tile of queries of one key block, and behind them the additions to dQ, or dQ itself, which take the way of
--- shared memory; on top come barriers, the edges of a block and the kernels before and behind. It ranks.
+-- The cost model of backward. As in forward_plain_cost.lua, it counts clocks of four units of an SM for one tile of
+-- queries of one key block. Additions to dQ, or dQ itself, take shared memory's time. Then come barriers, the prologue
+-- and epilogue of a block, and the kernels before and after it. The model ranks variants.
 local columns = require("features.columns")
 local forward = require("ops.forward_plain_cost")
 local window = require("features.window")
 
 local M = {resident_blocks = forward.resident_blocks}
 
--- Fitted to 835 timings of 52 problems on an H200, D = 16 to 256, S = 32 to 16384: between the fits to parts of them.
--- What these did not agree on is as 90 timings before had it.
+-- Fitted to 835 timings of 52 problems on an H200, D = 16 to 256, S = 32 to 16384. Each constant is between the fits to
+-- parts of the problems. Where these disagree, it is as an earlier fit to 90 timings had it.
 local fit = {
-   -- Share of the other units' clocks that adds to the busiest unit's, for one warp per scheduler.
+   -- Share of the other units' clocks that is added to the busiest unit's, with one warp per scheduler; at least
+   -- exposed_least.
    exposed = 0.6,
    exposed_least = 0.2,
-   -- Clocks for a barrier, per four warps of a block; times that when no other block runs meanwhile.
+   -- Clocks for a barrier, per four warps of a block. alone: factor of these if no other block runs meanwhile.
    barrier = 35,
    alone = 2,
-   -- Clocks that the chain of products of a tile takes at least, per k16 step of a warp.
+   -- The least clocks that the chain of a tile's products takes, per k16 step of a warp.
    chain = 18,
    -- fp32 instructions per score: scale, subtract, exponent, delta, product, two conversions.
    fp32_per_score = 7,
-   -- What padded rows take, times swizzled ones.
+   -- Time with padded rows / time with swizzled rows.
    padded = 1.02,
-   -- Bytes per clock of an SM's additions to dQ.
+   -- Bytes per clock of an SM's additions to dQ in memory.
    red_rate = 32,
-   -- Clocks to compute LSE and delta of a tile where it is needed: two loads, one behind the other.
+   -- Clocks to compute LSE and delta of a tile in the block that needs them: two loads, one after the other.
    computed_rows = 1800,
    -- Clocks of a block before its first tile and after its last.
    edges = 7500,
-   -- us of a launch behind another.
+   -- us of a launch after another one.
    step = 1.5,
+   -- Tiles by which each end of a mask costs more.
    masked = 0.16,
+   -- Share of the mean block that runs alone at the end, if blocks differ in length.
    tail = 0.2,
-   -- Clocks of a score for a bias, whose numbers lanes read one by one.
+   -- Clocks per score for a bias, whose values lanes read one by one.
    bias = 0.15,
 }
 M.fit = fit -- for tests/bench/fit.lua
@@ -41,7 +44,8 @@ local function ceil_div(a, b)
    return (a + b - 1) // b
 end
 
--- Share of what other warps might hide that is not hidden.
+-- Returns the clocks of all units together. units: clocks of each. With more warps, more of the other units' clocks are
+-- hidden by the busiest unit's.
 local function overlap(units, warps)
    local busiest, sum = 0, 0
    for _, clocks in ipairs(units) do
@@ -51,7 +55,7 @@ local function overlap(units, warps)
    return busiest + math.min(exposed, 1) * (sum - busiest)
 end
 
--- Fragments (512 bytes) that a warp reads and writes for a tile.
+-- Returns the fragments (512 bytes) that a warp reads and writes for a tile.
 local function fragments(v, f)
    local rows = v.parts * f.query_steps
    local scores = v.parts * (f.depth + f.value_depth) * (f.key_tiles + f.query_steps)
@@ -62,10 +66,10 @@ local function fragments(v, f)
    return scores + own + theirs + stores + dq
 end
 
--- Clocks in which `blocks` co-resident key blocks do one tile each.
+-- Returns the clocks in which `blocks` key blocks on an SM do one tile each.
 local function tile_clocks(v, f, arch, blocks)
    local scores = v.br * v.bc
-   local of_keys = v.dq == "apart" and 2 or 3 -- products of rows of Q or K; two are of O or V
+   local of_keys = v.dq == "apart" and 2 or 3 -- products with rows of Q or K; two more have rows of O or V
    local tensor = 2 * scores * (of_keys * f.d_pad + 2 * f.dv_pad) / (f.k8 and arch.tensor_k8 or arch.tensor)
    local filled = 2 * v.br * (f.d_pad + f.dv_pad) * f.fill_ways
    local smem = (512 * fragments(v, f) * v.warps + filled) / arch.smem_rate
@@ -88,7 +92,7 @@ local function tile_clocks(v, f, arch, blocks)
    return clocks + (v.rows == "computed" and fit.computed_rows or 0)
 end
 
--- The same for a tile of keys of one query block of 16 rows per warp.
+-- The same for query blocks of 16 rows per warp (dq=apart), and one tile of keys each.
 local function query_tile_clocks(v, f, arch, blocks)
    local scores = 16 * v.warps * v.dqbc
    local steps = v.dqbc // 16
@@ -101,7 +105,7 @@ local function query_tile_clocks(v, f, arch, blocks)
    return blocks * (overlap(units, blocks * v.warps) + fit.barrier * v.warps / 4 + f.biased * fit.bias * scores)
 end
 
--- Blocks that an SM holds, and the clocks in which so many do a tile.
+-- Blocks that an SM holds, and the clocks in which this many blocks do one tile each.
 local function card_of(v, facts, arch)
    return {
       resident = M.resident_blocks(facts, arch),
@@ -114,7 +118,7 @@ local function card_of(v, facts, arch)
    }
 end
 
--- Clocks of all blocks: `count` of them do `tiles` each, or in the mean where they differ.
+-- Returns the clocks of `count` blocks. Each does `most` tiles; or, if blocks differ, `mean` of them in the mean.
 local function busy_clocks(count, most, mean, arch, resident, clocks)
    local sm_count = arch.sm_count
    local slots = sm_count * resident
@@ -129,8 +133,11 @@ local function busy_clocks(count, most, mean, arch, resident, clocks)
    return most * (waves * (waves > 0 and clocks(resident) or 0) + last) + fit.edges * (waves + 1)
 end
 
--- Of a problem: its heads, query heads that share keys; queries that see a key of a window, or nil; the share of the
--- keys that the mean query sees, or nil where that is all.
+-- Facts of a problem:
+--   heads, kv_heads    query heads and key heads of all batches
+--   group              query heads that share a key head
+--   seen               queries that see a key; nil without a left window
+--   visible            share of the keys that the mean query sees; nil if that is all
 local sizes_of = forward.of_problem(function(problem)
    local left, right = window.ends(problem)
    local sizes = {
@@ -145,7 +152,8 @@ local sizes_of = forward.of_problem(function(problem)
    return sizes
 end)
 
--- Tiles of `tile` rows that the mean block of `rows` visits, of `all` over `heads` and a length.
+-- Returns the mean number of tiles of `tile` rows that a block of `rows` rows does. all: tiles without a mask, of
+-- `heads` heads.
 local function mean_tiles(all, heads, tile, rows, sizes)
    if sizes.seen then
       return math.min(all, heads * ((sizes.seen + rows) / tile + 1 + 2 * fit.masked))
@@ -153,8 +161,8 @@ local function mean_tiles(all, heads, tile, rows, sizes)
    return sizes.visible and all * sizes.visible + fit.masked or all
 end
 
--- How many blocks share the queries of a tile of keys: as runtime/ops/backward_grid.c has it. waves: blocks that come
--- to an SM; of a variant, if it has a number of its own.
+-- Returns how many blocks share the queries of a tile of keys, as in runtime/ops/backward_grid.c. waves: blocks for
+-- each SM, unless v.waves says another number.
 M.waves, M.most_splits = 2, 16
 
 function M.splits(v, problem, arch)
@@ -163,9 +171,8 @@ function M.splits(v, problem, arch)
    return math.max(1, math.min((v.waves or M.waves) * arch.sm_count // key_blocks, M.most_splits, tiles))
 end
 
--- us for a problem. facts: backward.lua. math.huge when no SM can hold a block. Where blocks that would share
--- queries have nobody to share them with, a kernel does what the one without parts does, which is to be taken: twice
--- as much.
+-- Returns us for a problem; math.huge if no SM can hold a block. facts: backward_block.lua makes them. If split=1 and
+-- no queries are shared, the variant with split=0 does the same and must be chosen. So the result is twice the time.
 function M.backward(v, facts, problem, arch)
    local splits = v.split == 1 and M.splits(v, problem, arch) or 1
    local card, sizes = forward.on_card(v, facts, arch, card_of), sizes_of(problem)
@@ -178,7 +185,7 @@ function M.backward(v, facts, problem, arch)
    local q_tiles = (problem.seq_q + br - 1) // br
    local visited = q_tiles * group
    local k_tiles = (problem.seq_k + bc - 1) // bc
-   local in_turn = dq == "whole" and k_tiles or 1 -- tiles of keys of a block
+   local in_turn = dq == "whole" and k_tiles or 1 -- tiles of keys that a block has
    local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn, in_turn * ((visited + splits - 1) // splits),
                               in_turn * mean_tiles(visited, group, br, bc, sizes) / splits, arch, resident,
                               card.tile_clocks) + (in_turn - 1) * fit.edges
@@ -188,13 +195,13 @@ function M.backward(v, facts, problem, arch)
       local count = ceil_div(problem.seq_q, 16 * v.warps) * heads
       local queries = busy_clocks(count, tiles, mean_tiles(tiles, 1, v.dqbc, 16 * v.warps, sizes),
                                   arch, resident, card.query_tile_clocks)
-      -- Both kinds of blocks run together: with few of them, side by side.
+      -- Both kinds of blocks run together. If there are few of them, they run at the same time.
       local together = k_tiles * kv_heads * splits + count <= arch.sm_count * resident
       clocks = together and math.max(clocks, queries) or clocks + queries
    elseif dq == "red" or k_tiles > 1 then
       local elems = heads * q_tiles * br * facts.d_pad
-      us = us + fit.step + elems * 6 / arch.dram -- the converting kernel
-      us = us + elems * 4 / arch.dram -- zeros
+      us = us + fit.step + elems * 6 / arch.dram -- the convert step
+      us = us + elems * 4 / arch.dram -- filling dQ with zeros
    end
    if splits > 1 then
       us = us + fit.step + 16 * splits * k_tiles * kv_heads * bc * facts.d_pad / arch.dram

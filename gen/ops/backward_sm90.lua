@@ -1,9 +1,9 @@
 -- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cuh).
 --
--- A block is two warpgroups of 64 keys each, or, with more than 128 columns, three that have products of the same 64
--- keys, and one that loads. It walks over queries in tiles of Br, of which Q and dO have two places each (with three
--- it was as fast). dQ is summed by fp32 additions in memory, and prepared and
--- converted by steps of their own, as by the other families (backward.lua).
+-- A block has two warpgroups with 64 keys each; with more than 128 columns, three warpgroups that divide the products
+-- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br, and has two stages of Q
+-- and dO. Three stages were not faster. dQ is summed by fp32 additions in memory. Steps of their own prepare and
+-- convert it, as in the other families (backward.lua).
 local alibi = require("features.alibi")
 local bwd = require("ops.backward")
 local cost = require("ops.backward_cost")
@@ -20,15 +20,17 @@ local window = require("features.window")
 
 local M = {name = "bwd_sm90"}
 
--- Places of tiles of queries.
+-- Stages of Q and dO in shared memory.
 local stages = 2
 
--- Blocks that come to an SM where they share queries: it holds one.
+-- Blocks for each SM if blocks share queries. An SM holds one.
 local waves = 1
 
--- How warpgroups divide the work of a block: its keys; or the products of a tile, where dK and dV have many columns
--- (templates/hopper/bwd_by_product.cuh). groups: that compute; keys: of a block; load, group, dq: registers of a
--- thread that loads, of one that has scores, and of one that has dQ alone.
+-- How warpgroups divide the work of a block: by its keys, or by the products of a tile if dK and dV have many columns
+-- (templates/hopper/bwd_by_product.cuh).
+--   groups             warpgroups that compute
+--   keys               of a block
+--   load, group, dq    registers of a thread that loads, of one that has scores, and of one that has only dQ
 local by_keys = {groups = 2, keys = 128, load = 24, group = 240}
 local by_product = {groups = 3, keys = 64, load = 24, group = 208, dq = 72}
 
@@ -36,23 +38,25 @@ local function division_of(v)
    return v.d > 128 and by_product or by_keys
 end
 
--- With 128 queries in a tile, S^T and dP^T leave room for sums of so many columns; with one feature more is spilled.
+-- With 128 queries in a tile, S^T and dP^T leave registers for sums of this many columns. With more, kernels with
+-- features spill.
 local most_columns = 32
 
--- Most columns of a sum that one product has where warpgroups divide the products: it must not name more registers
--- than a block begins with.
+-- If warpgroups divide the products, the most columns of a sum in one product. With more, it names more registers than
+-- a thread has when the block begins.
 local most_summed = 128
 
 local function d_pad(v)
    return (v.d + 15) // 16 * 16
 end
 
--- 64 columns lie together.
+-- Pages of 64 columns in a row of a tile.
 local function pages(v)
    return (v.d + 63) // 64
 end
 
--- Warpgroups that share rows of dQ, and the columns of each; or parts that one computes, and theirs.
+-- Returns how many warpgroups share rows of dQ, and the columns of each. If one warpgroup computes dQ in parts: the
+-- number of parts and the columns of each.
 local function dq_shares(v)
    local sharing = by_keys.groups // (v.br // 64)
    if v.d > 128 then
@@ -67,11 +71,11 @@ local function smem_bytes(v)
    local division = division_of(v)
    local tiles = pages(v) * 128 * (2 * division.keys + 2 * stages * v.br)
    local scores = division.keys * v.br
-   local bytes = tiles + 2 * 2 * scores + 2 * stages * 4 * v.br + 8 * (2 + 4 * stages) -- two places of dS^T
-   return division == by_product and bytes + 4 * scores + 8 * (2 + 2 * stages) or bytes -- one of P^T in fp32
+   local bytes = tiles + 2 * 2 * scores + 2 * stages * 4 * v.br + 8 * (2 + 4 * stages) -- dS^T has two places
+   return division == by_product and bytes + 4 * scores + 8 * (2 + 2 * stages) or bytes -- P^T has one, in fp32
 end
 
--- Whether addresses of a bias have registers beside the sums, and beside what another feature keeps.
+-- Returns true if registers remain for the addresses of a bias, besides the sums and what another feature keeps.
 local function bias_fits(v)
    local more = v.softcap + v.alibi + v.dropout + v.deterministic
    return v.bias == "none" or v.br == 64 and d_pad(v) <= (more > 0 and 96 or 128)
@@ -90,26 +94,28 @@ local function fits(v, _, arch)
    return true
 end
 
--- As backward.lua's kernels are described.
+-- Returns v with the values by which backward.lua describes its kernels.
 local function complete(v)
    local all = fwd_sm90.complete(v, 1)
    all.bc, all.dq, all.rows, all.layout, all.waves = division_of(v).keys, "red", "prepared", "swizzle", waves
    return all
 end
 
--- Of timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask: FLOP per clock and SM, and clocks
--- of a score for what does not hide behind products; where warpgroups divide the products, which they do by pages,
--- FLOP; clocks of a score for a bias, which each thread reads by itself.
+-- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask.
+--   tensor       FLOP per clock and SM
+--   per_score    clocks per score for what products do not hide
+--   divided      FLOP per clock and SM if warpgroups divide the products (by pages)
+--   bias         clocks per score for a bias, which each thread reads by itself
 local fit = {tensor = 2480, per_score = 0.11, divided = 2090, bias = 0.2}
 M.fit = fit -- for tests/bench/fit.lua
 
--- What features add to that.
+-- Returns the clocks per score that features add.
 local function feature_clocks(v, arch)
    local fp32 = features.fp32_per_score(v) + v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
    return fp32 / arch.fp32 + v.softcap * softcap.ex2_per_score / arch.ex2
 end
 
--- Clocks of a tile.
+-- Returns the clocks of a tile.
 local function tile_clocks(v, all, arch)
    local columns, rate = d_pad(v), fit.tensor
    if division_of(v) == by_product then
@@ -137,7 +143,7 @@ local function us_of(v, problem, arch)
    return us
 end
 
--- Columns of all products: of scores, dQ, and sums of dK or dV.
+-- Returns the columns of all products: of scores, of dQ, and of the sums of dK or dV.
 local function product_columns(v, dq_columns)
    local list = {v.br, dq_columns}
    for first = 0, d_pad(v) - 1, most_summed do
@@ -165,7 +171,7 @@ local function names(v)
    return own
 end
 
--- Of a bias as it lies in memory. In fp32 it spills at D = 128; its gradient and masks are for the other families.
+-- A bias as it lies in memory. In fp32 it spills at D = 128. The other families have its gradient and boolean masks.
 local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16"}, feature = true}
 
 M.axes, M.known = kinds.axes(256), {}

@@ -1,18 +1,18 @@
--- The forward families: what a variant needs, and what the runtime is told.
+-- The forward families: what a variant needs, and what the runtime is told about it.
 --
--- A block owns Br query rows and walks over keys in tiles of Bc; kstages and vstages are the K and
--- V tiles of a team of warps in shared memory. Equal numbers above 1 make K and V one stage with
--- one barrier a tile; (1, 1) and (2, 1) wait for K and V apart, with two. fill: the next tile's copies
--- are issued behind one step of Q K^T (whole) or a share behind each (spread).
+-- A block has Br query rows and loops over keys in tiles of Bc. A team of warps has kstages tiles of K and vstages
+-- tiles of V in shared memory. If both numbers are equal and above 1, K and V are one stage, with one barrier per tile.
+-- (1, 1) and (2, 1) wait for K and V separately, with two barriers. fill: the copies of the next tile are issued after
+-- one step of Q K^T (whole), or a share of them after each step (spread).
 --
--- A family is a scheme, by which work is divided among blocks (forward_plain.lua, forward_splitkv.lua),
--- on a code path (paths/mma_sync.lua). A scheme has
---   splits      whether blocks divide the keys: variants have teams and waves
---   axes        behind the fields of the problem: axes.lua; parts (features/columns.lua), br, bc, warps, kstages,
---               vstages, layout, q, and perhaps fill and teams
---   selection, typical(arch), is_worth, suits   family.lua
---   cost(v, facts, problem, arch)               us
---   recipe(recipe, v)                           adds what is its own to a recipe
+-- A family is a scheme, which divides the work among blocks (forward_plain.lua, forward_splitkv.lua), on a code path
+-- (paths/mma_sync.lua). A scheme has
+--   splits      true: blocks divide the keys, and variants have teams and waves
+--   axes        the axes after the problem's fields (core/axes.lua): parts (features/columns.lua), br, bc, warps,
+--               kstages, vstages, layout, q; optionally fill and teams
+--   selection, typical(arch), is_worth, suits   see core/family.lua
+--   cost(v, facts, problem, arch)               returns us
+--   recipe(recipe, v)                           adds the scheme's words and steps to a recipe
 --   names                                       what its templates see
 local append = require("features.append")
 local columns = require("features.columns")
@@ -27,13 +27,12 @@ local window = require("features.window")
 
 local M = {}
 
--- Version of the parameter block, templates/forward/params.
+-- Version of the parameter block (templates/forward/params.def).
 M.abi = 2
 
--- How a pipeline works: barriers per tile, and for each wait, about how many tile times after their
--- issue loads are waited for. (1, 1): V is loaded during QK, the next K during PV; what is loaded a
--- tile ahead loses up to a QK of it where the fill waits for the end of QK. The cost model was fitted
--- with these numbers.
+-- Pipelines by "kstages,vstages". barriers: per tile. ahead: for each wait of a tile, about how many tile times before
+-- it the loads were issued. (1, 1) loads V during Q K^T, and the next K during P V. If the fill waits for the end of Q
+-- K^T, a load one tile ahead in fact has up to one Q K^T less. The cost model was fitted with these numbers.
 local pipelines = {
    ["1,1"] = {barriers = 2, ahead = {0.5, 0.5}},
    ["2,1"] = {barriers = 2, ahead = {1, 0.5}},
@@ -41,7 +40,7 @@ local pipelines = {
    ["3,3"] = {barriers = 1, ahead = {2}},
 }
 
--- A plain block is one team.
+-- The teams of a block. A plain block is one team.
 local function team_count(v)
    return v.teams or 1
 end
@@ -51,14 +50,14 @@ local function row_tiles(v)
    return v.br * team_count(v) * v.parts // (16 * v.warps)
 end
 
--- Columns of rows of Q and K, and of V, in shared memory.
+-- Columns in shared memory of rows of Q and K, and of rows of V.
 local function padded(v)
    return columns.padded(v.d, v), columns.padded(columns.of(v), v)
 end
 
--- Bytes; the templates assert the same sum. With q=reg, Q passes through the V tiles once. Where warps divide
--- columns, each has a place for its S. Where keys are divided, the teams' rows of O come into the tiles' place,
--- with a pitch of 32 bytes modulo 128, and a maximum and a sum for each.
+-- Returns bytes of shared memory; the templates assert the same sum. With q=reg, Q passes once through the place of the
+-- V tiles. If warps divide columns, each has a place for its S. If keys are divided, the teams' rows of O replace the
+-- tiles. Their pitch is 32 bytes modulo 128, and each row has a maximum and a sum.
 local function smem_bytes(v)
    local d_pad, dv_pad = padded(v)
    local padding = v.layout == "pad" and 8 or 0
@@ -71,7 +70,7 @@ local function smem_bytes(v)
    return math.max(tiles + sums, v.teams and v.teams * v.br * merged_row or 0)
 end
 
--- Registers of a thread for a tile of K or V on its way: 16 bytes in each pass.
+-- Returns the registers of a thread for a tile of K or V that it copies: 16 bytes in each pass.
 local function staged_registers(v, row_columns)
    local chunks, threads = row_columns // 8, 32 * v.warps // team_count(v)
    if v.parts > 1 then
@@ -80,17 +79,17 @@ local function staged_registers(v, row_columns)
    return (v.bc * chunks + threads - 1) // threads * 4
 end
 
--- What a mask takes beside what others read of a bias, from 32 scores of a thread on: its bytes come eight at once,
--- and ptxas has those of all of them on their way (of 120 kernels for sm_80, D = 64 and 128: 52 to 272 bytes are
--- spilled where 208 to 224 would be alive without this).
+-- Registers that a boolean mask takes in addition to another bias, if a thread has 32 scores or more. Eight bytes of it
+-- come at once, and ptxas loads the bytes of all scores at the same time. Measured with 120 kernels for sm_80, D = 64
+-- and 128: if 208 to 224 registers are alive without these, 52 to 272 bytes spill.
 local function mask_registers(v, wm)
    return v.bias == "bool" and 5 * math.max(wm * v.bc - 64, 0) // 8 or 0
 end
 
--- Registers per thread that are alive at once: O, S, Q fragments, row statistics, K or V fragments
--- (8), addresses and loop (28); without cp.async, also the tiles on their way to shared memory, of
--- both K and V: ptxas keeps their addresses even where only one of the two is under way. A fill that
--- is spread over Q K^T keeps its addresses meanwhile.
+-- Returns the registers of a thread that are alive at once: O, S, fragments of Q, row statistics, fragments of K or V
+-- (8), addresses and loop (28). Without cp.async, tiles of both K and V pass through registers: ptxas keeps the
+-- addresses of both even while only one is copied. With fill=spread, the addresses of the copies are alive during Q
+-- K^T.
 local function live_registers(v, path)
    local wm = row_tiles(v)
    local d_pad, dv_pad = padded(v)
@@ -104,15 +103,14 @@ local function live_registers(v, path)
       + features.registers(v, wm) + mask_registers(v, wm)
 end
 
--- ptxas takes more registers than are alive, to have loads under way: 18 more in the mean of 500
--- kernels without spills, compiled by nvcc 13.0 for sm_90, and 20 for sm_75. It spills where about
--- 230 are alive: 0 to 36 bytes at 228 alive, 0 to 32 at 236, 8 at 244, 128 at 264. Up to 18 too
--- many may still be fast; what spills after all, the tuner sees.
+-- ptxas uses more registers than are alive, to have loads in flight. For sm_90 it uses 18 more, in the mean of 500
+-- kernels without spills (nvcc 13.0), and 20 for sm_75. It spills if about 230 are alive: 0 to 36 bytes at 228, 0 to 32
+-- at 236, 8 at 244, 128 at 264. With up to 18 too many a kernel may still be fast, and the tuner sees what spills.
 local free_registers = 18
 local spare_registers, tolerated_spill = 228, 18
 
--- The most registers alive of rows of 256 columns, Q in shared memory: all of 25 kernels for sm_80 and sm_90 with more
--- spill, 12 to 1748 bytes; what sequences know of their keys takes some of them.
+-- The most registers alive with rows of 256 columns and Q in shared memory. All of 25 kernels for sm_80 and sm_90 with
+-- more spill 12 to 1748 bytes. Features that change the keys of a sequence take some of them.
 local wide_columns = 224
 
 local function most_wide(v, arch)
@@ -124,9 +122,10 @@ local function most_wide(v, arch)
    return v.seqused == 1 and 212 or 228
 end
 
--- Of two row tiles of a warp: with a prefix, 24 of 24 such kernels for sm_80 spill, D = 64 to 128, and 2 of 8 others;
--- where V has fewer columns, D = 192, all of 7 on sm_90, not causal, with stages for K and V, and all of 4 on sm_80
--- without.
+-- Returns true for kernels that spill with these features. Measured with two row tiles per warp:
+--   a prefix, sm_80, D = 64 to 128: all 24 of these spill, and 2 of 8 others
+--   V with fewer columns, D = 192: all 7 of these spill on sm_90 (not causal, with stages for K and V), and all 4 of
+--     these on sm_80 (without such stages)
 local function spills_with_feature(v, live, arch)
    if row_tiles(v) == 2 and v.window == 2 then
       return live > 196 and (v.d > 112 or v.kstages == 1)
@@ -138,12 +137,12 @@ local function spills_with_feature(v, live, arch)
       and live > most_wide(v, arch)
 end
 
--- What the cost model wants to know. registers: the compiler's count, or 0 for the estimate.
+-- Returns what the cost model needs. registers: as the compiler reported them, or 0 for an estimate.
 local function find_facts(v, path, registers)
    local live = live_registers(v, path)
    local pipeline = pipelines[v.kstages .. "," .. v.vstages]
    local d_pad, dv_pad = padded(v)
-   -- A block of more than eight warps cannot have 255.
+   -- A thread of a block with more than eight warps has fewer than 255 registers.
    local most = math.min(255, 65536 // (32 * v.warps))
    local may_spill = registers == 0 or registers >= most
    return {
@@ -158,7 +157,7 @@ local function find_facts(v, path, registers)
    }
 end
 
--- The same; without a count they are kept in v: a variant is asked about for many problems.
+-- The same. Estimates are kept in v, because a variant is asked about for many problems.
 local function facts_of(v, path, registers)
    if registers > 0 then
       return find_facts(v, path, registers)
@@ -200,7 +199,7 @@ local function add_names(names, more)
    end
 end
 
--- What the templates that all forward families share see of a variant.
+-- Returns what the shared templates of all forward families see of a variant.
 function M.shared_names(v)
    local names = {columns = columns.of(v)}
    for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names}) do
@@ -209,7 +208,7 @@ function M.shared_names(v)
    return names
 end
 
--- The family of a scheme on a code path.
+-- Returns the family of a scheme on a code path.
 function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
@@ -247,7 +246,7 @@ function M.family(name, scheme, path)
          local names = {
             split = scheme.splits, wgmma = false, smem_bytes = smem_bytes(v), fill = v.fill or "whole",
             teams = team_count(v),
-            combine_rows = 1, max_splits = 1, -- of schemes without splits
+            combine_rows = 1, max_splits = 1, -- for schemes without splits
          }
          add_names(names, M.shared_names(v))
          add_names(names, scheme.names)

@@ -1,11 +1,11 @@
--- The plain scheme of the forward families: a block computes Br query rows of one head, against all
--- keys. What the fields mean: forward.lua.
+-- The plain scheme of the forward families: a block computes Br query rows of one head with all keys. forward.lua says
+-- what the axes mean.
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 
 local M = {splits = false, names = {}}
 
--- Br with the warps that it is split among, one or two m16 row tiles each; by parts.
+-- {Br, warps} by parts. Each warp has one or two m16 row tiles.
 local blocks = {
    {{32, 2}, {64, 4}, {64, 2}, {128, 8}, {128, 4}, {256, 8}},
    [2] = {{32, 4}, {64, 8}},
@@ -54,7 +54,7 @@ M.axes = {
    {name = "fill", values = {"whole", "spread"}, when = may_spread, default = "whole"},
 }
 
--- Rows of a swizzled layout are whole multiples of all banks.
+-- Returns true if rows of a swizzled tile are whole multiples of all banks.
 local function fills_banks(head_dim)
    return head_dim % 64 == 0
 end
@@ -62,10 +62,9 @@ end
 M.selection = {
    limit = 40,
    covered = {{"br", "warps", "q"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"fill"}},
-   -- The model is least sure of the order of block shapes and of Q's place, and sees little
-   -- difference between pipelines and layouts. On an H200 three stages win by a hundredth at most; a
-   -- spread fill where registers are left (D = 64, 256); a padded layout never at D = 64, 128 and
-   -- 256, and mostly at D = 40, 72, 80, 112 and 160.
+   -- The model is least sure of the order of block shapes and of the place of Q. It sees little difference between
+   -- pipelines and layouts. On an H200, three stages win by 1 % at most. A spread fill wins where registers are left (D
+   -- = 64, 256). A padded layout never wins at D = 64, 128 and 256, and mostly wins at D = 40, 72, 80, 112 and 160.
    crowds = {
       {axes = {"br", "warps"}, most = 10},
       {axes = {"br", "warps", "bc"}, most = 3},
@@ -76,7 +75,7 @@ M.selection = {
    },
 }
 
--- Long and short sequences that fill the card evenly, ordinary ones, and too few blocks for the card.
+-- Returns long and short sequences that fill the card evenly, ordinary ones, and too few blocks for the card.
 function M.typical(arch)
    local list = {}
    for _, size in ipairs({{arch.sm_count, 4096}, {arch.sm_count, 512}, {64, 256}, {32, 1024},
@@ -92,7 +91,7 @@ function M.is_worth()
    return true
 end
 
--- Half of a block's rows may be empty, not more, if there is a smaller block.
+-- At most half of a block's rows may be empty if there is a smaller block.
 function M.suits(v, problem)
    local rows = math.max(problem.seq_q, 32)
    if v.br > 64 and v.br >= 2 * ((rows + 31) // 32 * 32) then

@@ -1,91 +1,93 @@
 -- The cost model: the time of a forward variant on a problem, from clocks per tile.
 --
--- One K/V tile of one block keeps four units of its SM busy: tensor cores, shared memory, ex2,
--- fp32. The busiest unit is never idle for long when there are other warps to run, the rest hides
--- behind it the better the more warps a scheduler has. On top come barriers and the part of the
--- load latency that the pipeline does not cover. Tiles times waves give the time.
+-- One K/V tile of one block keeps four units of its SM busy: tensor cores, shared memory, ex2 and fp32. The busiest
+-- unit is never idle for long while there are other warps to run. It hides the work of the other units, and more of it
+-- if a scheduler has more warps. Barriers are added, and the part of the load latency that the pipeline does not cover.
+-- The time is clocks per tile, times tiles per block, times waves of blocks.
 --
--- It ranks variants. Its constants are fitted, with those of forward_splitkv_cost.lua, to 7400 timings of
--- all candidates of 182 problems on an H200 (D = 16 to 256; prefill, decode, chunked prefill; S = 32 to
--- 65536; tests/bench/fit.lua): of what was measured, its first choice takes 1.03 times the fastest's time
--- in the geometric mean, at most 1.08 times on nine of ten problems. On other SMs it is arithmetic from the
--- rates in arch.lua.
+-- The model ranks variants. Its constants and forward_splitkv_cost.lua's were fitted together by tests/bench/fit.lua.
+-- The data are 7400 timings on an H200: all candidates of 182 problems (D = 16 to 256; prefill, decode, chunked
+-- prefill; S = 32 to 65536). The model's first choice takes 1.03 times as long as the fastest measured variant in the
+-- geometric mean. It takes at most 1.08 times as long on nine of ten problems. On other SMs the model uses the rates in
+-- arch.lua.
 local columns = require("features.columns")
 local window = require("features.window")
 
 local M = {}
 
--- us until a kernel that does nothing is done.
+-- us of a launch of a kernel that does nothing.
 M.launch_us = 1.7
 
 -- Constants that no data sheet gives, fitted together.
 local fit = {
-   -- Share of the other units' clocks that adds to the busiest unit's, for one warp per scheduler;
-   -- it falls with 1 / warps.
+   -- Share of the other units' clocks that is added to the busiest unit's, with one warp per scheduler. With n warps it
+   -- is 1/n of that, but at least exposed_least.
    exposed = 0.516,
    exposed_least = 0.103,
-   -- Clocks for a barrier, per tile and four warps of a block: warps wait for the last one.
+   -- Clocks for a barrier, per tile and per four warps of a block, because warps wait for the last one.
    barrier = 158,
-   -- Times that, when no other block can run meanwhile.
+   -- Factor of these if the SM has no other block that can run meanwhile.
    alone = 2.75,
-   -- Share of a fill's bytes that competes with fragment loads.
+   -- Share of the bytes of a fill (copying a tile to shared memory) that competes with loads of fragments.
    fill = 0.235,
-   -- Clocks of a warp for each of its copies of 16 bytes per lane, as far as other warps do not hide
-   -- them: all issued at once, or spread over QK.
+   -- Clocks of a warp for each of its copies of 16 bytes per lane, as far as other warps do not hide them. issue_whole:
+   -- all copies are issued at once. issue_spread: they are spread over Q K^T.
    issue_whole = 23.9, issue_spread = 37.6,
-   -- More of them where the threads do not divide the rows evenly: each copy has a condition then, and
-   -- in a swizzled tile an address of its own.
+   -- Clocks per copy that are added if the threads do not divide the rows evenly. condition: each copy then has a
+   -- condition. address: in a swizzled tile each copy then has its own address.
    condition = 56.4, address = 36.8,
-   -- Clocks of a tile's chain of products and row statistics that one warp per scheduler does not hide.
+   -- Clocks per tile of the chain of products and row statistics, with one warp per scheduler, which hides nothing.
    chain = 61.4,
-   -- Share that two row tiles per warp cost more: their products wait for the same fragments.
+   -- Share by which two row tiles per warp cost more, because the products of both wait for the same fragments.
    pair = 0.0468,
-   -- How much more a fill of a padded tile competes with fragment loads than one of a swizzled tile: rows
-   -- begin in other banks, and where they are whole lines (d a multiple of 64) no line is copied whole.
+   -- How many times more a fill of a padded tile competes with fragment loads than a fill of a swizzled tile. Rows
+   -- begin in other banks. pad_lines: rows are whole lines (d is a multiple of 64), and no line is copied as a whole.
+   -- pad: other d.
    pad_lines = 5.95, pad = 3.33,
-   -- How sharply the longer of the SMs' and the memory's time hides the other.
+   -- Exponent p of (sm_us^p + memory_us^p)^(1/p): how well the longer of the two times hides the other.
    overlap = 2.08,
    -- Clocks from issuing a tile's loads to its arrival from L2 while all SMs load.
    load_latency = 643,
-   -- fp32 instructions per score: scale and subtract, maximum, sum, half a packed conversion, and
-   -- two for the rest of the loop, counted in the inner loop.
+   -- fp32 instructions per score: scale and subtract, maximum, sum, half a packed conversion, and two for the rest of
+   -- the loop. They are counted in the inner loop.
    fp32_per_score = 6.92,
-   -- Clocks of a score for the number that a bias adds, beside its instructions: loads that nothing hides. Of three
-   -- problems, beside the same with other features.
+   -- Clocks per score for reading a bias, besides its instructions, because nothing hides these loads. From three
+   -- problems, compared with the same problems with other features.
    number = 0.09,
-   -- Share of the tiles that rescale O: only when a maximum grows by more than 8 (log2).
+   -- Share of the tiles that rescale O: they do only if a maximum grows by more than 8 (log2).
    rescaled = 0.0261,
-   -- Share of the time that a register too many costs: spills of 100 bytes cost 10 to 30 %.
+   -- Share of the time that each register too many costs. Spills of 100 bytes cost 10 to 30 %.
    spill = 0.004,
-   -- Clocks of a block before its first product (Q and K from DRAM) and after its last (O out).
+   -- Clocks of a block before its first product (Q and K from DRAM) and after its last (O is written).
    prologue = 3070,
-   -- Share of the mean block that runs alone at the end when blocks differ in length (causal).
+   -- If blocks differ in length (causal): the share of the mean block that runs alone at the end.
    tail = 0.825,
-   -- What a tile with a causal mask costs more than one without, as a share.
+   -- Share by which a tile with a causal mask costs more than a tile without.
    masked = 0.0529,
-   -- Short kernels, whose time is taken in batches of launches (tuner/search): us until one that does nothing is done,
-   -- and share of the prologue, as what they read is in L2 and launches overlap; from how many us on they are not
-   -- short, and how sharply.
+   -- Short kernels are timed in batches of launches (tuner/search). warm_launch: us of one that does nothing.
+   -- warm_prologue: share of the prologue that remains, because inputs are in L2 and launches overlap. short: us up to
+   -- which a kernel is short. sharp: how sharp that limit is (blend).
    warm_launch = 0.89, warm_prologue = 0.68, short = 13.7, sharp = 6,
-   -- Per byte of shared memory: orders what is equal otherwise. What blocks leave is L1 cache.
+   -- Share of the time per byte of shared memory. It orders variants that are equal otherwise: what blocks leave is L1
+   -- cache.
    footprint = 1e-9,
 }
 
 M.fit = fit -- for tests/bench/fit.lua
 
--- Blocks per SM that shared memory, registers and warps allow.
+-- Returns the blocks per SM that shared memory, registers and warps allow.
 function M.resident_blocks(facts, arch)
    local function up(value, unit)
       return (value + unit - 1) // unit * unit
    end
    local smem = up(facts.smem_bytes + arch.reserved, arch.grain)
-   -- Registers are given to a warp in units of 256, and warps to the four schedulers in turn.
+   -- A warp gets registers in units of 256. Warps are given to the four schedulers in turn.
    local warps_by_regs = arch.regs // 4 // up(32 * facts.registers, 256) * 4
    return math.min(arch.smem_sm // smem, warps_by_regs // facts.warps, arch.warps // facts.warps,
                    arch.blocks)
 end
 
--- A function of a number that is asked again and again.
+-- Returns the function `compute` of a number, with results kept, because it is called again and again.
 function M.kept(compute)
    local known = {}
    return function(number)
@@ -94,8 +96,8 @@ function M.kept(compute)
    end
 end
 
--- What a kernel takes on a card, whatever the problem: a table that make(variant, facts, arch) makes. Kept in its
--- facts, as a survey asks for many problems.
+-- Returns the table that make(variant, facts, arch) makes: what holds for a kernel on a card, for all problems. It is
+-- kept in facts, because a survey asks about many problems.
 function M.on_card(variant, facts, arch, make)
    local card = facts.card
    if not card or card.arch ~= arch then
@@ -105,7 +107,8 @@ function M.on_card(variant, facts, arch, make)
    return card
 end
 
--- A function of a problem, which must not change, that a survey asks for again and again, for thousands of variants.
+-- Returns the function `compute` of a problem, with results kept. The problem must not change. A survey calls it for
+-- thousands of variants.
 function M.of_problem(compute)
    local known = setmetatable({}, {__mode = "k"})
    return function(problem)
@@ -118,7 +121,7 @@ function M.of_problem(compute)
    end
 end
 
--- How often the bytes of a fill count.
+-- Returns how often the bytes of a fill count.
 local function fill_ways(variant, facts)
    if variant.layout ~= "pad" then
       return 1
@@ -126,20 +129,20 @@ local function fill_ways(variant, facts)
    return facts.d_pad % 64 == 0 and fit.pad_lines or fit.pad
 end
 
--- Busy clocks of each unit of an SM for one tile of each team of one block.
+-- Returns the clocks for which a block keeps each unit of its SM busy, for one tile of each of its teams.
 local function unit_clocks(variant, facts, arch)
    local bc, d, dv, parts = variant.bc, facts.d_pad, facts.dv_pad, facts.parts
    local rows = variant.br * facts.teams
    local scores, row_bytes = rows * bc, 2 * (d + dv)
-   local filled = variant.v_in_k == 1 and d / (d + dv) or 1 -- share of the columns
-   -- Each warp reads its team's K and V, of which it may have a part of the columns; Q again for each tile
-   -- unless it stays in registers.
+   local filled = variant.v_in_k == 1 and d / (d + dv) or 1 -- share of the columns that are copied
+   -- Each warp reads the K and V tiles of its team, or its part of their columns. It reads Q again for each tile unless
+   -- Q stays in registers.
    local fills = fit.fill * facts.teams * fill_ways(variant, facts) * filled
    local smem = bc * row_bytes * (facts.warps / parts + fills)
    if variant.q == "smem" then
       smem = smem + rows * 2 * d
    end
-   if parts > 1 then -- each writes its S, reads those of the others, and computes P of all
+   if parts > 1 then -- each warp writes its S, reads those of the others, and computes P of all
       smem = smem + 4 * scores * parts * parts
    end
    local fp32_per_score = fit.fp32_per_score + facts.more_fp32_per_score
@@ -152,16 +155,16 @@ local function unit_clocks(variant, facts, arch)
    }
 end
 
--- Share of what other warps might hide that is not hidden, with `blocks` co-resident blocks.
+-- Returns the share of the other units' clocks that is not hidden, with `blocks` blocks on the SM.
 local function exposed_share(facts, blocks)
    local warps_per_scheduler = math.max(blocks * facts.warps / 4, 0.5)
    return math.min(math.max(fit.exposed / warps_per_scheduler, fit.exposed_least), 1)
 end
 
--- Clocks for which `blocks` co-resident blocks keep an SM busy with one tile of each team.
+-- Returns the clocks for which `blocks` blocks keep an SM busy with one tile of each of their teams.
 function M.busy_clocks(variant, facts, arch, blocks)
    local busiest, sum = 0, 0
-   local idle = math.max(4 / (blocks * facts.warps), 1) -- schedulers have their own units, but for smem
+   local idle = math.max(4 / (blocks * facts.warps), 1) -- each scheduler has its own units, except shared memory
    for unit, clocks in ipairs(unit_clocks(variant, facts, arch)) do
       clocks = unit == 2 and clocks or clocks * idle
       busiest, sum = math.max(busiest, clocks), sum + clocks
@@ -171,8 +174,8 @@ function M.busy_clocks(variant, facts, arch, blocks)
    return clocks * (1 + fit.spill * facts.spilled)
 end
 
--- Clocks of a warp that issues its copies of a tile with rows of so many columns: a thread copies one chunk of 16
--- bytes of every n-th row.
+-- Returns the clocks of a warp for issuing its copies of a tile whose rows have this many columns. A thread copies one
+-- chunk of 16 bytes of every n-th row.
 local function copy_clocks(variant, facts, row_columns)
    local chunks, threads = row_columns // 8, 32 * facts.warps // facts.teams
    local rows = math.max(threads // chunks, 1)
@@ -186,20 +189,20 @@ local function copy_clocks(variant, facts, row_columns)
    return each * ((variant.bc + rows - 1) // rows)
 end
 
--- Of a tile of K and of V.
+-- Returns these clocks for a tile of K and a tile of V.
 function M.copy_clocks(variant, facts)
    local clocks = copy_clocks(variant, facts, facts.d_pad)
    return variant.v_in_k == 1 and clocks or clocks + copy_clocks(variant, facts, facts.dv_pad)
 end
 
--- Clocks in which `blocks` co-resident blocks do one tile each.
+-- Returns the clocks in which `blocks` blocks on an SM do one tile each.
 local function tile_clocks(variant, facts, arch, blocks)
    local barrier = fit.barrier * facts.warps / 4 * (blocks == 1 and fit.alone or 1)
    local issue = M.copy_clocks(variant, facts) * facts.warps / 4 * exposed_share(facts, blocks)
    local clocks = M.busy_clocks(variant, facts, arch, blocks)
       + blocks * (barrier * facts.barriers + issue)
       + fit.chain / math.max(1, blocks * facts.warps / 4)
-   -- Each wait of the tile comes `ahead` tile times after the loads that it waits for.
+   -- Each wait of a tile comes `ahead` tile times after the loads that it waits for.
    local covered = clocks
    for _, ahead in ipairs(facts.ahead) do
       clocks = clocks + math.max(fit.load_latency - ahead * covered, 0)
@@ -207,12 +210,16 @@ local function tile_clocks(variant, facts, arch, blocks)
    return clocks
 end
 
--- Row tiles that are counted one by one. Of more, only every second counts, or third, and so on.
+-- The most row tiles that are counted one by one. If there are more, only every second, third, ... one is counted.
 local most_counted = 16384
 
--- K/V tiles that the row tiles of one head visit, the last rows first: {sum, most, differ (whether they do), each (a
--- list of them), share (row tiles for each of the list)}. A tile with a mask, which are at the ends of what the rows
--- see, counts for more. The sum is no integer: 64 bits do not hold what is made of it.
+-- Counts the K/V tiles of the row tiles of one head, the last rows first. Tiles with a mask, at the ends of what the
+-- rows see, count for more. Returns
+--   sum       of all row tiles; a float, because products with it may exceed 64 bits
+--   most      of one row tile
+--   differ    true: row tiles may have different numbers
+--   each      list of the numbers of the row tiles that were counted
+--   share     row tiles for each element of that list
 local function count_tiles(br, bc, problem)
    local seq_q, seq_k = problem.seq_q, problem.seq_k
    local q_tiles = (seq_q + br - 1) // br
@@ -230,7 +237,7 @@ local function count_tiles(br, bc, problem)
    end
    local sum, most = 0, 0
    local masked = ends * fit.masked * math.max(br // bc, 1)
-   for row = (q_tiles - 1) * br, 0, -br * step do -- without math.min and math.max: this is most of the model's time
+   for row = (q_tiles - 1) * br, 0, -br * step do -- no math.min and math.max: most of the model's time is spent here
       local rows_end = row + br < seq_q and row + br or seq_q
       local first, behind = row + offset - left, rows_end + offset + right
       first = first > 0 and first or 0
@@ -244,8 +251,12 @@ local function count_tiles(br, bc, problem)
    return {sum = sum * share, most = most, differ = true, each = each, share = share}
 end
 
--- Of a problem: rows of Q and O, and of K and V, in units of a column's bytes; columns of Q or K and of V; which share
--- of these a key has; and, by tile, what the row tiles visit.
+-- Facts of a problem:
+--   rows_q     bytes of a column of all rows of Q or O
+--   rows_k     bytes of a column of all rows of K or V that are seen
+--   both       columns of Q and O together
+--   of_key     share of these that are the columns of K and V that are read for a key
+--   visited    results of count_tiles by tile size
 local sizes_of = M.of_problem(function(problem)
    local both = problem.head_dim + columns.of_problem(problem)
    return {
@@ -265,7 +276,7 @@ local function visited_tiles(variant, problem, sizes)
    return visited
 end
 
--- us that the memory needs, however fast the SMs are; that L2 needs; and that the memory needs of what L2 cannot keep.
+-- Returns three times in us: of DRAM for all bytes, of L2, and of DRAM for the bytes that L2 cannot keep.
 local function memory_us(variant, facts, sizes, arch, tiles)
    local rows_q, both, of_key = sizes.rows_q * (facts.heads_together or 1), sizes.both, sizes.of_key
    local dram = both * (rows_q + of_key * sizes.rows_k)
@@ -275,24 +286,29 @@ local function memory_us(variant, facts, sizes, arch, tiles)
    return dram / arch.dram, l2 / arch.l2, (beyond > 0 and beyond or 0) / arch.dram
 end
 
--- us until SMs and memory are done, each of which hides most of the other.
+-- Returns us until SMs and memory are done. Each hides most of the other's time.
 local function both_us(sm_us, dram_us, l2_us)
    local p = fit.overlap
    local us = (sm_us ^ p + dram_us ^ p) ^ (1 / p)
    return us < l2_us and l2_us or us
 end
 
--- us of a kernel that takes so long when what it reads is in L2, and so long when it is not.
+-- Returns us of a kernel that takes warm_us if its inputs are in L2, and cold_us if they are not. Short kernels are
+-- timed with their inputs in L2, long ones without.
 function M.blend(warm_us, cold_us)
    local share = 1 / (1 + (cold_us / fit.short) ^ -fit.sharp)
    return warm_us + (cold_us - warm_us) * share
 end
 
--- us for a problem whose blocks are spread over the card. variant: br, bc; facts: d_pad, dv_pad, smem_bytes,
--- bytes_per_score, and heads_together where so many query heads are taken for one; resident: blocks that an SM holds;
--- clocks(count): those of an SM in which so many of them do one tile each; prologue: clocks of a block beside its
--- tiles; slower: a factor of the SMs' time; shares(weights), where row tiles are divided among blocks before the launch
--- (forward_shares.lua), else nil: the clocks of the busiest SM, by the tiles that the row tiles of a head visit.
+-- Returns us for a problem whose blocks are spread over the card.
+--   variant           br, bc
+--   facts             smem_bytes, bytes_per_score; heads_together if that many query heads are taken for one
+--   resident          blocks that an SM holds
+--   clocks(count)     clocks of an SM in which this many blocks do one tile each
+--   prologue          clocks of a block besides its tiles
+--   slower            factor of the SMs' time
+--   shares(weights)   if row tiles are divided among blocks before the launch (forward_shares.lua), else nil. Returns
+--                     the clocks of the busiest SM, from the K/V tiles of each row tile of a head
 function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slower, shares)
    local heads = problem.batch * problem.heads_q
    local blocks = heads * ((problem.seq_q + variant.br - 1) // variant.br)
@@ -306,8 +322,8 @@ function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slo
    if shares then
       busy = shares(visited.each) * visited.share
    elseif visited.differ and waves > 0 and sum > 0 then
-      -- Where blocks differ the longest start first, so the SMs end at nearly the same time. Those of a late chunk of
-      -- a prompt hardly differ, and go in waves.
+      -- If blocks differ, the longest start first, so the SMs end at nearly the same time. In a late chunk of a prompt
+      -- blocks hardly differ, and run in waves.
       local mean = sum * heads / blocks
       local differing = math.min(2 * (most / mean - 1), 1)
       local even = clocks(resident) * (sum * heads / slots + fit.tail * mean)
@@ -330,9 +346,8 @@ local function card_of(variant, facts, arch)
    }
 end
 
--- us for a problem. variant: br, bc, layout, q; facts: warps, teams, row_tiles, registers, spilled
--- (registers beyond those), d_pad, dv_pad, parts, smem_bytes, k8, fill, barriers, ahead, ex2_per_score,
--- more_fp32_per_score, bytes_per_score (forward.lua explains them). math.huge when no SM can hold it.
+-- Returns us for a problem; math.huge if no SM can hold a block. variant: br, bc, layout, q, v_in_k. facts: find_facts
+-- in forward.lua makes them.
 function M.forward(variant, facts, problem, arch)
    local card = M.on_card(variant, facts, arch, card_of)
    if card.resident < 1 then

@@ -1,13 +1,14 @@
--- How evenly row tiles are divided among blocks that stay (fwd_sm90, persistent=1; templates/hopper/work.cuh):
--- each takes its own of every round, and every other round goes backwards through the blocks. What a block has to do is
--- known before the launch, and the launch takes as long as the busiest SM.
+-- How evenly persistent blocks divide the row tiles (fwd_sm90, persistent=1; templates/hopper/work.cuh). Each block
+-- takes one row tile of every round, and every other round goes through the blocks backwards. So the work of each block
+-- is known before the launch. The launch takes as long as the busiest SM.
 local M = {}
 
--- Rounds that are looked at: what comes behind them goes on likewise.
+-- Rounds that are computed. Later rounds are taken to be like these.
 local most_rounds = 32
 
--- The tiles that the first row tiles visit, in the order in which blocks take them, at most so many. section: of how
--- many heads the row tiles are ordered by weight; nil: those of a head lie together.
+-- Returns the numbers of K/V tiles of the first row tiles, in the order in which blocks take the row tiles; at most
+-- about `most`. section: number of heads whose row tiles are ordered together by weight. nil: heads come one after the
+-- other.
 local function tiles_in_order(weights, heads, section, most)
    local tiles, count, before = {}, 0, 0
    local whole = math.min(section or 1, heads) -- heads of each section but the last
@@ -31,13 +32,13 @@ local function tiles_in_order(weights, heads, section, most)
    return tiles
 end
 
--- What each block visits in so many rounds.
+-- Returns the number of K/V tiles of each block in this many rounds.
 local function sums_of_blocks(tiles, blocks, rounds, total)
    local sums = {}
    for block = 1, blocks do
       sums[block] = 0
    end
-   for round = 0, rounds - 1 do -- this is most of the model's time
+   for round = 0, rounds - 1 do -- most of the model's time is spent here
       local before = round * blocks
       if round % 2 == 0 then
          for block = 1, math.min(blocks, total - before) do
@@ -53,7 +54,8 @@ local function sums_of_blocks(tiles, blocks, rounds, total)
    return sums
 end
 
--- Clocks of an SM whose blocks have these tiles to visit, ascending; clocks: of so many blocks that do one each.
+-- Returns the clocks of an SM. tiles: the K/V tiles of each of its blocks, ascending. clocks[n]: clocks in which n
+-- blocks do one tile each.
 local function clocks_of(tiles, clocks)
    local sum, done = 0, 0
    for i, each in ipairs(tiles) do
@@ -63,7 +65,7 @@ local function clocks_of(tiles, clocks)
    return sum
 end
 
--- What the blocks of each SM visit, a list of each, ascending; SMs whose blocks visit the same stand there once.
+-- Returns for each SM the list of its blocks' K/V tiles, ascending. SMs with equal lists appear once.
 local function visits_of_sms(weights, heads, section, sm_count, resident)
    local total = heads * #weights
    local blocks = math.min(sm_count * resident, total)
@@ -85,8 +87,8 @@ local function visits_of_sms(weights, heads, section, sm_count, resident)
    return list
 end
 
--- Variants that differ in nothing but their pipeline divide alike, and so do those of other classes: what was found for
--- the last divisions, by all that they depend on.
+-- The last divisions, by everything that they depend on. Variants that differ only in their pipeline divide alike, and
+-- so do variants of other classes.
 local kept, kept_count, most_kept = {}, 0, 256
 
 local function visits_kept(weights, heads, section, sm_count, resident)
@@ -100,7 +102,8 @@ local function visits_kept(weights, heads, section, sm_count, resident)
    return kept[key]
 end
 
--- The same by the list itself, which is one for a problem and a tile and must not change: a text of it takes long.
+-- The same by the list of weights itself, because making a text of it takes long. There is one list for a problem and a
+-- tile, and it must not change.
 local of_list = setmetatable({}, {__mode = "k"})
 
 local function visits_of(weights, heads, section, sm_count, resident)
@@ -111,8 +114,13 @@ local function visits_of(weights, heads, section, sm_count, resident)
    return known[key]
 end
 
--- Clocks of the busiest SM. weights: list of the tiles that the row tiles of a head visit, the heaviest first; heads:
--- of all batches; resident: blocks of an SM; clocks(count): those of an SM in which so many do one tile each.
+-- Returns the clocks of the busiest SM.
+--   weights          list of the K/V tiles of a head's row tiles, the heaviest first
+--   heads            of all batches
+--   section          see tiles_in_order
+--   sm_count
+--   resident         blocks of an SM
+--   clocks(count)    clocks of an SM in which this many blocks do one tile each
 function M.busiest(weights, heads, section, sm_count, resident, clocks)
    local by_count, most = {}, 0
    for count = 1, resident do

@@ -1,14 +1,19 @@
 -- fwd_sm90: the forward family on wgmma and TMA (templates/hopper).
 --
--- A block is `groups` warpgroups of 64 query rows each, and one that loads. K and V tiles of Bc rows have
--- `stages` places each. turns: the warpgroups start their products one after the other. persistent: 0, a
--- block computes one row tile; else as many blocks as the card holds compute one after the other, and the loads of
--- the next are under way while O is written: 1, each its share of all; 2, who is free takes the next. order: whose
--- row tiles come next to each other, those of a head, or those that see the most keys, in a section of heads whose
--- K and V fit into L2. pack: the query heads that share a key head are rows of one matrix, as where keys are split.
--- sloped: what ALiBi adds by column comes out of Q K^T. begun: scores begin as a bias in 16 bits, and the product comes
--- on top; else what the product gave waits for it. Where guesses() says so, P of tiles without a mask is made by the
--- maxima that rows have so far, and again where these were too small (templates/hopper/guess.cuh).
+-- A block has `groups` warpgroups of 64 query rows each, and one warpgroup that loads. Shared memory has `stages` tiles
+-- of Bc rows of K, and as many of V. The axes:
+--   turns       1: ping-pong, the warpgroups start their products one after the other
+--   persistent  0: a block computes one row tile. 1, 2: there are only as many blocks as the card holds, and each
+--               computes several row tiles. It loads the next one while it writes O. 1: the tiles are divided in
+--               advance. 2: a block that is free takes the next tile
+--   order       heads: row tiles of a head are neighbours. weight: row tiles that see the most keys come first, within
+--               a section of heads whose K and V fit into L2
+--   pack        1: the query heads that share a key head are rows of one matrix, as in forward_splitkv.lua
+--   sloped      1: ALiBi's part that depends on the column is a step of Q K^T (templates/hopper/slopes.cuh)
+--   begun       1: S begins as a bias in 16 bits, and the product is added to it. 0: the bias is added to the product
+--
+-- If guesses(v), P of tiles without a mask is computed with a speculative maximum, the row's maximum so far. It is
+-- computed again if that was too small (templates/hopper/guess.cuh).
 local axes_of = require("core.axes")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
@@ -26,50 +31,53 @@ local window = require("features.window")
 
 local M = {name = "fwd_sm90"}
 
--- By warpgroups that compute. load, group: registers of a thread that loads, and of one that computes; resident:
--- blocks that share an SM; most: of S, P and O in registers, beyond which ptxas spills; columns: of O or of S, beyond
--- which one wgmma names more registers than a thread has when the block begins; counted: registers more of a thread
--- that loads where work is taken by a counter or a bias is copied, which come in equal parts from those that compute;
--- keyed_most: in the place of most, with dropout.
+-- Limits of registers, by the number of warpgroups that compute:
+--   load, group   registers of a thread that loads, and of one that computes
+--   resident      blocks that share an SM
+--   most          registers of S, P and O in a thread; with more, ptxas spills
+--   keyed_most    the same with dropout
+--   columns       columns of O or of S; with more, one wgmma names more registers than a thread has when the block
+--                 begins
+--   counted       registers that a loading thread has in addition if work is taken by a counter or a bias is copied.
+--                 The computing warpgroups give them up in equal parts
 local register_shares = {
    {load = 24, group = 232, resident = 2, most = 192, columns = 128, counted = 8, keyed_most = 166},
    {load = 24, group = 240, resident = 1, most = 208, columns = 256, counted = 16, keyed_most = 210},
    {load = 32, group = 160, resident = 1, most = 128, columns = 128, counted = 0, keyed_most = 146},
 }
 
--- Instructions of a score for dropout, whose columns' keys are there, and whose masks are made beside the product S.
+-- fp32 instructions per score for dropout. The keys of columns are computed before, and masks during the product S.
 local by_keys = 0.9
 
--- Columns whose keys a block of the step before makes.
+-- Columns whose keys one block of the preparing step computes.
 local keys_of_block = 256
 
--- For a bias that lies in shared memory: a conversion, the sum, a share of the loads.
+-- fp32 instructions per score for a bias in shared memory: a conversion, the addition, a share of the loads.
 local by_words = 2.3
 
--- Of these, what is less where scores begin as the bias; and, by warpgroups, where a product of so many columns takes
--- as long as reading its words. So much is less beside dropout, too, whose words are not read early: two problems of
--- D = 128 took 296 and 610 us, the model says 293 and 627, without it 338 and 714.
+-- How many of these are saved. begun_less: if S begins as the bias. beside_less, by warpgroups: if D >= beside_columns,
+-- because the product then takes as long as reading the bias. It is also subtracted with dropout, which does not read
+-- the bias early: two problems of D = 128 took 296 and 610 us. The model says 293 and 627; without it 338 and 714.
 local begun_less, beside_less, beside_columns = 1.2, {1.3, 2.3, 1.4}, 128
 
 local function words_cost(v)
    return by_words - (v.begun == 1 and begun_less or v.d >= beside_columns and beside_less[v.groups] or 0)
 end
 
--- From so many row tiles of a head on, its own rows fill them as well as those of several heads do, and hardly see
--- other keys.
+-- A head with this many row tiles fills them as well with its own rows as several heads do, and hardly sees more keys.
 local own_tiles = 8
 
--- 64 columns lie together.
+-- Pages of 64 columns in a row of a tile.
 local function pages(v)
    return (v.d + 63) // 64
 end
 
--- Where warpgroups read which piece of work comes next.
+-- Bytes for the index of the next work tile, which warpgroups read.
 local function piece_bytes(v)
    return v.persistent == 2 and 4 * v.groups or 0
 end
 
--- A tile beside those of K and V, for a warpgroup, with two barriers: a bias in 16 bits.
+-- Bytes of a warpgroup's tile of a 16-bit bias, and of the tile's two barriers.
 local function side_bytes(v)
    if not bias.is_ahead(v) then
       return 0
@@ -77,12 +85,12 @@ local function side_bytes(v)
    return 64 * 2 * v.bc + 16
 end
 
--- Tiles of the keys of columns that dropout multiplies, as many as of K.
+-- Bytes of the keys of columns for dropout, one tile for each tile of K.
 local function key_bytes(v)
    return v.dropout * v.stages * 8 * v.bc
 end
 
--- rows: of Q, K and V, and of O. side_stages: tiles beside them.
+-- Bytes of shared memory. rows: rows of Q, K and V, and of O. side_stages: tiles of a bias for each warpgroup.
 local function bytes_of(v, rows, side_stages)
    return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + side_stages * v.groups * side_bytes(v)
       + piece_bytes(v) + 32 * v.bc * v.sloped + key_bytes(v)
@@ -92,7 +100,8 @@ local function rows_read(v)
    return 64 * v.groups + 2 * v.stages * v.bc
 end
 
--- Shared memory of an SM 9.0, which alone runs this family, and what each block takes beside its own (arch.lua).
+-- Bytes of shared memory of an SM 9.0, the only one that runs this family, and those that the system takes for each
+-- block (arch.lua).
 local smem_sm, smem_reserved = 233472, 1024
 
 local function resident_with(v, rows, side_stages)
@@ -103,8 +112,8 @@ local function resident(v)
    return math.max(resident_with(v, rows_read(v), 1), 1)
 end
 
--- Whether O of a persistent block has a place beside that of Q, so that the next Q comes early: where the SM
--- holds as many blocks all the same.
+-- Returns true if O of a persistent block has its own place in shared memory, so that the next Q is loaded early. It
+-- has one if the SM then still holds as many blocks.
 local function has_own_place(v)
    return v.persistent > 0 and resident_with(v, rows_read(v) + 64 * v.groups, 1) >= resident(v)
 end
@@ -113,8 +122,8 @@ local function rows_held(v)
    return rows_read(v) + (has_own_place(v) and 64 * v.groups or 0)
 end
 
--- As many as of K, where there is room: with one, its next tile is asked for when scores have this one on, or, where
--- they begin as it, when P is right.
+-- Tiles of a bias for each warpgroup: as many as of K if there is room, else one. With one, its next tile is loaded
+-- only after this one was added to the scores. If scores begin as the bias, that is only after P is right.
 local function side_stages(v)
    return resident_with(v, rows_held(v), v.stages) >= resident(v) and v.stages or 1
 end
@@ -123,17 +132,17 @@ local function smem_bytes(v)
    return bytes_of(v, rows_held(v), side_stages(v))
 end
 
--- Whether O is stored by TMA, so that its warps need not wait: persistent blocks do, where an SM has one of them
--- (2 % faster than by lanes; with two on an SM 3 % slower, without persistent blocks the same).
+-- Returns true if TMA stores O, so that its warps do not wait. Persistent blocks do if the SM holds one of them: 2 %
+-- faster than stores by lanes. With two blocks on an SM it is 3 % slower, and without persistent blocks the same.
 local function stores_by_map(v)
    return v.persistent > 0 and v.groups > 1
 end
 
--- Of a bias in fp32, whose numbers are read where they are added: so many at once, of those of a thread.
+-- An fp32 bias is read where it is added. ptxas reads this share of a thread's values at once.
 local read_ahead = 5 / 4
 
--- Dropout's work on P is done beside the next S where D is small; else what P is multiplied by is made beside the
--- product S before it, and kept until there is P, where O leaves registers for it.
+-- Dropout has two forms. With small D, its work on P is done while the next S is computed. With larger D, the factors
+-- of P are computed during the product S before it. They are kept until P is there, if O leaves registers for them.
 local function drops_beside(v)
    return v.dropout == 1 and v.d <= 64
 end
@@ -142,29 +151,30 @@ local function keeps_early(v)
    return v.dropout == 1 and v.d > 64 and v.d <= 192
 end
 
--- Registers for it: what is kept, or several words at once.
+-- Registers for dropout: the factors that are kept, or several words at once.
 local function words_of_masks(v)
    return keeps_early(v) and v.bc // 4 or drops_beside(v) and 16 or 0
 end
 
--- Columns of O up to which P of tiles without a mask is made by the maxima so far (templates/hopper/guess.cuh), of
--- kernels whose scores do not begin as a bias; of those that do, at any D.
+-- The most columns of O for which P is computed with a speculative maximum (templates/hopper/guess.cuh). Kernels whose
+-- scores begin as a bias have no limit.
 local guessed_columns = 64
 
--- Whether that is so: not where a bias comes behind the product (the words of one in 16 bits are given back by then,
--- one in fp32 would be read twice), nor where ALiBi does, whose terms leave no registers for it.
+-- Returns true if P of tiles without a mask is computed with a speculative maximum. It is not if a bias is added after
+-- the product: the place of a 16-bit bias was released by then, and an fp32 bias would be read twice. It is not if
+-- ALiBi is added after the product, because its terms leave no registers.
 local function guesses(v)
    return v.begun == 1 or v.d <= guessed_columns and v.bias == "none" and v.alibi == v.sloped
 end
 
--- Whether a bias that comes through shared memory is read beside the product that it is added behind: dropout has its
--- own there.
+-- Returns true if a bias in shared memory is read during the product that it is added to. With dropout it is not,
+-- because dropout's work is done there.
 local function reads_early(v)
    return bias.is_ahead(v) and v.begun == 0 and v.dropout == 0
 end
 
--- Of such a bias, with addresses, for which ptxas finds room where there are three warpgroups; else of one that is
--- added.
+-- Registers for a bias in shared memory: all its words if it is read early, and their addresses. With three warpgroups
+-- ptxas finds room for the addresses.
 local function words_of(v)
    if reads_early(v) then
       return v.bc // 4 + (v.groups < 3 and 4 or 0)
@@ -172,17 +182,18 @@ local function words_of(v)
    return bias.is_ahead(v) and v.begun == 0 and 8 or 0
 end
 
--- Registers of a thread that hold S, P and O, and what features keep.
+-- Registers of a thread for S, P and O, and for what features keep.
 local function live_registers(v)
-   local staged = bias.is_ahead(v) and bias.registers(1, v) or 0 -- of a bias that is not in registers
+   local staged = bias.is_ahead(v) and bias.registers(1, v) or 0 -- the bias is in shared memory instead
    local read = v.bias == "fp32" and v.bc // 2 * read_ahead or 0
    return v.bc // 2 + v.bc // 4 + v.d // 2 + words_of(v) + read + words_of_masks(v)
       + features.registers(v, 1) - staged + v.softcap * softcap.own_registers
 end
 
--- With so many columns a bias in shared memory leaves registers only to blocks that stay, with more only to those that
--- have their share and take no turns: of 84 kernels, D = 216 to 256, none of these spills, 32 of 44 others do, 8 to 204
--- bytes. Nor do any of three warpgroups beside dropout with up to 64 columns; of 20 with 80 to 128, 12 do, 8 to 96.
+-- Returns false if a bias in shared memory leaves too few registers. With D > 208 only persistent blocks have enough;
+-- with D > 224 only those with persistent=1 and turns=0. Measured with 84 kernels, D = 216 to 256: none of the accepted
+-- ones spills, and 32 of the 44 others spill 8 to 204 bytes. With three warpgroups and dropout, none spills up to D =
+-- 64; 12 of 20 spill 8 to 96 bytes with D = 80 to 128.
 local function leaves_registers(v)
    if v.groups == 3 and v.dropout == 1 and bias.is_ahead(v) then
       return v.d <= 64
@@ -208,7 +219,7 @@ local function fits(v, _, arch)
    return true
 end
 
--- What the cost model wants to know; kept in v, which is asked about for many problems.
+-- Returns what the cost model needs. v keeps it, because the model is asked about many problems.
 local function facts_of(v)
    v.facts = v.facts or {
       br = 64 * v.groups, queries = 64 * v.groups, heads_together = 1,
@@ -224,7 +235,7 @@ local function facts_of(v)
    return v.facts
 end
 
--- The point with the values of the features that it does not know.
+-- Returns the point with silent values for the features that it does not know.
 function M.complete(v, parts)
    local all = {parts = parts, dv = 0}
    for _, feature in ipairs(features.all) do
@@ -236,7 +247,8 @@ function M.complete(v, parts)
    return all
 end
 
--- For templates/hopper/wgmma_lists.cu.in: the element, and the n8 column tiles of products of so many columns.
+-- Adds names for templates/hopper/wgmma_lists.cu.in: the element, and the n8 column tiles of the products with these
+-- columns.
 function M.add_product_names(names, v, columns)
    local seen, tiles, most = {}, {}, 0
    for _, count in ipairs(columns) do
@@ -248,8 +260,8 @@ function M.add_product_names(names, v, columns)
    return names
 end
 
--- What templates of both families on wgmma see. axes: the family's; parts: warpgroups that share rows; scored: keys
--- of a tile that a warpgroup multiplies by Q; out: columns of its O.
+-- Returns what the templates of both forward families on wgmma see. axes: the family's. parts: warpgroups that share
+-- rows. scored: keys of a tile that a warpgroup multiplies by Q. out: columns of its O.
 function M.shared_names(v, axes, parts, scored, out)
    local names, known = fwd.shared_names(M.complete(v, parts)), {}
    for _, axis in ipairs(axes) do
@@ -261,7 +273,7 @@ function M.shared_names(v, axes, parts, scored, out)
       end
    end
    names.wgmma = true
-   names.wide = false -- rows of a tile are as TMA loads them
+   names.wide = false -- rows of a tile are in the order in which TMA loads them
    M.add_product_names(names, v, {scored, out})
    return names
 end
@@ -280,7 +292,7 @@ function M.names(v)
    return names
 end
 
--- The blocks of the launch; the recipe's texts do not say 1.
+-- Returns the word for the blocks of the launch. A divisor of 1 is left out.
 local function blocks(v)
    if v.persistent == 0 then
       return "row_tiles"
@@ -288,7 +300,7 @@ local function blocks(v)
    return "resident_row_tiles" .. (resident(v) > 1 and "/" .. resident(v) or "")
 end
 
--- What is in the workspace, and the step that puts it there; nil without.
+-- Returns the word for the workspace, and the step that fills it; nil if the workspace is empty.
 local function prepared(v)
    local step = {entry = M.name .. "_prepare", role = "prepare", threads = 32, smem = 0, blocks = "one"}
    if v.dropout == 1 then
@@ -349,14 +361,14 @@ local function suits(v, problem)
    return true
 end
 
--- The problem of packed rows.
+-- The problem whose query heads are packed into rows.
 local packed = plain_cost.of_problem(function(problem)
    return setmetatable({heads_q = problem.heads_kv}, {__index = problem})
 end)
 
 local function cost_us(v, problem, arch)
    local facts, us = facts_of(v), 0
-   if v.pack == 1 then -- a row tile is fewer queries, of the heads that share keys
+   if v.pack == 1 then -- a row tile has fewer queries, but those of all heads that share keys
       facts.heads_together = problem.heads_q // problem.heads_kv
       facts.queries = math.max(facts.br // facts.heads_together, 1)
       problem = packed(problem)

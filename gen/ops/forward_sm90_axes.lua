@@ -1,4 +1,4 @@
--- The tuning space of fwd_sm90: its axes, and which of their values go together. What they mean: forward_sm90.lua.
+-- The tuning space of fwd_sm90: its axes, and which of their values go together. forward_sm90.lua says what they mean.
 local alibi = require("features.alibi")
 local bias = require("features.bias")
 local dropout = require("features.dropout")
@@ -17,7 +17,7 @@ local function may_take_turns(v)
    return nil, "one warpgroup has nobody to take turns with"
 end
 
--- A tile of a bias is whole boxes of 64 keys.
+-- A tile of a bias consists of whole boxes of 64 keys.
 local function may_tile(v)
    if v.bc % 64 == 0 or not bias.is_ahead(v) then
       return true
@@ -32,7 +32,7 @@ local function may_stage(v)
    return nil, "a bias has the place of a third tile"
 end
 
--- Whether scores begin as their bias, before the product.
+-- Accepts begun=1 only for a bias in 16 bits, and without anything that must come between product and bias.
 local function may_begin(v)
    if v.begun == 0 or bias.is_ahead(v) and v.softcap == 0 and v.alibi == 0 then
       return true
@@ -40,8 +40,8 @@ local function may_begin(v)
    return nil, "scores begin as a bias in 16 bits that nothing comes before"
 end
 
--- Whether what ALiBi adds by column is one more step of Q K^T: where it is another number for each key of a tile
--- without a mask, and nothing comes between.
+-- Accepts sloped=1 (ALiBi as a step of Q K^T) only in two conditions. Each key of a tile without a mask must have its
+-- own number. Nothing may come between product and ALiBi.
 local function may_be_sloped(v)
    if v.sloped == 0 or v.alibi == 1 and v.causal == 1 and v.softcap == 0 and v.bias == "none" then
       return true
@@ -49,7 +49,7 @@ local function may_be_sloped(v)
    return nil, "a causal ALiBi alone is a product"
 end
 
--- A block of packed sequences looks for its own among all of them, once.
+-- A block of packed sequences searches for its own sequence among all of them, once, so it is not persistent.
 local function may_stay(v)
    if v.persistent > 0 and v.varlen == 1 then
       return nil, "packed sequences have blocks of their own"
@@ -64,7 +64,7 @@ local function may_order(v)
    return nil, "all row tiles weigh the same"
 end
 
--- Where rows of a block are several heads': what takes its head from the block has none.
+-- If a block has rows of several heads, features that use the block's head do not work.
 local function may_pack(v)
    if v.pack == 0 then
       return true
@@ -76,7 +76,7 @@ local function may_pack(v)
    return true
 end
 
--- A mask stays with the families whose warps skip tiles by it.
+-- Boolean masks are for the other families, whose warps skip tiles that a mask hides.
 local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16", "fp32"}, feature = true}
 
 M.all = kinds.axes(256)

@@ -1,19 +1,20 @@
--- The scheme of the forward families that divides the keys, for few query rows or few blocks: the query
--- heads of a group are rows of one matrix, `teams` groups of warps each visit every teams-th tile,
--- and so many blocks divide the tiles that about `waves` come to each SM. Then a second kernel combines
--- what they found. What the fields mean: forward.lua.
+-- The scheme of the forward families that divides the keys, for few query rows or few blocks. The query heads of a
+-- group are rows of one matrix. `teams` groups of warps each compute every teams-th tile of keys. So many blocks divide
+-- the tiles that each SM gets about `waves` blocks. Then a combine step merges their results. forward.lua says what the
+-- axes mean.
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_cost")
 local lengths = require("features.lengths")
 
--- Of the combining kernel: rows of a block, one warp each, which has room for so many weights.
+-- combine_rows: rows of a block of the combine step, one warp for each. max_splits: the weights for which a warp has
+-- room.
 local M = {splits = true, names = {combine_rows = 4, max_splits = cost.max_splits}}
 
--- m16 row tiles of a warp, by br.
+-- Numbers of m16 row tiles that a warp may have, by br.
 local warp_tiles = {[16] = {1}, [32] = {1, 2}, [64] = {1, 2}}
 local waves = {1, 2, 4, 8, 16}
 
--- Where all row tiles have the same keys, more blocks than this gain nothing.
+-- If all row tiles have the same keys, more waves than this gain nothing.
 local waves_of_equals = 4
 
 local function is_block(v)
@@ -25,7 +26,7 @@ local function is_block(v)
    return nil, "no such br, warps and teams"
 end
 
--- Sequences of different lengths are divided the more evenly, the more blocks there are.
+-- Sequences of different lengths are divided more evenly if there are more blocks.
 local function is_worth_waves(v)
    if v.waves <= waves_of_equals or lengths.has(v) then
       return true
@@ -69,8 +70,8 @@ M.selection = {
    },
 }
 
--- Decode with a short and a long cache, with too few and too many key heads to give each SM one,
--- several new tokens at once, a chunk of a long prefill, and short prefill.
+-- Returns typical sizes: decode with a short and a long cache; decode with fewer and with more key heads than SMs, or
+-- several new tokens at once; a chunk of a long prefill; short prefill.
 function M.typical(arch)
    local list = {}
    for _, size in ipairs({{32, 8, 1, 4096}, {32, 8, 1, 65536},
@@ -84,13 +85,13 @@ function M.typical(arch)
    return list
 end
 
--- Rows of the packed matrix.
+-- Returns the rows of the packed matrix.
 local function row_count(problem)
    return problem.seq_q * (problem.heads_q // problem.heads_kv)
 end
 
--- Few rows: packing heads reads K and V once. Few queries of many heads: the rows of plain blocks would be
--- empty. Few blocks: the plain families leave SMs idle.
+-- Splitting keys is worth trying in three cases. Few rows: packing heads reads K and V once. Few queries of many heads:
+-- rows of plain blocks would be empty. Few blocks: plain families leave SMs idle.
 function M.is_worth(problem, arch)
    local plain_blocks = (problem.seq_q + 63) // 64 * problem.heads_q * problem.batch
    if row_count(problem) <= 64 or problem.seq_q <= 8 or plain_blocks < 2 * arch.sm_count then
@@ -99,7 +100,7 @@ function M.is_worth(problem, arch)
    return nil, "the card has enough blocks without splitting keys"
 end
 
--- Br = 32 suits any problem: where registers are short, no smaller block may be legal.
+-- Br = 32 suits any problem: if registers are short, no smaller block may be legal.
 function M.suits(v, problem, arch)
    local splits, keys = cost.splits(v, problem, arch, v.waves)
    if v.br > 32 and v.br >= 2 * row_count(problem) then

@@ -1,7 +1,7 @@
--- The cost model of the families that divide the keys: forward_plain_cost.lua's units, and three times that
--- overlap: what a team needs for its tiles, one after the other; what an SM needs for those of all
--- its teams; what the memory needs. Teams run apart, so none of the three has to wait for another
--- for long. On top come the edges of a block, its teams' merge and the combining kernel.
+-- The cost model of the families that divide the keys. It uses the units of forward_plain_cost.lua. Three times
+-- overlap: a team's for its tiles, one after the other; an SM's for the tiles of all its teams; the memory's. Teams run
+-- independently, so none of the three waits long for another. Then the model adds the time of a block before and after
+-- its tiles, its teams' merge, and the combine step.
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local host = require("host")
@@ -10,36 +10,38 @@ local window = require("features.window")
 -- The most blocks that may divide the keys of a row tile.
 local M = {max_splits = 256}
 
--- Fitted with forward_plain_cost.lua's, where it says to what.
+-- Fitted together with the constants of forward_plain_cost.lua, which says to what.
 local fit = {
-   -- Clocks of a warp for its own instructions on a tile of 16 rows, which nothing hides: products for bc * d = 2048,
-   -- the rest for each key; and for each row tile more, the share of the first one's.
+   -- Clocks of a warp for its own instructions on a tile of 16 rows, which nothing hides. tile: products, for bc * d =
+   -- 2048 (d is the mean of the columns of K and V). key: everything else, for each key. row_tile: each further row
+   -- tile costs this share of the first one.
    tile = 602,
    key = 2.7,
    row_tile = 0.351,
    -- Share of the clocks of a team's copies that nothing hides.
    copies = 0.138,
-   -- Clocks that a wait for a tile from DRAM costs, or from L2 when other blocks read it too.
+   -- Clocks of a wait for a tile from DRAM; and from L2, if other blocks read the same tile.
    dram_latency = 1400,
    l2_latency = 1400,
-   -- Waits for a tile where a team has room for one, K and V apart, and nothing is beside them. Of 100
-   -- problems on an H200, the mean of the fits to either half.
+   -- Waits per tile of a team with one stage: K and V come separately, and nothing runs meanwhile. From 100 problems on
+   -- an H200, the mean of the fits to the two halves.
    single = 2.6,
-   -- Share of the peak bandwidth that is reached.
+   -- Share of the peak DRAM bandwidth that is reached.
    dram = 1.09,
-   -- The same of L2's, where several row tiles read the same keys.
+   -- The same for L2, if several row tiles read the same keys.
    l2 = 0.85,
-   -- How sharply the longest of the three times hides the others.
+   -- Exponent p of (a^p + b^p + c^p)^(1/p): how well the longest of the three times hides the others.
    overlap = 1.6,
    -- us of a block before its first tile and after its last.
    edges = 2.09,
    -- Clocks per row and team of a merge.
    merge = 16.3,
-   -- us for the combining kernel, and for each split that it reads. The latter is 0.11 since that begins early, by 107
-   -- problems on an H200; but then candidates of D = 64 lack what wins at S = 512.
+   -- us of the combine step, and for each split that it reads. The latter is 0.11 since that step starts early (107
+   -- problems on an H200). But with 0.11 the candidates of D = 64 lack the winner at S = 512.
    combine = 5.4,
    combine_split = 0.276,
-   -- The same of short kernels (forward_plain_cost.lua): edges, a wait for a tile, as long as others, combining.
+   -- The same for short kernels (see forward_plain_cost.lua): edges in us, a wait for any tile in clocks, combine in
+   -- us.
    warm_edges = 1.05, warm_latency = 1400, warm_combine = 0.285,
 }
 
@@ -49,19 +51,20 @@ local function ceil_div(a, b)
    return (a + b - 1) // b
 end
 
--- Row tiles of all key heads: the blocks if no keys were divided. No integer: 64 bits do not hold every product.
+-- Returns the row tiles of all key heads, which are the blocks if no keys are divided. It is a float, because some
+-- products with it exceed 64 bits.
 function M.row_tiles(v, problem)
    local rows = problem.seq_q * (problem.heads_q // problem.heads_kv)
    return 1.0 * ceil_div(rows, v.br) * problem.heads_kv * problem.batch
 end
 
--- By problem, then by what they depend on: answers of host.splits, which reads the whole problem each time.
+-- Results of host.splits, which reads the whole problem each time; by problem, then by its other arguments.
 local splits_of = cost.of_problem(function()
    return {}
 end)
 
--- Blocks among which the keys of a row tile are divided, as the launch does it; and how many keys the
--- rows of one see.
+-- Returns the number of blocks that divide the keys of a row tile, and the number of keys that the rows of a tile see.
+-- The launch computes them in the same way.
 function M.splits(v, problem, arch, waves)
    local known, keys = splits_of(problem), v.bc * v.teams
    local key = ((arch.sm_count * 1024 + waves) * 4096 + keys) * 4096 + v.br
@@ -73,8 +76,8 @@ function M.splits(v, problem, arch, waves)
    return found[1], found[2]
 end
 
--- Clocks of a team for one tile. More than two waits if K and V are loaded apart; the deeper the pipeline,
--- the less is left of one.
+-- Returns the clocks of a team for one tile. With one stage, K and V are loaded separately, which costs more than two
+-- waits of `latency` clocks. With more stages, less of one wait is left.
 local function team_clocks(v, facts, latency)
    local of_warp = (facts.d_pad + facts.dv_pad) / (2 * facts.parts)
    local clocks = v.bc * (fit.tile * of_warp / 2048 + fit.key) * (1 + fit.row_tile * (facts.row_tiles - 1))
@@ -83,9 +86,13 @@ local function team_clocks(v, facts, latency)
    return clocks + waits * latency
 end
 
--- Of a problem: bytes of a key, of the rows of Q and O, of all K and V, and of a part of O; and of a row tile that sees
--- all keys, the share that the mean row sees. The last row tile sees all keys, causal or not, unless a window ends:
--- then all see about as many.
+-- Facts of a problem:
+--   of_key     bytes of K and V of one key
+--   queries    bytes of Q and O
+--   part       bytes of a part of O in fp32, written and read
+--   keys       bytes of all K and V that are seen
+--   visible    keys that the mean row sees / keys that the last row sees
+-- With or without a causal mask, the last row sees all keys. Under a window, all rows see about as many.
 local sizes_of = cost.of_problem(function(problem)
    local of_key, columns_v = 2 * columns.of_key(problem), columns.of_problem(problem)
    local rows = problem.batch * problem.heads_q * problem.seq_q
@@ -96,8 +103,8 @@ local sizes_of = cost.of_problem(function(problem)
    }
 end)
 
--- us that the memory system needs: each row tile reads the K and V that it sees, `keys` of them in the mean, all
--- but the first from L2; and that it needs if all that L2 can keep is there.
+-- Returns us that the memory system needs, and the same if everything that L2 can keep is in L2 already. Each row tile
+-- reads the K and V that it sees, `keys` keys in the mean. All row tiles but the first read them from L2.
 function M.memory_us(v, facts, problem, arch, tiles, keys)
    local sizes = sizes_of(problem)
    local dram = sizes.queries + sizes.keys
@@ -108,7 +115,7 @@ function M.memory_us(v, facts, problem, arch, tiles, keys)
    return all_us > l2_us and all_us or l2_us, beyond_us > l2_us and beyond_us or l2_us
 end
 
--- us of the combining kernel; the parts of O are written and read again in fp32. warm: of a short one.
+-- Returns us of the combine step. The parts of O are written and read again in fp32. warm: for a short kernel.
 function M.combine_us(problem, arch, splits, warm)
    if splits == 1 then
       return 0
@@ -129,14 +136,14 @@ local function card_of(v, facts, arch)
    }
 end
 
--- us in which teams' chains, SMs and memory are done, each of which hides most of the others.
+-- Returns us in which the teams' chains, the SMs and the memory are done. Each hides most of the others' time.
 local function body_us(chain_us, sm_us, memory_us)
    local p = fit.overlap
    return (chain_us ^ p + sm_us ^ p + memory_us ^ p) ^ (1 / p)
 end
 
--- us for a problem. v: br, bc, teams, kstages, waves, q; facts: as for cost.forward, and teams,
--- row_tiles (forward.lua). math.huge when no SM can hold it.
+-- Returns us for a problem; math.huge if no SM can hold a block. v: br, bc, teams, kstages, waves, q. facts: as for
+-- cost.forward.
 function M.forward(v, facts, problem, arch)
    local card = cost.on_card(v, facts, arch, card_of)
    local resident = card.resident
@@ -152,7 +159,7 @@ function M.forward(v, facts, problem, arch)
    local of_sm = (blocks + sm_count - 1) // sm_count
    local together = of_sm < resident and of_sm or resident
    local shared = tiles > problem.heads_kv * problem.batch
-   -- The longest block counts in the last round; before it, blocks are as long as the mean.
+   -- In the last round the longest block counts. In earlier rounds blocks are as long as the mean.
    local share = keys < problem.seq_k and 1 or sizes_of(problem).visible
    local sm_us = rounds * steps * card.busy_clocks(together) * share / arch.clock
    local memory, kept = M.memory_us(v, facts, problem, arch, tiles, keys * share)

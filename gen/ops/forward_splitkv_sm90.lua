@@ -1,8 +1,8 @@
--- fwd_splitkv_sm90: the family on wgmma for few query rows whose keys blocks divide, V being the first columns of K
--- (templates/hopper/split.cuh).
+-- fwd_splitkv_sm90: the family on wgmma for few query rows, whose keys several blocks divide. V is the first columns of
+-- K (templates/hopper/split.cuh).
 --
--- A block is two warpgroups that multiply, and one that copies: both have all 64 rows, and each S of half a tile's keys
--- and half of O's columns. Tiles of 64 keys have two places. waves: forward_splitkv.lua.
+-- A block has two warpgroups that multiply, and one that copies. Both have all 64 rows. Each computes S of half of a
+-- tile's keys, and half of O's columns. Shared memory has two stages of 64 keys. waves: see forward_splitkv.lua.
 local append = require("features.append")
 local columns = require("features.columns")
 local cost = require("ops.forward_splitkv_sm90_cost")
@@ -19,7 +19,7 @@ local window = require("features.window")
 
 local M = {name = "fwd_splitkv_sm90"}
 
--- Rows of a block's tiles of queries and of keys, how many of these are in shared memory, warpgroups that multiply.
+-- rows, keys: of a block's tiles. stages: tiles of keys in shared memory. parts: warpgroups that multiply.
 local rows, keys, stages, parts = 64, 64, 2, 2
 
 local function is_shared(v)
@@ -29,7 +29,7 @@ local function is_shared(v)
    return nil, "V is not in K"
 end
 
--- Pages of 64 columns: whole ones of K, and as many of V for each warpgroup, whose O is one wgmma wide.
+-- Columns must be whole pages of 64: of K, and of V for each warpgroup, whose O is one wgmma wide.
 local function fills_pages(v)
    local dv = v.dv > 0 and v.dv or v.d
    if v.d % 64 == 0 and dv % (64 * parts) == 0 and dv <= 256 * parts and v.d > 256 then
@@ -56,7 +56,7 @@ end
 
 M.selection = {limit = 16, covered = {{"waves"}}, crowds = {}}
 
--- As the templates assert it.
+-- Returns bytes of shared memory; the templates assert the same.
 local function smem_bytes(v)
    local o_bytes = 4 * columns.of(v)
    return math.max(2 * v.d * (rows + stages * keys) + 128 * parts * (keys // parts + 8) + 16 * stages,
@@ -70,7 +70,7 @@ local function fits(v, _, arch)
    return true
 end
 
--- What the scheme that divides keys (forward_splitkv.lua) asks of a block and of its sequences.
+-- Returns what the scheme that divides keys (forward_splitkv.lua) needs to know about a block and its sequences.
 local function shape_of(v)
    return {br = rows, bc = keys, teams = 1, waves = v.waves, seqused = v.seqused}
 end
@@ -93,8 +93,9 @@ local function names(v)
       all[name] = value
    end
    all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
-   -- Registers of a thread that copies, and of one that multiplies: a thread of each of the three warpgroups has 504.
-   -- Look-ups of pages and of lengths take more of the former, which leaves fewer steps of Q with the latter.
+   -- Registers of a thread that copies, and of one that multiplies. The three warpgroups' threads share 504. With
+   -- look-ups of pages or lengths, a thread that copies needs more. Then a thread that multiplies keeps fewer steps of
+   -- Q.
    local looks_up = v.paged == 1 or v.seqused == 1
    all.feed_registers = looks_up and 40 or 24
    all.product_registers = (504 - all.feed_registers) // 16 * 8

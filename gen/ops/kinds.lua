@@ -1,5 +1,5 @@
--- The fields of the problem that every operation's families have as their first axes (core/axes.lua): list of
--- axes. most: columns of Q and K.
+-- The fields of the problem that the families of all operations have as their first axes (core/axes.lua). most:
+-- the most columns of Q and K.
 local M = {}
 
 function M.axes(most)
@@ -26,7 +26,7 @@ function M.axes(most)
    }
 end
 
--- Of backward: every launch gives the same bits.
+-- Backward: every launch gives the same bits.
 M.deterministic = {name = "deterministic", field = "deterministic", values = {0, 1}, feature = true}
 
 return M

@@ -1,8 +1,8 @@
 -- The code paths of the templates: what a range of SMs can do. Fields:
 --   serves_sm(sm)     true, or nil and the reason
 --   pipelines         list of {kstages, vstages}
---   bf16, k8          whether it has bf16; whether its products are m16n8k8
---   register_staging  whether tiles pass through registers (no cp.async)
+--   bf16, k8          true: it has bf16; its products are m16n8k8
+--   register_staging  true: tiles pass through registers (there is no cp.async)
 local M = {}
 
 M.sm75 = {

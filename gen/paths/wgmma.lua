@@ -1,4 +1,4 @@
--- The code path of SM 9.0's own products and loads; the fields are those of mma_sync.lua.
+-- The code path with SM 9.0's own products and loads. mma_sync.lua describes the fields.
 local M = {}
 
 M.sm90 = {
