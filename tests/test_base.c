@@ -267,9 +267,8 @@ static void test_problem_check(void)
         {offsetof(fa2_problem, softcap), 30,
          "softcap is 30; it must be 0 or 1: the softcap's value is given with the call"},
         {offsetof(fa2_problem, window), 128,
-         "window is 128; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): how far "
-         "it reaches is "
-         "window_left and window_right"},
+         "window is 128; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): "
+         "window_left and window_right say how far it reaches"},
         {offsetof(fa2_problem, reserved[0]), 1, "reserved[0] is 1"},
     };
     CHECK_EQ(fa2i_problem_check(&good), FA2_OK);

@@ -269,8 +269,8 @@ static void test_words_of_keys(void)
                        "bias is \"3\"; it must be none, fp16, bf16, fp32, bool, fp16_gradient, bf16_gradient or "
                        "fp32_gradient");
     check_text_refused("Hq=8,Sq=512,D=64,window=wide",
-                       "window is \"wide\"; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): how far it "
-                       "reaches is Wl and Wr");
+                       "window is \"wide\"; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): Wl and Wr "
+                       "say how far it reaches");
     fa2i_shapes shapes = {.ops = 1u << FA2_OP_BACKWARD};
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=512,D=264"), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), ": D is 264; backward takes up to 256");
