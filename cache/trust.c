@@ -148,7 +148,7 @@ static bool others_can_write(const char *folder, const struct stat *info)
            getxattr(folder, "system.posix_acl_access", NULL, 0) >= 0;
 }
 
-/* what: what they could do then. */
+/* what: for the message, the harm that others could do. */
 static fa2_status refuse(const char *name, const char *folder, const struct stat *info, bool by_owner, const char *what)
 {
     const unsigned long owner = info->st_uid;
@@ -196,7 +196,7 @@ static fa2_status check_above(const char *name, const char *folder, const struct
     return FA2_OK;
 }
 
-/* Checks a resolved path. holds_files: its last folder has the files, or else is only above them. */
+/* Checks a resolved path. holds_files: its last folder has the files; else it is only above them. */
 static fa2_status check_path(const char *name, char *path, bool holds_files)
 {
     struct stat root, info;
