@@ -145,8 +145,8 @@ fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const 
 fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
                                        fa2i_verification *ret_verification);
 
-/* Get the outcome of a verification on any device that refuted this kernel; FA2I_OUTCOME_OK if there is none. A kernel
- * that fails on one card is not trusted on another. */
+/* Get the outcome of a verification on any device that refuted this kernel, or FA2I_OUTCOME_OK. A kernel that fails on
+ * one card is not trusted on another. */
 fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel,
                                  fa2i_outcome *ret_outcome);
 
@@ -193,7 +193,7 @@ fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t prob
                                  fa2i_winner *ret_winner);
 
 /* Get the NVRTC and the target (record fields nvrtc, target) of the newest kernel that won or was verified on a device.
- * FA2_E_NOT_FOUND: there is none. */
+ * FA2_E_NOT_FOUND: no kernel did. */
 fa2_status fa2i_cache_get_compiler(fa2i_cache *cache, int64_t device, int *ret_nvrtc, char ret_target[16]);
 
 /* ---- all results of a problem ---- */

@@ -234,7 +234,7 @@ fa2_status fa2i_columns_check(fa2i_cache *cache)
     return fa2i_sql_end(cache, st);
 }
 
-/* Adds the missing fields. In older problems their value is 0, because nobody could ask for more. */
+/* Adds the missing fields. Their value in older problems is 0, because callers could not set them then. */
 static fa2_status add_missing(fa2i_cache *cache, columns *found)
 {
     fa2_status st = FA2_OK;

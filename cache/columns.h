@@ -49,7 +49,7 @@ fa2_status fa2i_columns_bring_forward(fa2i_cache *cache);
 /* The same inside a transaction for writing. */
 fa2_status fa2i_columns_make(fa2i_cache *cache);
 
-/* Inside a transaction: make the temporary views `winners` and `measurements`, as a new file has them. Statements that
+/* Inside a transaction: make the temporary views `winners` and `measurements`, equal to a new file's. Statements that
  * name these views read them, and not the file's own, which may be anything. */
 fa2_status fa2i_columns_make_views(fa2i_cache *cache);
 

@@ -49,7 +49,7 @@ fa2_status fa2i_cache_put_notes(fa2i_cache *cache, const fa2i_stored_answer *ans
  * process wrote since. */
 int64_t fa2i_cache_own_version(const fa2i_cache *cache, int64_t version);
 
-/* Today, as the database counts days. */
+/* Returns today's number: days since 1970-01-01. */
 int fa2i_cache_today(void);
 
 #endif

@@ -169,8 +169,8 @@ bool fa2i_sql_has_moved(const fa2i_cache *cache)
     return sqlite3_file_control(cache->db, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved) == SQLITE_OK && has_moved != 0;
 }
 
-/* Checks the folder again, because others may have got write access to it since, and SQLite plays back a journal that
- * anyone puts there. A database in memory has no file. */
+/* Checks the folder again. Others may have got write access to it since, and SQLite plays back a journal that anyone
+ * puts there. A database in memory has no file. */
 static fa2_status check_folder(const fa2i_cache *cache)
 {
     const char *file = sqlite3_db_filename(cache->db, "main");

@@ -4,8 +4,8 @@
  *
  * Invariants:
  * - the owner of "/" counts as root. In a user namespace this is the user who stands for all users outside;
- * - a database in a trusted folder is only ever stat'ed here: closing a second descriptor of a file drops the
- *   POSIX locks that SQLite holds on it in this process.
+ * - this file calls stat on a database in a trusted folder, but never opens it: closing a second descriptor of a file
+ *   drops the POSIX locks that SQLite holds on it in this process.
  */
 #define _DEFAULT_SOURCE /* getpwuid_r, getgrgid_r, realpath */
 #include "cache/trust.h"

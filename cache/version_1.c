@@ -105,7 +105,7 @@ static void class_sql(sqlite3_context *context, int count, sqlite3_value **value
 {
     char class_key[FA2I_CLASS_CHARS] = "";
     (void)count;
-    (void)fa2i_class_1(text_of(values[0]), class_key); /* "" if there is none */
+    (void)fa2i_class_1(text_of(values[0]), class_key); /* "" if it has no class */
     sqlite3_result_text(context, class_key, -1, SQLITE_TRANSIENT);
 }
 
@@ -119,7 +119,7 @@ static void recipe_sql(sqlite3_context *context, int count, sqlite3_value **valu
                                   .waves = sqlite3_value_int(values[6])};
     fa2i_recipe recipe = {.text = ""};
     (void)count;
-    (void)fa2i_recipe_1(text_of(values[0]), &launch, &recipe); /* an empty recipe if there is none */
+    (void)fa2i_recipe_1(text_of(values[0]), &launch, &recipe); /* an empty recipe if the numbers are invalid */
     sqlite3_result_text(context, recipe.text, -1, SQLITE_TRANSIENT);
 }
 

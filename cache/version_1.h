@@ -20,11 +20,11 @@ fa2_status fa2i_recipe_1(const char *variant, const fa2i_launch_1 *launch, fa2i_
  * missing. */
 fa2_status fa2i_class_1(const char *variant, char out[FA2I_CLASS_CHARS]);
 
-/* Register the same functions with SQLite, and the hash that was stored beside an image:
+/* Register the same functions with SQLite, and the hash that was stored beside an image. Returns SQLite's result code.
+ *
  *     fa2_1_class(variant)   '': the variant names no class
- *     fa2_1_recipe(variant, launch_abi, threads, block_rows, smem_bytes, key_step, waves)   '': there is none
- *     fa2_1_image_hash(data, threads, block_rows, smem_bytes, key_step, waves)
- * Returns SQLite's result code. */
+ *     fa2_1_recipe(variant, launch_abi, threads, block_rows, smem_bytes, key_step, waves)   '': no recipe
+ *     fa2_1_image_hash(data, threads, block_rows, smem_bytes, key_step, waves) */
 int fa2i_version_1_register(sqlite3 *db);
 
 #endif
