@@ -3,8 +3,7 @@
  * modelled ones. A sorted list maps a kernel's id to its index.
  *
  * - A time counts only if the kernel's class is the class of the problem's fields. It does not count if the problem's
- *   row
- *   has another class; gc drops such a row.
+ *   row has another class; gc drops such a row.
  * - A winner without a measurement of its own (imported, or ranked offline) counts as a measurement.
  */
 #include "cache/evidence.h"
