@@ -2,10 +2,9 @@
  * Kernels and identities: the rows that results refer to.
  *
  * Invariants:
- * - a kernel keeps its row id when it is replaced, so that what refers to it stays;
- * - an image leaves the database only under the seal that it was stored with, and with a recipe that
- *   a launch can follow;
- * - a log callback runs without the mutex: it may come back into the cache.
+ * - a kernel that is replaced keeps its row id, so that rows that refer to it stay valid;
+ * - the cache returns an image only if its seal is the stored one and a launch can follow its recipe;
+ * - a log callback runs without the mutex, because it may call the cache.
  */
 #include "cache/columns.h"
 
@@ -20,8 +19,8 @@
 
 /* ---- identities ---- */
 
-/* The id that find gives; when there is none, insert, and find again. insert takes the values of
- * find and the further ones behind them. */
+/* Returns the id that `find` selects; if there is none, inserts a row and finds it. `insert` takes the values of
+ * `find`, followed by the rest. */
 static fa2_status find_or_insert(fa2i_cache *cache, const char *find, size_t find_count,
                                  const char *insert, const fa2i_sql_value *values, size_t count,
                                  int64_t *ret_id)
@@ -54,7 +53,7 @@ fa2_status fa2i_row_device(fa2i_cache *cache, const fa2i_card *card, bool real, 
         FA2I_SQL_VALUES(values), ret_id);
 }
 
-/* A problem by its fields and its class. */
+/* Finds a problem by its fields and its class. */
 #define FA2I_FIELD(name, ...) " AND " #name " = ?"
 static const char find_misfiled[] = "SELECT id FROM problem WHERE true"
 #include "runtime/base/problem.def"
@@ -74,8 +73,8 @@ static const char insert_problem[] = "INSERT INTO problem (id"
 #undef FA2I_FIELD
                                      ", ?, ?)";
 
-/* Drop a row that is filed under another class, and what refers to it: nobody believes it (cache/sound.c), and its
- * fields are in the way of the right one. */
+/* Drops a row whose class does not match its fields, and the rows that refer to it. Such a row is not valid
+ * (cache/sound.c), and its fields are in the way of the right row. */
 static fa2_status drop_misfiled(fa2i_cache *cache, const fa2i_sql_value *found_by, size_t count)
 {
     int64_t id = 0;
@@ -108,13 +107,13 @@ fa2_status fa2i_row_problem(fa2i_cache *cache, const fa2_problem *problem, int64
                                          FA2I_SQL_VALUES(values), ret_id);
 }
 
-/* Identities may be looked up in a cache that is open for reading; inserting then fails. */
+/* A cache that is open for reading may look up identities; inserting them then fails. */
 static fa2i_cache_mode mode_of(const fa2i_cache *cache)
 {
     return cache->writable ? FA2I_CACHE_WRITE : FA2I_CACHE_READ;
 }
 
-/* A row that gc mended does not know these (rules.def). */
+/* Sets the speeds of a device's row if they are 0, because gc put 0 in the place of damaged ones (rules.def). */
 static fa2_status tell_speeds(fa2i_cache *cache, const fa2i_card *card, int64_t id)
 {
     const fa2i_sql_value values[] = {fa2i_sql_int(card->clock_khz), fa2i_sql_int(card->bandwidth_bytes),
@@ -217,7 +216,7 @@ fa2_status fa2i_row_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int
         FA2I_SQL_VALUES(values), ret_id);
 }
 
-/* The row of this code. Where it is there already its bytes are written again: they may be damaged. */
+/* Writes the row of this code. If it exists, its bytes are written again, because they may be damaged. */
 static fa2_status put_code(fa2i_cache *cache, const fa2i_blob *image, int64_t *ret_id)
 {
     fa2i_key hash;
@@ -279,7 +278,7 @@ static fa2_status copy_text(sqlite3_stmt *stmt, int column, char **ret_text)
     return text == NULL || *ret_text != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "out of memory");
 }
 
-/* With a NUL behind it that does not count: what reads PTX looks for one. */
+/* Copies a blob and appends a NUL that its size does not count, because readers of PTX need one. */
 static fa2_status copy_blob(sqlite3_stmt *stmt, int column, fa2i_blob *ret_blob)
 {
     /* sqlite3_column_blob first, as its documentation asks */
@@ -320,7 +319,7 @@ fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
     memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 1, kernel.variant.text, sizeof kernel.variant.text);
     fa2i_sql_column_text(stmt, 2, kernel.variant.class_key, sizeof kernel.variant.class_key);
-    (void)fa2i_recipe_parse(recipe != NULL ? recipe : "", &kernel.variant.recipe); /* or empty */
+    (void)fa2i_recipe_parse(recipe != NULL ? recipe : "", &kernel.variant.recipe); /* or it is empty */
     fa2i_sql_column_text(stmt, 4, kernel.target, sizeof kernel.target);
     fa2i_sql_column_text(stmt, 6, kernel.generator, sizeof kernel.generator);
     const fa2_status st = copy_text(stmt, 11, &kernel.log);
@@ -341,7 +340,7 @@ void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *
     fa2i_key *grown = known ? NULL
                             : fa2i_realloc(cache->reported,
                                            (cache->reported_count + 1) * sizeof *cache->reported);
-    if (grown != NULL) { /* without memory it is told twice */
+    if (grown != NULL) { /* without memory, the log may be told twice */
         cache->reported = grown;
         cache->reported[cache->reported_count++] = *key;
     }
@@ -353,7 +352,7 @@ void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *
     cache->log(cache->log_user, message);
 }
 
-/* Remove a damaged image. Best effort: another reader finds it damaged as well. */
+/* Removes a damaged image. A failure does not matter, because the next reader also finds the damage. */
 static void drop_damaged_image(fa2i_cache *cache, const fa2i_key *key)
 {
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
@@ -372,7 +371,7 @@ static fa2_status no_kernel(const fa2i_cache *cache, const fa2i_key *key, const 
     return fa2i_fail(FA2_E_NOT_FOUND, "%s: there is no kernel %s%s", cache->path, hex, which);
 }
 
-/* Columns after the kernel's, with_image: seal, code (NULL where it is gone), day of the last use. */
+/* With with_image, three columns follow the kernel's: seal, code (NULL if it is lost), day of the last use. */
 static fa2_status select_kernel(fa2i_cache *cache, const fa2i_key *key, bool with_image,
                                 sqlite3_stmt **ret_stmt)
 {
@@ -385,7 +384,7 @@ static fa2_status select_kernel(fa2i_cache *cache, const fa2i_key *key, bool wit
     return st == FA2_E_NOT_FOUND ? no_kernel(cache, key, with_image ? " with code" : "") : st;
 }
 
-/* Read the image of select_kernel's row; *ret_damaged: it is not what was sealed. */
+/* Reads the image from select_kernel's row. *ret_damaged: it does not match its seal. */
 static fa2_status read_image(sqlite3_stmt *stmt, fa2i_kernel *kernel, bool *ret_damaged)
 {
     fa2i_key seal;
@@ -401,7 +400,7 @@ static fa2_status read_image(sqlite3_stmt *stmt, fa2i_kernel *kernel, bool *ret_
     return FA2_OK;
 }
 
-/* The row that was found must be the one that was asked for: an index may be damaged, too. */
+/* Is the row that was found the one that was asked for? It may be another one if an index is damaged. */
 static bool is_usable(const fa2i_kernel *kernel, const fa2i_key *key)
 {
     return memcmp(&kernel->key, key, sizeof *key) == 0 && kernel->variant.recipe.step_count > 0;
@@ -418,7 +417,7 @@ fa2_status fa2i_cache_get_kernel(fa2i_cache *cache, const fa2i_key *key, int abi
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(select_kernel(cache, key, with_image, &stmt));
     st = fa2i_row_read_kernel(cache, stmt, &kernel);
-    if (st != FA2_E_NOT_FOUND) /* else the row is damaged, and the kernel none */
+    if (st != FA2_E_NOT_FOUND) /* FA2_E_NOT_FOUND: the row is damaged; it counts as missing */
         FA2_TRY(st);
     st = FA2_OK;
     damaged = !is_usable(&kernel, key);

@@ -1,9 +1,9 @@
 /*
- * Locks of the open file description (F_OFD_SETLK): those of POSIX would be lost whenever this
- * process closed any descriptor of the file, and threads would share them with other caches.
+ * The locks belong to the open file description (F_OFD_SETLK). A process would lose POSIX locks whenever it closed any
+ * descriptor of the file, and its threads would share them with other caches.
  *
- * The file is removed by whoever holds a lock on all of it. So who opened it just before holds
- * locks of a file that no path leads to; that is seen by its link count, after the lock was got.
+ * A process that holds a lock on the whole file removes it. A process that opened it just before then locks a file that
+ * has no path any more. It notices this by the link count, after it got the lock.
  */
 #define _GNU_SOURCE /* F_OFD_SETLK */
 #include "cache/claims.h"
@@ -18,7 +18,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
 
-/* One byte for each work, or (bytes = 0) the whole file. */
+/* Locks one byte for each work or, if bytes is 0, the whole file. */
 static bool lock_bytes(int file, short type, off_t start, off_t bytes)
 {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = bytes};
@@ -32,11 +32,11 @@ static off_t place_of(const fa2i_key *work)
     return (off_t)(place >> 2); /* far from the end of off_t */
 }
 
-/* PATH-claims, or NULL. The caller's (fa2i_free). */
+/* Returns PATH-claims, or NULL. The result belongs to the caller (fa2i_free). */
 static char *path_of(fa2i_cache *cache)
 {
     const char *database = sqlite3_db_filename(cache->db, "main");
-    if (database == NULL || database[0] == '\0') /* no file: nobody else works on it */
+    if (database == NULL || database[0] == '\0') /* no file: no other process works on it */
         return NULL;
     const size_t bytes = strlen(database) + sizeof FA2I_CLAIMS_SUFFIX;
     char *path = fa2i_alloc(bytes);
@@ -51,8 +51,8 @@ static void say(const fa2i_cache *cache, const char *text)
         cache->log(cache->log_user, text);
 }
 
-/* Another user who may lock the file could make every process wait. Then this process does not use it, and tells the
- * log. */
+/* Another user who may lock the file could make every process wait. So this process does not use such a file, and tells
+ * the log. */
 static bool is_trusted(const fa2i_cache *cache, const char *path, int file)
 {
     char text[FA2I_MESSAGE_BYTES + 64];
@@ -83,10 +83,10 @@ static bool is_removed(int file)
     return fstat(file, &status) != 0 || status.st_nlink == 0;
 }
 
-/* Under the mutex. */
+/* Call it under the mutex. */
 static bool claim(fa2i_cache *cache, off_t place)
 {
-    enum { TRIES = 8 }; /* it is removed only when a cache is closed */
+    enum { TRIES = 8 }; /* the file is removed only when a cache is closed */
     for (int i = 0; i < TRIES; i++) {
         if (cache->claims == 0) {
             const int file = open_file(cache);

@@ -1,5 +1,5 @@
 /*
- * Cleaning up, and giving winners' kernels their code.
+ * Clean-up, and code for the kernels of winners.
  */
 #include "cache/report.h"
 
@@ -22,7 +22,7 @@ static fa2_status file_bytes(fa2i_cache *cache, int64_t *ret_bytes)
     return st;
 }
 
-/* A step of the cleaning, and where its rows are counted. */
+/* A step of the clean-up, and the counter of its rows. */
 typedef struct step {
     const char *sql;
     size_t *ret_count; /* may be NULL */
@@ -33,17 +33,17 @@ static fa2_status run_steps(fa2i_cache *cache, const step *steps, size_t count)
     fa2_status st = FA2_OK;
     for (size_t i = 0; st == FA2_OK && i < count; i++) {
         st = fa2i_sql_run(cache, steps[i].sql, NULL, 0);
-        if (steps[i].ret_count != NULL) /* without what triggers did */
+        if (steps[i].ret_count != NULL) /* does not count rows that triggers deleted */
             *steps[i].ret_count += (size_t)sqlite3_changes(cache->db);
     }
     return st;
 }
 
-/* Rows of a table that are not sound. */
+/* Deletes the rows of a table that are not valid. */
 #define UNSOUND(table, key)                                                                        \
     "DELETE FROM " table " WHERE (" key ") NOT IN (SELECT " key " FROM temp.sound_" table ")"
 
-/* Under the write lock. From what refers to what is referred to. */
+/* Call it under the write lock. Rows that refer to others go before these. */
 static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *cleanup)
 {
     size_t *rows = &cleanup->rows;
@@ -59,9 +59,9 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cl
          "OR kernel IN (" FA2I_DAMAGED_IMAGES ")",
          &cleanup->images},
         {"DELETE FROM code WHERE id NOT IN (SELECT code FROM image)", NULL},
-        {"DELETE FROM answer", NULL}, /* they are found again */
+        {"DELETE FROM answer", NULL}, /* contexts find answers again */
         {"DELETE FROM setting WHERE name <> 'max_bytes' OR value NOT BETWEEN 0 AND 1 << 50", rows},
-        /* Without code alone: it is compiled again, and what was measured stays. */
+        /* A winner that lacks only its code stays: the code is compiled again, and the measurements remain. */
         {"DELETE FROM winner WHERE kernel IN (SELECT id FROM kernel WHERE outcome = "
          "'compile_error')",
          &cleanup->winners},
@@ -161,7 +161,7 @@ done:
 
 static fa2_status move_references(fa2i_cache *cache, int64_t from, int64_t to)
 {
-    /* The last step removes the verifications, and the measurements that could not move. */
+    /* The last step also removes the verifications, and the measurements that could not move. */
     static const char *const steps[] = {
         "UPDATE winner SET kernel = ?2 WHERE kernel = ?1",
         "UPDATE OR IGNORE measurement SET kernel = ?2, settled = 0 WHERE kernel = ?1",

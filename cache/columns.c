@@ -1,10 +1,9 @@
 /*
- * How: the table's columns are read and compared with problem.def. Index and views are texts made
- * from the table's columns, and compared with the texts that the database has.
+ * How: read the table's columns and compare them with problem.def. Make the texts of the index and the views from the
+ * table's columns, and compare them with the texts that the database has.
  *
  * Invariants:
- * - a column that is no field of this fa2 refuses the database: problems that differ in it alone would
- *   look alike;
+ * - a database with a column that is no field of this fa2 is refused: problems that differ only there would look alike;
  * - most often there is nothing to do, and then nothing is locked for writing.
  */
 #include "cache/columns.h"
@@ -65,7 +64,7 @@ fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int fi
     return FA2_OK;
 }
 
-/* The problem of these values, one for each field; false, with a message, where they are none. */
+/* Reads a problem from one value for each field. Returns false, with a message, if they are no problem. */
 static bool read_values(sqlite3_value **values, fa2_problem *ret_problem)
 {
     fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
@@ -101,7 +100,7 @@ static void misfiled_sql(sqlite3_context *context, int count, sqlite3_value **va
     sqlite3_result_int(context, !is_problem || strcmp(class_key, filed) != 0);
 }
 
-/* NULL: they are no problem. */
+/* Returns NULL if the values are no problem. */
 static void class_sql(sqlite3_context *context, int count, sqlite3_value **values)
 {
     fa2_problem problem;
@@ -141,7 +140,7 @@ int fa2i_columns_register(sqlite3 *db)
 
 /* ---- the table ---- */
 
-/* Its fields, in its order. */
+/* The table's fields, in its order. */
 typedef struct columns {
     int fields[FA2I_FIELD_COUNT];
     int count;
@@ -210,7 +209,7 @@ static bool has_field(const columns *found, int field)
     return false;
 }
 
-/* The first field that the table lacks; -1: none. */
+/* Returns the first field that the table lacks; -1: none. */
 static int missing_field(const columns *found)
 {
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
@@ -235,7 +234,7 @@ fa2_status fa2i_columns_check(fa2i_cache *cache)
     return fa2i_sql_end(cache, st);
 }
 
-/* Older problems have the field's value 0: it was not there to be asked for. */
+/* Adds the missing fields. Their value in older problems is 0, because callers could not set them then. */
 static fa2_status add_missing(fa2i_cache *cache, columns *found)
 {
     fa2_status st = FA2_OK;
@@ -257,7 +256,7 @@ static fa2_status add_missing(fa2i_cache *cache, columns *found)
     return st;
 }
 
-/* ---- what lists the columns ---- */
+/* ---- objects that list the columns ---- */
 
 typedef struct object {
     const char *type, *name;
@@ -276,7 +275,7 @@ static void add_names(fa2i_text *sql, const columns *found, const char *prefix,
                       fa2i_fields[found->fields[i]].name);
 }
 
-/* The text of a view, from CREATE on. */
+/* Adds the text of a view, from CREATE on. */
 static void add_view(fa2i_text *sql, const columns *found, const char *asset_name)
 {
     static const char mark[] = "$(problem)";
@@ -318,7 +317,7 @@ static fa2_status has_object(fa2i_cache *cache, const object *made, const char *
     return st;
 }
 
-/* make: where it is not there; else *ret_is_there says whether it is. */
+/* Compares the object with the database's. make: make it anew if it differs; else *ret_is_there says if it is there. */
 static fa2_status bring_object(fa2i_cache *cache, const object *made, const columns *found,
                                bool make, bool *ret_is_there)
 {
@@ -370,7 +369,7 @@ fa2_status fa2i_columns_bring_forward(fa2i_cache *cache)
     st = fa2i_sql_end(cache, st);
     if (st != FA2_OK || is_done)
         return st;
-    st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE); /* another process may have done it meanwhile */
+    st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE); /* another process may have done it since */
     if (st == FA2_OK)
         st = fa2i_columns_make(cache);
     return fa2i_sql_end(cache, st);

@@ -1,10 +1,10 @@
 /*
- * Kernels first, then the times, set by set: rows come sorted by device and problem, measured ones
- * before modelled ones, and a kernel's index is found by its id, in a sorted list.
+ * How: read the kernels first, then the times, set by set. Rows come sorted by device and problem, measured ones before
+ * modelled ones. A sorted list maps a kernel's id to its index.
  *
- * - A time ties a kernel to a problem of its own class only, by the problem's fields; and none to a problem whose row
- *   says another class, which gc drops.
- * - A winner without a measurement of its own (imported, or ranked offline) counts as one.
+ * - A time counts only if the kernel's class is the class of the problem's fields. It does not count if the problem's
+ *   row has another class; gc drops such a row.
+ * - A winner without a measurement of its own (imported, or ranked offline) counts as a measurement.
  */
 #include "cache/evidence.h"
 
@@ -22,11 +22,11 @@ typedef struct reading {
     fa2i_evidence found;
     int64_t *ids; /* of the kernels, ascending */
     size_t kernel_room, id_room, set_room, time_room;
-    bool passed;          /* over a problem whose row says that it is of another class */
-    fa2i_key passed_with; /* the first kernel that was timed on it */
+    bool passed;          /* a problem was passed over, because its row has another class than its fields */
+    fa2i_key passed_with; /* the first kernel that was timed on that problem */
 } reading;
 
-/* The array, grown if it is full; where that fails, *st is set and the array is as it was. */
+/* Returns the array, grown if it was full. On failure *st is set and the array is unchanged. */
 static void *make_room(void *array, size_t count, size_t *room, size_t item_bytes, fa2_status *st)
 {
     void *grown = fa2i_room_for(array, count + 1, room, item_bytes);
@@ -64,7 +64,7 @@ fa2_status fa2i_evidence_reserve(fa2i_evidence *e, size_t kernels, size_t sets, 
 
 /* ---- kernels ---- */
 
-/* Made for the SM, or measured on it. */
+/* Kernels that were made for the SM, or measured on it. */
 static const char kernels_sql[] =
     "SELECT k.id, k.key, k.variant, k.class, k.recipe, k.registers, k.outcome, "
     "EXISTS (SELECT 1 FROM image i WHERE i.kernel = k.id), k.generator, k.spill_bytes > 0 "
@@ -79,7 +79,7 @@ static const char kernels_sql[] =
     "AND k.id NOT IN (SELECT kernel FROM measurement "
     "WHERE outcome IN ('wrong', 'fault', 'hang', 'launch_error')) ORDER BY k.id";
 
-/* The row's kernel, unless it is not for this. */
+/* Reads the row's kernel. Returns false if it is not for this operation, version or card. */
 static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel *ret_kernel)
 {
     fa2i_known_kernel kernel = {.registers = sqlite3_column_int(stmt, 5),
@@ -118,7 +118,7 @@ static fa2_status add_kernel(reading *r, sqlite3_stmt *stmt)
     return st;
 }
 
-/* The index of an id; false: it is none of the kernels. */
+/* Finds the index of an id; false: it is no kernel of the list. */
 static bool find_kernel(const reading *r, int64_t id, size_t *ret_index)
 {
     size_t low = 0, high = r->found.kernel_count;
@@ -135,7 +135,7 @@ static bool find_kernel(const reading *r, int64_t id, size_t *ret_index)
 
 /* ---- times ---- */
 
-/* A measurement of one launch is a probe that was not worth more; it counts, too. */
+/* A measurement of one launch also counts: it is a probe that was not worth more. */
 static const char times_sql[] =
     "WITH timed AS (SELECT m.device, m.problem, m.kernel, m.median_us AS us, "
     "NOT s.modelled AS measured FROM measurement m "
@@ -171,7 +171,7 @@ static fa2i_known_set read_set(sqlite3_stmt *stmt)
     return set;
 }
 
-/* The problem of the row, unless it is none, or is filed under another class than its fields'. */
+/* Reads the row's problem. Returns false if it is invalid, or if its row has another class than its fields. */
 static bool read_problem(reading *r, sqlite3_stmt *stmt, size_t kernel, fa2_problem *ret_problem)
 {
     char class_key[FA2I_CLASS_CHARS];
@@ -186,7 +186,7 @@ static bool read_problem(reading *r, sqlite3_stmt *stmt, size_t kernel, fa2_prob
     return is_filed;
 }
 
-/* The set of the row: the last one, or a new one. NULL with FA2_OK: the row is damaged. */
+/* Finds the row's set: the last one, or a new one. NULL with FA2_OK: the row is damaged. */
 static fa2_status find_set(reading *r, sqlite3_stmt *stmt, size_t kernel, int64_t last[3],
                            fa2i_known_set **ret_set)
 {

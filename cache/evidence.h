@@ -1,58 +1,59 @@
 /*
- * What a database knows of the kernels of an operation on an SM: those that a context may use, and the
- * times that were measured of them, losers' too; from it choices are estimated (gen/core/estimate.lua).
+ * Evidence: the kernels of an operation on an SM that a database has and a context may use, and their measured times.
+ * The times of losers are included. gen/core/estimate.lua makes estimates from them.
  *
- * Times in us, sizes in bytes. Errors as in cache.h; damaged rows are left out. Pure data otherwise;
- * thread-safe as cache.h.
+ * Times in us, sizes in bytes. Errors as in cache.h; damaged rows are left out. Pure data otherwise; thread-safe as
+ * cache.h.
  */
 #ifndef FA2I_CACHE_EVIDENCE_H
 #define FA2I_CACHE_EVIDENCE_H
 
 #include "cache/cache.h"
 
-/* A kernel that serves, as far as the rows say: of this version, compiled, refuted nowhere, and failed in no
- * measurement. */
+/* A kernel that is usable, as far as the rows say: it is of this version, compiled, refuted on no device, and no
+ * measurement of it failed. */
 typedef struct fa2i_known_kernel {
     fa2i_key key;
     char text[FA2I_VARIANT_CHARS];
     char class_key[FA2I_CLASS_CHARS];
-    char generator[17]; /* hash of the scripts and templates that it was made by */
+    char generator[17]; /* hash of the scripts and templates that made it */
     int registers;
     bool spilled;
-    bool is_known_to_spill; /* so, or it is PTX of which a driver told it since */
-    bool timed;    /* a set of the database has a time of it */
-    bool has_code; /* there are bytes; whether they are sound is seen on loading */
-    bool shipped;  /* no database has it: shipped.h */
+    bool is_known_to_spill; /* spilled, or a driver said so later about its PTX */
+    bool timed;    /* a set of the database has a time for it */
+    bool has_code; /* there is code; only loading shows if it is intact */
+    bool shipped;  /* from a shipped file, not from a database: shipped.h */
 } fa2i_known_kernel;
 
-/* The times of kernels on one problem and one card, measured ones and modelled ones apart. */
+/* The times of kernels on one problem and one card. Measured and modelled times are separate sets. */
 typedef struct fa2i_known_set {
     fa2_problem problem;
     fa2i_card card;
     bool real;           /* the card is a device's */
     bool measured;       /* else modelled: by the cost model, or by a software device */
-    bool shipped;        /* no database has them: shipped.h */
-    size_t first, count; /* of times */
+    bool shipped;        /* from a shipped file, not from a database: shipped.h */
+    size_t first, count; /* the set's part of `times` */
 } fa2i_known_set;
 
 typedef struct fa2i_known_time {
-    size_t kernel; /* index */
+    size_t kernel; /* index in `kernels` */
     double us;
 } fa2i_known_time;
 
 typedef struct fa2i_evidence {
-    fa2i_known_kernel *kernels; /* owned, as are the others */
+    fa2i_known_kernel *kernels; /* owned, like the other arrays */
     fa2i_known_set *sets;
     fa2i_known_time *times;
     size_t kernel_count, set_count, time_count;
 } fa2i_evidence;
 
-/* Of an operation whose abi this is (a class's revision is added to it), on a card's SM; without kernels whose
- * shared memory the card does not have. On FA2_OK *ret_evidence belongs to the caller (fa2i_evidence_done). */
+/* Get the evidence for an operation on a card's SM. abi: the operation's; a class's revision is added to it. Kernels
+ * that need more shared memory than the card has are left out. On FA2_OK *ret_evidence belongs to the caller
+ * (fa2i_evidence_done). */
 fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op op, int abi,
                                fa2i_evidence *ret_evidence);
 
-/* Make room for so many more. FA2_E_MEMORY, and it is as before. */
+/* Make room for this many more items. FA2_E_MEMORY: the evidence is unchanged. */
 fa2_status fa2i_evidence_reserve(fa2i_evidence *evidence, size_t kernels, size_t sets,
                                  size_t times);
 

@@ -1,5 +1,5 @@
 /*
- * The database as JSON lines: parameters and measurements, no code.
+ * Writes the database as JSON lines: parameters and measurements, no code.
  *
  * The format, one object per line, UTF-8:
  *
@@ -11,14 +11,13 @@
  *     {"type":"verification","device":id,"kernel":hex, ...}
  *     {"type":"measurement","device":id,"problem":id,"session":id,"kernel":hex, ...}
  *     {"type":"winner","device":id,"problem":id,"session":id,"kernel":hex, ...}
- *     {"type":"end","rows":N,"sha256":hex}                last: of the lines between, and of all bytes
- *                                                         above this line
+ *     {"type":"end","rows":N,"sha256":hex}                last: the number of lines between the first and this one,
+ *                                                         and the hash of all bytes above this line
  *
- * Behind the last one there may be lines {"fa2_report":..., ...}, which import passes over.
- * A line refers only to lines above it. Names, units and meanings are those of the tables.
- * All lines are one snapshot, in a fixed order: the same database gives the same bytes. Rows that are not
- * sound are left out: import would refuse the file for one of them. Format 1 had other members in a
- * kernel's line, and no line at the end.
+ * After the last line there may be lines {"fa2_report":..., ...}; import passes over them. A line refers only to lines
+ * above it. Names, units and meanings are the same as in the tables. All lines are one snapshot, in a fixed order: the
+ * same database gives the same bytes. Rows that are not valid are left out, because import would refuse the file.
+ * Format 1 had other members in a kernel's line, and no line at the end.
  */
 #include "cache/report.h"
 
@@ -78,7 +77,7 @@ static const char *const queries[] = {
     "JOIN kernel k ON k.id = w.kernel ORDER BY w.device, w.problem",
 };
 
-/* Where the lines go, and what the last one says of them. */
+/* The file that receives the lines, and the facts for the last line. */
 typedef struct output {
     FILE *file;
     SHA2_CTX sha;
@@ -92,7 +91,7 @@ static void note_error(output *out, bool failed)
         out->error = errno != 0 ? errno : EIO;
 }
 
-/* As SQLite made it, but for what a terminal would obey. */
+/* Writes the line as SQLite made it, but escapes characters that a terminal would obey. */
 static fa2_status write_line(output *out, const char *json)
 {
     fa2i_text text = {0};

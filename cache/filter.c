@@ -1,5 +1,5 @@
 /*
- * What is to go is collected in temporary tables first, so that each statement is a sentence.
+ * How: collect the rows that must go in temporary tables, then delete them with one simple statement per table.
  */
 #include "cache/filter.h"
 
@@ -52,7 +52,7 @@ static fa2_status read_problems(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_probl
             FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", *ret_count + 1));
         *ret_problems = grown;
         st = fa2i_columns_read(cache, stmt, 0, &(*ret_problems)[*ret_count]);
-        *ret_count += st == FA2_OK; /* a damaged one is none */
+        *ret_count += st == FA2_OK; /* a damaged problem does not count */
         FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     }
 done:
@@ -97,7 +97,7 @@ done:
 
 /* ---- forgetting ---- */
 
-/* The rows of measurement and winner; kernels and devices for the rest. */
+/* Each collects the rows of one table that go. */
 static const char collect[] =
     "CREATE TEMP TABLE gone AS SELECT m.device, m.problem, m.kernel FROM measurement m "
     "JOIN device d ON d.id = m.device JOIN problem p ON p.id = m.problem "
@@ -145,8 +145,8 @@ static bool names_problem(const fa2i_filter *filter)
     return false;
 }
 
-/* Of the verdicts only those of the problems. Failures go by the class: a tuning that was stopped left verdicts, and no
- * row of a problem. */
+/* Keeps only the verifications of the selected problems. For failures it compares classes, because a tuning that was
+ * stopped left verifications, but no row of a problem. */
 static fa2_status keep_of_problems(fa2i_cache *cache, const fa2i_filter *filter)
 {
     fa2i_filter fields = *filter;
@@ -165,7 +165,7 @@ static fa2_status keep_of_problems(fa2i_cache *cache, const fa2i_filter *filter)
 static fa2_status collect_all(fa2i_cache *cache, const fa2i_filter *filter)
 {
     fa2_status st;
-    /* Verdicts and code belong to no problem. */
+    /* Verifications and code belong to no problem. */
     fa2i_filter verdicts = {.device = filter->device, .variant = filter->variant};
     fa2i_filter kernels = {.variant = filter->variant};
     const bool of_problems = names_problem(filter);
@@ -185,13 +185,13 @@ done:
     return st;
 }
 
-/* Who loses the winner is raced as a whole. */
+/* A problem that loses its winner is raced again as a whole. */
 static const char collect_losers[] =
     "INSERT INTO temp.gone_winner SELECT device, problem FROM winner w WHERE EXISTS (SELECT 1 FROM "
     "temp.gone g WHERE g.device = w.device AND g.problem = w.problem AND g.kernel = w.kernel) "
     "OR w.kernel IN (SELECT id FROM temp.gone_kernel)";
 
-/* What goes of each table. */
+/* The rows of each table that go. */
 #define GONE_WINNERS "winner WHERE (device, problem) IN (SELECT device, problem FROM temp.gone_winner)"
 #define GONE_MEASUREMENTS                                                                          \
     "measurement WHERE (device, problem, kernel) IN (SELECT device, problem, kernel FROM temp.gone) " \

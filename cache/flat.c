@@ -1,12 +1,12 @@
 /*
- * Numbers are read here, and not by strtod, whose decimal point is the locale's.
+ * Numbers are read here, because strtod uses the locale's decimal point.
  */
 #include "cache/flat.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { DIGITS_MAX = 18 /* fit 64 bits */, POWER_MAX = 400 };
+enum { DIGITS_MAX = 18 /* so that the value fits 64 bits */, POWER_MAX = 400 };
 
 typedef struct cursor {
     const char *at, *end;
@@ -20,7 +20,7 @@ static bool take(cursor *c, char wanted)
     return true;
 }
 
-/* What is between quotes. */
+/* Reads the text between quotes. */
 static bool read_text(cursor *c, const char **ret_text, size_t *ret_bytes)
 {
     if (!take(c, '"'))
@@ -77,7 +77,7 @@ bool fa2i_flat_has(const fa2i_flat *object, const char *name)
     return find(object, name) != NULL;
 }
 
-/* Digits, as far as they go, behind those of *value. How many. */
+/* Reads as many digits as follow, and appends them to *value. Returns their number. */
 static size_t read_digits(cursor *c, uint64_t *value)
 {
     const char *first = c->at;
@@ -113,8 +113,8 @@ bool fa2i_flat_int(const fa2i_flat *object, const char *name, int *ret)
     return true;
 }
 
-/* 12, 12.5, 1.25e-05. Digits beyond the 18th of either part change nothing that a double holds, as what is
- * before the point has fewer. */
+/* Reads 12, 12.5, 1.25e-05. The part before the point has at most 18 digits. Decimals after the 18th do not change the
+ * double. */
 bool fa2i_flat_real(const fa2i_flat *object, const char *name, double *ret)
 {
     const fa2i_flat_member *m = find(object, name);

@@ -1,9 +1,9 @@
 /*
- * The members of one flat JSON object as they lie in a text: for lines that this project wrote, and in a
- * hurry. Not for strangers' lines, which cache/members.h checks column by column.
+ * Reads the members of one flat JSON object in place: fast, and for lines that this project wrote. For lines from
+ * strangers use cache/members.h, which checks each column.
  *
- * Nothing is copied: an object borrows its text, which must be NUL-terminated somewhere behind it. Texts are
- * taken whose escapes are those of a quote, a backslash or a slash. Pure; thread-safe.
+ * Nothing is copied: an object borrows its text. A NUL must follow the text at some point. In texts, only escaped
+ * quotes, backslashes and slashes are accepted. Pure; thread-safe.
  */
 #ifndef FA2I_CACHE_FLAT_H
 #define FA2I_CACHE_FLAT_H
@@ -15,7 +15,7 @@
 enum { FA2I_FLAT_MEMBERS_MAX = 96 };
 
 typedef struct fa2i_flat_member {
-    const char *name, *value; /* a text's value: what is between its quotes */
+    const char *name, *value; /* for a text, the value is the part between its quotes */
     size_t name_bytes, value_bytes;
     bool is_text;
 } fa2i_flat_member;
@@ -25,12 +25,12 @@ typedef struct fa2i_flat {
     size_t count;
 } fa2i_flat;
 
-/* false: the bytes are no object, one within another, or one of more members. */
+/* false: the bytes are no object, contain an object within it, or have too many members. */
 bool fa2i_flat_read(const char *text, size_t bytes, fa2i_flat *ret_object);
 
 bool fa2i_flat_has(const fa2i_flat *object, const char *name);
 
-/* false: there is no such member, or it is none of these, or the text has no room. A real number is at least 0. */
+/* false: there is no such member, its value has another type, or the text does not fit. A real number is at least 0. */
 bool fa2i_flat_integer(const fa2i_flat *object, const char *name, int64_t *ret);
 bool fa2i_flat_int(const fa2i_flat *object, const char *name, int *ret);
 bool fa2i_flat_real(const fa2i_flat *object, const char *name, double *ret);

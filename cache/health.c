@@ -1,6 +1,5 @@
 /*
- * Checking. Damaged images are found in SQL, by fa2_seal (seal.c), values that cannot be by fa2_fault
- * (rules.c).
+ * How: SQL finds damaged images with fa2_seal (seal.c), and impossible values with fa2_fault (rules.c).
  */
 #include "cache/report.h"
 
@@ -9,7 +8,7 @@
 #include "cache/sound.h"
 #include "cache/versions.h"
 
-/* SQLite's own check. */
+/* Runs SQLite's own check. */
 static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
 {
     sqlite3_stmt *stmt = NULL;
@@ -26,7 +25,7 @@ static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
     return st;
 }
 
-/* Problems that are not of the class in their row, or are none. */
+/* Problems that are invalid, or whose row has another class than their fields. */
 static const char misfiled_table[] =
     "CREATE TEMP TABLE misfiled AS SELECT id FROM problem WHERE fa2_misfiled(class"
 #define FA2I_FIELD(name, ...) ", " #name
@@ -34,8 +33,8 @@ static const char misfiled_table[] =
 #undef FA2I_FIELD
     ")";
 
-/* Rows of a table that tie a kernel to a problem of another class, to a device that does not run its
- * code, or to a session of another device. */
+/* Rows of a table that tie a kernel to a problem of another class, to a device that does not run its code, or to a
+ * session of another device. */
 #define MISFITS(table)                                                                             \
     " FROM " table " WHERE problem IN (SELECT id FROM temp.misfiled) OR EXISTS "                   \
     "(SELECT 1 FROM problem p CROSS JOIN kernel k CROSS JOIN device d CROSS JOIN session s "       \
@@ -43,7 +42,7 @@ static const char misfiled_table[] =
     "AND s.id = " table ".session AND (p.class <> k.class OR s.device <> d.id "                    \
     "OR NOT " FA2I_TARGET_FITS "))"
 
-/* fault: what is wrong with the first row with a value that cannot be. */
+/* fault: the sentence about the first row with an impossible value. */
 static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, char *fault,
                                size_t fault_bytes)
 {
@@ -66,7 +65,7 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
         {"SELECT count(*) FROM winner JOIN measurement USING (device, problem, kernel) WHERE outcome <> 'ok' "
          "AND kernel NOT IN (" FA2I_REFUTED_KERNELS ")", &health->failed},
     };
-    static const char *const own[] = {"code", "image", "setting", "answer"}; /* tables that no export has */
+    static const char *const own[] = {"code", "image", "setting", "answer"}; /* tables that export leaves out */
     fa2_status st = fa2i_sql_script(cache, misfiled_table);
     if (st == FA2_OK)
         st = fa2i_sql_counts(cache, counts, sizeof counts / sizeof counts[0]);
@@ -78,7 +77,7 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
     return st == FA2_OK ? fa2i_sql_script(cache, "DROP TABLE temp.misfiled") : st;
 }
 
-/* One sentence about the rows. */
+/* Writes one sentence about the rows. */
 static void describe_rows(fa2i_cache_health *health, const char *fault)
 {
     char *text = health->first_problem;
@@ -132,7 +131,7 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
                  health->other_version);
 }
 
-/* The schema first: without their columns the rows cannot be read. */
+/* Checks the schema first, because rows cannot be read if columns are missing. */
 static fa2_status examine(fa2i_cache *cache, fa2i_cache_health *health)
 {
     char schema[300], fault[400] = "";
@@ -148,7 +147,7 @@ static fa2_status examine(fa2i_cache *cache, fa2i_cache_health *health)
     if (readable)
         st = examine_rows(cache, health, fault, sizeof fault);
     if (st == FA2_OK && health->schema && (health->intact || health->faults > 0))
-        describe_rows(health, fault); /* SQLite's check stumbles over values, too, and says less about them */
+        describe_rows(health, fault); /* SQLite's check reports wrong values, too, but says less */
     return st;
 }
 
@@ -160,7 +159,7 @@ fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health)
         st = examine(cache, &health);
     const int code = sqlite3_errcode(cache->db) & 0xff;
     const bool damaged = st != FA2_OK && (code == SQLITE_CORRUPT || code == SQLITE_NOTADB);
-    /* A table with another text can make SQLite refuse statements about its rows. */
+    /* A changed text of a table can make SQLite refuse statements about its rows. */
     const bool has_other_text = st != FA2_OK && code == SQLITE_ERROR && !health.schema;
     if (damaged) {
         health.intact = false;

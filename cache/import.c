@@ -1,18 +1,18 @@
 /*
- * Reading what export.c wrote: JSON lines that may come from strangers.
+ * Reads files that export.c wrote: JSON lines that may come from strangers.
  *
- * How: one write transaction. Each line is read into the record that it describes, every member by its
- * rule (rules.def), and stored by its type. Ids of the file are translated by a temporary table; a line may
- * refer only to lines above it.
+ * How: in one write transaction. Each line is read into the record that it describes, every member by its rule
+ * (rules.def), and stored by its type. A temporary table translates the file's ids. A line may refer only to lines
+ * above it.
  *
  * Invariants:
- * - from format 2 on the last line counts the rows and has the hash of the text above it;
+ * - from format 2 on, the last line has the number of the rows and the hash of the text above it;
  * - no code comes in: an imported kernel has no image until it is compiled here;
- * - what is here already wins: rows are inserted or left alone, never replaced;
- * - a verification is read, checked, and not kept: a kernel is right only where it was verified;
+ * - existing rows win: rows are inserted or left alone, never replaced;
+ * - a verification is read and checked, but not kept: a kernel counts as right only where it was verified;
  * - a measurement comes in unsettled: a tuner here makes its own before it skips the kernel;
- * - a result ties a kernel only to a problem of its class;
- * - a kernel whose variant nobody here knows is passed over and counted, and what is about it.
+ * - the kernel of a result must be of its problem's class;
+ * - a kernel of an unknown variant is passed over and counted, with the rows that refer to it.
  */
 #include "cache/import.h"
 
@@ -37,7 +37,7 @@ static fa2_status read_header(fa2i_import *in)
 
 static const char export_again[] = "the file was cut or changed; export it again";
 
-/* The last line: is what is above it what was exported? */
+/* Reads the last line, and checks that the text above it is the exported one. */
 static fa2_status read_end(fa2i_import *in)
 {
     fa2_status st;
@@ -104,7 +104,7 @@ static fa2_status import_row(fa2i_import *in)
                : fa2i_fail(FA2_E_INVALID, "'type' is '%s', which this fa2 does not know", type);
 }
 
-/* The next line without its newline; *ret_more is false at the end of the file. */
+/* Reads the next line, without its newline. *ret_more is false at the end of the file. */
 static fa2_status next_line(FILE *in, char *line, bool *ret_more)
 {
     *ret_more = fgets(line, LINE_BYTES_MAX, in) != NULL;
@@ -113,14 +113,14 @@ static fa2_status next_line(FILE *in, char *line, bool *ret_more)
     const size_t length = strlen(line);
     if (length > 0 && line[length - 1] == '\n')
         line[length - 1] = '\0';
-    else if (!feof(in)) /* too long, or a NUL byte in it */
+    else if (!feof(in)) /* the line is too long or has a NUL byte */
         return fa2i_fail(FA2_E_INVALID,
                          "the line has a NUL byte or more than %d bytes, which no export has",
                          LINE_BYTES_MAX - 2);
     return FA2_OK;
 }
 
-/* What a field report says behind its export (tuner/bench/field.h) is not kept. */
+/* Is this a line that a field report appends to its export (tuner/bench/field.h)? Such lines are not kept. */
 static bool is_report(const char *line)
 {
     static const char start[] = "{\"fa2_report\":";

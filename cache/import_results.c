@@ -1,5 +1,5 @@
 /*
- * Verifications, measurements and winners of an export. What is about a kernel that was passed over is, too.
+ * Verifications, measurements and winners of an export. Results of a kernel that was passed over are passed over, too.
  */
 #include "cache/import.h"
 
@@ -7,7 +7,7 @@
 #include "cache/sound.h"
 #include "runtime/base/status.h"
 
-/* What the result lines refer to. */
+/* The rows that a result's line refers to. */
 typedef struct references {
     int64_t device, problem, session, kernel;
 } references;
@@ -34,8 +34,8 @@ static const char fits_sql[] = "SELECT k.class = p.class AND s.device = d.id AND
                                " FROM kernel k, problem p, session s, device d "
                                "WHERE k.id = ?1 AND p.id = ?2 AND s.id = ?3 AND d.id = ?4";
 
-/* The device, problem, session and kernel of a result, which must fit together. None where the kernel was passed
- * over. */
+/* Reads the device, problem, session and kernel of a result, which must fit together. If the kernel was passed over, it
+ * reads none. */
 static fa2_status read_references(fa2i_import *in, references *ret)
 {
     fa2_status st;

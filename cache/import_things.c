@@ -104,8 +104,8 @@ done:
     return st;
 }
 
-/* What a problem's line may have: a member that this fa2 does not know may be all that tells the
- * problem from another. */
+/* Finds a member of a problem's line that this fa2 does not know. Such a member may be all that tells the problem from
+ * another one. */
 static const char unknown_member_sql[] = "SELECT key FROM json_each(?) WHERE key NOT IN "
                                          "('type', 'id'"
 #define FA2I_FIELD(name, ...) ", '" #name "'"
@@ -129,14 +129,15 @@ static fa2_status refuse_unknown_members(fa2i_import *in)
     return st;
 }
 
-/* A field that texts leave out where it is 0 came later than some files: it may be missing. */
+/* May this field be missing? It may if it came later and texts leave it out when it is 0, because older files lack
+ * it. */
 static bool may_be_missing(int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
     return f->needs >= 0 || !f->shown_always;
 }
 
-/* A member that is no column of its own. */
+/* Reads a member that is no column of its own. */
 static fa2_status read_int(fa2i_import *in, const char *name, int min, int max, int *ret)
 {
     int64_t value = 0;
@@ -184,7 +185,7 @@ fa2_status fa2i_import_session(fa2i_import *in)
     int nvrtc = 0;
     char generator[17];
     char started_at[32];
-    bool modelled = false; /* format 1 says it of each winner only */
+    bool modelled = false; /* format 1 says it only in each winner */
 
     FA2_TRY(fa2i_import_id(in, "device", &device));
     FA2_TRY(fa2i_members_int(&in->members, "driver", &driver));
@@ -196,7 +197,7 @@ fa2_status fa2i_import_session(fa2i_import *in)
     const fa2i_sql_value values[] = {fa2i_sql_int(device),      fa2i_sql_int(driver),
                                      fa2i_sql_int(nvrtc),       fa2i_sql_text(generator),
                                      fa2i_sql_text(started_at), fa2i_sql_int(modelled)};
-    /* a file that is imported again, or comes back to where it was written, adds nothing */
+    /* A file that is imported again, or comes back to where it was written, adds nothing. */
     st = fa2i_sql_number(in->cache,
                          "SELECT id FROM session WHERE device = ? AND driver = ? AND nvrtc = ? "
                          "AND generator = ? AND started_at = ? AND modelled = ?",
@@ -210,7 +211,7 @@ done:
     return st;
 }
 
-/* Class and recipe; format 1 had them in the variant's words and in numbers. */
+/* Reads class and recipe. Format 1 had them in the variant's words and in numbers. */
 static fa2_status read_launch(fa2i_import *in, fa2i_variant *variant)
 {
     fa2_status st;
@@ -256,7 +257,7 @@ done:
     return st;
 }
 
-/* From here on what is about it is passed over. */
+/* Makes import pass over all later rows that refer to this kernel. */
 static fa2_status pass_over(fa2i_import *in, const fa2i_kernel *kernel)
 {
     const fa2i_sql_value values[] = {fa2i_sql_key(&kernel->key)};

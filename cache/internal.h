@@ -1,9 +1,9 @@
 /*
- * Inside the cache: the open database, a thin layer over SQLite that keeps each statement to a few
- * lines, and the row functions that several files share.
+ * Inside the cache: the open database, a thin layer over SQLite that keeps each statement to a few lines, and the row
+ * functions that several files share.
  *
  * Errors. Statuses and messages as in cache.h; fa2i_sql_fail makes them from SQLite's result codes.
- * Threads. Everything below fa2i_sql_begin runs between begin and end, so under the mutex.
+ * Threads. All functions declared after fa2i_sql_begin run between begin and end, so under the mutex.
  * Ownership. Statements belong to the caller (sqlite3_finalize).
  */
 #ifndef FA2I_CACHE_INTERNAL_H
@@ -20,26 +20,26 @@ enum {
     FA2I_EXPORT_VERSION = 2 /* of the format that export.c describes */
 };
 
-/* No time is longer: 30 years. What is stored can be exported, and imported again. */
+/* No time is longer: 30 years. The limit ensures that stored times can be exported and imported again. */
 #define FA2I_US_MAX 1e15
 
-/* What opening did to a damaged file: remake.h. */
+/* The changes that opening made to a damaged file: remake.h. */
 typedef struct fa2i_remade {
-    bool done;       /* it was made anew */
-    size_t refused;  /* rows that no table takes */
-    char cause[200]; /* what was wrong with the file */
+    bool done;       /* the file was made anew */
+    size_t refused;  /* rows that no table accepted */
+    char cause[200]; /* the damage of the file */
 } fa2i_remade;
 
 struct fa2i_cache {
     sqlite3 *db;
     char *path; /* as the caller gave it, for messages */
     bool writable;
-    bool created; /* by this opening */
+    bool created; /* this opening created the file */
     /* wait.c: */
     fa2i_cache_mode mode; /* of the transaction: FA2I_CACHE_READ or FA2I_CACHE_WRITE */
-    int wait_ms;          /* rest of the wait for a process that holds the file locked */
-    bool waits_by_call;   /* wait_ms is for all of an opening or of a call (fa2i_cache_begin_call) */
-    int64_t locked_ns[2]; /* by mode: when a wait was in vain (fa2i_clock_ns); 0: not known as locked */
+    int wait_ms;          /* rest of the time to wait for a process that holds the file locked */
+    bool waits_by_call;   /* wait_ms limits a whole opening or call (fa2i_cache_begin_call) */
+    int64_t locked_ns[2]; /* by mode: the time of a wait in vain (fa2i_clock_ns); 0: not known as locked */
     fa2i_log_fn log;
     void *log_user;
     pthread_mutex_t mutex;
@@ -49,10 +49,10 @@ struct fa2i_cache {
     bool at_once;       /* the open transaction does not wait for a lock */
     pthread_mutex_t claims_mutex;
     double seconds_max, deadline; /* of a transaction, in the thread's processor time: limits.c */
-    int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: there can be none */
+    int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: it cannot be used */
     fa2i_remade remade;
     size_t mended;    /* values that fa2_mended mended: rules.c */
-    bool claims_told; /* the log was told that another process's claim is waited for */
+    bool claims_told; /* the log was told that this process waits for another one's claim */
 };
 
 /* ---- claims.c ---- */
@@ -75,18 +75,18 @@ void fa2i_wait_end(fa2i_cache *cache);
  * $XDG_CACHE_HOME; elsewhere the folder must be there. */
 fa2_status fa2i_path_create(const char *path, bool *ret_created);
 
-/* Would fa2i_path_create make a file that is missing? As far as permissions say; nothing is made. */
+/* Could fa2i_path_create make a missing file? Checks permissions alone, and creates nothing. */
 fa2_status fa2i_path_check_creatable(const char *path);
 
-/* Refuse what is no regular file, what others can write, and what belongs to others. *ret_resolved, without symbolic
- * links, belongs to the caller (fa2i_free). FA2_E_NOT_FOUND when there is no such file. */
+/* Refuse a file that is not regular, that others can write, or that belongs to another user. *ret_resolved has no
+ * symbolic links and belongs to the caller (fa2i_free). FA2_E_NOT_FOUND: there is no such file. */
 fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info);
 
-/* The same for the files that SQLite keeps beside it. */
+/* The same for the files that SQLite keeps beside the database. */
 fa2_status fa2i_path_check_side_files(const char *name, const char *resolved);
 
-/* FA2_E_DATABASE when the file or its folder cannot be written, saying why and what helps. name: as
- * the caller calls it. */
+/* FA2_E_DATABASE: the file or its folder cannot be written; the message says why and what helps. name: the path as the
+ * caller gave it. */
 fa2_status fa2i_path_check_writable(const char *name, const char *resolved);
 
 /* Can files be created in the folder of this file? */
@@ -97,37 +97,37 @@ fa2_status fa2i_path_folder_writable(const char *resolved, bool *ret_writable);
 /* Is this SQLite (sqlite3_libversion_number) new enough? */
 fa2_status fa2i_cache_library_check(int version);
 
-/* "WAL" only where its reset bug is fixed. */
+/* Returns "WAL" only for SQLite versions that fixed the WAL reset bug. */
 const char *fa2i_cache_journal_mode(int library_version);
 
-/* Open a file, by SQLite's name for it, in cache->db, and set that up. */
+/* Open a file in cache->db, by SQLite's name for it, and configure the connection. */
 fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
 
-/* Open these bytes as a database in memory, and read nothing of it yet. Takes over the data (sqlite3_free). path: for
+/* Open these bytes as a database in memory, without reading them yet. Takes over the data (sqlite3_free). path: for
  * messages. */
 fa2_status fa2i_cache_open_bytes(const char *path, unsigned char *data, size_t bytes, fa2i_cache **ret_cache);
 
-/* ---- schema.c: versions, and what belongs to ours ---- */
+/* ---- schema.c: versions, and the objects of ours ---- */
 
-/* Is there nothing to bring forward, and every table there? FA2_E_DATABASE says what to do. FA2_E_NOT_FOUND: the file
- * is empty, or an older fa2 began to make it and it has no row. */
+/* Is the version current, and every table there? FA2_E_DATABASE says what to do. FA2_E_NOT_FOUND: the file is empty, or
+ * an older fa2 began to make it and it has no row. */
 fa2_status fa2i_schema_check(fa2i_cache *cache);
 
-/* Make the schema that of a new file, but for a table that is missing: that is FA2_E_DATABASE, unless
- * repair. Repair makes it anew, likewise an index or a trigger that was changed, and drops foreign ones. */
+/* Bring the schema to that which a new file has. A missing table is FA2_E_DATABASE unless repair is set. Repair makes
+ * missing tables and changed indexes and triggers anew, and drops foreign ones. */
 fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
 
-/* Inside a transaction: what is not as in a new file, with what to do; "" when nothing is. *ret_readable:
- * every table has its columns. */
+/* Inside a transaction: write a sentence about the first difference from a new file, with what to do; "" if there is
+ * none. *ret_readable: every table has its columns. */
 fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
                                bool *ret_readable);
 
-/* Bring the database forward in one transaction: steps[n] leads from version n to n + 1. A newer version, or a
- * file that is no fa2 database, is FA2_E_DATABASE. */
+/* Bring the database forward in one transaction: steps[n] leads from version n to n + 1. FA2_E_DATABASE: a newer
+ * version, or a file that is no fa2 database. */
 fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int count);
 
-/* The same question without writing: FA2_E_DATABASE, also for an older version with rows; FA2_E_NOT_FOUND
- * for a file without any. */
+/* The same check without writing. FA2_E_DATABASE also for an older version with rows; FA2_E_NOT_FOUND for a file
+ * without rows. */
 fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest);
 
 /* ---- sql.c ---- */
@@ -153,13 +153,13 @@ static inline fa2i_sql_value fa2i_sql_int(int64_t integer)
     return (fa2i_sql_value){.kind = FA2I_SQL_INT, .integer = integer};
 }
 
-/* Not finite: NULL. */
+/* A number that is not finite is bound as NULL. */
 static inline fa2i_sql_value fa2i_sql_real(double real)
 {
     return (fa2i_sql_value){.kind = FA2I_SQL_REAL, .real = real};
 }
 
-/* NULL: NULL. */
+/* A NULL pointer is bound as NULL. */
 static inline fa2i_sql_value fa2i_sql_text(const char *text)
 {
     return (fa2i_sql_value){.kind = FA2I_SQL_TEXT, .data = text};
@@ -178,14 +178,14 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 /* An array and its length, as two arguments; a function cannot count its caller's array. */
 #define FA2I_SQL_VALUES(array) (array), sizeof(array) / sizeof((array)[0])
 
-/* The number of rows that other tables refer to; 0: nothing was ever stored. Right for every version. */
+/* The number of rows that other tables refer to; 0: nothing was ever stored. Valid for every version. */
 #define FA2I_COUNT_ROWS                                                                            \
     "(SELECT count(*) FROM device) + (SELECT count(*) FROM problem) + (SELECT count(*) FROM kernel)"
 
-/* This moment, as the tables hold it; the last moment that they can hold if the clock is later. */
+/* The current time in the format of the tables, or the latest time that they can hold if the clock is later. */
 #define FA2I_SQL_NOW "coalesce(strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), '9999-12-31T23:59:59Z')"
 
-/* The status for an SQLite result code, with path, SQLite's words and what to do. */
+/* Makes the status for an SQLite result code. The message has the path, SQLite's words and what to do. */
 fa2_status fa2i_sql_fail(const fa2i_cache *cache, int code);
 
 /* fa2i_cache_has_moved, under the mutex. */
@@ -210,7 +210,7 @@ fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_v
 /* *ret_row: there is a row to read. */
 fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row);
 
-/* Prepare and take the first row; FA2_E_NOT_FOUND when there is none (then without a message). */
+/* Prepare and take the first row. FA2_E_NOT_FOUND, without a message: there is no row. */
 fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
                         size_t count, sqlite3_stmt **ret_stmt);
 
@@ -218,11 +218,11 @@ fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value
 fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
                         size_t count);
 
-/* The first column of the first row; FA2_E_NOT_FOUND, without a message, when there is none. */
+/* Get the first column of the first row. FA2_E_NOT_FOUND, without a message: there is no row. */
 fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
                            size_t count, int64_t *ret_number);
 
-/* A statement that counts, and where its number goes. */
+/* A statement that counts, and the variable that receives its number. */
 typedef struct fa2i_sql_count {
     const char *sql;
     size_t *ret_count;
@@ -236,28 +236,28 @@ fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script);
 /* FA2_E_DATABASE when this SQLite was built without its JSON functions. */
 fa2_status fa2i_sql_need_json(fa2i_cache *cache);
 
-/* Columns of the current row. Text is cut to fit; NULL is "". A NULL error is INFINITY. false: no
- * outcome. */
+/* Read columns of the current row. Text is cut to fit; NULL is "". A NULL error is INFINITY. The last one returns false
+ * if the value is no outcome. */
 void fa2i_sql_column_text(sqlite3_stmt *stmt, int column, char *out, size_t out_bytes);
 double fa2i_sql_column_error(sqlite3_stmt *stmt, int column);
 bool fa2i_sql_column_outcome(sqlite3_stmt *stmt, int column, fa2i_outcome *ret_outcome);
 
-/* ---- seal.c: what binds code to the record that says what it is for ---- */
+/* ---- seal.c: binds code to its record ---- */
 
-/* The hash of a kernel's key, variant, class, recipe and target, and of its image. In SQL:
- * fa2_seal(key, variant, class, recipe, target, data); fa2_hash(data) is that of the code alone. */
+/* Computes the hash of a kernel's key, variant, class, recipe and target, and of its image. In SQL: fa2_seal(key,
+ * variant, class, recipe, target, data). fa2_hash(data) is the hash of the code alone. */
 void fa2i_seal_of(const fa2i_kernel *kernel, fa2i_key *ret_seal);
 
-/* Make both functions known to SQL; SQLite's result code. */
+/* Register both functions with SQLite. Returns SQLite's result code. */
 int fa2i_seal_register(sqlite3 *db);
 
-/* Kernels that no call takes, and why: a card's verification refuted them; they are of another version of fa2
+/* Kernels that no call takes: a card's verification refuted them, or they are of another version of fa2
  * (cache/versions.h). */
 #define FA2I_REFUTED_KERNELS "SELECT kernel FROM verification WHERE outcome <> 'ok'"
 #define FA2I_OTHER_KERNELS   "SELECT id FROM kernel WHERE fa2_other_version(class, recipe)"
 
-/* Kernels whose code is not what their seal says, or is not there; a further condition may follow.
- * Rows are found by their ids: no index has a say. */
+/* Kernels whose code is missing or does not match its seal. The caller may append a condition. Rows are found by their
+ * ids, so that a damaged index does not matter. */
 #define FA2I_DAMAGED_IMAGES                                                                        \
     "SELECT i.kernel FROM image i CROSS JOIN kernel k ON k.id = i.kernel "                         \
     "LEFT JOIN code c ON c.id = i.code "                                                           \
@@ -279,12 +279,12 @@ fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t id, const fa2i_kernel *
 /* FA2_E_NOT_FOUND, with a message, when there is no such kernel. */
 fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *ret_id);
 
-/* results.c: insert or replace the verdict of a kernel; as above. */
+/* results.c: insert or replace the verification of a kernel. Errors as above. */
 fa2_status fa2i_row_put_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
                                      const fa2i_verification *verification);
 
-/* Read a record selected by FA2I_KERNEL_COLUMNS; a recipe that is none is empty then, with no steps.
- * *ret_kernel belongs to the caller. FA2_E_NOT_FOUND, with a message: the row is damaged. */
+/* Read a record selected by FA2I_KERNEL_COLUMNS. An invalid recipe is read as an empty one, without steps. *ret_kernel
+ * belongs to the caller. FA2_E_NOT_FOUND, with a message: the row is damaged. */
 #define FA2I_KERNEL_COLUMNS                                                                        \
     "k.key, k.variant, k.class, k.recipe, k.target, k.nvrtc, k.generator, k.outcome, "             \
     "k.registers, k.spill_bytes, k.compile_ms, k.log"
@@ -292,11 +292,11 @@ enum { FA2I_KERNEL_COLUMN_COUNT = 12 };
 fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
                                 fa2i_kernel *ret_kernel);
 
-/* Whether a kernel's generator in this column is what it may be. */
+/* Does this column hold a valid generator of a kernel? */
 bool fa2i_row_has_generator(sqlite3_stmt *stmt, int column);
 
-/* Tell the log, once for each kernel, what is wrong ("is damaged and is not used"), and what to do. Outside a
- * transaction. */
+/* Tell the log, once for each kernel, why it is not used ("is damaged and is not used"), and what to do. Call it
+ * outside a transaction. */
 void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *what, const char *remedy);
 
 #endif

@@ -4,7 +4,7 @@
 #include "runtime/base/clock.h"
 
 enum { VALUE_BYTES_MAX = 1 << 27, SQL_BYTES_MAX = 1 << 20, TRIGGER_DEPTH_MAX = 8 };
-enum { TICK = 250 }; /* steps of SQLite's machine between two looks at the clock */
+enum { TICK = 250 }; /* instructions of SQLite's virtual machine between two looks at the clock */
 
 static int is_late(void *user)
 {

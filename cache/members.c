@@ -1,6 +1,6 @@
 /*
- * Members of a JSON object. One statement, bound again for each member, gives its JSON type and its
- * value; SQLite keeps the row until the statement is reset, which is at the next member.
+ * Members of a JSON object. One statement, bound again for each member, gives its JSON type and its value. SQLite keeps
+ * the row until the statement is reset, at the next member.
  */
 #include "cache/members.h"
 
@@ -58,7 +58,7 @@ fa2_status fa2i_members_set(fa2i_members *members, const char *line)
     return FA2_OK;
 }
 
-/* Step to a member; *ret_type is "" when it is missing, and borrowed until the next one. */
+/* Steps to a member. *ret_type is "" if it is missing, and borrowed until the next one. */
 static fa2_status member(fa2i_members *members, const char *name, const char **ret_type)
 {
     char path[64];
@@ -92,7 +92,7 @@ fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t 
     fa2_status st = member(members, name, &type);
     if (st != FA2_OK)
         return st;
-    /* what does not fit 64 bits comes as a real value */
+    /* A number that does not fit 64 bits comes as a real value. */
     const int64_t value = sqlite3_column_int64(members->member, 1);
     if (strcmp(type, "integer") != 0 || sqlite3_column_type(members->member, 1) != SQLITE_INTEGER ||
         value < min || value > max)
@@ -102,7 +102,7 @@ fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t 
     return FA2_OK;
 }
 
-/* Step to a member: its text, "" where it is none. */
+/* Steps to a member and gets its text; "" if it is no text. */
 static fa2_status plain_text(fa2i_members *members, const char *name, const char **ret_text)
 {
     const char *type = "";
@@ -115,7 +115,7 @@ static fa2_status plain_text(fa2i_members *members, const char *name, const char
 
 /* ---- columns ---- */
 
-/* Step to the member of a column. *ret_text is NULL where it is no text. */
+/* Steps to the member of a column. *ret_text is NULL if it is no text. */
 static fa2_status column(fa2i_members *members, const char *name, const fa2i_rule **ret_rule,
                          const char **ret_type, const char **ret_text, size_t *ret_bytes)
 {
@@ -147,7 +147,7 @@ fa2_status fa2i_members_int(fa2i_members *members, const char *name, int *ret)
     int64_t value = 0;
     const fa2_status st = fa2i_members_int64(members, name, &value);
     if (st == FA2_OK)
-        *ret = (int)value; /* rules of columns that are int have limits that are */
+        *ret = (int)value; /* the rules of int columns have limits that fit an int */
     return st;
 }
 
@@ -234,11 +234,11 @@ fa2_status fa2i_members_outcome(fa2i_members *members, const char *name, fa2i_ou
     char text[32];
     const fa2_status st = fa2i_members_text(members, name, text, sizeof text);
     if (st == FA2_OK)
-        (void)fa2i_outcome_parse(text, ret); /* it is one */
+        (void)fa2i_outcome_parse(text, ret); /* the rule ensures that it is an outcome */
     return st;
 }
 
-/* The value of a digit 0-9, a-f; -1 for all else. */
+/* Returns the value of a digit 0-9, a-f; -1 for any other character. */
 static int hex_digit(char c)
 {
     static const char digits[] = "0123456789abcdef";

@@ -1,8 +1,7 @@
 /*
- * The members of one JSON object, read by SQLite's JSON functions and checked: for lines that
- * strangers wrote.
+ * Reads and checks the members of one JSON object, with SQLite's JSON functions: for lines that strangers wrote.
  *
- * Errors. FA2_E_INVALID names the member and what is accepted; outputs are then untouched.
+ * Errors. FA2_E_INVALID names the member and says what is accepted; outputs are then untouched.
  * Threads. Inside a transaction of the cache (fa2i_sql_begin).
  */
 #ifndef FA2I_CACHE_MEMBERS_H
@@ -13,7 +12,7 @@
 typedef struct fa2i_members {
     fa2i_cache *cache;    /* borrowed */
     const char *line;     /* borrowed until the next fa2i_members_set */
-    const char *table;    /* whose columns are read */
+    const char *table;    /* the members are columns of this table */
     sqlite3_stmt *member; /* owned: type and value of one member */
 } fa2i_members;
 
@@ -26,14 +25,14 @@ fa2_status fa2i_members_set(fa2i_members *members, const char *line);
 
 bool fa2i_members_has(fa2i_members *members, const char *name);
 
-/* What is no column: a whole number in a range; a word of a-z, 0-9 and '_'; a key of 64 hex digits. */
+/* Get a member that is no column: a whole number in a range; a word of a-z, 0-9 and '_'; a key of 64 hex digits. */
 fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t min, int64_t max,
                                int64_t *ret);
 fa2_status fa2i_members_word(fa2i_members *members, const char *name, char *out, size_t out_bytes);
 fa2_status fa2i_members_key(fa2i_members *members, const char *name, fa2i_key *ret);
 
-/* Columns of members->table, each as its rule has it (rules.def). Real: null, where the rule takes it, is
- * INFINITY. Text: it fits out_bytes, too. Remark: cut to fit, control characters blanked. */
+/* Get columns of members->table, checked by their rules (rules.def). Real: null is INFINITY if the rule accepts it.
+ * Text: it must also fit out_bytes. Remark: cut to fit, and control characters become blanks. */
 fa2_status fa2i_members_int64(fa2i_members *members, const char *name, int64_t *ret);
 fa2_status fa2i_members_int(fa2i_members *members, const char *name, int *ret);
 fa2_status fa2i_members_bool(fa2i_members *members, const char *name, bool *ret);

@@ -1,10 +1,11 @@
 /*
- * How: one wrong bit is assumed, so that what tells a value is right if the value is wrong.
+ * How: assume that only one bit is wrong. If a value is wrong, the facts that tell it are right.
  *
  * Invariants:
- * - a problem whose class and work are those of its fields stays as it is;
- * - a kernel's sealed values change only to those whose hash is the seal, or its class to that of all its problems;
- * - a row gets another id only if two rows or more refer to that id, and no row has it.
+ * - a problem stays as it is if its class and work agree with its fields;
+ * - a kernel's sealed values change only if the seal is the hash of the new ones. The class of a kernel without code
+ *   may also become the class of all its problems;
+ * - a row gets another id only if at least two rows refer to that id, and no row has it.
  */
 #include "cache/mend.h"
 
@@ -15,7 +16,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 
-/* Bits in which two texts or blobs of one length differ; INT32_MAX: they have different lengths. */
+/* Counts the bits in which two texts or blobs of the same length differ; INT32_MAX: their lengths differ. */
 static int wrong_bits(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
     const unsigned char *left = a, *right = b;
@@ -56,7 +57,7 @@ static void add_over_fields(fa2i_text *text, const char *sql)
     fa2i_text_add(text, "%s", sql);
 }
 
-/* Runs such a statement. Adds how many rows it changed. */
+/* Runs such a statement. Adds the number of rows that it changed. */
 static fa2_status run_over_fields(fa2i_cache *cache, const char *sql, size_t *count)
 {
     fa2i_text text = {0};
@@ -68,7 +69,7 @@ static fa2_status run_over_fields(fa2i_cache *cache, const char *sql, size_t *co
     return st;
 }
 
-/* Fields tell the class if the work agrees with them, and the work if the class does. */
+/* Sets the class from the fields if the work agrees with them, and the work if the class agrees. */
 static fa2_status mend_problems(fa2i_cache *cache)
 {
     return run_over_fields(cache,
@@ -105,7 +106,7 @@ done:
     return st;
 }
 
-/* ---- what a row tells of itself ---- */
+/* ---- facts within a row ---- */
 
 void fa2i_mend_add_faults(fa2i_text *sql, const char *table)
 {
@@ -134,10 +135,10 @@ void fa2i_mend_add_faults(fa2i_text *sql, const char *table)
 /* ---- kernels with code ---- */
 
 enum { PARTS = 6, TEXT_PARTS = 5 };
-#define SEAL_SECONDS 4.0 /* for all kernels; the code of the others is made again */
+#define SEAL_SECONDS 4.0 /* limit for all kernels; the others' code is compiled again */
 static const char *const part_columns[TEXT_PARTS] = {"key", "variant", "class", "recipe", "target"};
 
-/* A kernel whose seal is another than that of its columns. */
+/* A kernel whose seal does not match its columns. */
 typedef struct broken {
     int64_t id;
     unsigned char *bytes[PARTS]; /* of the columns, and of the code */
@@ -162,7 +163,7 @@ static fa2_status mend_part(fa2i_cache *cache, const broken *b, int part)
     return fa2i_sql_run(cache, sql, FA2I_SQL_VALUES(values));
 }
 
-/* Try each bit of the columns, until the deadline. */
+/* Tries each bit of the columns, until the deadline. */
 static fa2_status mend_kernel(fa2i_cache *cache, broken *b, double deadline)
 {
     fa2i_key found;
@@ -206,7 +207,7 @@ static fa2_status read_broken(sqlite3_stmt *stmt, broken *b)
     return FA2_OK;
 }
 
-/* Selects the first kernel after an id whose seal is wrong, and whose code is not. */
+/* Selects the first kernel after an id whose seal does not match, but whose code is intact. */
 static const char broken_sql[] =
     "SELECT k.id, i.seal, k.key, k.variant, k.class, k.recipe, k.target, c.data FROM image i "
     "CROSS JOIN kernel k ON k.id = i.kernel CROSS JOIN code c ON c.id = i.code "
@@ -244,7 +245,7 @@ static fa2_status mend_kernels(fa2i_cache *cache)
 #define ONE_BIT(a, b)                                                                                                  \
     "((" a " | " b ") - (" a " & " b ")) & (((" a " | " b ") - (" a " & " b ")) - 1) = 0 AND " a " <> " b
 
-/* A seal that fits shows which code is a kernel's, and that it is right. */
+/* A seal that matches shows which code belongs to a kernel, and that it is right. */
 static const char *const seals[] = {
     "UPDATE OR IGNORE image AS t SET code = c.id FROM kernel k CROSS JOIN code c WHERE k.id = t.kernel "
     "AND t.code NOT IN (SELECT id FROM code) AND t.seal IS fa2_seal(k.key, k.variant, k.class, k.recipe, k.target, "
@@ -258,23 +259,23 @@ static const char *const seals[] = {
 };
 
 static const char *const results[] = {
-    /* The SM of a device: that of all code that ran on it. */
+    /* A device's SM is the SM of all code that ran on it. */
     "UPDATE OR IGNORE device AS t SET arch = x.sm FROM (SELECT r.device, "
     "min(CAST(substr(k.target, 4) AS INTEGER)) AS sm FROM " RESULTS " r "
     "JOIN kernel k ON k.id = r.kernel AND substr(k.target, 1, 3) = 'sm_' GROUP BY r.device "
     "HAVING count(DISTINCT k.target) = 1 AND count(*) > 1) x WHERE x.device = t.id AND x.sm <> t.arch "
     "AND (t.arch = 0 OR " ONE_BIT("t.arch", "x.sm") ")",
-    /* The device of a session: that of its results. */
+    /* A session's device is the device of its results. */
     "UPDATE session AS t SET device = x.device FROM (SELECT session, min(device) AS device FROM " RESULTS
     " WHERE device IN (SELECT id FROM device) GROUP BY session HAVING count(DISTINCT device) = 1 AND count(*) > 1) x "
     "WHERE x.session = t.id AND x.device <> t.device",
-    /* The class of a kernel without code: that of its problems. */
+    /* The class of a kernel without code is the class of its problems. */
     "UPDATE kernel AS t SET class = x.class FROM (SELECT r.kernel, min(p.class) AS class FROM " RESULTS
     " r JOIN problem p ON p.id = r.problem GROUP BY r.kernel HAVING count(DISTINCT p.class) = 1) x "
     "WHERE x.kernel = t.id AND t.id NOT IN (SELECT kernel FROM image) AND fa2_wrong_bits(t.class, x.class) = 1",
 };
 
-/* A table that others refer to, and how. */
+/* A table that others refer to, and the rows that do. */
 static const struct {
     const char *table, *references;
 } referred[] = {

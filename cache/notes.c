@@ -20,7 +20,7 @@ int fa2i_cache_today(void)
 
 /* ---- reading ---- */
 
-/* The problem in a column; false: these bytes are no problem. */
+/* Reads the problem in a column; false: these bytes are no problem. */
 static bool read_problem(sqlite3_stmt *stmt, int column, fa2_problem *ret_problem)
 {
     const void *bytes = sqlite3_column_blob(stmt, column);
@@ -31,7 +31,7 @@ static bool read_problem(sqlite3_stmt *stmt, int column, fa2_problem *ret_proble
     return fa2i_problem_check(ret_problem) == FA2_OK;
 }
 
-/* A time, or a distance. */
+/* Reads a time or a distance. */
 static bool read_number(sqlite3_stmt *stmt, int column, double *ret_number)
 {
     *ret_number = sqlite3_column_double(stmt, column);

@@ -1,12 +1,12 @@
 /*
  * Opening: trust and settings.
  *
- * How: check the file (path.c), open it, set it up, then look at its schema (schema.c). For writing, bring
- * it forward; for reading, refuse what is not our version.
+ * How: check the file (path.c), open it, configure the connection, then look at its schema (schema.c). For writing,
+ * bring it forward; for reading, refuse another version than ours.
  *
  * Invariants:
  * - waiting is set up before the first statement that may have to wait;
- * - a connection made for reading is SQLITE_OPEN_READONLY, so that nothing here can write.
+ * - a connection for reading is SQLITE_OPEN_READONLY, so that nothing here can write.
  */
 #include "cache/columns.h"
 
@@ -42,7 +42,7 @@ const char *fa2i_cache_journal_mode(int library_version)
     return library_version >= WAL_RESET_FIXED_SINCE ? "WAL" : "DELETE";
 }
 
-/* Settings that do not read the file. */
+/* Makes the settings that do not read the file. */
 static fa2_status configure(fa2i_cache *cache)
 {
     fa2i_limits_register(cache);
@@ -53,7 +53,7 @@ static fa2_status configure(fa2i_cache *cache)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    if (code == SQLITE_OK) /* the file's views; temporary ones are ours */
+    if (code == SQLITE_OK) /* for the file's views; the temporary ones are ours */
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
@@ -80,7 +80,7 @@ fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags)
     return code == SQLITE_OK ? configure(cache) : fa2i_sql_fail(cache, code);
 }
 
-/* name: as the caller calls it. */
+/* name: the path as the caller gave it. */
 static fa2_status check_for_writing(const char *name, const char *resolved)
 {
     fa2_status st = fa2i_trust_folder_of(name, resolved);
@@ -103,8 +103,7 @@ static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, cons
     else
         FA2_TRY(fa2i_strangers_refuse(cache, true));
     FA2_TRY(fa2i_schema_bring_forward(cache, repair));
-    /* Refused while others use the file (SQLITE_BUSY): then it stays in its mode, which works too.
-     */
+    /* SQLite refuses while others use the file (SQLITE_BUSY). Then the file keeps its mode, which works too. */
     snprintf(pragma, sizeof pragma, "PRAGMA journal_mode = %s",
              fa2i_cache_journal_mode(sqlite3_libversion_number()));
     (void)sqlite3_exec(cache->db, pragma, NULL, NULL, NULL);
@@ -112,7 +111,7 @@ done:
     return st;
 }
 
-/* "file:PATH?immutable=1" with what has a meaning in a URI escaped. */
+/* Makes "file:PATH?immutable=1", and escapes the characters that have a meaning in a URI. */
 static fa2_status immutable_uri(const char *resolved, char **ret_uri)
 {
     fa2i_text uri = {0};
@@ -127,7 +126,7 @@ static fa2_status immutable_uri(const char *resolved, char **ret_uri)
     return fa2i_text_take(&uri, ret_uri);
 }
 
-/* Is there a journal or a log, of this user or root, that a reader would have to take into account? */
+/* Is there a journal or a log, of this user or root, that a reader would have to consider? */
 static fa2_status has_journal(const char *resolved, bool *ret_has)
 {
     fa2_status st = FA2_OK;
@@ -153,8 +152,8 @@ static fa2_status check_to_read(fa2i_cache *cache)
     return st == FA2_OK ? fa2i_strangers_refuse(cache, false) : st;
 }
 
-/* A WAL database needs a file beside it even for reading, which a read-only file system refuses.
- * Where no file can be made and no journal waits, nobody is writing: it may be read as it lies. */
+/* Opens a WAL database without a file beside it. Even reading needs one, which a read-only file system refuses. If no
+ * file can be created and there is no journal, no process writes, and the file can be read as it is. */
 static fa2_status open_immutable(fa2i_cache *cache, const char *resolved, const struct stat *info)
 {
     fa2_status st;
@@ -171,11 +170,11 @@ done:
     return st;
 }
 
-/* Open these bytes as a database in memory, which no longer follows the file. Takes over the data. flags:
+/* Opens these bytes as a database in memory, which no longer follows the file. Takes over the data. flags:
  * SQLITE_DESERIALIZE_READONLY or SQLITE_DESERIALIZE_RESIZEABLE. */
 static fa2_status open_bytes(fa2i_cache *cache, unsigned char *data, size_t bytes, unsigned flags)
 {
-    enum { WRITE_VERSION = 18, READ_VERSION = 19, LOGGED = 2, UNLOGGED = 1 }; /* places and values in its header */
+    enum { WRITE_VERSION = 18, READ_VERSION = 19, LOGGED = 2, UNLOGGED = 1 }; /* offsets and values in its header */
     fa2_status st = fa2i_cache_connect(cache, ":memory:", SQLITE_OPEN_READWRITE);
     if (st != FA2_OK || bytes <= READ_VERSION) {
         sqlite3_free(data);
@@ -188,8 +187,8 @@ static fa2_status open_bytes(fa2i_cache *cache, unsigned char *data, size_t byte
     return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
 }
 
-/* Others can put files beside this one, or another file in its place, so SQLite must not open it by its name. Their
- * journal does not count. A journal of our own means that the file alone is not whole. */
+/* Opens a copy of the file in memory. Others can put files beside this one, or replace it, so SQLite must not open it
+ * by its name. A journal of theirs does not count. A journal of our own means that the file alone is incomplete. */
 static fa2_status open_copy(fa2i_cache *cache, const char *resolved)
 {
     fa2_status st;
@@ -273,7 +272,7 @@ fa2_status fa2i_cache_open_bytes(const char *path, unsigned char *data, size_t b
     return st;
 }
 
-/* The file that this opening created and could put nothing into. */
+/* Removes the file that this opening created and could not write. */
 static void remove_if_bare(const char *path)
 {
     struct stat info;
@@ -345,7 +344,7 @@ fa2_status fa2i_cache_copy(fa2i_cache *cache, const char *path)
     return st;
 }
 
-/* The bytes of an empty database. To make them takes many statements, so it is done once. */
+/* The bytes of an empty database. They are made once, because that takes many statements. */
 static pthread_mutex_t blank_mutex = PTHREAD_MUTEX_INITIALIZER;
 static unsigned char *blank;
 static sqlite3_int64 blank_bytes;
@@ -384,7 +383,7 @@ void fa2i_cache_close(fa2i_cache *cache)
         return;
     fa2i_claims_close(cache);
     int code = sqlite3_close(cache->db);
-    assert(code == SQLITE_OK); /* no statement was left open */
+    assert(code == SQLITE_OK); /* no statement is open */
     (void)code;
     pthread_mutex_destroy(&cache->claims_mutex);
     pthread_mutex_destroy(&cache->mutex);
@@ -393,7 +392,7 @@ void fa2i_cache_close(fa2i_cache *cache)
     fa2i_free(cache);
 }
 
-/* Under the write lock, so that nobody is just putting something into it. */
+/* Call it under the write lock, so that no other process is just writing rows. */
 static void remove_if_empty(fa2i_cache *cache)
 {
     int64_t rows = 1;

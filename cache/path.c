@@ -1,11 +1,11 @@
 /*
- * Where the database is, and whether its file can be trusted.
+ * The path of the database, and checks of its file.
  *
  * Invariants:
- * - an existing database is only ever stat'ed here, never opened: closing a second descriptor of a
- *   file drops the POSIX locks that SQLite holds on it in this process;
- * - SQLite never opens a file that others can write, or beside which they can put a journal: it would play that back
- *   into the file (trust.c).
+ * - this file calls stat on an existing database, but never opens it: closing a second descriptor of a file drops the
+ *   POSIX locks that SQLite holds on it in this process;
+ * - SQLite never opens a file that others can write, or beside which they can put a journal: it would play the journal
+ *   back into the file (trust.c).
  */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "cache/claims.h"
@@ -31,7 +31,7 @@ fa2_status fa2i_cache_default_path(char **ret_path)
 
     if (db != NULL)
         fa2i_text_add(&path, "%s", db);
-    else if (cache != NULL && cache[0] == '/') /* the XDG rules say: ignore a relative one */
+    else if (cache != NULL && cache[0] == '/') /* the XDG rules say: ignore a relative path */
         fa2i_text_add(&path, "%s/fa2/fa2.db", cache);
     else if (home != NULL)
         fa2i_text_add(&path, "%s/.cache/fa2/fa2.db", home);
@@ -46,8 +46,8 @@ bool fa2i_cache_is_named(void)
     return fa2i_environment("FA2_DB") != NULL;
 }
 
-/* Is folder strictly below the folder that this variable names, which is there? "/" is the home of
- * those who have none. */
+/* Is `folder` strictly below the folder that this variable names, and does the latter exist? "/" does not count,
+ * because it is the home of users who have none. */
 static bool is_below(const char *folder, const char *variable)
 {
     struct stat info;
@@ -61,7 +61,7 @@ static bool is_below(const char *folder, const char *variable)
            strstr(folder + length, "/..") == NULL;
 }
 
-/* name: of the database. cause: the errno of an attempt to make path. */
+/* name: the database's. cause: errno of the attempt to make path. */
 static fa2_status cannot_create(const char *name, const char *path, int cause)
 {
     if (cause == EROFS)
@@ -79,8 +79,8 @@ static fa2_status cannot_create(const char *name, const char *path, int cause)
                      path, strerror(cause));
 }
 
-/* A folder that is not there, for this errno: a mistyped path is not made, and neither is the home of a user who has
- * none. */
+/* May a missing folder be created? cause: errno of its stat. A mistyped path is not created, and neither is the home of
+ * a user who has none. */
 static fa2_status check_folder(const char *name, const char *folder, int cause)
 {
     if (cause == ENOENT && !is_below(folder, "HOME") && !is_below(folder, "XDG_CACHE_HOME"))
@@ -92,10 +92,10 @@ static fa2_status check_folder(const char *name, const char *folder, int cause)
     return FA2_OK;
 }
 
-/* name: of the database. *ret_end, which is false: no other folder need be visited. */
+/* name: the database's. *ret_end is false; set it to visit no other folder. */
 typedef fa2_status (*visit_fn)(const char *name, const char *folder, bool *ret_end);
 
-/* The folders of a file, the outermost first. *ret_end: as the last visit left it. */
+/* Visits the folders of a file, the outermost first. *ret_end: as the last visit left it. */
 static fa2_status visit_folders(const char *path, visit_fn visit, bool *ret_end)
 {
     fa2_status st = FA2_OK;
@@ -119,7 +119,7 @@ static fa2_status create_folder(const char *name, const char *folder, bool *ret_
 {
     struct stat info;
     (void)ret_end;
-    if (stat(folder, &info) == 0) /* what is no folder is noticed behind it */
+    if (stat(folder, &info) == 0) /* a path that is no folder fails at its child */
         return FA2_OK;
     const fa2_status st = check_folder(name, folder, errno);
     if (st != FA2_OK)
@@ -146,18 +146,18 @@ fa2_status fa2i_path_create(const char *path, bool *ret_created)
     int file = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     *ret_created = file >= 0;
     if (file >= 0)
-        close(file);          /* nobody holds locks on a file that did not exist */
+        close(file);          /* a file that did not exist has no locks */
     else if (errno != EEXIST) /* another process may just have created it */
         return cannot_create(path, "the database", errno);
     return FA2_OK;
 }
 
-/* Can this be made in its folder, which is there? what: for the message. */
+/* Can this be created in its existing folder? what: for the message. */
 static fa2_status check_place(const char *name, const char *path, const char *what)
 {
     const char *slash = strrchr(path, '/');
     fa2i_text folder = {0};
-    /* What is no folder has no such name. */
+    /* With "/." the check fails if the path is no folder. */
     fa2i_text_add(&folder, "%.*s/.", slash == NULL ? 1 : (int)(slash - path), slash == NULL ? "." : path);
     int cause = folder.failed ? ENOMEM : 0;
     if (cause == 0 && faccessat(AT_FDCWD, folder.data, W_OK | X_OK, AT_EACCESS) != 0)
@@ -166,7 +166,7 @@ static fa2_status check_place(const char *name, const char *path, const char *wh
     return cause == 0 ? FA2_OK : cannot_create(name, what, cause);
 }
 
-/* The first one that is missing; the others come into it. */
+/* Checks the first folder that is missing. The others will be created in it. */
 static fa2_status check_missing(const char *name, const char *folder, bool *ret_end)
 {
     struct stat info;
@@ -217,7 +217,7 @@ fa2_status fa2i_path_check_side_files(const char *name, const char *resolved)
     return st;
 }
 
-/* path leads to no file. */
+/* For a path that leads to no file. */
 static fa2_status no_such_database(const char *path)
 {
     struct stat info;
@@ -269,7 +269,7 @@ static bool is_writable(const char *path, int mode)
     return faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0;
 }
 
-/* The folder of a file; a resolved path has one. *ret_folder belongs to the caller. */
+/* Gets the folder of a file, whose path is resolved. *ret_folder belongs to the caller. */
 static fa2_status folder_of(const char *resolved, char **ret_folder)
 {
     char *folder = fa2i_strdup(resolved);
@@ -291,7 +291,7 @@ fa2_status fa2i_path_folder_writable(const char *resolved, bool *ret_writable)
     return st;
 }
 
-/* A file or folder refuses to be written, for this errno. what: "the file", "its folder". */
+/* For a file or folder that cannot be written. cause: errno. what: "the file", "its folder". */
 static fa2_status not_writable(const char *name, const char *what, const char *path, int cause)
 {
     struct stat info;

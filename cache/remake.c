@@ -1,12 +1,12 @@
 /*
- * How: SQLite's own check finds damage. The file's bytes become a database in memory, with a header as this fa2
- * writes it. There each table gets back the text that makes it, if one bit of that is wrong.
+ * How: SQLite's own check finds damage. The file's bytes become a database in memory, with a header as this fa2 writes
+ * it. There each table's CREATE text is restored if one bit of it is wrong.
  *
  * Invariants:
- * - the file is locked from the look at it until it is written;
- * - only the tables are read, and the index of the problems, which has their fields. All else is made anew;
- * - a row that its table's types and conditions refuse is left out, and counted;
- * - answers are left out: they are found again.
+ * - the file is locked from the check until it is written;
+ * - only the tables are read, and the index of the problems, which has their fields. Everything else is made anew;
+ * - a row that its table's types and conditions refuse is left out and counted;
+ * - answers are left out, because contexts find them again.
  */
 #include "cache/remake.h"
 
@@ -22,14 +22,14 @@
 #include "cache/trust.h"
 #include "runtime/base/alloc.h"
 
-/* Each refers only to those before it. */
+/* Each table refers only to tables before it. */
 static const char *const tables[] = {"device",       "problem",     "session", "kernel",  "code",  "image",
                                      "verification", "measurement", "winner",  "setting", "answer"};
 enum { TABLE_COUNT = sizeof tables / sizeof *tables, COPIED_COUNT = TABLE_COUNT - 1 };
 
 /* ---- is it damaged? ---- */
 
-/* Columns of a table, with their types and conditions, in a fixed order. */
+/* The columns of a table, with their types and conditions, in a fixed order. */
 #define COLUMNS_OF(table)                                                                                              \
     "(SELECT group_concat(x, ', ') FROM (SELECT name || ' ' || type || ' ' || \"notnull\" || ' ' || pk AS x "          \
     "FROM pragma_table_info(" table ") ORDER BY name))"
@@ -50,7 +50,7 @@ done:
     return st;
 }
 
-/* Is one bit wrong in what the list of tables and their like says of any of them? */
+/* Is one bit wrong in a row of sqlite_schema, or has a row a value that is no text? */
 static fa2_status has_wrong_bit(fa2i_cache *cache, fa2i_cache *reference, bool *ret_wrong)
 {
     static const char find[] = "SELECT type || name || tbl_name || sql FROM sqlite_schema WHERE sql IS NOT NULL";
@@ -75,20 +75,20 @@ done:
     return st;
 }
 
-/* Is it the file's fault? Other failures say nothing about it. */
+/* Is this code the fault of the file? Other failures say nothing about the file. */
 static bool is_damage(int code)
 {
     const int primary = code & 0xff;
     return primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || primary == SQLITE_ERROR || primary == SQLITE_TOOBIG;
 }
 
-/* What a file says of itself. */
+/* The result of the check of a file. */
 typedef struct finding {
-    char cause[sizeof((fa2i_remade *)0)->cause]; /* "": it is not damaged, or not of this version */
-    bool intact;                                 /* SQLite can read all of it, and no table has another name */
+    char cause[sizeof((fa2i_remade *)0)->cause]; /* the damage; "": not damaged, or not of this version */
+    bool intact;                                 /* SQLite can read all of it, and no table has a wrong name */
 } finding;
 
-/* Does the list of tables and their like name one that a new database does not have? */
+/* Does sqlite_schema have a name that a new database does not have? */
 static fa2_status has_strange_name(fa2i_cache *cache, fa2i_cache *reference, bool *ret_has)
 {
     static const char list[] = "SELECT json_group_array(type || name) FROM sqlite_schema";
@@ -106,7 +106,8 @@ done:
     return st;
 }
 
-/* Is the version in the header ours with one wrong bit, and all else of this version? */
+/* Does the header's version differ from ours? *ret_wrong: it differs in one bit, and the file has as many objects as
+ * ours. */
 static fa2_status has_wrong_version(fa2i_cache *cache, fa2i_cache *reference, bool *ret_other, bool *ret_wrong)
 {
     static const char count[] = "SELECT count(*) FROM sqlite_schema WHERE sql IS NOT NULL";
@@ -123,7 +124,7 @@ done:
     return st;
 }
 
-/* Inside a transaction. */
+/* Call it inside a transaction. */
 static fa2_status look(fa2i_cache *cache, fa2i_cache *reference, finding *f)
 {
     int64_t id = 0;
@@ -141,7 +142,7 @@ static fa2_status look(fa2i_cache *cache, fa2i_cache *reference, finding *f)
     fa2i_sql_column_text(stmt, 0, f->cause, sizeof f->cause);
     f->intact = strcmp(f->cause, "ok") == 0;
     if (other_version && !(wrong_version && has))
-        f->cause[0] = '\0'; /* its tables are not those that this knows */
+        f->cause[0] = '\0'; /* the tables are of a version that this fa2 does not know */
     else if (f->intact && (!has || wrong))
         snprintf(f->cause, sizeof f->cause, "a table is not the one that this fa2 makes");
     else if (f->intact && (other_version || id != FA2I_APPLICATION_ID))
@@ -159,7 +160,8 @@ done:
 
 /* ---- reading ---- */
 
-/* Numbers of SQLite's file header that no file of fa2 has otherwise, and what depends on them. */
+/* Writes the numbers of SQLite's file header that are the same in every file of fa2, and the numbers that depend on the
+ * size. */
 static void put_header(unsigned char *data, size_t bytes, unsigned page_bytes)
 {
     static const unsigned char magic[16] = "SQLite format 3";
@@ -170,17 +172,17 @@ static void put_header(unsigned char *data, size_t bytes, unsigned page_bytes)
                    {58, 0}, {59, 1}, {64, 0}, {65, 0},  {66, 0},  {67, 0}};
     const size_t pages = bytes / page_bytes;
     memcpy(data, magic, sizeof magic);
-    data[16] = (unsigned char)(page_bytes >> 8); /* 65536 is 1 */
+    data[16] = (unsigned char)(page_bytes >> 8); /* 65536 is stored as 1 */
     data[17] = (unsigned char)(page_bytes >> 16);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         data[numbers[i].at] = numbers[i].value;
     for (unsigned i = 0; i < 4; i++) {
         data[28 + i] = (unsigned char)(pages >> (24 - 8 * i));
-        data[92 + i] = data[24 + i]; /* so that the number of pages counts */
+        data[92 + i] = data[24 + i]; /* so that SQLite uses the number of pages */
     }
 }
 
-/* Takes over the data. The schema is read as far as it can be. */
+/* Opens the data, and takes them over. SQLite reads as much of the schema as it can. */
 static fa2_status open_source(const fa2i_cache *cache, unsigned char *data, size_t bytes, fa2i_cache **ret_source)
 {
     fa2i_cache *source = NULL;
@@ -196,7 +198,7 @@ static fa2_status open_source(const fa2i_cache *cache, unsigned char *data, size
     return st;
 }
 
-/* Give a table its own text back where one bit of its row is wrong. */
+/* Restores a table's text if one bit of its row is wrong. */
 static void restore_text(fa2i_cache *source, const char *name, const char *sql)
 {
     const fa2i_sql_value values[] = {fa2i_sql_text(name), fa2i_sql_text(sql)};
@@ -217,12 +219,12 @@ static fa2_status restore_texts(fa2i_cache *source, fa2i_cache *reference)
             restore_text(source, tables[i], (const char *)sqlite3_column_text(stmt, 0));
         sqlite3_finalize(stmt);
     }
-    /* The others are not read, and must not run. */
+    /* Other objects are not read, and must not run. */
     (void)fa2i_sql_run(source, "DELETE FROM sqlite_schema WHERE type IS NOT 'table' AND sql IS NOT NULL", NULL, 0);
     return st;
 }
 
-/* Has it all tables and no others, with all of their columns, of whatever type? */
+/* Does it have all tables and no others, with all their columns, of any type? */
 static bool has_tables(fa2i_cache *source, fa2i_cache *reference)
 {
     static const char count_tables[] =
@@ -251,7 +253,8 @@ static bool has_tables(fa2i_cache *source, fa2i_cache *reference)
     return true;
 }
 
-/* A database in memory with the tables' own texts. FA2_E_NOT_FOUND: its tables are not there. */
+/* Makes the bytes of a database in which the tables' texts are restored. *ret_data belongs to the caller
+ * (sqlite3_free). */
 static fa2_status open_tables(const fa2i_cache *cache, fa2i_cache *reference, const fa2i_image *image,
                               unsigned char **ret_data, sqlite3_int64 *ret_bytes)
 {
@@ -280,7 +283,8 @@ static void try_table(const fa2i_image *image, const char *table)
     fa2i_text_done(&faults);
 }
 
-/* The same, opened again so that the texts count, with this page size. */
+/* Opens these bytes again with this page size, so that the restored texts count. FA2_E_NOT_FOUND: tables are
+ * missing. */
 static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, const fa2i_image *image,
                             fa2i_cache **ret_source)
 {
@@ -304,7 +308,7 @@ static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, cons
     return st;
 }
 
-/* intact: SQLite finds no fault with its pages. */
+/* intact: SQLite finds no fault with the file's pages. */
 static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, const char *resolved, bool intact,
                               fa2i_cache **ret_source)
 {
@@ -319,7 +323,7 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
     const unsigned said = (unsigned)data[16] << 8 | (unsigned)data[17] << 16;
     const bool is_size = said >= PAGE_LEAST && said <= PAGE_MOST && (said & (said - 1)) == 0 && bytes % said == 0;
     fa2i_image image = {data, bytes, said};
-    if (is_size && !intact) { /* before the list of tables is written to */
+    if (is_size && !intact) { /* before the list of tables is written */
         put_header(data, bytes, said);
         fa2i_trial_schema(&image, tables, TABLE_COUNT, false);
     }
@@ -339,7 +343,7 @@ static fa2_status read_source(const fa2i_cache *cache, fa2i_cache *reference, co
 
 /* ---- copying ---- */
 
-/* "SELECT what it shall be, ... FROM table" and "INSERT ... VALUES (?, ...)". */
+/* Makes "SELECT mended value, ... FROM table" and "INSERT ... VALUES (?, ...)". */
 static fa2_status make_copy_texts(fa2i_cache *fresh, const char *table, fa2i_text *select, fa2i_text *insert)
 {
     fa2_status st;
@@ -369,12 +373,13 @@ done:
     return st;
 }
 
-/* Copies rows until the end, or until one cannot be read: *ret_all is false then. Counts those that are refused. */
+/* Copies rows until the end, or until a row cannot be read: *ret_all is then false. Counts the rows that were
+ * refused. */
 static fa2_status copy_rows(fa2i_cache *source, fa2i_cache *fresh, const char *select, const char *insert,
                             bool *ret_all, size_t *refused)
 {
     fa2_status st = FA2_OK;
-    sqlite3_stmt *from = NULL, *to = NULL; /* its values are bound row by row */
+    sqlite3_stmt *from = NULL, *to = NULL; /* its values are bound for each row */
     int code = sqlite3_prepare_v2(source->db, select, -1, &from, NULL);
     const int prepared = sqlite3_prepare_v2(fresh->db, insert, -1, &to, NULL);
     if (prepared != SQLITE_OK)
@@ -397,7 +402,7 @@ static fa2_status copy_rows(fa2i_cache *source, fa2i_cache *fresh, const char *s
     return st;
 }
 
-/* From both ends, so that one wrong page costs no other. */
+/* Copies from both ends, so that one wrong page loses no rows of other pages. */
 static fa2_status copy_table(fa2i_cache *source, fa2i_cache *fresh, const char *table, size_t *refused)
 {
     static const struct {
@@ -423,7 +428,7 @@ static fa2_status copy_table(fa2i_cache *source, fa2i_cache *fresh, const char *
     return st;
 }
 
-/* Copies what the file's own index has of the problems, as far as it can be read. */
+/* Copies the content of the file's own index of problems, as far as it is readable. */
 static fa2_status copy_problem_fields(fa2i_cache *cache, fa2i_cache *fresh)
 {
     fa2i_text select = {0}, insert = {0};
@@ -467,7 +472,7 @@ done:
 
 /* ---- writing ---- */
 
-/* Give the file the header of the database that was read from it, so that SQLite writes to it at all. */
+/* Writes the header of the database that was read from the file. Without it SQLite refuses to write to the file. */
 static fa2_status write_header(const fa2i_cache *cache, fa2i_cache *source, const char *resolved)
 {
     enum { HEADER_BYTES = 100 };
@@ -483,7 +488,7 @@ static fa2_status write_header(const fa2i_cache *cache, fa2i_cache *source, cons
     return is_written ? FA2_OK : fa2i_fail(FA2_E_IO, "%s: cannot be written (%s)", cache->path, strerror(error));
 }
 
-/* Does SQLite not write to a file because of what its header says? */
+/* Does SQLite refuse to write because of the file's header? */
 static bool has_wrong_header(int code)
 {
     return code == SQLITE_NOTADB || code == SQLITE_READONLY || (code & 0xff) == SQLITE_CORRUPT;
@@ -498,7 +503,7 @@ static int overwrite(fa2i_cache *cache, fa2i_cache *fresh)
     return sqlite3_backup_finish(backup);
 }
 
-/* A connection remembers the header that it read first. */
+/* Opens the file again, because a connection remembers the header that it read first. */
 static fa2_status reconnect(fa2i_cache *cache, const char *resolved)
 {
     sqlite3_close(cache->db);
@@ -518,7 +523,7 @@ static fa2_status write_fresh(fa2i_cache *cache, fa2i_cache *source, fa2i_cache 
     if (code != SQLITE_OK)
         st = fa2i_sql_fail(cache, code);
     else if (sqlite3_exec(cache->db, "SELECT count(*) FROM sqlite_schema", NULL, NULL, NULL) != SQLITE_OK)
-        st = reconnect(cache, resolved); /* the text encoding was another */
+        st = reconnect(cache, resolved); /* the text encoding was another one */
 done:
     return st;
 }
@@ -530,7 +535,7 @@ static fa2_status remake(fa2i_cache *cache, fa2i_cache *fresh, const char *resol
     fa2_status st;
     fa2i_cache *source = NULL;
     size_t refused = 0;
-    /* a log may hold what the file does not have yet */
+    /* A log may hold content that the file does not have yet. */
     (void)sqlite3_exec(cache->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
     FA2_TRY(read_source(cache, fresh, resolved, f->intact, &source));
     FA2_TRY(copy_all(cache, source, fresh, &refused));
@@ -553,7 +558,7 @@ fa2_status fa2i_remake_if_damaged(fa2i_cache *cache, const char *resolved)
     st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
     if (st == FA2_OK)
         st = look(cache, fresh, &f);
-    else if (has_wrong_header(sqlite3_extended_errcode(cache->db))) /* nobody else can write to it either */
+    else if (has_wrong_header(sqlite3_extended_errcode(cache->db))) /* no other process can write to it either */
         snprintf(f.cause, sizeof f.cause, "%s", sqlite3_errmsg(cache->db));
     const fa2_status ended = fa2i_sql_end(cache, st);
     st = f.cause[0] != '\0' ? remake(cache, fresh, resolved, &f) : ended;

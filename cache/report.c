@@ -1,9 +1,9 @@
 /*
- * The views as rows of text, and as JSON. Each connection makes them from fixed text, because the views in the file
- * are for people and may be anything.
+ * The views as rows of text, and as JSON. Each connection makes them from fixed text, because the views in the file are
+ * for people and may be anything.
  *
- * The columns of the JSON objects are the views' own: the json_object() call is made from the
- * view's list of columns, so that the views' texts stay the one place that names them.
+ * The json_object() call is made from the view's list of columns. So the objects have the view's columns, and only the
+ * views' texts name them.
  */
 #include "cache/report.h"
 
@@ -42,7 +42,7 @@ static const char measurements_of_problem[] = " FROM measurements WHERE true"
 #undef FA2I_FIELD
     ;
 
-/* Those with times first, then what was left out, then the failures. */
+/* Measurements with times first, then variants that were left out, then failures. */
 static const char measurements_order[] =
     " ORDER BY device, arch"
 #define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
@@ -55,7 +55,7 @@ static const char measurements_order[] =
 
 /* ---- damage ---- */
 
-/* Winners that are damaged, or whose code is, with what tells a row of the view from others. */
+/* Winners that are damaged, or whose code is, and the columns that identify their row in the view. */
 static const char damaged_table[] =
     "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, "
     "lower(hex(k.key)) AS key"
@@ -67,14 +67,14 @@ static const char damaged_table[] =
     "(SELECT device, problem FROM temp.sound_winner) "
     "OR w.kernel IN (" FA2I_DAMAGED_IMAGES " AND i.kernel IN (SELECT kernel FROM winner))";
 
-/* Kernels that a device found wrong, by their keys as the view has them. */
+/* Kernels that a device found wrong, with their keys as the view shows them. */
 static const char refuted_table[] =
     "CREATE TEMP TABLE refuted AS SELECT lower(hex(k.key)) AS key, min(v.outcome) AS outcome "
     "FROM verification v JOIN kernel k ON k.id = v.kernel WHERE v.outcome <> 'ok' GROUP BY k.id";
 
 static const char drop_damaged[] = "DROP TABLE temp.damaged; DROP TABLE temp.refuted";
 
-/* Of a row of the view: is it among them? */
+/* Is a row of the view among the damaged ones? */
 static const char damaged_column[] =
     "EXISTS (SELECT 1 FROM temp.damaged x WHERE x.device IS winners.device "
     "AND x.arch IS winners.arch AND x.tuned_at IS winners.tuned_at AND x.key IS winners.key"
@@ -86,7 +86,7 @@ static const char damaged_column[] =
 static const char refuted_column[] =
     "(SELECT x.outcome FROM temp.refuted x WHERE x.key IS winners.key)";
 
-/* Inside a transaction; the tables go with it when it fails, else by drop_damaged. */
+/* Call it inside a transaction. The tables disappear if it fails; else drop_damaged drops them. */
 static fa2_status begin_damaged(fa2i_cache *cache)
 {
     fa2_status st;
@@ -125,7 +125,7 @@ static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn r
     return st;
 }
 
-/* A column that is shown behind those of a view. */
+/* A column that is shown after the columns of a view. */
 typedef struct extra {
     const char *name, *sql;
 } extra;
@@ -138,7 +138,7 @@ static const extra of_measurements[] = {{"other_version", FA2I_OTHER_VERSION_OF(
                                         {NULL, NULL}};
 static const extra no_extras[] = {{NULL, NULL}};
 
-/* What is read: a view, how its rows are chosen and ordered, and what is shown besides. */
+/* A view, the choice and the order of its rows, and further columns to show. */
 typedef struct query {
     const char *view, *from, *order;
     const fa2i_filter *filter;
@@ -227,7 +227,7 @@ fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *pr
     return fa2i_sql_end(cache, st);
 }
 
-/* In a transaction of its own, without values. */
+/* Lists the rows in a transaction of its own. The query takes no values. */
 static fa2_status list_alone(fa2i_cache *cache, const query *q, fa2i_row_fn row, void *user)
 {
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
@@ -279,7 +279,7 @@ done:
 
 /* ---- JSON ---- */
 
-/* "SELECT json_object('device', device, ...)" and what follows it. */
+/* Makes "SELECT json_object('device', device, ...)" and the rest of the query. */
 static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
 {
     fa2_status st;
@@ -302,7 +302,7 @@ done:
     return st;
 }
 
-/* The rows as elements of an array, behind others if *separator says so. */
+/* Prints the rows as elements of an array. *separator tells if elements stand before them. */
 static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const char **separator,
                                  FILE *out)
 {
@@ -317,7 +317,7 @@ static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const ch
     return st;
 }
 
-/* An array without elements has not begun. */
+/* Ends the array, and begins it first if it has no elements. */
 static fa2_status end_array(const char *separator, FILE *out)
 {
     fputs(separator[0] == '[' ? "[\n]\n" : "\n]\n", out);

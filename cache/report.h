@@ -7,125 +7,127 @@
 #include <stdio.h>
 #include "cache/filter.h"
 
-/* One row as text; a NULL value is SQL NULL. Everything is borrowed for the length of the call.
- * Return nonzero to stop, which is no error. It must not use the cache: its mutex is held. */
+/* Receives one row as text; a NULL value is SQL NULL. The arguments are borrowed for the length of the call. Return
+ * nonzero to stop, which is no error. The function must not use the cache, because its mutex is held. */
 typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
                            const char *const *values);
 
-/* The view `winners`, ordered by device and problem, and the columns `damaged`: 1 where the winner is damaged,
- * or refers to what is, the code among it; `refuted`: by which outcome a device's verification refuted its kernel,
- * or NULL; and `other_version`: 1 where its kernel is of another version of fa2 (cache/versions.h); here and below.
- * filter: what of it; NULL: all. */
+/* List the view `winners`, ordered by device and problem, with three more columns:
+ *
+ *     damaged         1 if the winner, its kernel's code or another row that it refers to is damaged
+ *     refuted         the outcome by which a device's verification refuted its kernel, or NULL
+ *     other_version   1 if its kernel is of another version of fa2 (cache/versions.h)
+ *
+ * filter, here and below: the rows to list; NULL: all. */
 fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
                                    void *user);
 
-/* How many of all winners are damaged so; the views leave out those that refer to nothing. */
+/* Count damaged winners among all. The views leave out winners whose references lead to no row. */
 fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count);
 
-/* The view `measurements` of one problem, and the column `other_version`: every variant tried, fastest first, then the
- * failures. */
+/* List the view `measurements` of one problem, and the column `other_version`: every variant tried, fastest first, then
+ * the failures. */
 fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
                                         const fa2i_filter *filter, fa2i_row_fn row, void *user);
 
-/* The view alone and whole, ordered by device and problem, and within a problem as above. */
+/* List the whole view, without further columns, ordered by device and problem, and within a problem as above. */
 fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
                                             fa2i_row_fn row, void *user);
 
-/* The tables device (schema.sql), and session with its device's name and SM and how many measurements are
- * from it, the oldest first. */
+/* List the table device (schema.sql), or the table session, the oldest first. A session's row also has its device's
+ * name and SM, and the number of its measurements. */
 fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user);
 fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *user);
 
-/* The rows of a statement that reads a JSON text, its ?1, and no table. FA2_E_DATABASE: the text is none, or
- * not as the statement has it. */
+/* List the rows of a statement that reads no table, only a JSON text, its ?1. FA2_E_DATABASE: the text is not JSON, or
+ * does not have the form that the statement expects. */
 fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json,
                                 fa2i_row_fn row, void *user);
 
-/* The winners, and the measurements of these problems, as one JSON array of objects, one object per line, numbers as
- * numbers; without rows an empty one. */
+/* Print the winners, or the measurements of these problems, as one JSON array of objects, one object per line, with
+ * numbers as numbers. Without rows the array is empty. */
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out);
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems,
                                               size_t count, const fa2i_filter *filter, FILE *out);
 
 typedef struct fa2i_export_counts {
     size_t rows;     /* written */
-    size_t left_out; /* of the database: damaged, or referring to what is */
+    size_t left_out; /* rows of the database that are damaged, or refer to damaged ones */
 } fa2i_export_counts;
 
-/* Devices, parameters, measurements and winners as JSON lines; no code. See the file format in
- * export.c. What is written can be imported: damaged rows are left out. *ret_counts may be NULL. */
+/* Write devices, parameters, measurements and winners as JSON lines, without code. export.c describes the format.
+ * Damaged rows are left out, so that import accepts the file. *ret_counts may be NULL. */
 fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts);
 
-/* Is there a variant of this text, and is this its class? FA2_E_NOT_FOUND: there is none, with the reason.
- * FA2_E_INVALID: it is of another class. It must not use the cache: its mutex is held. */
+/* Is there a variant with this text, and is this its class? FA2_E_NOT_FOUND: there is none; the message says why.
+ * FA2_E_INVALID: it is of another class. The function must not use the cache, because its mutex is held. */
 typedef fa2_status (*fa2i_variant_fn)(void *user, const fa2i_variant *variant);
 
-/* What became of the rows of an export. */
+/* The numbers of rows by what import did with them. */
 typedef struct fa2i_import_counts {
-    size_t rows;          /* of the file: the sum of those below */
+    size_t rows;          /* of the file: the sum of fresh, known, verifications and passed_over */
     size_t fresh;         /* new here */
-    size_t known;         /* here already, and left as they are */
-    size_t verifications; /* not taken */
-    size_t passed_over;   /* kernels of unknown variants, and what is about them */
-    size_t unknown;       /* these kernels */
-    char first_unknown[FA2I_MESSAGE_BYTES]; /* why the first of them is */
+    size_t known;         /* already here; left as they are */
+    size_t verifications; /* not imported */
+    size_t passed_over;   /* kernels of unknown variants, and rows that refer to them */
+    size_t unknown;       /* kernels of unknown variants */
+    char first_unknown[FA2I_MESSAGE_BYTES]; /* why the first of them is unknown */
 } fa2i_import_counts;
 
-/* Read what export wrote. All or nothing: a bad line is FA2_E_INVALID naming its number and what is
- * wrong, as is a file that was cut or changed, and nothing is kept. Kernels come without images and
- * unverified, measurements unsettled: the caller compiles and verifies them. Rows that are here already
- * are kept. name: for messages. variant (may be NULL) is asked about every kernel's: a kernel that it does not
- * find is passed over with its results. *ret_counts may be NULL. */
+/* Read a file that export wrote, all or nothing. FA2_E_INVALID: a line is bad (the message has its number and the
+ * fault), or the file was cut or changed; then nothing is kept. Kernels come without images and verifications, and
+ * measurements come unsettled: the caller compiles and verifies the kernels. Rows that exist here are kept. name: for
+ * messages. variant (may be NULL) is asked about every kernel's variant. A kernel of an unknown variant is passed over
+ * with its results. *ret_counts may be NULL. */
 fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant,
                              void *user, fa2i_import_counts *ret_counts);
 
-/* Kernels that winners refer to and that have no image, or a damaged one, for compiling; not those
- * that are known not to compile, nor those that no call takes: refuted, or of another version of fa2.
- * *ret_kernels (array of records without images) belongs to the caller: fa2i_kernel_done each, then fa2i_free. */
+/* Get kernels that winners refer to and whose image is missing or damaged, for compiling. Kernels that are known not to
+ * compile are left out. Kernels that no call takes are left out, too: they were refuted, or are of another version of
+ * fa2. *ret_kernels (array of records without images) belongs to the caller: fa2i_kernel_done each, then fa2i_free. */
 fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret_kernels,
                                             size_t *ret_count);
 
-/* Put a kernel, and let everything that refers to old_key refer to it: another compiler version
- * gives an imported kernel another key here. One transaction. Measurements of the old kernel move
- * unsettled, since the code is another, and give way to those that the new one has; verifications
- * do not move; the old record goes. FA2_E_NOT_FOUND when there is no old kernel. */
+/* Put a kernel, and let all rows that refer to old_key refer to it, in one transaction. An imported kernel gets another
+ * key here if the compiler version differs. Measurements of the old kernel move and become unsettled, because the code
+ * is different; if the new kernel has its own, these stay instead. Verifications do not move. The old record is
+ * deleted. FA2_E_NOT_FOUND: there is no old kernel. */
 fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
                                     const fa2i_kernel *kernel);
 
 typedef struct fa2i_cache_health {
     size_t kernels, images, measurements, winners;
-    size_t damaged_images; /* not what was sealed */
-    size_t faults;         /* rows with a value that cannot be (rules.def) */
-    size_t dangling;       /* foreign keys that point nowhere */
-    size_t misfits;        /* winners and measurements of a kernel of another class than that of the
-                            * problem, or for another SM than the device's, or of another device's
-                            * session; and problems that are not of the class in their row */
-    size_t without_code;   /* winners that a call could take, whose kernel has no image, or a damaged one */
+    size_t damaged_images; /* images that do not match their seal */
+    size_t faults;         /* rows with an impossible value (rules.def) */
+    size_t dangling;       /* foreign keys that lead to no row */
+    size_t misfits;        /* rows that do not fit together: winners and measurements of a kernel of another class than
+                            * the problem's, for another SM than the device's, or of another device's session; problems
+                            * whose row has another class than their fields */
+    size_t without_code;   /* winners that a call could take, but whose kernel's image is missing or damaged */
     size_t other_version;  /* winners of another version of fa2: no call takes them */
     size_t refuted;        /* winners that a device found wrong: no call takes them */
-    size_t failed;         /* winners whose own measurement says that they failed */
-    bool intact;           /* SQLite's own check */
-    bool schema; /* it has what a new file has, and no index, trigger or view was changed */
+    size_t failed;         /* winners whose own measurement failed */
+    bool intact;           /* SQLite's own check found nothing */
+    bool schema; /* all objects of a new file exist, and no index, trigger or view was changed */
     char first_problem[600];
 } fa2i_cache_health;
 
-/* Read all of it. What is found is in *ret_health, not in the status: a damaged file is FA2_OK with
- * intact == false, and then the counts may be 0, as they are where a column is missing. first_problem says
- * what to do, too. */
+/* Check the whole database. Findings are in *ret_health, not in the status: a damaged file is FA2_OK with intact ==
+ * false. Then the counts may be 0; they are also 0 where a column is missing. first_problem also says what to do. */
 fa2_status fa2i_cache_check(fa2i_cache *cache, fa2i_cache_health *ret_health);
 
-/* Is anything damaged? Winners that no call takes are no damage. */
+/* Is anything damaged? Winners that no call takes do not count as damage. */
 bool fa2i_cache_is_damaged(const fa2i_cache_health *health);
 
-/* Was nothing found? */
+/* Did the check find nothing? */
 bool fa2i_cache_is_healthy(const fa2i_cache_health *health);
 
 typedef struct fa2i_cache_cleanup {
-    size_t images;  /* that were damaged, or dropped for the size limit */
-    size_t winners; /* that were damaged, or whose kernel does not compile */
-    size_t rows;    /* others that were damaged */
-    size_t mended;  /* values that were damaged, and are right again, or not known */
-    const char *remade; /* what was wrong with the file, if opening it made it anew; borrowed from the cache; or NULL */
+    size_t images;  /* damaged, or dropped for the size limit */
+    size_t winners; /* damaged, or their kernel does not compile */
+    size_t rows;    /* other damaged rows that were dropped */
+    size_t mended;  /* damaged values that were restored or set to "not known" */
+    const char *remade; /* why opening made the file anew; NULL: it did not; borrowed from the cache */
     int64_t bytes_freed;
 } fa2i_cache_cleanup;
 

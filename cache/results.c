@@ -1,6 +1,6 @@
 /*
- * What was found out about kernels: verifications, measurements, winners, and the choices among
- * them. What a tuning stores of a problem: store_results.c.
+ * Results of kernels: verifications, measurements, winners, and the choices among them. store_results.c stores what a
+ * tuning found out about a problem.
  */
 #include "cache/columns.h"
 
@@ -8,8 +8,8 @@
 #include "cache/rules.h"
 #include "runtime/base/alloc.h"
 
-/* What decides which kernel runs is read from the rows themselves: an index that is damaged has no say.
- * Tables WITHOUT ROWID are their own primary key, whose index SQLite has to be told to take. */
+/* The facts that decide which kernel runs are read from the rows themselves, so that a damaged index does not matter. A
+ * table WITHOUT ROWID is stored as the index of its primary key, which the statement has to name. */
 #define WINNER_ROWS       "winner w INDEXED BY sqlite_autoindex_winner_1"
 #define VERIFICATION_ROWS "verification v INDEXED BY sqlite_autoindex_verification_1"
 
@@ -41,7 +41,7 @@ fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const 
     return fa2i_sql_end(cache, st);
 }
 
-/* A row that is not what was stored is not there. */
+/* A damaged row counts as missing. */
 static const char damaged[] = "row that is sound; see fa2-tune check";
 
 static fa2_status not_found(const fa2i_cache *cache, fa2_status st, const char *what)
@@ -75,7 +75,7 @@ done:
     return st;
 }
 
-/* A row that says anything else than "ok" speaks against the kernel, if only as wrong. */
+/* A row with any other word than "ok" refutes the kernel. If the word is no outcome, it counts as wrong. */
 static fa2_status find_refutation(fa2i_cache *cache, const char *sql, fa2i_sql_value of, fa2i_outcome *ret_outcome)
 {
     fa2_status st;
@@ -110,7 +110,7 @@ fa2_status fa2i_cache_variant_refutation(fa2i_cache *cache, const char *variant,
     return find_refutation(cache, REFUTATION_OF("variant"), fa2i_sql_text(variant), ret_outcome);
 }
 
-/* Room for one more; NULL with the error set. */
+/* Makes room for one more. Returns NULL if out of memory. */
 static fa2i_refutation *next_refutation(fa2i_refutation **list, size_t count, size_t *capacity)
 {
     fa2i_refutation *grown = fa2i_room_for(*list, count + 1, capacity, sizeof *grown);
@@ -144,7 +144,7 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than,
         if (one == NULL)
             FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));
         memcpy(one->kernel.bytes, sqlite3_column_blob(stmt, 0), FA2I_KEY_BYTES);
-        (void)fa2i_sql_column_outcome(stmt, 1, &one->outcome); /* what is damaged is wrong */
+        (void)fa2i_sql_column_outcome(stmt, 1, &one->outcome); /* a damaged outcome counts as wrong */
         fa2i_sql_column_text(stmt, 2, one->device, sizeof one->device);
         fa2i_sql_column_text(stmt, 3, one->detail, sizeof one->detail);
         count++;
@@ -203,7 +203,7 @@ done:
 #define WINNER_COLUMNS "k.key, w.measured, w.median_us, w.default_us, w.model_us"
 enum { WINNER_COLUMN_COUNT = 5 };
 
-/* false: a damaged row. */
+/* Returns false if the row is damaged. */
 static bool read_winner(sqlite3_stmt *stmt, fa2i_winner *ret_winner)
 {
     fa2i_winner winner = {
@@ -265,7 +265,7 @@ done:
 
 /* ---- choices ---- */
 
-/* From a row to the next only ids lead, in this order. */
+/* The joins go from row to row by ids alone, in this order. */
 static const char choices_sql[] =
     "SELECT " WINNER_COLUMNS ", d.name, d.sm_count, d.smem_block_bytes, d.l2_bytes, d.real, "
     "k.class, k.recipe, k.variant, k.id IS NULL, "
@@ -290,7 +290,7 @@ static const char choices_sql[] =
 
 typedef enum fit { FITS, OTHER_ABI, OTHER_CLASS, REFUTED, MISSING, OTHER_PROBLEM, BAD_RECORD } fit;
 
-/* Of the winners that are choices none the less. */
+/* The faults of winners that are choices nevertheless. */
 static const char *const faults[OTHER_PROBLEM] = {
     [OTHER_ABI] = "it is of another version of fa2; tune the problem again with this one",
     [OTHER_CLASS] = "its kernel is for problems of another class; see fa2-tune check",
@@ -298,8 +298,8 @@ static const char *const faults[OTHER_PROBLEM] = {
     [MISSING] = "its kernel's row is missing; see fa2-tune check",
 };
 
-/* Does a row's kernel serve the class, and in which way not? One whose own record is damaged fits: who loads it finds
- * that, and what to do about it. *choice is written in any case. */
+/* Does the row's kernel serve the class, and if not, why? A kernel whose own record is damaged fits: its loader notices
+ * the damage and says what to do. *choice is always written. */
 static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *class_key, int abi,
                        fa2i_choice *choice)
 {
@@ -320,7 +320,7 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     fa2i_sql_column_text(stmt, c + 7, choice->variant, sizeof choice->variant);
     if (!is_winner || fa2i_columns_read(cache, stmt, c + 10, &choice->problem) != FA2_OK)
         return BAD_RECORD;
-    fa2i_problem_class(&choice->problem, of_problem); /* of the fields; the column may lie */
+    fa2i_problem_class(&choice->problem, of_problem); /* from the fields, because the column may be wrong */
     if (strcmp(of_problem, class_key) != 0)
         return OTHER_PROBLEM;
     if (is_missing)
@@ -345,8 +345,8 @@ static fa2_status grow(fa2i_choice **choices, size_t count, size_t *capacity)
     return FA2_OK;
 }
 
-/* Winners that do not fit, to be told when the mutex is free. The rest is told another time. What was refuted, or is
- * missing, is told by who asks for its problem. */
+/* Winners that do not fit. The log is told when the mutex is free; the rest is told another time. Refuted and missing
+ * kernels are not told here: the caller that asks for their problem does that. */
 typedef struct misfits {
     fa2i_key kernels[16];
     fit fits[16];

@@ -1,6 +1,6 @@
 /*
- * - In SQL a rule is asked for by its number: fa2_fault(number, value).
- * - A value of another type than the rule's is one that the rule does not take.
+ * - SQL names a rule by its number: fa2_fault(number, value).
+ * - A value of another type than the rule's is invalid.
  */
 #include "cache/rules.h"
 
@@ -47,7 +47,7 @@ bool fa2i_rule_takes_real(const fa2i_rule *rule, double value)
            (rule->kind == FA2I_RULE_FINITE && value >= 0 && isfinite(value));
 }
 
-/* In the pattern, '0' stands for a digit, 'h' for a hex digit (0-9, a-f), all else for itself. */
+/* In the pattern, '0' stands for a digit and 'h' for a hex digit (0-9, a-f). Other characters stand for themselves. */
 static bool has_form(const char *text, size_t bytes, const char *pattern)
 {
     if (strlen(pattern) != bytes)
@@ -78,7 +78,7 @@ static bool is_target(const char *text, size_t bytes)
            has_form(text, bytes, "compute_00") || has_form(text, bytes, "compute_000");
 }
 
-/* If not, the thread's message says why. */
+/* If false, the thread's message says why. */
 static bool is_recipe(const char *text)
 {
     fa2i_recipe recipe;
@@ -200,7 +200,7 @@ const char *fa2i_winner_fault(const fa2i_winner *w)
 {
     const double us[] = {w->median_us, w->default_us, w->model_us};
     for (size_t i = 0; i < sizeof us / sizeof us[0]; i++) {
-        if (!(us[i] >= 0 && us[i] <= FA2I_US_MAX)) /* no NaN either */
+        if (!(us[i] >= 0 && us[i] <= FA2I_US_MAX)) /* refuses NaN, too */
             return "its times are not all from 0 to 1e15 us";
     }
     return (w->measured ? w->median_us : w->model_us) > 0 ? NULL : "the time that ranks it is 0 us";
@@ -253,7 +253,7 @@ static bool takes(const fa2i_rule *rule, sqlite3_value *value)
     case SQLITE_NULL:
         return rule->kind == FA2I_RULE_FINITE || rule->kind == FA2I_RULE_ENDED || rule->kind == FA2I_RULE_LOG;
     default: {
-        /* sqlite3_value_text first: it may convert, which changes the length */
+        /* sqlite3_value_text comes first, because it may convert the value, which changes the length. */
         const char *text = (const char *)sqlite3_value_text(value);
         return text != NULL && fa2i_rule_takes_text(rule, text, (size_t)sqlite3_value_bytes(value));
     }
@@ -283,8 +283,8 @@ static bool holds_text(const fa2i_rule *rule)
            rule->kind != FA2I_RULE_FINITE && !holds_bytes(rule);
 }
 
-/* fa2_mended(rule, value[, mend]). One bit of a row tells text from bytes: those of the other type are taken for what
- * the rule wants. */
+/* fa2_mended(rule, value[, mend]). One bit of a row distinguishes text from bytes. So a value of the other type is
+ * taken as the type that the rule wants. */
 static void mended_sql(sqlite3_context *context, int count, sqlite3_value **values)
 {
     const fa2i_rule *rule = &rules[sqlite3_value_int(values[0])];
@@ -296,7 +296,7 @@ static void mended_sql(sqlite3_context *context, int count, sqlite3_value **valu
     }
     ++*mended;
     if (type == SQLITE_TEXT && holds_bytes(rule)) {
-        const void *data = sqlite3_value_blob(values[1]); /* first: it may convert, which changes the length */
+        const void *data = sqlite3_value_blob(values[1]); /* first: it may change the length */
         sqlite3_result_blob(context, data, sqlite3_value_bytes(values[1]), SQLITE_TRANSIENT);
         return;
     }
@@ -311,7 +311,7 @@ static void mended_sql(sqlite3_context *context, int count, sqlite3_value **valu
     sqlite3_result_value(context, values[count < 3 ? 1 : 2]);
 }
 
-/* fa2_json_value(value): NULL for what JSON cannot hold, a number that is not finite or bytes. */
+/* fa2_json_value(value): NULL if JSON cannot hold the value: a number that is not finite, or bytes. */
 static void json_value_sql(sqlite3_context *context, int count, sqlite3_value **values)
 {
     const int type = sqlite3_value_type(values[0]);
@@ -376,7 +376,7 @@ void fa2i_rules_add_fault(fa2i_text *sql, const char *table)
     fa2i_text_add(sql, "NULL)");
 }
 
-/* The index of a rule; -1: the column has none. */
+/* Returns the index of a column's rule; -1: it has none. */
 static int find_rule(const char *table, const char *column)
 {
     for (int i = 0; i < RULE_COUNT; i++) {

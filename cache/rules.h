@@ -1,7 +1,7 @@
 /*
- * What columns may hold (rules.def), as data, as checks, and in SQL.
+ * The rules for columns (rules.def) as data, as checks, and in SQL.
  *
- * Pure, but for the registration; thread-safe.
+ * Pure, except for the registration; thread-safe.
  */
 #ifndef FA2I_CACHE_RULES_H
 #define FA2I_CACHE_RULES_H
@@ -38,29 +38,30 @@ typedef struct fa2i_rule {
     const char *mend; /* NULL: the row goes */
 } fa2i_rule;
 
-/* The rule for a column; there is one. */
+/* Returns the rule for a column, which must have one. */
 const fa2i_rule *fa2i_rule_of(const char *table, const char *column);
 
 bool fa2i_rule_takes_int(const fa2i_rule *rule, int64_t value);
 bool fa2i_rule_takes_real(const fa2i_rule *rule, double value);
 bool fa2i_rule_takes_text(const fa2i_rule *rule, const char *text, size_t bytes);
 
-/* "'arch' must be a whole number from 10 to 999, and is '7'". value may be NULL: not shown; nor is one
- * that is not printable. */
+/* Write a sentence such as "'arch' must be a whole number from 10 to 999, and is '7'". A value that is NULL or not
+ * printable is not shown. */
 enum { FA2I_RULE_CHARS = 320 };
 void fa2i_rule_sentence(const fa2i_rule *rule, const char *value, char out[FA2I_RULE_CHARS]);
 
-/* What relates the columns of a result: NULL, or what is wrong. Readers ask it too: a row that is not
- * what a tuner writes is a row that is not there. */
+/* Check how the columns of a result relate: return NULL, or what is wrong. Readers use these checks, too, and a row
+ * that fails them counts as missing. */
 const char *fa2i_winner_fault(const fa2i_winner *winner);
 bool fa2i_card_is_sound(const fa2i_card *card);
 const char *fa2i_measurement_fault(const fa2i_measurement *measurement);
 
-/* Make known to SQL what the functions below need; SQLite's result code. *mended counts mended values. */
+/* Register the SQL functions that the expressions below need. Returns SQLite's result code. *mended counts mended
+ * values. */
 int fa2i_rules_register(sqlite3 *db, size_t *mended);
 
-/* Add an SQL expression over the columns of a table: NULL, or the sentence about the first that holds
- * what it may not. */
+/* Add an SQL expression over the columns of a table. It gives NULL, or the sentence about the first column with an
+ * invalid value. */
 void fa2i_rules_add_fault(fa2i_text *sql, const char *table);
 
 /* Add an SQL expression for a column of the row t: its value, in the type of its rule if the bytes can be read so, or

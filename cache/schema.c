@@ -1,15 +1,15 @@
 /*
- * The schema: versions, and what belongs to ours.
+ * The schema: versions, and the objects of ours.
  *
- * How: application_id and user_version are compared with ours. What a file must have is what a new one has:
- * where something is missing, a new one is made in memory, and its text taken.
+ * How: application_id and user_version are compared with ours. A file must have the objects of a new file. If something
+ * is missing, a new file is made in memory, and its text is used.
  *
  * Invariants:
- * - a new file gets all of its schema in one transaction, and so does an older one. If something stops it, the file
- *   is as before, and the next opening tries again;
- * - that transaction looks at the version again under the write lock: two processes that open a new file at once
+ * - a new file gets its whole schema in one transaction, and so does an older one. If something stops it, the file is
+ *   as before, and the next opening tries again;
+ * - that transaction checks the version again under the write lock, so that two processes that open a new file at once
  *   do not do it twice;
- * - most often nothing is missing, and then nothing is made and nothing locked for writing.
+ * - most often nothing is missing. Then nothing is made, and nothing is locked for writing.
  */
 #include "cache/columns.h"
 
@@ -24,7 +24,7 @@
 static const char *const migrations[] = {"cache/schema.sql", "cache/schema_2.sql", "cache/schema_3.sql"};
 enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };
 
-/* The version, inside a transaction: a file that is just being made must not look half-made. */
+/* Gets the version, inside a transaction, so that a file that is just being made does not look half-made. */
 static fa2_status version_of(fa2i_cache *cache, int newest, int64_t *ret_version)
 {
     fa2_status st;
@@ -77,7 +77,7 @@ static fa2_status read_version(fa2i_cache *cache, int newest, int64_t *ret_versi
     return fa2i_sql_end(cache, st);
 }
 
-/* Was anything ever stored? true also where that cannot be found out. */
+/* Was anything ever stored? Also true if that cannot be found out. */
 static bool has_rows(fa2i_cache *cache)
 {
     int64_t rows = 1;
@@ -100,7 +100,7 @@ fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest)
     fa2_status st = read_version(cache, newest, &version);
     if (st != FA2_OK || version == newest)
         return st;
-    if (version == 0 || !has_rows(cache)) /* making it was stopped half-way */
+    if (version == 0 || !has_rows(cache)) /* its making was stopped half-way */
         return empty_file(cache);
     return fa2i_fail(FA2_E_DATABASE,
                      "%s: has schema version %lld and this fa2 reads %d; bring it forward with: "
@@ -108,7 +108,7 @@ fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest)
                      cache->path, (long long)version, newest, cache->path);
 }
 
-/* A step that does not fit the tables: they are not those of the version that the file says. */
+/* Runs a step. If it does not fit the tables, they are not of the version that the file says. */
 static fa2_status run_step(fa2i_cache *cache, const char *step, int version)
 {
     const fa2_status st = fa2i_sql_script(cache, step);
@@ -122,7 +122,7 @@ static fa2_status run_step(fa2i_cache *cache, const char *step, int version)
         cache->path, version, sqlite3_errmsg(cache->db));
 }
 
-/* Run all steps forward, and add the fields that came later. Under the write lock. */
+/* Runs all steps, and adds the fields that came later. Call it under the write lock. */
 static fa2_status run_steps(fa2i_cache *cache, const char *const *steps, int count)
 {
     fa2_status st;
@@ -141,7 +141,7 @@ done:
     return st;
 }
 
-/* A step may put another table in the place of one that rows refer to. */
+/* Switches foreign keys on or off. A step may replace a table that rows refer to. */
 static fa2_status enforce_references(fa2i_cache *cache, bool enforced)
 {
     const int code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, (int)enforced, NULL);
@@ -176,10 +176,10 @@ static fa2_status bring_version_forward(fa2i_cache *cache)
     return fa2i_cache_migrate(cache, steps, SCHEMA_VERSION);
 }
 
-/* ---- what belongs to it ---- */
+/* ---- the objects of the schema ---- */
 
-/* Tables, indexes, triggers and views of a new file that are not in this one, tables first; ?1: also those
- * that columns.c makes. The test test_cache_open compares the list with a new file. */
+/* Lists tables, indexes, triggers and views of a new file that this one lacks, tables first. ?1: also the objects that
+ * columns.c makes. The test test_cache_open compares the list with a new file. */
 static const char missing_sql[] =
     "SELECT column1, column2 FROM (VALUES ('table', 'device'), ('table', 'problem'), "
     "('table', 'kernel'), ('table', 'code'), ('table', 'image'), ('table', 'session'), "
@@ -196,12 +196,12 @@ static const char missing_sql[] =
     "WHERE NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = column1 AND name = column2) "
     "AND (?1 OR column2 NOT IN ('problem_fields', 'winners', 'measurements'))";
 
-/* What a file can lack. */
+/* An object that a file may lack. */
 typedef struct part {
     char type[8], name[32];
 } part;
 
-/* Inside a transaction. FA2_E_NOT_FOUND: nothing is missing. */
+/* Call it inside a transaction. FA2_E_NOT_FOUND: nothing is missing. */
 static fa2_status find_missing(fa2i_cache *cache, bool all, part *ret_part)
 {
     sqlite3_stmt *stmt = NULL;
@@ -224,7 +224,7 @@ static fa2_status read_missing(fa2i_cache *cache, part *ret_part)
     return fa2i_sql_end(cache, st == FA2_E_NOT_FOUND ? FA2_OK : st);
 }
 
-/* Nothing can be read from a file that lacks a table; all else can wait for a writer. */
+/* A missing table is refused, because nothing can be read without it. Other objects can wait for a writer. */
 static fa2_status refuse_table(const fa2i_cache *cache, const part *missing)
 {
     if (strcmp(missing->type, "table") != 0)
@@ -252,7 +252,7 @@ fa2_status fa2i_schema_check(fa2i_cache *cache)
     return has_rows(cache) ? FA2_E_DATABASE : empty_file(cache);
 }
 
-static const char new_database[] = "a new database"; /* that shows what belongs to one */
+static const char new_database[] = "a new database"; /* a name for messages */
 
 static fa2_status make_part(fa2i_cache *cache, fa2i_cache *reference, const part *missing)
 {
@@ -267,8 +267,8 @@ static fa2_status make_part(fa2i_cache *cache, fa2i_cache *reference, const part
     return st;
 }
 
-/* An index or a trigger that does something else than that of a new file; type "": there is none. The
- * texts of tables are others where columns were added, those that columns.c makes are its matter. */
+/* Finds an index or a trigger with another text than in a new file; type "": all are equal. Texts of tables may differ,
+ * because columns were added. columns.c checks the objects that it makes. */
 static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *ret_changed)
 {
     static const char parts[] =
@@ -306,7 +306,7 @@ static fa2_status drop_part(fa2i_cache *cache, const part *changed)
     return fa2i_sql_script(cache, sql);
 }
 
-/* Under the write lock. */
+/* Call it under the write lock. */
 static fa2_status make_parts(fa2i_cache *cache, fa2i_cache *reference, bool changed)
 {
     part other;
@@ -325,7 +325,7 @@ done:
     return st;
 }
 
-/* Make what is missing, and what was changed if that is asked for, as a new file has it. */
+/* Makes the missing objects as in a new file. changed: also those with another text. */
 static fa2_status restore(fa2i_cache *cache, bool changed)
 {
     fa2i_cache *reference = NULL;
@@ -361,7 +361,7 @@ static const char columns_sql[] =
     "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c "
     "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%'";
 
-/* A column that a new file has and this one lacks; sentence stays empty when there is none. */
+/* Finds a column of a new file that this one lacks. If there is none, sentence stays empty. */
 static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *sentence,
                                size_t sentence_bytes)
 {
@@ -390,7 +390,7 @@ done:
     return st;
 }
 
-/* What gc makes anew, with the columns complete. */
+/* Finds an object that gc would make anew. Call it if no column is missing. */
 static fa2_status find_other(fa2i_cache *cache, fa2i_cache *reference, char *sentence,
                              size_t sentence_bytes)
 {

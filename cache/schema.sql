@@ -2,15 +2,15 @@
 --
 -- People read the views `winners` and `measurements`:
 --     sqlite3 fa2.db 'select * from winners'
--- Times are microseconds, sizes bytes, moments ISO 8601 text in UTC. A NULL error is one that is no
--- finite number. Outcomes: ok, compile_error, spilled, wrong, fault, hang, launch_error.
+-- Times are microseconds, sizes are bytes, dates are ISO 8601 text in UTC. A NULL error is an error
+-- that is not finite. Outcomes: ok, compile_error, spilled, wrong, fault, hang, launch_error.
 --
--- This text is version 1 for ever: a change is a new script in the list in cache/open.c.
+-- This text is version 1 for ever: a change is a new script in the list in cache/schema.c.
 
 PRAGMA application_id = 0x46413254; -- "FA2T"
 
--- A GPU model, or the card that stands for an SM in a build without a GPU. What tells two cards
--- apart is in the UNIQUE list; the rest is what the cost model was given.
+-- A GPU model, or the card that stands for an SM in a build without a GPU. The columns of the UNIQUE
+-- list tell two cards apart; the cost model uses the others.
 CREATE TABLE device (
     id               INTEGER PRIMARY KEY,
     name             TEXT    NOT NULL,
@@ -25,7 +25,7 @@ CREATE TABLE device (
     UNIQUE (name, arch, sm_count, smem_block_bytes, l2_bytes, real)
 ) STRICT;
 
--- What a caller asks for.
+-- A problem that a caller may ask for.
 CREATE TABLE problem (
     id       INTEGER PRIMARY KEY,
     op       TEXT    NOT NULL, -- forward
@@ -61,14 +61,14 @@ CREATE TABLE kernel (
     waves       INTEGER NOT NULL  -- blocks per SM aimed at by splitting the keys; 0: not split
 ) STRICT;
 
--- Code, apart from `kernel` so that reading records does not page through it.
+-- The code of kernels. It has its own table, so that reading `kernel` does not read the code's pages.
 CREATE TABLE image (
     kernel INTEGER PRIMARY KEY REFERENCES kernel (id) ON DELETE CASCADE,
     hash   BLOB NOT NULL CHECK (length(hash) = 32), -- of data and launch; checked on every load
     data   BLOB NOT NULL
 ) STRICT;
 
--- One run that found things out.
+-- One run of a tuner, a build or an import, which made results.
 CREATE TABLE session (
     id         INTEGER PRIMARY KEY,
     device     INTEGER NOT NULL REFERENCES device (id),
@@ -80,7 +80,7 @@ CREATE TABLE session (
     ended_at   TEXT              -- NULL: still running, or stopped before its end
 ) STRICT;
 
--- Is a kernel right on a device? Independent of the tuned problem.
+-- The verification of a kernel on a device. It does not depend on the tuned problem.
 CREATE TABLE verification (
     device      INTEGER NOT NULL REFERENCES device (id),
     kernel      INTEGER NOT NULL REFERENCES kernel (id) ON DELETE CASCADE,
@@ -91,7 +91,7 @@ CREATE TABLE verification (
     PRIMARY KEY (device, kernel)
 ) STRICT, WITHOUT ROWID;
 
--- One kernel timed, or failed, on one problem on one device; the losers stay.
+-- The time, or the failure, of one kernel on one problem on one device. Losers stay, too.
 CREATE TABLE measurement (
     device      INTEGER NOT NULL REFERENCES device (id),
     problem     INTEGER NOT NULL REFERENCES problem (id),
@@ -110,7 +110,7 @@ CREATE TABLE measurement (
     PRIMARY KEY (device, problem, kernel)
 ) STRICT, WITHOUT ROWID;
 
--- The kernel that the runtime takes for a problem on a device.
+-- The kernel that the runtime uses for a problem on a device.
 CREATE TABLE winner (
     device     INTEGER NOT NULL REFERENCES device (id),
     problem    INTEGER NOT NULL REFERENCES problem (id),
@@ -124,16 +124,16 @@ CREATE TABLE winner (
     PRIMARY KEY (device, problem)
 ) STRICT, WITHOUT ROWID;
 
--- Following a kernel to all that refers to it (clean-up, rebinding, deletion).
+-- They find the rows that refer to a kernel (clean-up, rebinding, deletion).
 CREATE INDEX verification_kernel ON verification (kernel);
 CREATE INDEX measurement_kernel ON measurement (kernel);
 CREATE INDEX measurement_problem ON measurement (problem);
 CREATE INDEX winner_kernel ON winner (kernel);
 CREATE INDEX session_device ON session (device);
 
--- What the runtime uses for each tuned problem. tflops counts 4 B Hq Sq Sk D operations, half of
--- them when causal. speedup_vs_default compares with the untuned choice, timed in the same session;
--- NULL: that was not timed.
+-- The kernel that the runtime uses for each tuned problem. tflops counts 4 B Hq Sq Sk D operations,
+-- half as many if causal. speedup_vs_default compares with the untuned choice, timed in the same
+-- session; NULL: it was not timed.
 CREATE VIEW winners AS
 SELECT d.name AS device,
        d.arch,
@@ -175,8 +175,8 @@ JOIN kernel k ON k.id = w.kernel
 JOIN session s ON s.id = w.session
 LEFT JOIN image i ON i.kernel = w.kernel;
 
--- Every variant tried, losers and failures too. outcome joins the measurement's with that of the
--- kernel's verification on the device; max_error is the larger of the two.
+-- Every variant tried, including losers and failures. outcome is the measurement's or, if that is ok,
+-- the outcome of the kernel's verification on the device. max_error is the larger one of the two.
 CREATE VIEW measurements AS
 SELECT d.name AS device,
        d.arch,

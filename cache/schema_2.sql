@@ -1,14 +1,15 @@
 -- Schema of the fa2 tuning database: from version 1 (schema.sql) to version 2.
 --
--- A problem's columns are the fields of runtime/base/problem.def: those of this script, and behind
--- them the ones that came later, which cache/columns.c adds. It makes also what lists them: the index
--- problem_fields, and the views `winners` and `measurements` (view_*.sql).
+-- A problem's columns are the fields of runtime/base/problem.def. This script makes the first ones.
+-- cache/columns.c adds the fields that came later, after them. It also makes the objects that list the
+-- fields: the index problem_fields, and the views `winners` and `measurements` (view_*.sql).
 --
--- Which problems a kernel serves is said by one text, the class. How it is launched is its recipe. The
--- seal binds both, and what else decides what runs, to the code. Kernels with equal code share it.
+-- A kernel's class is a text that says which problems it serves. Its recipe says how it is launched. The
+-- seal binds both to the code, with everything else that decides what runs. Kernels with equal code
+-- share it.
 --
--- This text leads from version 1 to 2 for ever: a change is a new script in the list in cache/open.c.
--- The functions fa2_1_... (version_1.c) say what version 1 meant.
+-- This text leads from version 1 to 2 for ever: a change is a new script in the list in cache/schema.c.
+-- The functions fa2_1_... (version_1.c) translate the values of version 1.
 
 DROP VIEW winners;
 DROP VIEW measurements;
@@ -22,7 +23,7 @@ FROM kernel;
 
 DROP TABLE problem;
 
--- What a caller asks for. Two problems differ in a field (index problem_fields).
+-- A problem that a caller may ask for. Two problems differ in at least one field (index problem_fields).
 CREATE TABLE problem (
     id       INTEGER PRIMARY KEY,
     op       TEXT    NOT NULL, -- forward
@@ -52,7 +53,7 @@ CREATE TABLE code (
     data BLOB NOT NULL                                   -- a cubin, or PTX
 ) STRICT;
 
--- Damaged code stays behind.
+-- Damaged code is not copied.
 INSERT INTO code (hash, data)
 SELECT fa2_hash(i.data), i.data
 FROM image i
@@ -94,7 +95,7 @@ SELECT id, key, variant, class, recipe, target, nvrtc, generator, outcome, regis
        compile_ms, log
 FROM temp.kernel_1;
 
--- Which code is a kernel's.
+-- The code of each kernel.
 CREATE TABLE image (
     kernel INTEGER PRIMARY KEY REFERENCES kernel (id) ON DELETE CASCADE,
     code   INTEGER NOT NULL REFERENCES code (id),
@@ -107,7 +108,7 @@ INSERT INTO image SELECT kernel, code, seal FROM temp.image_1;
 
 CREATE INDEX image_code ON image (code);
 
--- Code goes with the last kernel that has it.
+-- Code is deleted with the last image that uses it.
 CREATE TRIGGER image_deleted AFTER DELETE ON image
 BEGIN
     DELETE FROM code
@@ -116,7 +117,7 @@ END;
 
 DELETE FROM code WHERE id NOT IN (SELECT code FROM image);
 
--- 1: its times are modelled, by the cost model or by a software device.
+-- 1: the session's times come from the cost model or from a software device.
 ALTER TABLE session ADD COLUMN modelled INTEGER NOT NULL DEFAULT 0;
 
 UPDATE session SET modelled = 1

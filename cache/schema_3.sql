@@ -1,22 +1,22 @@
 -- Schema of the fa2 tuning database: from version 2 (schema_2.sql) to version 3.
 --
 -- An answer says which kernel a context took for a problem that was not tuned, so that the next process takes
--- it without asking the cost model. It is no measurement, and export leaves it out. It holds only as long as
--- what it rests on: triggers delete it when measurements, winners, verifications or kernels change.
+-- it without asking the cost model. It is no measurement, and export leaves it out. It holds only until its
+-- grounds change: triggers delete it when measurements, winners, verifications or kernels change.
 --
 -- This text leads from version 2 to 3 for ever: a change is a new script in the list in cache/schema.c.
 
--- The day on which a process last loaded the code, as days since 1970-01-01; 0: before version 3. Code that
--- was used longest ago leaves first when the file reaches its size limit.
+-- The day on which a process last loaded the code, as days since 1970-01-01; 0: before version 3. When the
+-- file reaches its size limit, the code that was used longest ago is dropped first.
 ALTER TABLE image ADD COLUMN used INTEGER NOT NULL DEFAULT 0;
 
--- Numbers that hold for this file. max_bytes: its size limit.
+-- Settings of this file. max_bytes: its size limit.
 CREATE TABLE setting (
     name  TEXT    PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- The kernel that was taken for problems that were not tuned, and what the choice rests on (fa2_explain).
+-- The kernel that was chosen for a problem that was not tuned, and the grounds of the choice (fa2_explain).
 CREATE TABLE answer (
     id          INTEGER PRIMARY KEY, -- grows; the oldest answers leave first
     question    BLOB    NOT NULL UNIQUE CHECK (length(question) = 32), -- hash of the problem and the card
@@ -51,7 +51,7 @@ CREATE TRIGGER verification_added   AFTER INSERT ON verification BEGIN DELETE FR
 CREATE TRIGGER verification_changed AFTER UPDATE ON verification BEGIN DELETE FROM answer; END;
 CREATE TRIGGER verification_gone    AFTER DELETE ON verification BEGIN DELETE FROM answer; END;
 
--- A kernel is compared with those of its class alone.
+-- A kernel is compared only with kernels of its class.
 CREATE TRIGGER kernel_changed AFTER UPDATE ON kernel
 BEGIN
     DELETE FROM answer WHERE kind IN (OLD.class, NEW.class);

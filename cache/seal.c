@@ -1,8 +1,8 @@
 /*
  * The seal of a kernel, in C and in SQL.
  *
- * It is over everything that decides what runs, and for which problems: code that was put in another
- * kernel's place, or a class that was changed, has the wrong one.
+ * It covers everything that decides what runs, and for which problems. Code that was moved to another kernel, or a
+ * class that was changed, does not match the seal.
  */
 #include "cache/internal.h"
 
@@ -33,7 +33,7 @@ static void hash_sql(sqlite3_context *context, int count, sqlite3_value **values
     fa2i_part parts[SEALED_PARTS];
     fa2i_key hash;
     for (int i = 0; i < count; i++) {
-        /* sqlite3_value_blob first: it may convert, which changes the length */
+        /* sqlite3_value_blob comes first, because it may convert the value, which changes the length. */
         parts[i].data = sqlite3_value_blob(values[i]);
         parts[i].bytes = (size_t)sqlite3_value_bytes(values[i]);
     }

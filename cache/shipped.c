@@ -1,6 +1,6 @@
 /*
- * How: a file is read whole, and its hash compared with the last line's, before a line is looked at, but for those
- * of the devices: a file about other SMs is left there.
+ * How: read the whole file. Look at the lines of its devices, and stop if none has this SM. Compare the file's hash
+ * with the one in the last line before reading any other line.
  */
 #include "cache/shipped.h"
 
@@ -44,7 +44,7 @@ static fa2_status read_file(const char *path, char **ret_text)
     if (fread(text, 1, (size_t)bytes, in) != (size_t)bytes)
         FA2_TRY(fa2i_fail(FA2_E_IO, "cannot be read (%s)", strerror(errno)));
     *ret_text = text;
-    text = NULL; /* the caller's now */
+    text = NULL; /* it belongs to the caller now */
 done:
     fa2i_free(text);
     if (in != NULL)
@@ -52,7 +52,7 @@ done:
     return st;
 }
 
-/* Whether one of the devices, which come first, is of this SM. */
+/* Is one of the devices, which come first, of this SM? */
 static bool is_about(const char *text, int arch)
 {
     static const char device_line[] = "\n{\"type\":\"device\"";
@@ -68,7 +68,7 @@ static bool is_about(const char *text, int arch)
     return false;
 }
 
-/* The line of type end: *ret_end is where it begins. What comes behind it is a field report's. */
+/* Finds the line of type end: *ret_end is where it begins. Lines after it belong to a field report. */
 static fa2_status find_end(const char *text, const char **ret_end)
 {
     static const char end_line[] = "\n{\"type\":\"end\",";
@@ -109,14 +109,14 @@ done:
     return st == FA2_E_IO || st == FA2_E_INVALID ? fa2i_fail_prefix(st, "%s", path) : st;
 }
 
-/* ---- beside a database ---- */
+/* ---- merging into a database's evidence ---- */
 
 static bool is_here(const fa2i_known_set *set, const fa2i_card *card)
 {
     return set->real && fa2i_card_is_same(&set->card, card);
 }
 
-/* Among the first `count` sets. */
+/* Is there a set of this problem and card among the first `count` sets? */
 static bool has_problem(const fa2i_evidence *evidence, size_t count, const fa2i_card *card,
                         const fa2_problem *problem)
 {
@@ -127,7 +127,7 @@ static bool has_problem(const fa2i_evidence *evidence, size_t count, const fa2i_
     return false;
 }
 
-/* The kernel's index in the evidence, by its text: one that has code first; else it is added. */
+/* Finds the kernel's index in the evidence by its text, a kernel with code first. Adds the kernel if it is missing. */
 static size_t merge_kernel(const fa2i_known_kernel *kernel, fa2i_evidence *evidence)
 {
     size_t found = evidence->kernel_count;
@@ -152,7 +152,7 @@ fa2_status fa2i_shipped_merge(const fa2i_evidence *shipped, const fa2i_card *car
                                           shipped->time_count);
     if (st != FA2_OK || shipped->kernel_count == 0)
         return st;
-    places = fa2i_alloc_array(shipped->kernel_count, sizeof *places); /* + 1; 0: none yet */
+    places = fa2i_alloc_array(shipped->kernel_count, sizeof *places); /* index + 1; 0: none yet */
     if (places == NULL)
         return no_memory();
     for (size_t i = 0; i < shipped->set_count; i++) {

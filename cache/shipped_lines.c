@@ -1,11 +1,11 @@
 /*
- * How: devices, problems, sessions and kernels go into lists, times into another, which is sorted into sets in the
- * end.
+ * How: read devices, problems, sessions and kernels into lists, and times into another one, which is then sorted into
+ * sets.
  *
  * - The same rows count as in evidence.c, and in the same order.
  * - A line refers only to lines above it, so kernels are sorted by key once, when the first time comes.
- * - A kernel that spilled is evidence without a time: nobody who lacks it has to find out by compiling it.
- * - An id or key that is not known belongs to a line that was passed over, or is for another SM or operation.
+ * - A kernel that spilled is evidence without a time. A database that lacks it need not compile it to find that out.
+ * - An unknown id or key belongs to a line that was passed over, or is for another SM or operation.
  */
 #include "cache/shipped_lines.h"
 
@@ -38,7 +38,7 @@ typedef struct kernel {
     char hex[HEX_CHARS + 1];
     fa2i_known_kernel known;
     bool failed;
-    size_t place; /* in the evidence, + 1; 0: none yet */
+    size_t place; /* index in the evidence, + 1; 0: none yet */
 } kernel;
 
 typedef struct timing {
@@ -62,7 +62,7 @@ typedef struct reading {
     fa2i_flat line;
 } reading;
 
-/* A new zeroed item; NULL when out of memory. */
+/* Adds a zeroed item. Returns NULL if out of memory. */
 static void *add(list *l, size_t item_bytes)
 {
     void *grown = fa2i_room_for(l->items, l->count + 1, &l->room, item_bytes);
@@ -79,7 +79,7 @@ static fa2_status no_memory(void)
     return fa2i_fail(FA2_E_MEMORY, "no memory for the times that come with fa2");
 }
 
-/* ---- what times refer to ---- */
+/* ---- rows that times refer to ---- */
 
 static fa2_status add_device(reading *r)
 {
@@ -105,10 +105,11 @@ static fa2_status add_device(reading *r)
     return FA2_OK;
 }
 
-/* Whether all members are fields that this fa2 knows: another may be all that tells the problem from one. */
+/* Reads a problem. Returns false if a member is no field that this fa2 knows, because it may be all that tells the
+ * problem from another one. */
 static bool read_problem(const fa2i_flat *o, fa2_problem *ret_problem)
 {
-    size_t known = 2; /* type, id */
+    size_t known = 2; /* the members type and id */
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const fa2i_field *f = &fa2i_fields[field];
         char word[32];
@@ -204,7 +205,7 @@ static kernel *find_kernel(reading *r)
     return bsearch(&wanted, r->kernels.items, r->kernels.count, sizeof wanted, by_key);
 }
 
-/* The index of an id, with which every item begins. */
+/* Finds the index of an id. Every item begins with its id. */
 static bool find_id(const list *l, size_t item_bytes, const fa2i_flat *o, const char *name,
                     size_t *ret_index)
 {
@@ -299,14 +300,14 @@ static fa2_status take_line(reading *r, const char *text, size_t bytes)
     return FA2_OK;
 }
 
-/* Whether devices of this SM may still come, or there are some: they stand before all that refers to them. */
+/* Has a device of this SM come, or may one still come? Devices stand before all rows that refer to them. */
 static bool is_about_sm(const reading *r, const char *line)
 {
     static const char device_line[] = "{\"type\":\"device\"";
     return r->devices.count > 0 || strncmp(line, device_line, sizeof device_line - 1) == 0;
 }
 
-/* text: from the second line to the last but one. */
+/* text, end: the lines from the second to the last but one. */
 static fa2_status take_lines(reading *r, const char *text, const char *end)
 {
     while (text < end && is_about_sm(r, text)) {
@@ -326,7 +327,7 @@ static int compare(size_t a, size_t b)
     return (a > b) - (a < b);
 }
 
-/* Device, problem, measured ones first, kernel; a winner's time behind that of its measurement. */
+/* Sorts by device, problem, measured before modelled, and kernel; a winner's time comes after its measurement's. */
 static int by_set(const void *a, const void *b)
 {
     const timing *x = a, *y = b;
@@ -342,7 +343,7 @@ static bool is_same_set(const timing *a, const timing *b)
     return a->device == b->device && a->problem == b->problem && a->modelled == b->modelled;
 }
 
-/* The kernel's place in the evidence, where it is put when the first time of it comes. */
+/* Returns the kernel's index in the evidence. Adds the kernel when its first time comes. */
 static size_t place_of(kernel *k, fa2i_evidence *evidence)
 {
     if (k->place == 0) {

@@ -1,11 +1,11 @@
 /*
- * Dropping reads all images, so it makes more room than was asked for: an eighth of the limit.
+ * Dropping code reads all images. So it makes more room than was asked for, an eighth of the limit, to happen rarely.
  */
 #include "cache/size_limit.h"
 
 #include "cache/report.h"
 
-enum { ROWS_BYTES = 1 << 16 /* the most that is stored beside a kernel's code */ };
+enum { ROWS_BYTES = 1 << 16 /* the most bytes that a kernel's other rows take */ };
 
 static fa2_status used_bytes(fa2i_cache *cache, int64_t *ret_bytes)
 {
@@ -27,15 +27,15 @@ fa2_status fa2i_size_limit_get(fa2i_cache *cache, int64_t *ret_bytes)
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-/* Drops code of losers, in this order, until so many bytes left: by the day of the last use; of one day, kernels that
- * spill first, then those that were stored first. */
+/* Drops code of losers until this many bytes are gone, in the order of the day of the last use. For the same day,
+ * kernels that spill come first, then kernels that were stored first. */
 static const char drop_sql[] =
     "DELETE FROM image WHERE kernel IN (SELECT kernel FROM (SELECT i.kernel, sum(length(c.data)) OVER "
     "(ORDER BY i.used, k.outcome <> 'spilled', i.kernel) - length(c.data) AS before "
     "FROM image i JOIN code c ON c.id = i.code JOIN kernel k ON k.id = i.kernel "
     "WHERE i.kernel NOT IN (SELECT kernel FROM winner)) WHERE before < ?)";
 
-/* Kernels may share code, which is dropped with the last of them, so more than one pass can be needed. */
+/* Kernels may share code, which goes with the last of them. So more than one pass can be needed. */
 fa2_status fa2i_size_limit_drop(fa2i_cache *cache, int64_t most_bytes, size_t *ret_images)
 {
     fa2_status st;

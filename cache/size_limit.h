@@ -10,10 +10,10 @@
 
 #include "cache/internal.h"
 
-/* Inside a transaction for writing: make room for so many bytes of code of a kernel. */
+/* Inside a transaction for writing: make room for a kernel's code of this many bytes. */
 fa2_status fa2i_size_limit_make_room(fa2i_cache *cache, size_t bytes);
 
-/* Inside a transaction for writing: drop code until the pages in use are at most so many bytes, or only winners have
+/* Inside a transaction for writing: drop code until the pages in use are at most this many bytes, or only winners have
  * code. Adds to *ret_images. */
 fa2_status fa2i_size_limit_drop(fa2i_cache *cache, int64_t most_bytes, size_t *ret_images);
 

@@ -1,6 +1,5 @@
 /*
- * Each table's judgement is a query over rules.def and over the temporary tables of what was judged
- * before it.
+ * How: each table is judged by a query over rules.def and the temporary tables of the tables judged before it.
  */
 #include "cache/sound.h"
 
@@ -16,7 +15,7 @@ static const char problem_is_filed[] = "NOT fa2_misfiled(t.class"
 #undef FA2I_FIELD
                                        ")";
 
-/* A result ties a kernel to a problem of its class, on a device that runs its code. */
+/* The kernel of a result must be of its problem's class, and its code must run on the device. */
 static const char result_fits[] =
     SOUND("device", "device") " AND " SOUND("problem", "problem") " AND " SOUND(
         "kernel",

@@ -3,12 +3,12 @@
  *
  * Invariants:
  * - the mutex is held exactly between fa2i_sql_begin and fa2i_sql_end;
- * - a write takes its lock at BEGIN IMMEDIATE: a read that turns into a write later could fail with
- *   SQLITE_BUSY without waiting;
- * - a file to which its path does not lead any more is left alone: SQLite finds the journal by the path, and would
- *   take the journal of the file that lies there now;
+ * - a write takes its lock at BEGIN IMMEDIATE: a read that turns into a write later could fail with SQLITE_BUSY without
+ *   waiting;
+ * - a file whose path leads to another file now is left alone: SQLite finds the journal by the path, and would take the
+ *   other file's journal;
  * - after fa2i_sql_end no transaction is open, whatever happened;
- * - numbers that are not finite are NULL, so that JSON made from the tables is JSON.
+ * - numbers that are not finite are NULL, so that JSON made from the tables is valid.
  */
 #include "cache/limits.h"
 #include "cache/notes.h"
@@ -20,7 +20,7 @@
 
 static const char moved[] = ": was deleted or replaced while it was open; run this again";
 
-/* What to do about it; an extended code stands before the primary one that it belongs to. */
+/* Returns advice for a result code. An extended code stands before its primary code. */
 static const char *advice(int code)
 {
     static const struct {
@@ -165,19 +165,19 @@ fa2_status fa2i_sql_script(fa2i_cache *cache, const char *script)
 
 bool fa2i_sql_has_moved(const fa2i_cache *cache)
 {
-    int has_moved = 0; /* a database in memory has no answer */
+    int has_moved = 0; /* stays 0 for a database in memory */
     return sqlite3_file_control(cache->db, "main", SQLITE_FCNTL_HAS_MOVED, &has_moved) == SQLITE_OK && has_moved != 0;
 }
 
-/* The folder may have been opened up since: SQLite plays back a journal that anyone puts there. A database in memory
- * has no file. */
+/* Checks the folder again. Others may have got write access to it since, and SQLite plays back a journal that anyone
+ * puts there. A database in memory has no file. */
 static fa2_status check_folder(const fa2i_cache *cache)
 {
     const char *file = sqlite3_db_filename(cache->db, "main");
     return file == NULL || file[0] == '\0' ? FA2_OK : fa2i_trust_folder_of(cache->path, file);
 }
 
-/* Under the mutex. */
+/* Call it under the mutex. */
 static fa2_status begin(fa2i_cache *cache, fa2i_cache_mode mode)
 {
     fa2i_limits_begin(cache);
@@ -213,7 +213,7 @@ int64_t fa2i_cache_own_version(const fa2i_cache *cache, int64_t version)
 
 fa2_status fa2i_sql_data_version(fa2i_cache *cache, int64_t *ret_version)
 {
-    int64_t by_others = 0; /* 32 bits; SQLite leaves this connection's own commits out of it */
+    int64_t by_others = 0; /* 32 bits; SQLite does not count this connection's own commits */
     const fa2_status st = fa2i_sql_number(cache, "PRAGMA data_version", NULL, 0, &by_others);
     if (st == FA2_OK)
         *ret_version = fa2i_cache_own_version(cache, by_others);

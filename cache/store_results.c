@@ -1,5 +1,5 @@
 /*
- * What a tuning found out about a problem: measurements and the winner. The times of a search, what
+ * Stores what a tuning found out about a problem: measurements and the winner. The times of a search, the variants that
  * it left out and its winner are one transaction, which waits for the disk once.
  */
 #include "cache/internal.h"
@@ -82,7 +82,7 @@ done:
     return st;
 }
 
-/* The record of a kernel that was never compiled, unless there is one. */
+/* Stores the record of a kernel that was never compiled, unless there is one. */
 static fa2_status note_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, size_t *new_count)
 {
     int64_t id = 0;

@@ -14,7 +14,7 @@
 
 typedef struct object {
     const char *type, *name; /* borrowed from the row */
-    char *sql;               /* bare */
+    char *sql;               /* without comments, with single blanks */
 } object;
 
 /* Makes the text without comments and with single blanks, so that comments and blanks do not count when texts are
@@ -91,7 +91,7 @@ static bool is_our_trigger(const object *o, const char *scripts)
     return at != NULL && at[strlen(o->sql)] == ';';
 }
 
-/* ---- the rows ---- */
+/* ---- rows ---- */
 
 /* Called for each row. *ret_end: stop here. */
 typedef fa2_status (*visit_fn)(fa2i_cache *cache, const object *o, void *user, bool *ret_end);

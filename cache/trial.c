@@ -1,11 +1,11 @@
 /*
- * How: SQLite reads the bytes where they lie, and forgets what it read when the file's counter changes. So a try costs
- * one check of one table, without opening anything.
+ * How: SQLite reads the bytes in place, and forgets what it read when the file's counter changes. So a try costs one
+ * check of one table, without opening anything.
  *
  * Invariants:
- * - at most one bit is changed for each call, and only if the check finds nothing wrong then. Several bits can pass:
- *   SQLite does not know what values must be. The bit with the fewest wrong values is taken;
- * - the time is limited, because a large table takes long to check.
+ * - a call changes at most one bit, and only if the check finds no fault after that. Several bits can pass, because
+ *   SQLite does not know the rules for values. The bit with the fewest wrong values is taken;
+ * - the time is limited, because the check of a large table takes long.
  */
 #include "cache/trial.h"
 
@@ -22,14 +22,14 @@ enum { LEAF_INDEX = 10, LEAF_TABLE = 13, INNER_INDEX = 2, INNER_TABLE = 5 };
 /* A table whose pages are tried. */
 typedef struct trial {
     const fa2i_image *image;
-    fa2i_cache *cache;  /* over these bytes */
+    fa2i_cache *cache;  /* a database in memory that uses these bytes */
     const char *sql;    /* its first column is "ok" if nothing is wrong */
-    const char *faults; /* counts values that cannot be; NULL: nothing counts them */
+    const char *faults; /* counts impossible values; NULL: they are not counted */
     double deadline;
-    size_t at; /* where the best bit is, and which it is; 0: none passed yet */
+    size_t at; /* byte offset of the best bit, and the bit; 0: none passed yet */
     unsigned char bit;
-    int64_t fewest; /* wrong values with that bit changed; until one is found, those with none changed */
-    bool readable;  /* with no bit changed */
+    int64_t fewest; /* wrong values with that bit changed; at first, with none changed */
+    bool readable;  /* the rows can be read with no bit changed */
 } trial;
 
 static unsigned number_at(const unsigned char *at, int bytes)
@@ -42,7 +42,7 @@ static unsigned number_at(const unsigned char *at, int bytes)
 
 /* ---- one try ---- */
 
-/* SQLite compares two counters before it believes what it read before: of the content, and of the tables. */
+/* Changes the two counters, of content and of tables, that SQLite compares before it uses what it read before. */
 static void count_change(const fa2i_image *image)
 {
     image->data[27]++;
@@ -50,7 +50,7 @@ static void count_change(const fa2i_image *image)
     image->data[43]++;
 }
 
-/* "" where SQLite cannot even check. */
+/* Gets the result of SQLite's check; "" if SQLite cannot check at all. */
 static void check(const trial *t, char *out, size_t out_bytes)
 {
     sqlite3_stmt *stmt = NULL;
@@ -70,7 +70,7 @@ static bool is_ok(const trial *t)
     return strcmp(said, "ok") == 0;
 }
 
-/* Can every row be read, whatever it holds? SQLite says first what is wrong with pages. */
+/* Can every row be read, with any values? Faults in pages come first in SQLite's check. */
 static bool is_readable(const trial *t)
 {
     static const char *const about_rows[] = {"ok", "row ", "wrong # of entries", "non-unique entry",
@@ -84,7 +84,7 @@ static bool is_readable(const trial *t)
     return false;
 }
 
-/* INT64_MAX: they cannot be counted. */
+/* Counts impossible values; INT64_MAX: they cannot be counted. */
 static int64_t count_faults(const trial *t)
 {
     int64_t count = 0;
@@ -160,7 +160,8 @@ static size_t varint_at(const fa2i_image *image, size_t *at)
     return value;
 }
 
-/* Bytes of a row that lie in its cell, as SQLite's file format has it; all of them: nothing lies elsewhere. */
+/* Returns the number of a row's bytes in its cell (SQLite's file format). If it is `payload`, no bytes are
+ * elsewhere. */
 static size_t local_bytes(const fa2i_image *image, const page *p, size_t payload)
 {
     const size_t usable = image->page_bytes, least = (usable - 12) * 32 / 255 - 23;
@@ -171,7 +172,7 @@ static size_t local_bytes(const fa2i_image *image, const page *p, size_t payload
     return fitting <= most ? fitting : least;
 }
 
-/* The numbers of the pages on which a long row goes on. */
+/* Tries the page numbers of the rest of a long row. */
 static void try_overflow(trial *t, const page *p, size_t cell)
 {
     const fa2i_image *image = t->image;
@@ -192,7 +193,7 @@ static void try_overflow(trial *t, const page *p, size_t cell)
     }
 }
 
-/* First what all cells depend on. */
+/* Tries first the bytes on which all cells depend. */
 static void try_page(trial *t, unsigned number)
 {
     const page p = page_of(t->image, number);
@@ -224,13 +225,13 @@ static void add_page(const fa2i_image *image, pages *found, unsigned number)
     found->numbers[found->count++] = number;
 }
 
-/* A page, and those below it as far as their numbers can be read. */
+/* Tries a page, and the pages below it as far as their numbers can be read. */
 static void try_tree(trial *t, unsigned root)
 {
     pages found = {.count = 0};
     const fa2i_image *image = t->image;
     add_page(image, &found, root);
-    for (int i = 0; i < found.count; i++) { /* more come while it runs */
+    for (int i = 0; i < found.count; i++) { /* the loop adds more */
         const page p = page_of(image, found.numbers[i]);
         for (unsigned c = 0; p.is_inner && c < p.cells; c++) {
             const size_t at = cell_of(image, &p, c);
@@ -246,7 +247,7 @@ static void try_tree(trial *t, unsigned root)
 
 /* ---- tables ---- */
 
-/* false: nothing can be tried. Followed by end. */
+/* Returns false if nothing can be tried. Call end() after it in any case. */
 static bool begin(trial *t, const fa2i_image *image, const char *sql, const char *faults)
 {
     *t = (trial){.image = image,
@@ -275,10 +276,10 @@ static bool end(trial *t)
     return t->at != 0;
 }
 
-/* Can the row's table or index not begin at its page number? */
+/* Is the page number of a row impossible for its table or index? */
 #define NO_ROOT "(type IN ('table', 'index')) <> (rootpage BETWEEN 2 AND (SELECT page_count FROM pragma_page_count))"
 
-/* Is the list of tables wrong in its pages, or in the numbers of pages that it has? */
+/* Is the list of tables damaged in its pages, or in its page numbers? */
 static bool has_broken_schema(const trial *t)
 {
     static const char sql[] = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE " NO_ROOT ") OR "
@@ -312,8 +313,8 @@ void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int c
     (void)end(&t);
 }
 
-/* The list of tables says on which page a table begins: after its type and, twice, its name. Old rows of that list may
- * lie there, too. */
+/* Tries a table's first page number. In the list of tables it follows the table's type and, twice, its name. Old rows
+ * of that list may also match. */
 static void try_root(trial *t, const char *table)
 {
     enum { ROOT_BYTES = 2 };
@@ -326,7 +327,7 @@ static void try_root(trial *t, const char *table)
     }
 }
 
-/* Begins a table that can be read where another does, or is it empty? */
+/* Is the readable table empty, or does it share its first page with another? */
 static bool is_root_doubtful(const trial *t, const char *table)
 {
     char sql[200];

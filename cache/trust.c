@@ -4,8 +4,8 @@
  *
  * Invariants:
  * - the owner of "/" counts as root. In a user namespace this is the user who stands for all users outside;
- * - a database in a trusted folder is only ever stat'ed here: closing a second descriptor of a file drops the
- *   POSIX locks that SQLite holds on it in this process.
+ * - this file calls stat on a database in a trusted folder, but never opens it: closing a second descriptor of a file
+ *   drops the POSIX locks that SQLite holds on it in this process.
  */
 #define _DEFAULT_SOURCE /* getpwuid_r, getgrgid_r, realpath */
 #include "cache/trust.h"
@@ -148,7 +148,7 @@ static bool others_can_write(const char *folder, const struct stat *info)
            getxattr(folder, "system.posix_acl_access", NULL, 0) >= 0;
 }
 
-/* what: what they could do then. */
+/* what: for the message, the harm that others could do. */
 static fa2_status refuse(const char *name, const char *folder, const struct stat *info, bool by_owner, const char *what)
 {
     const unsigned long owner = info->st_uid;
@@ -196,7 +196,7 @@ static fa2_status check_above(const char *name, const char *folder, const struct
     return FA2_OK;
 }
 
-/* Checks a resolved path. holds_files: its last folder has the files, or else is only above them. */
+/* Checks a resolved path. holds_files: its last folder has the files; else it is only above them. */
 static fa2_status check_path(const char *name, char *path, bool holds_files)
 {
     struct stat root, info;

@@ -1,7 +1,7 @@
 /*
  * Decides which files and folders are trusted. A cubin is code: anyone who can choose the bytes of the database chooses
- * the code that runs. So does anyone who can put files beside it, because SQLite plays back a journal (-journal, -wal)
- * that lies there, whenever a transaction begins. The rules:
+ * the code that runs. Anyone who can put files beside it can do so, too, because SQLite plays back a journal (-journal,
+ * -wal) that lies there whenever a transaction begins. The rules:
  * - a file belongs to this user or to root, and no other user can write it;
  * - the same holds for its folder, sticky or not, before SQLite opens the file by its name;
  * - others can rename none of the folders above it: they cannot write these, or the sticky bit is set. Below a folder
@@ -11,7 +11,7 @@
  * - in any other folder a database is not opened by its name: its bytes are read through one descriptor.
  *
  * Errors. FA2_E_DATABASE says what is wrong, who owns it, and what helps; FA2_E_MEMORY. In every function, name is the
- * database as the caller calls it, for messages. Threads: any.
+ * database's path as the caller gave it, for messages. Threads: any.
  */
 #ifndef FA2I_CACHE_TRUST_H
 #define FA2I_CACHE_TRUST_H

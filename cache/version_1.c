@@ -1,7 +1,6 @@
 /*
- * Version 1 kept five numbers beside a kernel. That its entry point is called after the family, that a
- * family which splits has a second one that combines, and how that one is launched, was known to the
- * code that launched it.
+ * Version 1 kept five numbers beside a kernel. The launching code knew the rest: the entry point has the family's name,
+ * a family that splits has a second entry point that combines, and how the second one is launched.
  */
 #include "cache/version_1.h"
 
@@ -52,7 +51,7 @@ fa2_status fa2i_recipe_1(const char *variant, const fa2i_launch_1 *launch, fa2i_
     return st;
 }
 
-/* The value of the word "key=value" in a text of words. */
+/* Finds the value of the word "key=value" in a text of words. */
 static bool find_word(const char *text, const char *key, char *out, size_t out_bytes)
 {
     const size_t length = strlen(key);
@@ -106,7 +105,7 @@ static void class_sql(sqlite3_context *context, int count, sqlite3_value **value
 {
     char class_key[FA2I_CLASS_CHARS] = "";
     (void)count;
-    (void)fa2i_class_1(text_of(values[0]), class_key); /* none is "" */
+    (void)fa2i_class_1(text_of(values[0]), class_key); /* "" if it has no class */
     sqlite3_result_text(context, class_key, -1, SQLITE_TRANSIENT);
 }
 
@@ -120,7 +119,7 @@ static void recipe_sql(sqlite3_context *context, int count, sqlite3_value **valu
                                   .waves = sqlite3_value_int(values[6])};
     fa2i_recipe recipe = {.text = ""};
     (void)count;
-    (void)fa2i_recipe_1(text_of(values[0]), &launch, &recipe); /* none is "" */
+    (void)fa2i_recipe_1(text_of(values[0]), &launch, &recipe); /* an empty recipe if the numbers are invalid */
     sqlite3_result_text(context, recipe.text, -1, SQLITE_TRANSIENT);
 }
 
@@ -133,7 +132,7 @@ static void image_hash_sql(sqlite3_context *context, int count, sqlite3_value **
                  sqlite3_value_int(values[4]), sqlite3_value_int(values[5]));
     assert(length > 0 && (size_t)length < sizeof launch);
     (void)count;
-    /* sqlite3_value_blob first: it may convert, which changes the length */
+    /* sqlite3_value_blob comes first, because it may convert the value, which changes the length. */
     const void *data = sqlite3_value_blob(values[0]);
     const fa2i_part parts[] = {{data, (size_t)sqlite3_value_bytes(values[0])},
                                {launch, (size_t)length}};

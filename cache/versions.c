@@ -1,5 +1,5 @@
 /*
- * A recipe names its operation and the version of what its kernels compute and are launched with.
+ * A recipe names its operation and its abi: the version of the computation and the launch of its kernels.
  */
 #include "cache/versions.h"
 
@@ -21,7 +21,7 @@ static void other_version_sql(sqlite3_context *context, int count, sqlite3_value
     sqlite3_result_int(context, other);
 }
 
-/* Of a digit as SQLite's hex() in lower case has it; -1: it is none. */
+/* Returns the value of a digit in lower case, as SQLite's hex() is used here; -1: it is no digit. */
 static int digit_of(char c)
 {
     static const char digits[] = "0123456789abcdef";

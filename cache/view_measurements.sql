@@ -1,5 +1,5 @@
--- The view `measurements`. $(problem) stands for the columns of the problem's fields; the text from
--- CREATE on is what the database has.
+-- The view `measurements`. $(problem) stands for the columns of the problem's fields. The database stores the text
+-- from CREATE on, comments included.
 
 CREATE VIEW measurements AS
 -- Every variant tried, losers and failures too. outcome joins the measurement's with that of the

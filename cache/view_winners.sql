@@ -1,5 +1,5 @@
--- The view `winners`. $(problem) stands for the columns of the problem's fields; the text from CREATE on
--- is what the database has.
+-- The view `winners`. $(problem) stands for the columns of the problem's fields. The database stores the text from
+-- CREATE on, comments included.
 
 CREATE VIEW winners AS
 -- What the runtime uses for each tuned problem. speedup_vs_default compares with the untuned choice,
