@@ -7,7 +7,7 @@
 
 // ---- producer: the warpgroup that copies tiles ---------------------------------------------------------------------
 
-// Copies the tiles, as their places become free.
+// Copies the tiles in order, each when its stage is empty.
 template <class Fill> __device__ __forceinline__ void feed(const TileRange &tiles, uint32 smem, Fill fill)
 {
     static_assert(kStages == 2, "the first two tiles are under way together");
