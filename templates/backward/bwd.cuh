@@ -168,8 +168,7 @@ __device__ __forceinline__ void backward(const Params &p)
 #pragma unroll 1
         for (int tile = 0; tile < p.k_tiles; tile++) {
             if (tile > 0)
-                __syncthreads();  // dK and dV of the tile before are written through the area that K and V are loaded
-                                  // into
+                __syncthreads();  // dK and dV are written: K and V are loaded into the same area
             key_block(p, smem, blockIdx.x * p.k_tiles + tile);
         }
     } else {

@@ -19,8 +19,7 @@ template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Pa
     const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
     bool none;
     if constexpr (kBiasNumbers)
-        none = lse < kLeastScore - 128.0f;  // only a row without visible keys has so low an LSE, or one with such a low
-                                            // sink
+        none = lse < kLeastScore - 128.0f;  // lower only if no key was visible, or if the sink is that low
     else
         none = lse == minus_infinity();
     return none ? -minus_infinity() : lse * 1.4426950408889634f;

@@ -20,8 +20,7 @@ constexpr int kDqFragment = 128;
 constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
 constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
 constexpr int kDqTile = kBr * kDqWidth;
-constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from one m16 tile to the
-                                                                                // next
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
 using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 

@@ -8,8 +8,7 @@ struct PhiloxDropout {
     const DropoutSeed seed;
     uint32 exponents[4];                     // added to the bytes of numbers, to put 0x64 above each
     uint32 columns[kKeyTiles][2];            // words of the column keys of this lane's pairs of keys
-    uint32 keep[kKeyTiles][kQueryTiles][2];  // factors of two neighbouring queries, for either half of the rows: 1 or 0
-                                             // in fp16
+    uint32 keep[kKeyTiles][kQueryTiles][2];  // factors of two neighbouring queries, for either half of the rows
 
     static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
 

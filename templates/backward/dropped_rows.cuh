@@ -9,8 +9,7 @@ struct PhiloxRows {
     uint32 columns[4];              // words of the column keys, for four times eight pairs of columns
     int which;                      // index of those column keys; -1: none yet
     uint32 bounds;                  // for keep_pair
-    uint32 keep[kDqBc / 16][2][2];  // [16 keys][half of rows][half of keys]: factors of two neighbouring keys, 1 or 0
-                                    // in fp16
+    uint32 keep[kDqBc / 16][2][2];  // [16 keys][half of rows][half of keys]: factors of two neighbouring keys
 
     // first_row: the warp's first row.
     __device__ __forceinline__ PhiloxRows(const Params &p, int plane, int first_row, int lane)

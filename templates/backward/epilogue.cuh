@@ -51,8 +51,7 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
     out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: so eight lanes read without a
-                                                                     // gap
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));

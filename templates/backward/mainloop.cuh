@@ -90,7 +90,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
         add_dbias(dp, p, place.sequence(), first_head + at.head, place.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
         if constexpr (kSoftcap)
-            multiply_slopes(dp, capped);  // so far the gradient is that of the capped scores
+            multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
     if constexpr (!kApart || kQueryWarps > 1)

@@ -9,7 +9,7 @@
 //
 // - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
 // - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
-// - turns at the tiles of dQ: all sequences' tiles by their numbers (features/lengths.cuh).
+// - counters of dQ tiles: the tiles of all sequences by their numbers (features/lengths.cuh).
 
 // Packed sequences are one batch.
 __device__ __forceinline__ int batches(const Params &p)

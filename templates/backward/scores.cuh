@@ -9,8 +9,8 @@
 // Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
 // cap.
 //
-// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. Of a 16x8 tile, an accumulator holds columns
-// 2 * quad_lane and 2 * quad_lane + 1: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
 // keys and columns are queries, so values per query are read in pairs from shared memory.
 
 using Scores = float[kKeyTiles][kQueryTiles][4];

@@ -6,8 +6,8 @@
 //
 // Each tile of dQ has a counter of the blocks that have added to it. A block adds when all blocks with earlier keys
 // have added. No deadlock: a block draws a ticket when it begins, and the ticket determines its keys. Keys of one head
-// have ascending tickets, so a block waits only for blocks that are running or done. Of the running blocks, the one
-// with the lowest ticket waits for no other.
+// have ascending tickets, so a block waits only for blocks that are running or done. The running block with the lowest
+// ticket waits for no other.
 //
 // Tiles are processed from the last to the first, each block a little after the one before it. If a mask or a window
 // hides tiles, blocks that begin together start in different tiles anyway.

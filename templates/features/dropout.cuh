@@ -5,16 +5,15 @@
 
 // ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
 //
-// If an element is kept depends on seed, offset, batch, head, row and column alone (runtime/ops/dropout.h). Philox
-// makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores multiply
-// both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
+// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
+// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
+// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
 // threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
 //
 // A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
 // over keys.
 
-// Computes both halves of a product with one instruction. Written in C++, ptxas adds a useless addition of 0 to the
-// upper half.
+// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
 __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
 {
     asm("{\n"
@@ -28,8 +27,8 @@ __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32
 
 constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
 
-// Returns x, as a value that ptxas does not know, in a separate register for each i. Of a known constant ptxas makes a
-// copy for each use.
+// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
+// for each use.
 __device__ __forceinline__ uint32 opaque(uint32 x, int i)
 {
     return x + (thread_index() >> (10 + i));
@@ -127,7 +126,7 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     }
 }
 
-// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, where g = lane / 4. plane: batch * heads + head.
+// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
 // The first byte of a row key is odd.
 __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
 {

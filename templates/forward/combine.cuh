@@ -86,8 +86,7 @@ __device__ __forceinline__ void combine(const Params &p)
     const float *const lse_parts = p.partial_lse + row_parts.first;
     const int64 step = row_parts.step;
 
-    float most = lane < splits ? lse_parts[lane * step] : minus_infinity();  // needed only after the loads of the parts
-                                                                             // are issued
+    float most = lane < splits ? lse_parts[lane * step] : minus_infinity();  // used after the loads of parts are issued
     float sum = 0.0f;
     auto find_weights = [&] {
 #pragma unroll 1

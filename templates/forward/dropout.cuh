@@ -27,8 +27,7 @@ struct PhiloxDropout {
     uint32 rows[kRowTiles][2];                 // words of the row keys of rows g, g + 8
     uint32 columns[4];                         // words of the column keys, for four times eight pairs of columns
     uint32 numbers[kRowTiles][4];              // bytes for sixteen columns: [half of rows][half of columns]
-    uint32 bounds[kSplit ? kRowTiles : 1][2];  // for keep_pair, of rows g, g + 8; if not kSplit, bounds[0][0] serves
-                                               // all rows
+    uint32 bounds[kSplit ? kRowTiles : 1][2];  // of keep_pair, rows g, g + 8; bounds[0][0] for all unless kSplit
     static_assert(kSplit || kRowTiles <= 2, "a warp's rows are in 32 that choose thresholds together");
 
     // first_row: the warp's first row.

@@ -72,8 +72,7 @@ __device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace 
 
 #pragma unroll
     for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: so eight lanes read without a
-                                                                     // gap
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         const int block_row = place.first_row + warp_row + r;
         if (chunk < kHeadDimV / 8 && block_row < place.rows)
             *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =

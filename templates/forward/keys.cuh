@@ -74,8 +74,8 @@ struct PagedRows {
 
 using KeyRows = Either<kPaged, PagedRows, ContiguousRows>::Type;
 
-// The key of a row of a tile if a lane is to have eight neighbours of 32 keys (kWide): columns 2 t and 2 t + 1 of
-// column tile n are keys 8 t + 2 n and 8 t + 2 n + 1. Rows after the last key repeat it, and are masked.
+// Returns the key of row r of a tile, so that a lane has eight neighbours of 32 keys (kWide). Columns 2 t and 2 t + 1
+// of column tile n are keys 8 t + 2 n and 8 t + 2 n + 1. Rows after the last key repeat it, and are masked.
 __device__ __forceinline__ int wide_key(int r, int last)
 {
     return min(r / 32 * 32 + r / 2 % 4 * 8 + r / 8 % 4 * 2 + r % 2, last);

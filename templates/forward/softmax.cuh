@@ -5,8 +5,8 @@
 
 // ---- fragments, and the online softmax ------------------------------------------------------------------------
 //
-// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. Of a 16x8 tile, an accumulator holds columns
-// 2 * quad_lane and 2 * quad_lane + 1: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Two
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Two
 // neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
 // leaving its lane. The four lanes of a quad share a row.
 

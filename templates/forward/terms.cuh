@@ -37,8 +37,8 @@ struct Terms : Alibi, Bias {
         return true;
     }
 
-    // Adds ALiBi to a tile without a mask. What all scores of a row have in common goes to `offset` instead, for the
-    // softmax. With kAlibiMma the product already contains slope * column.
+    // Adds ALiBi to a tile without a mask. The part that is the same for all scores of a row goes to `offset` instead,
+    // for the softmax. With kAlibiMma the product already contains slope * column.
     __device__ __forceinline__ void add_columns(float (&s)[kRowTiles][kColTiles][4], float (&offset)[kRowTiles][2],
                                                 int tile) const
     {

@@ -43,8 +43,7 @@ private:
     template <class Range>
     static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
     {
-        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // keys that some row of the block sees, and that
-                                                                  // every row sees
+        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
         if (kCausal) {
             const int offset = place.seq_k(p) - place.seq_q(p);
             const int last_row = min(place.first_row + kBr, place.rows) - 1;

@@ -231,11 +231,9 @@ template <int kSide> struct BiasCopies {
 
     __device__ __forceinline__ void load(const Params &p, const BiasTiles &side, int first_key) const
     {
-        constexpr int kLanes = kBc / kSide < 32 ? kBc / kSide : 32, kStep = 32 / kLanes;  // kLanes: lanes that share a
-                                                                                          // row
+        constexpr int kLanes = kBc / kSide < 32 ? kBc / kSide : 32, kStep = 32 / kLanes;  // lanes per row
         const int lane = thread_index() % 32;
-        const int64 step = kSide == 8 ? 0 : p.features.bias_query;  // with a row for each query, eight neighbours come
-                                                                    // by a map
+        const int64 step = kSide == 8 ? 0 : p.features.bias_query;  // not 0: eight neighbours come by a map
 #pragma unroll 1
         for (int key = lane % kLanes * kSide; key < kBc; key += 32 * kSide) {
             const int bytes = max(0, min(keys - first_key - key, kSide)) * 2;
@@ -274,7 +272,6 @@ struct BiasNumbers {
                 store_shared_4(side.at(row, key), low | high << 16);
             }
         }
-        barrier_arrive(side.full());  // this arrive makes the stores visible; barrier_arrive_behind_copies waits for
-                                      // cp.async only
+        barrier_arrive(side.full());  // makes the stores visible; barrier_arrive_behind_copies waits for cp.async only
     }
 };

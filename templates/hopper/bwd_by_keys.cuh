@@ -96,8 +96,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         uint32 seen = 0;
         if (kTakesTurns && p.dq != nullptr && lane == 0)
             seen = load_counter(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
-        if constexpr (kDropout)  // runs beside these products: in a branch, because ptxas moves other code after the
-                                 // wait
+        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
         make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, place, tiles, at, warp, lane, row_smem, do_smem);

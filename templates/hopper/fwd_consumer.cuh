@@ -234,8 +234,7 @@ struct Rows {
             barrier_wait(barriers.v_full(group.v.index), group.v.parity);
             clear_rows(v_smem(), valid_rows);
             fence_products();
-            named_barrier(1 + 2 * kGroups, kGroups * 128);  // the zeros are there before any warpgroup's product reads
-                                                            // them
+            named_barrier(1 + 2 * kGroups, kGroups * 128);  // zeros are there before any warpgroup's product reads
         }
     }
 

@@ -121,7 +121,7 @@ struct Loads {
     }
 };
 
-// By a warp that loads beside K and V, for a warpgroup: what comes behind this piece.
+// Returns the number of the work tile after this one. Called by a warp that loads bias tiles for a warpgroup.
 __device__ __forceinline__ unsigned piece_beside(const Barriers &barriers, int group, const Work &work)
 {
     // Wait until Q of this work tile is there: before that, a wait for the next parity would return at once.
@@ -142,8 +142,7 @@ __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &ma
         const Source source(p, maps, place);
 #pragma unroll 1
         for (int tile = tiles.count - 1; tile >= tiles.first; tile--) {
-            BiasTiles side(barriers.smem, served_group());  // computed again each time, because these warps have few
-                                                            // registers
+            BiasTiles side(barriers.smem, served_group());  // computed again, because these warps have few registers
             side.stage = stage;
             side.wait_empty();
             source.load(p, side, tile * kBc);

@@ -55,8 +55,7 @@ __device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4]
 // s += Q K^T for this warp's 16 rows, by mma.sync of this warp alone. q_smem: the 64 rows of its warpgroup.
 __device__ __forceinline__ void add_products(float (&s)[kRowTiles][kColTiles][4], uint32 q_smem, uint32 k_smem)
 {
-    const int thread = thread_index(), lane = thread % 32;  // addresses are computed here because they are rarely
-                                                            // needed
+    const int thread = thread_index(), lane = thread % 32;  // computed here, because they are rarely needed
     const int row = thread % 128 / 32 * 16 + lane % 16, key = lane / 16 * 8 + lane % 8;
     q_smem += row * kPageRowBytes + (lane / 16 ^ row % 8) * 16;
     k_smem += key * kPageRowBytes + (lane / 8 % 2 ^ key % 8) * 16;

@@ -92,8 +92,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
             own_plane = index() / p.q_tiles;
         }
         if constexpr (kBiasStaged)
-            if (p.features.bias_batch == 0 && p.features.bias_head != 0)  // batches share a bias: go through the
-                                                                          // batches of a head first
+            if (p.features.bias_batch == 0 && p.features.bias_head != 0)  // batches share a bias, so batch varies first
                 own_plane = own_plane % p.batch * p.heads_q + own_plane / p.batch;
     }
 
