@@ -104,8 +104,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
             // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier per tile: the next
-            // tile is
-            // complete; the tile before, its P^T and dS^T are read.
+            // tile is complete; the tile before, its P^T and dS^T are read.
             __syncthreads();
             if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before

@@ -67,7 +67,7 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
         delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
-    // dP is not multiplied by keep_scale; dQ and dK are, at the end.
+    // dP is not multiplied by keep_scale (dQ and dK are, at the end), so delta is divided by it.
     return kDropout ? delta / p.features.keep_scale : delta;
 }
 

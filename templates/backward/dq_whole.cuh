@@ -19,8 +19,8 @@ __device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
         sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
 
-// Scales m16 tiles of dQ, from `first` of a tile of queries on, and writes them. After an exchange, two lanes of a quad
-// have four columns each of one row of two neighbouring n8 tiles.
+// Scales m16 tiles of dQ, from `first` of a tile of queries on, and writes them. Neighbouring lanes exchange halves of
+// two neighbouring n8 tiles, so that each lane stores four contiguous columns of one row.
 __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, int tile, int first, int col_warp,
                                          const DqTile &dq, int lane)
 {

@@ -19,7 +19,7 @@
 constexpr int kMergePitch = kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128;
 constexpr int kMergeStates = kTeams * kBr * kMergePitch;  // float2 {max, sum} [team][row]
 // Lanes that read a row, 16 bytes each. Their number is a multiple of eight, so no group of eight crosses rows: the
-// begin of a row shares banks with the end of others.
+// beginning of a row shares banks with the end of others.
 constexpr int kMergeLanes = (kHeadDimV / 4 + 7) / 8 * 8;
 static_assert(kMergeStates + kTeams * kBr * 8 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
 

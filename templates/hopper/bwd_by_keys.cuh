@@ -102,7 +102,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, place, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();
-        named_barrier(1, kWorkers);  // all of dS^T is there; that of the tile before is read
+        named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
         start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
         start_sums(dk, ds_frag, q_smem);
         // All warps have added to dQ of the tile before.

@@ -2,7 +2,7 @@
 #include "features/dropout.cuh"
 #include "hopper/stages.cuh"
 
-// ---- keys of columns ----------------------------------------------------------------------------------------------
+// ---- column keys of dropout ---------------------------------------------------------------------------------------
 //
 // The column keys are the same for all rows, heads and batches. The kernel before the main one makes them and stores
 // them in the workspace, in the order in which lanes need them. The keys of a tile are loaded into shared memory

@@ -14,8 +14,8 @@
 
 // ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
 //
-// compute_rows has the loop over tiles; Rows::step is one step of it. A step computes S of its tile together with O +=
-// P V of the tile before. The softmax runs while the tensor cores compute that second product:
+// compute_rows has the loop over tiles; Rows::step is one step of it. A step starts S of its tile, and then O += P V of
+// the tile before. The softmax runs while the tensor cores compute that second product:
 //
 //     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
 //     kGuesses, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O

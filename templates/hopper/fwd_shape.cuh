@@ -13,7 +13,7 @@ constexpr int kPrepareThreads = kDropout ? kKeysOfBlock / 2 : 32;  // of the ker
 constexpr int kRowTiles = 1;                                       // m16 row tiles per warp
 constexpr int kColTiles = kBc / 8;                                 // n8 column tiles of S
 constexpr int kOutTiles = kHeadDim / 8;                            // n8 column tiles of O
-constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;          // K of S = Q K^T, padded
+constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;          // columns that S = Q K^T sums over, padded
 constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S = Q K^T
 constexpr int kPages = (kHeadDim + 63) / 64;                       // pages of 64 columns per tile
 constexpr bool kSwizzle = true;        // rows of O in shared memory: 16-byte chunks permuted by row

@@ -25,8 +25,8 @@ static_assert(kFeedRegisters + kParts * kProductRegisters <= (kParts + 1) * (655
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
-// Tiles are pages of 64 columns, [page][row][64], rows of 128 bytes whose 16-byte chunks are permuted by
-// row % 8: the 128-byte swizzle that wgmma reads.
+// Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
+// is the 128-byte swizzle that wgmma reads.
 constexpr int kPageRowBytes = 128;
 constexpr int kQPageBytes = kBr * kPageRowBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;

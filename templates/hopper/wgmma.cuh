@@ -48,7 +48,7 @@ __device__ __forceinline__ uint64 tile_descriptor(uint32 smem, int page_bytes)
     return kSwizzle128 | kRowsOf8 | uint64(page_bytes / 16) << 16 | smem / 16;
 }
 
-// Gives up (or takes) registers down (up) to kRegisters per thread. All warps of the warpgroup must call it.
+// Lowers (give) or raises (take) the registers per thread of a warpgroup to kRegisters. All of its warps must call it.
 template <int kRegisters> __device__ __forceinline__ void give_registers()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
