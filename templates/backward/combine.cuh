@@ -3,6 +3,8 @@
 #include "backward/split.cuh"
 
 // ---- the kernel after the main one: sums the parts of dK and dV of a tile of keys (kSplit) -------------------
+//
+// Its entry point is in steps.cu.in.
 
 // The kernel; kWriters threads per block.
 __device__ __forceinline__ void combine(const Params &p)

@@ -4,8 +4,8 @@
 
 // ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
 //
-// A lane has a quad's part of a fragment: 8 columns of rows quad_row and quad_row + 8 of an m16 tile. Eight lanes take
-// the rows of one fragment; the next eight lanes take the next fragment.
+// Its entry point is in steps.cu.in. A lane has a quad's part of a fragment: 8 columns of rows quad_row and quad_row +
+// 8 of an m16 tile. Eight lanes take the rows of one fragment; the next eight lanes take the next fragment.
 
 constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // parts of 16 numbers
 constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;

@@ -6,6 +6,8 @@
 #include "lib/tile.cuh"
 
 // ---- epilogue: writes dK and dV of a block ------------------------------------------------------------------------
+//
+// Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
 
 // Sets rows of dK and dV that belong to no sequence to 0. p: of all sequences. Called by all threads of a block.
 template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)

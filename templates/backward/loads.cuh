@@ -4,6 +4,9 @@
 #include "backward/split.cuh"
 
 // ---- loads: K and V once, tiles of Q and dO with LSE and delta of their rows -----------------------------------
+//
+// Called by the kernel of bwd.cuh: load_keys and begin_queries in its prologue, issue_queries and store_queries in each
+// step.
 
 // Loads kBc rows of K and V. If later tiles pass through registers one by one (kFillLater), there are registers for
 // only one tile here, too.

@@ -7,7 +7,16 @@
 #include "backward/terms.cuh"
 #include "backward/warps.cuh"
 
-// ---- the steps of the mainloop: what a warp does with a tile of queries ----------------------------------------
+// ---- the mainloop's steps: what a warp does with a tile of queries --------------------------------------------------
+//
+// `visit` of bwd.cuh calls visit_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
+// part:
+//
+//     kLate    S^T | dP^T | P^T | dV += P^T dO | dS^T | dK += dS^T Q
+//     else     S^T | P^T | dV += P^T dO | dP^T | dS^T | dK += dS^T Q
+//
+// P^T and dS^T stay in registers as A fragments. They are also stored: P^T for warps with the same keys, dS^T for those
+// warps and for dQ (dq_step.cuh).
 
 using SumOfKeys = float[kKeyTiles][2 * kOutPairs][4];      // dK of a warp
 using SumOfValues = float[kKeyTiles][2 * kValuePairs][4];  // dV of a warp

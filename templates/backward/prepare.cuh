@@ -3,6 +3,8 @@
 #include "backward/turns.cuh"
 
 // ---- the kernel before the main one: LSE in log2 units and delta of all rows; zeros for the dQ sums ------
+//
+// Its entry point is in steps.cu.in.
 
 constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 

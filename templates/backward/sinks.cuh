@@ -3,6 +3,8 @@
 #include "lib/ptx.cuh"
 
 // ---- the gradient of sinks: -sum over the rows of a head of exp(sink - LSE) * delta ------------------------
+//
+// Its entry point is in steps.cu.in.
 
 // The kernel; one block of kSinkThreads per head. The order of the sum is fixed. sums: in shared memory.
 __device__ __forceinline__ void sum_sinks(const Params &p, float (&sums)[kSinkThreads / 32])

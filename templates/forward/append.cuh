@@ -4,6 +4,8 @@
 
 // ---- the kernel before the main one: appends new keys and values to the cache, and rotates -------------------
 //
+// The entry points are in entry.cu.in and hopper/fwd_splitkv_sm90.cu.in.
+//
 // Rows of K, of V and, with rotary, of Q are processed alike, 16 bytes per thread. Q is rotated once here, into the
 // workspace, and not when the main kernel loads its tile, for two reasons. Several blocks load the same rows if keys
 // are divided. And a tile copied by cp.async would have to be waited for, changed, and waited for again. So the main

@@ -6,6 +6,8 @@
 
 // ---- the kernel after the main one: combines the splits of a row --------------------------------------------
 //
+// The entry points are in entry.cu.in and hopper/fwd_splitkv_sm90.cu.in.
+//
 // One warp per row of O. Lanes divide the splits to compute their weights, and then the columns. The time of this
 // kernel is latency: of its loads, so the first parts are loaded while the weights are computed; and of instruction
 // fetch, so the code is short.

@@ -5,6 +5,8 @@
 #include "lib/tile.cuh"
 
 // ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
+//
+// Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
 
 template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
 {

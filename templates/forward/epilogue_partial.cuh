@@ -5,6 +5,8 @@
 
 // ---- epilogue of a block that shares the keys of its rows: with its own teams, or with other blocks -----------------
 //
+// The kernels of fwd.cuh (if kSplit) and hopper/split.cuh call write_merged.
+//
 // Partial results O_i of one row over disjoint keys, normalised or not, are merged as O = sum(w_i O_i), w_i = exp(m_i -
 // max m). First the teams of a block are merged in shared memory. Then, if p.splits > 1, the combining kernel
 // (combine.cuh) merges the results of blocks:

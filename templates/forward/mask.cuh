@@ -5,7 +5,8 @@
 
 // ---- masks: which keys a row sees ----------------------------------------------------------------------------------
 //
-// Masks are applied after softcap, which would turn -infinity into a finite number.
+// The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and hopper/split_consumer.cuh call mask_scores for tiles that need
+// a mask. Masks are applied after softcap, which would turn -infinity into a finite number.
 
 // Sets scores to -infinity if the key is beyond the tensor's end or outside the row's window. first_row: the warp's
 // first row.

@@ -6,8 +6,8 @@
 
 // ---- the two products of a tile ---------------------------------------------------------------------
 //
-// after_step(step) is called after the instructions of each k16 step, so the copies that it issues run while the tensor
-// cores work. Warps that share rows take every kParts-th pair of chunks.
+// A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
+// the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
 
 __device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
 {

@@ -16,6 +16,12 @@
 //     dK:  dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q
 //     dQ:  dQ = dS K, 64 columns at a time, which are added to those in memory
 //
+// Timeline of a tile, one row per warpgroup; each waits for its operands and for a free stage:
+//
+//     dV:  wait Q | S^T | P^T | put P^T | wait dO | dV += P^T dO
+//     dK:  wait dO | dP^T            | wait P^T | dS^T | put dS^T | wait Q | dK += dS^T Q
+//     dQ:                                              wait dS^T | dQ, 64 columns at a time, added in memory
+//
 // The dV warpgroup gives P^T to the dK warpgroup in fp32: each warp gives its accumulators to the warp that has the
 // same elements of dP^T. (With dropout, a negative sign marks dropped elements.) The dK warpgroup gives dS^T to the dQ
 // warpgroup as a tile in shared memory. There is one stage of P^T and two of dS^T, each with mbarriers `full` and

@@ -5,6 +5,8 @@
 #include "hopper/tma.cuh"
 
 // ---- producer: a thread that loads ----------------------------------------------------------------------------------
+//
+// hopper/bwd.cuh calls Loads::load_all in the last warpgroup.
 
 // The tensor maps of a launch, in the order of the recipe.
 struct TensorMaps {

@@ -8,6 +8,8 @@
 #include "hopper/tma.cuh"
 
 // ---- consumer: a warpgroup that multiplies --------------------------------------------------------------------------
+//
+// split.cuh has the loop over tiles, and the timeline. Rows::step is one step of it.
 
 // The state of the 64 rows, which both warpgroups have, and the steps of the mainloop.
 struct Rows {
