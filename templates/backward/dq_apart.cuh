@@ -125,7 +125,7 @@ struct VisibleColumns {
     }
 };
 
-// The load plan of rows of V or dO; it differs from that of K and Q if they have fewer columns.
+// The load plan of rows of V or dO. It is a separate one if they have fewer columns than K and Q.
 template <int kRows>
 __device__ __forceinline__ FillPlan<kRows, kThreads, kHeadDimV> value_plan(const FillPlan<kRows, kThreads> &plan)
 {
@@ -316,7 +316,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
     write_query_rows(p, place, dq, q_smem, warp, lane);
 }
 
-// The kernel; kThreads threads. The separate blocks of dQ follow those of dK and dV in the grid.
+// The kernel; kThreads threads. In the grid, the blocks of dK and dV come first, then the separate blocks of dQ.
 __device__ __forceinline__ void backward_apart(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];

@@ -6,7 +6,7 @@
 // Packed sequences: the block's sequence.
 struct PlaceInSequence {
     PackedTile<kBc, true> own;
-    int number;            // number of the tile among those of all sequences
+    int number;            // number of the tile, counted over all sequences
     int sequence_q_tiles;  // tiles of queries of the sequence
     int first_q_tile;      // number of its first tile of queries
     int first_prepared;    // its first row of LSE and delta

@@ -19,7 +19,7 @@ constexpr int kFragmentBytes = 32 * 16;
 constexpr int kWarpFragments = kParts * kQuerySteps * kKeyTiles;
 constexpr int kSharedPBytes = kQueryWarps > 1 ? kWarps *kWarpFragments *kFragmentBytes : 0;
 
-// With one barrier per tile, a tile's P^T and dS^T are still read while those of the next are written.
+// With one barrier per tile, a tile's P^T and dS^T are still read while the next tile's are written.
 constexpr int kScoreStages = kBarriers == 1 ? 2 : 1;
 
 // LSE in log2 units and delta of the rows of a tile.

@@ -3,7 +3,7 @@
 
 // ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
 
-// True if the bias is numbers (fp16, bf16 or fp32), false if it is a mask or there is none.
+// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 

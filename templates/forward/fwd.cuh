@@ -66,7 +66,7 @@ struct NoFill {
     }
 };
 
-// V has its own load plan if its rows differ from those of K.
+// V has its own load plan if its rows and the rows of K differ.
 constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 
 // The kernel; kThreads threads.
