@@ -6,40 +6,46 @@
 
 // ---- backward -----------------------------------------------------------------------------------------
 //
-// One block computes kBc rows of dK and dV, which stay in registers, and adds to dQ, over all queries that
-// see its keys. Per tile of kBr queries:
+// The kernel of bwd_sm75 and bwd_sm80 (entry.cu.in calls `backward`). One block computes kBc rows of dK and dV, which
+// stay in registers, over all queries that see its keys, and adds to dQ. Per tile of kBr queries:
 //
 //     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
 //     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
 //
-// With kSplit several blocks have the same keys, and each a part of these queries (split.cuh). With kAllKeys a block does
-// so for one tile of keys of a head after the other (dq_whole.cuh). With kApart dQ has blocks of its own (dq_apart.cuh).
+// Variants:
 //
-// Keys are rows of S^T, so that P^T and dS^T are A fragments of dV and dK where they were computed. Warps
-// are kKeyWarps x kQueryWarps over S^T and over (keys, columns) of dK and dV: those with the same keys
-// exchange what they computed, P^T as fragments and dS^T through the tile that dQ needs as well.
+//     kSplit     several blocks have the same keys, and each a part of these queries (split.cuh)
+//     kAllKeys   a block does all tiles of keys of a head, one after the other (dq_whole.cuh)
+//     kApart     separate blocks compute dQ (dq_apart.cuh)
 //
-// The prologue loads K, V and the first tiles (loads.cuh). A visit to tile t has the steps of mainloop.cuh and
-// dq_step.cuh, while the next tile is copied. With two barriers all warps begin a tile together:
+// Keys are rows of S^T, so P^T and dS^T are A fragments of dV and dK where they were computed. Warps are arranged as
+// kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:
+// P^T as fragments, and dS^T through the tile that dQ needs as well.
+//
+// The prologue loads K, V and the first tiles (loads.cuh). The step of tile t (`visit`) is in mainloop.cuh and
+// dq_step.cuh; the next tile is copied meanwhile. With two barriers all warps begin a tile together:
 //
 //   wait, barrier | S^T P^T dV dP^T dS^T dK, part by part | barrier | others' dV, dK |           dQ | store t + 1
 //   two stages:   | copy Q, dO (t + 1) ........................................................
 //   one stage:                                                                 barrier | copy ....
 //
-// With one they may be a tile apart:
+// With one barrier, warps may be a tile apart:
 //
 //   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
 //                                                         | copy Q, dO (t + 2) ....
 //
-// "others'": of the warps with the same keys. What each barrier orders is said where it stands. The epilogue writes dK
-// and dV (epilogue.cuh).
+// "others'" means of the warps with the same keys. The comment at each barrier says what it orders. The epilogue writes
+// dK and dV (epilogue.cuh).
 //
-// What features change has its place, here and in the blocks of dQ alone: which tiles are visited and which are masked
-// (tiles.cuh, and the loop over them); how scores become P^T (compute_p); what is dropped from P^T for dV, and from dP^T
-// before it becomes dS^T (dropout.cuh); the derivative of a cap, which dS^T alone is times. How a row begins and ends is
-// in its LSE and delta (delta.cuh).
+// Each feature changes one place, here and in the separate blocks of dQ:
+//
+//     which tiles are processed, which are masked    tiles.cuh, and the loop over them
+//     how scores become P^T                          compute_p
+//     what is dropped: of P^T for dV, and of dP^T    dropout.cuh
+//     the derivative of softcap                      a factor of dS^T only
+//     how a row begins and ends                      its LSE and delta (delta.cuh)
 
-// dK and dV, which are complete, or this block's part of them.
+// Writes dK and dV, or this block's partial sums of them.
 __device__ __forceinline__ void write_keys(const Params &p, const BlockPlace &place, const WarpPlace &own,
                                            const SumOfKeys &dk, const SumOfValues &dv, unsigned block, uint32 smem)
 {
@@ -60,7 +66,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     if constexpr (kTakesTurns)
         block = block_ticket(all, smem);
     const BlockPlace place(all, kSplit ? block / all.splits : block);
-    uint32 *counter = nullptr;  // where blocks take turns: of the tile of dQ that was added to last
+    uint32 *counter = nullptr;  // with kTakesTurns: counter of the dQ tile that was added to last
     clear_unused_keys(all, place);
     if (place.is_empty())
         return;
@@ -86,7 +92,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             const int next_stage = stage_ahead(stage);
             if constexpr (kBarriers == 2) {
                 fill_wait<0>();
-                __syncthreads();  // Q, dO and rows are complete (K and V too); what the tile before had is free
+                __syncthreads();  // Q, dO and rows are complete (K and V too); the areas of the tile before are free
                 if constexpr (kStages == 2)
                     issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
@@ -97,8 +103,8 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                 visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
-            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next tile is
-            // complete, the one before and its P^T and dS^T are read.
+            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier per tile: the next
+            // tile is complete; the tile before, its P^T and dS^T are read.
             __syncthreads();
             if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before
@@ -122,7 +128,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         };
 
         if constexpr (kOneLoop) {
-            // A third loop after the two, or the second one, would take registers that spill.
+            // A third loop, or a separate second one, would take registers, which spill.
 #pragma unroll 1
             while (range.has(p, at))
                 if (at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked))
@@ -151,7 +157,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     write_keys(p, place, own, dk, dv, block, smem);
 }
 
-// The kernel, of kThreads threads, where dQ has no blocks of its own.
+// The kernel if dQ has no separate blocks; kThreads threads.
 __device__ __forceinline__ void backward(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
@@ -161,7 +167,7 @@ __device__ __forceinline__ void backward(const Params &p)
 #pragma unroll 1
         for (int tile = 0; tile < p.k_tiles; tile++) {
             if (tile > 0)
-                __syncthreads();  // dK and dV of the tile before are written, from where K and V come
+                __syncthreads();  // dK and dV are written: K and V are loaded into the same area
             key_block(p, smem, blockIdx.x * p.k_tiles + tile);
         }
     } else {

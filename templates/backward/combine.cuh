@@ -2,9 +2,11 @@
 #include "backward/epilogue.cuh"
 #include "backward/split.cuh"
 
-// ---- after: dK or dV of a tile of keys is the sum of its parts -------------------------------------------------
+// ---- the kernel after the main one: sums the parts of dK and dV of a tile of keys (kSplit) -------------------
+//
+// Its entry point is in steps.cu.in.
 
-// The step's kernel, of kWriters threads.
+// The kernel; kWriters threads per block.
 __device__ __forceinline__ void combine(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];

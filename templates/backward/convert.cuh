@@ -2,16 +2,16 @@
 #include "backward/dq_sums.cuh"
 #include "lib/mma.cuh"
 
-// ---- after: dQ in its type --------------------------------------------------------------------------------
+// ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
 //
-// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns. Eight lanes take the
-// rows of a fragment; the next eight, the next fragment.
+// Its entry point is in steps.cu.in. A lane has a quad's part of a fragment: 8 columns of rows quad_row and quad_row +
+// 8 of an m16 tile. Eight lanes take the rows of one fragment; the next eight lanes take the next fragment.
 
-constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // of 16 numbers
+constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // parts of 16 numbers
 constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;
 static_assert(kBr % kConvertRows == 0, "tiles are whole blocks");
 
-// The 16-byte chunk of a row of dQ that n8 tile n of a warp is.
+// The 16-byte chunk of a row of dQ that contains n8 tile n of a warp.
 __device__ __forceinline__ int dq_chunk(int warp, int n)
 {
     if constexpr (kWgmma)
@@ -20,13 +20,13 @@ __device__ __forceinline__ int dq_chunk(int warp, int n)
         return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
 }
 
-// Both rows of a part of a fragment, converted.
+// Converts both rows of a part of a fragment.
 struct ConvertedRows {
     uint4 upper, lower;
 
     __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
     {
-        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
+        float4 x[4];  // numbers of lane 4 * quad_row + i; or element i of four lanes
 #pragma unroll
         for (int e = 0; e < 4; e++)
             x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
@@ -43,7 +43,7 @@ struct ConvertedRows {
         }
     }
 
-    // p: of the sequence alone; to: where the upper row goes, whose number is `row`.
+    // Writes both rows. p: parameters of the sequence alone; to: address of the upper row; row: its index.
     __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
     {
         if (row < p.seq_q)
@@ -55,7 +55,7 @@ struct ConvertedRows {
 
 __device__ __forceinline__ void convert_batches(const Params &p)
 {
-    constexpr int kSlices = kBr / kConvertRows;  // of a tile's parts, whatever their rows are
+    constexpr int kSlices = kBr / kConvertRows;  // blocks per tile; they divide its parts, not its rows
     const int64 tile = blockIdx.x / kSlices;
     const int64 plane = tile / p.q_tiles;
     const int head = plane % p.heads_q;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     }
 }
 
-// Eight columns of a row whose m16 tile a sequence's end cuts.
+// Eight columns of a row in an m16 tile that the sequence's end cuts.
 __device__ __forceinline__ uint4 cut_row(const float *from, float scale)
 {
     const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
@@ -91,7 +91,7 @@ __device__ __forceinline__ uint4 cut_row(const float *from, float scale)
 
 __device__ __forceinline__ void convert_packed(const Params &p)
 {
-    const int blocks = p.features.total_q / kConvertRows + p.batch;  // of a head
+    const int blocks = p.features.total_q / kConvertRows + p.batch;  // blocks of a head
     const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
     constexpr int64 batch = 0;
     clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
@@ -106,7 +106,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
 
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
-        constexpr int kFragments = kDqWidth / 8;  // of an m16 tile
+        constexpr int kFragments = kDqWidth / 8;  // fragments of an m16 tile
         const int quad_row = i % 8, fragment = i / 8;
         const float *from = from_tile + fragment * kDqFragment;
         const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
@@ -115,7 +115,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
         const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        if (row - quad_row + 16 > own.seq_q) {  // the end cuts this m16 tile
+        if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
             for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
                 *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
                     cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
@@ -126,7 +126,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
     }
 }
 
-// The step's kernel, of kConvertThreads threads.
+// The kernel; kConvertThreads threads per block.
 __device__ __forceinline__ void convert(const Params &p)
 {
     if constexpr (kVarlen)

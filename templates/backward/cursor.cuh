@@ -1,7 +1,7 @@
 #pragma once
 #include "backward/tiles.cuh"
 
-// A tile of queries of a head of the group, in the order in which they are visited.
+// A position in the order of processing: a tile of queries of one head of the group.
 struct Cursor {
     int head, tile;
 
@@ -21,7 +21,7 @@ struct Cursor {
     }
 };
 
-// The tile that is visited so many after this one.
+// Returns the position `count` tiles after `at`.
 __device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
 {
     Cursor cursor = at;

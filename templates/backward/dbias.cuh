@@ -1,12 +1,12 @@
 #pragma once
 #include "backward/scores.cuh"
 
-// ---- the gradient of the bias: dS of each query and key, added to where it is ----------------------------------
+// ---- the gradient of the bias: the sum of dS over what shares an element of the bias ----------------------------
 //
-// What is the same for several batches, heads or queries is summed there, in any order.
+// If batches, heads or queries share a bias, their dS is summed by atomics, in any order.
 
-// Of a head, all of whose numbers are dS in the order of S^T; first_key, first_query: of this lane's first ones. What
-// is hidden adds nothing.
+// Adds dS of one head to the gradient. ds is in the layout of S^T; first_key, first_query: this lane's first ones.
+// Hidden elements add nothing.
 __device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int64 batch, int head, int first_key,
                                           int first_query)
 {
@@ -25,8 +25,8 @@ __device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int
             }
 }
 
-// Zeros, before the main kernel: a warp for each query of a head, of those that come to one place for the first. The
-// step's kernel, of kClearRows warps.
+// The kernel before the main one: sets the gradient to zero. One warp per query of a head; if several queries share an
+// element, the first one clears it. kClearRows warps per block.
 __device__ __forceinline__ void clear_dbias(const Params &p)
 {
     const auto &f = p.features;

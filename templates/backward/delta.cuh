@@ -4,27 +4,28 @@
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
-// ---- what the softmax of a row left: LSE and delta ---------------------------------------------------------
+// ---- LSE and delta of rows --------------------------------------------------------------------------------------
 
-// Rows of a head: p's, or, where sequences are packed and p is of them all, theirs.
+// Rows of a head: of p, or of all packed sequences if kOfAll.
 template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
 {
     return kOfAll && kVarlen ? p.features.total_q : p.seq_q;
 }
 
-// LSE in log2 units, +infinity for rows that saw no key and for those after the tensor: their P is 0.
+// Returns LSE in log2 units; +infinity for rows that saw no key and for rows after the tensor's end, so that their P is
+// 0.
 template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
 {
     const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
     bool none;
     if constexpr (kBiasNumbers)
-        none = lse < kLeastScore - 128.0f;  // no key that counts gives so little: a sink that is as low may
+        none = lse < kLeastScore - 128.0f;  // lower only if no key was visible, or if the sink is that low
     else
         none = lse == minus_infinity();
     return none ? -minus_infinity() : lse * 1.4426950408889634f;
 }
 
-// LSE or delta of four rows that are not there.
+// LSE or delta of four rows beyond the end.
 __device__ __forceinline__ uint4 no_rows(bool lse)
 {
     const uint32 x = lse ? __float_as_uint(-minus_infinity()) : 0;
@@ -51,7 +52,8 @@ constexpr int kRowLanes = kRowChunks > 16  ? 32
                           : kRowChunks > 2 ? 4
                                            : kRowChunks;
 
-// delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor. All lanes of the warp take part.
+// Returns delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor's end. All lanes of the warp must call
+// it.
 template <bool kOfAll = false>
 __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int head, int row, int lane)
 {
@@ -65,11 +67,11 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
         delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
-    // dP is not multiplied by the scale of kept elements; dQ and dK are, at the end.
+    // dP is not multiplied by keep_scale (dQ and dK are, at the end), so delta is divided by it.
     return kDropout ? delta / p.features.keep_scale : delta;
 }
 
-// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one after the other: one pass of all
+// Writes LSE and delta of rows first_row ... first_row + kRows - 1 to shared memory, contiguously. One pass of all
 // threads of a block.
 constexpr int kRowsAtOnce = kThreads / kRowLanes;
 
@@ -86,7 +88,7 @@ __device__ __forceinline__ void put_some_rows(const Params &p, int batch, int he
     }
 }
 
-// All passes.
+// All passes of the block.
 template <int kRows>
 __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
 {
@@ -94,7 +96,7 @@ __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, i
     const int64 plane = int64(batch) * p.heads_q + head;
     const int thread = thread_index();
     if constexpr (kAllKeys) {
-#pragma unroll 2  // sums of dK and dV take registers meanwhile
+#pragma unroll 2  // no deeper unrolling: the sums of dK and dV hold registers meanwhile
         for (int pass = 0; pass < kPasses; pass++)
             put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
     } else {

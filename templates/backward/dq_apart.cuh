@@ -2,14 +2,14 @@
 #include "backward/bwd.cuh"
 #include "backward/dropped_rows.cuh"
 
-// ---- dQ by blocks of its own ------------------------------------------------------------------------------
+// ---- separate blocks for dQ (kApart) -------------------------------------------------------------------------------
 //
-// One block computes kDqRows rows of dQ over all keys that they see, from S and dP that it computes again:
-// two products more than where the key blocks sum dQ, but no workspace, no atomics and one order of sums.
-// Queries are rows here, so that dS is the A fragment of dQ += dS K where it was computed. A warp owns 16
-// rows. Tiles of keys are visited from the last to the first: those with a mask come first.
+// One block computes kDqRows rows of dQ over all keys that they see; it computes S and dP again. That is two products
+// more than if the blocks of dK and dV sum dQ, but needs no workspace and no atomics, and the order of sums is fixed.
+// Queries are rows here, so dS is the A fragment of dQ += dS K where it was computed. A warp owns 16 rows. Tiles of
+// keys are processed from the last to the first, so those with a mask come first.
 
-// Where a block works: kDqRows rows of a head.
+// Coordinates of a block: kDqRows rows of a head.
 struct RowsOfSequence {
     PackedTile<kDqRows, false> own;
     int first_row, head;
@@ -23,7 +23,7 @@ struct RowsOfSequence {
         head = plane;
     }
 
-    // Of a head, packed.
+    // The packed rows of a head.
     static __device__ __forceinline__ unsigned blocks(const Params &all)
     {
         return all.features.total_q / kDqRows + all.batch;
@@ -39,7 +39,7 @@ struct RowsOfSequence {
         return own.alone(all);
     }
 
-    // The number that dropout has of this head.
+    // The head's number for dropout.
     __device__ __forceinline__ int dropped_plane(const Params &p, unsigned) const
     {
         return own.index * p.heads_q + head;
@@ -77,7 +77,7 @@ struct RowsOfBatch {
 
 using RowPlace = Either<kVarlen, RowsOfSequence, RowsOfBatch>::Type;
 
-// Keys [begin, end) that some row of a block sees; [begin_of_all, end_of_all) that each of them sees.
+// Keys [begin, end) that some row of a block sees, and [begin_of_all, end_of_all) that every row sees.
 struct KeysInWindow : WindowKeys {
     __device__ __forceinline__ KeysInWindow(const Params &p, int first_row)
         : KeysInWindow(p, first_row, p.seq_k - p.seq_q)
@@ -107,7 +107,7 @@ struct KeysFromFirst {
 
 using SeenKeys = Either<kWindow != Window::kNone, KeysInWindow, KeysFromFirst>::Type;
 
-// The first and the last column of a tile that row r of a block sees, counted from this lane's first one.
+// First and last column of a tile that row r of the block sees, relative to this lane's first column.
 struct VisibleColumns {
     int first, last;
 
@@ -125,7 +125,7 @@ struct VisibleColumns {
     }
 };
 
-// The plan of rows of V or dO: another one if they have fewer columns than those of K and Q.
+// The load plan of rows of V or dO. It is a separate one if they have fewer columns than K and Q.
 template <int kRows>
 __device__ __forceinline__ FillPlan<kRows, kThreads, kHeadDimV> value_plan(const FillPlan<kRows, kThreads> &plan)
 {
@@ -138,7 +138,7 @@ __device__ __forceinline__ FillPlan<kRows, kThreads, kHeadDimV> value_plan(const
 constexpr int kDqColTiles = kDqBc / 8;  // n8 tiles of keys
 using RowScores = float[1][kDqColTiles][4];
 
-// dP becomes dS = P * (dP - delta), where s has S. stats: LSE and delta of the block's rows.
+// Turns dP into dS = P * (dP - delta); s holds S. stats: LSE and delta of the block's rows.
 template <bool kMasked>
 __device__ __forceinline__ void make_ds(const RowScores &s, RowScores &dp, const Params &p, const Terms &terms,
                                         const DroppedRows &dropped, int first_row, int tile, uint32 stats, int warp,
@@ -176,7 +176,7 @@ __device__ __forceinline__ void make_ds(const RowScores &s, RowScores &dp, const
     }
 }
 
-// Scale a warp's rows of dQ and write them, through its rows of Q, which nobody else reads.
+// Scales a warp's rows of dQ and writes them through its rows of Q, which no other warp reads.
 __device__ __forceinline__ void write_query_rows(const Params &p, const RowPlace &place,
                                                  const float (&dq)[1][2 * kDepth][4], uint32 q_smem, int warp, int lane)
 {
@@ -196,7 +196,7 @@ __device__ __forceinline__ void write_query_rows(const Params &p, const RowPlace
     }
 }
 
-// A block's rows of Q and dO.
+// Loads the block's rows of Q and dO.
 __device__ __forceinline__ void load_own_rows(const Params &p, const RowPlace &place, uint32 smem)
 {
     Fill<kDqRows, kThreads> q_fill;
@@ -218,9 +218,9 @@ __device__ __forceinline__ void load_own_rows(const Params &p, const RowPlace &p
 __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsigned block)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const unsigned blocks = RowPlace::blocks(all);  // of a head
+    const unsigned blocks = RowPlace::blocks(all);  // blocks of a head
     const unsigned planes = batches(all) * all.heads_q;
-    const unsigned index = kCausal ? blocks - 1 - block / planes : block % blocks;  // heavy ones first
+    const unsigned index = kCausal ? blocks - 1 - block / planes : block % blocks;  // heavy blocks first
     const unsigned plane = kCausal ? block % planes : block / blocks;
     if (kVarlen && all.dq == nullptr)
         return;
@@ -316,7 +316,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
     write_query_rows(p, place, dq, q_smem, warp, lane);
 }
 
-// The kernel, of kThreads threads: the blocks of dQ come after those of dK and dV.
+// The kernel; kThreads threads. In the grid, the blocks of dK and dV come first, then the separate blocks of dQ.
 __device__ __forceinline__ void backward_apart(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];

@@ -5,11 +5,11 @@
 #include "backward/turns.cuh"
 #include "backward/warps.cuh"
 
-// ---- where dQ is accumulated: dQ += dS K of a tile of queries -----------------------------------------------
+// ---- the dQ step: dQ += dS K of a tile of queries -----------------------------------------------------------------
 //
-// A warp has some rows and columns of the tile, and all keys of the block. What it computed is added to the sums in the
-// workspace (dq_sums.cuh), or, where a block has all keys of a head, written at once. counter: where blocks take turns,
-// of the tile that was added to.
+// Called by `visit` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
+// all keys of the block. Its result is added to the sums in the workspace (dq_sums.cuh); if the block has all keys of a
+// head, and they are one tile, it is written at once. counter: with kTakesTurns, receives the counter of the tile.
 __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace &place, const WarpPlace &own,
                                                const LaneOffsets &offsets, TileAreas areas, const Cursor &at,
                                                int first_head, uint32 smem, uint32 *&counter)

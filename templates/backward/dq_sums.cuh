@@ -2,15 +2,15 @@
 #include "backward/place.cuh"
 #include "lib/ptx.cuh"
 
-// ---- dQ: sums over blocks in fp32 ------------------------------------------------------------------------
+// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
 //
-// A tile of dQ in the workspace is in the order of the fragments of the warps that add to it, so that every
-// addition of a warp fills whole sectors: [warp][m16 tile][n8 tile] of 128 numbers, these [lane][4] where
-// four can be added at once, else [4][lane].
+// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
+// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
+// else [4][lane].
 //
-// Packed sequences share the workspace as they share dQ: each has its own rows and no more. Of a sequence the m16 tiles
-// lie one after the other, [m16 tile][column warp][n8 tile] of 128 numbers; one that the sequence's end cuts is
-// [row][column], the columns in the same order.
+// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
+// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
+// in the same order.
 #if __CUDA_ARCH__ >= 900
 constexpr bool kAddFour = true;
 #else
@@ -18,19 +18,19 @@ constexpr bool kAddFour = false;
 #endif
 constexpr int kDqFragment = 128;
 constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers of a row
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
 constexpr int kDqTile = kBr * kDqWidth;
 constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
 using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 
-// Rows of the sums of all heads.
+// Rows of the sums over all heads.
 __device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
 {
     return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
 }
 
-// Of packed sequences: a warp's first fragment in m16 tile `first` of a tile of queries.
+// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
 template <class Place>
 __device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
                                           int col_warp)
@@ -50,7 +50,7 @@ __device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[
     }
 }
 
-// Adds to an m16 tile of which there are fewer than 16 rows; sum: of this warp's columns.
+// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
 __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
 {
 #pragma unroll
@@ -63,7 +63,8 @@ __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * k
         }
 }
 
-// Adds m16 tiles of a warp. sum: of the first fragment; of packed sequences also rows: from there to the sequence's end.
+// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
+// sequence's end.
 __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
 {
 #pragma unroll

@@ -2,13 +2,13 @@
 #include "backward/dq_sums.cuh"
 #include "lib/mma.cuh"
 
-// ---- dQ of a block that has all keys of a head --------------------------------------------------------------
+// ---- dQ of a block that has all keys of a head (kAllKeys) -----------------------------------------------------------
 //
-// Where these are one tile, a tile of dQ is complete where it was computed, and goes from registers to its
-// tensor. Else the block sums in the workspace, where nobody else adds: a number has one thread, so that the
-// order is always the same.
+// If the keys are one tile, a tile of dQ is complete where it was computed, and goes from registers to the tensor. Else
+// the block sums in the workspace, where no other block adds. Each number belongs to one thread, so the order of sums
+// is fixed.
 
-// Numbers that the block will add to.
+// Clears the numbers that the block will add to.
 __device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
 {
     if (p.k_tiles == 1 || p.dq == nullptr)
@@ -19,12 +19,12 @@ __device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
         sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
 
-// Scale m16 tiles of dQ, from `first` of a tile of queries on, and write them. Of two neighbouring n8 tiles, two
-// lanes of a quad have four columns of one row each after an exchange.
+// Scales m16 tiles of dQ, from `first` of a tile of queries on, and writes them. Neighbouring lanes exchange halves of
+// two neighbouring n8 tiles, so that each lane stores four contiguous columns of one row.
 __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, int tile, int first, int col_warp,
                                          const DqTile &dq, int lane)
 {
-    const bool right = lane % 2 != 0;  // this lane's columns are of the right one of the two
+    const bool right = lane % 2 != 0;  // this lane takes columns of the right one of the two
     int row = tile * kBr + first * 16 + lane / 4;
     char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
                        (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
@@ -49,14 +49,14 @@ __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, i
         }
 }
 
-// Rows of dQ before tile `first` and from tile `end` on, which no key of the head is seen by: 0.
+// Sets rows of dQ that see no key to 0: those before tile `first` and from tile `end` on.
 __device__ __forceinline__ void clear_unseen(const Params &p, int batch, int head, int first, int end)
 {
     if (p.k_tiles > 1 || p.dq == nullptr)
         return;
     const int before = min(first * kBr, p.seq_q), behind = max(p.seq_q - end * kBr, 0);
     char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
-    constexpr int kRow = kHeadDim / 8;  // chunks of 16 bytes
+    constexpr int kRow = kHeadDim / 8;  // 16-byte chunks per row
     constexpr int kRows = kThreads / kRow;
     const int chunk = threadIdx.x % kRow;
     for (int i = threadIdx.x / kRow; i < before + behind && threadIdx.x < kRows * kRow; i += kRows) {

@@ -2,17 +2,17 @@
 #include "backward/scores.cuh"
 #include "features/dropout.cuh"
 
-// What is kept of this lane's elements of S^T. Keys are rows of it: where both of a pair are, the product of the pair's
-// key stands twice, and either has its byte there.
+// Dropout for this lane's elements of S^T, whose rows are keys. Keys (columns of S) come in pairs: the product with a
+// pair's column key is computed twice, and each key of the pair takes its byte of it.
 struct PhiloxDropout {
     const DropoutSeed seed;
-    uint32 exponents[4];                     // what numbers are added to: each has 0x64 above then
-    uint32 columns[kKeyTiles][2];            // words of the keys of the pairs of this lane's rows
-    uint32 keep[kKeyTiles][kQueryTiles][2];  // of two neighbouring queries, in either half of the rows: 1 or 0 in fp16
+    uint32 exponents[4];                     // added to the bytes of numbers, to put 0x64 above each
+    uint32 columns[kKeyTiles][2];            // words of the column keys of this lane's pairs of keys
+    uint32 keep[kKeyTiles][kQueryTiles][2];  // factors of two neighbouring queries, for either half of the rows
 
     static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
 
-    // first_key: of this warp, a multiple of 16 for each of its tiles of keys.
+    // first_key: of this warp; each tile of keys begins at a multiple of 16.
     __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
     {
 #pragma unroll
@@ -28,10 +28,10 @@ struct PhiloxDropout {
         }
     }
 
-    // first_query: of this warp, a multiple of 16 for each of its steps.
+    // Computes the factors of a tile of queries. first_query: of this warp; each step begins at a multiple of 16.
     __device__ __forceinline__ void begin(const Params &p, int plane, int first_query, int lane)
     {
-        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // that a call of Philox has keys of
+        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // steps per call of Philox
         const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
 #pragma unroll
         for (int step = 0; step < kQuerySteps; step += kSteps) {
@@ -54,7 +54,7 @@ struct PhiloxDropout {
         }
     }
 
-    // P^T of dV.
+    // Applies dropout to P^T, for dV.
     __device__ __forceinline__ void mask(Fragments &a) const
     {
 #pragma unroll
@@ -66,7 +66,7 @@ struct PhiloxDropout {
                     a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
     }
 
-    // P^T with a sign where it is not kept.
+    // Marks dropped elements of P^T by a negative sign.
     __device__ __forceinline__ void mark(Scores &p) const
     {
 #pragma unroll
@@ -77,7 +77,8 @@ struct PhiloxDropout {
                     p[0][n][e] = -p[0][n][e];
     }
 
-    // dP^T. A product, which the subtraction behind it makes one instruction of; so what is dropped has to be finite.
+    // Applies dropout to dP^T. It is a product, which fuses with the subtraction after it into one FMA; so dropped
+    // elements must be finite.
     __device__ __forceinline__ void mask(Scores &dp) const
     {
 #pragma unroll
@@ -113,7 +114,7 @@ struct NoDropout {
 
 using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
 
-// What dV is multiplied by.
+// The factor of dV at the end.
 __device__ __forceinline__ float value_scale(const Params &p)
 {
     return kDropout ? keep_scale(p) : 1.0f;

@@ -1,17 +1,17 @@
 #pragma once
 #include "backward/dropout.cuh"
 
-// What is kept where queries are rows: of a warp's sixteen, tile by tile of keys.
+// Dropout where queries are rows: for a warp's sixteen rows, one tile of keys at a time.
 struct PhiloxRows {
     const DropoutSeed seed;
     const uint32 exponents;
-    uint32 rows[2];                 // words of the keys of this lane's rows
-    uint32 columns[4];              // and of four times eight pairs of columns
-    int which;                      // of them; -1: of none yet
-    uint32 bounds;                  // of keep_pair
-    uint32 keep[kDqBc / 16][2][2];  // [16 keys][half of rows][half of keys]: 1 or 0 of two neighbouring keys in fp16
+    uint32 rows[2];                 // words of the row keys of this lane's rows
+    uint32 columns[4];              // words of the column keys, for four times eight pairs of columns
+    int which;                      // index of those column keys; -1: none yet
+    uint32 bounds;                  // for keep_pair
+    uint32 keep[kDqBc / 16][2][2];  // [16 keys][half of rows][half of keys]: factors of two neighbouring keys
 
-    // first_row: of this warp.
+    // first_row: the warp's first row.
     __device__ __forceinline__ PhiloxRows(const Params &p, int plane, int first_row, int lane)
         : seed(p.features), exponents(opaque(0x64646464u, 0)), which(-1)
     {
@@ -36,7 +36,7 @@ struct PhiloxRows {
         }
     }
 
-    // Of row half h, column tile n.
+    // The factors of row half h, column tile n.
     __device__ __forceinline__ float2 factors(int h, int n) const
     {
         return keep_factors(keep[n / 2][h][n % 2]);

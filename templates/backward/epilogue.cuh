@@ -5,9 +5,11 @@
 #include "lib/mma.cuh"
 #include "lib/tile.cuh"
 
-// ---- the result of a block: dK and dV ------------------------------------------------------------------------
+// ---- epilogue: writes dK and dV of a block ------------------------------------------------------------------------
+//
+// Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
 
-// Rows of dK and dV that are no sequence's become 0. p: of all sequences. By all threads of a block.
+// Sets rows of dK and dV that belong to no sequence to 0. p: of all sequences. Called by all threads of a block.
 template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
 {
     if constexpr (kVarlen) {
@@ -27,8 +29,8 @@ template <class Place> __device__ __forceinline__ void clear_unused_keys(const P
     }
 }
 
-// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free. Form: of the rows
-// there; kColumns: of the tensor.
+// Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
+// of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
 __device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
                                            const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
@@ -46,12 +48,12 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
                 store_shared_4(smem + Form::chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) + lane % 4 * 4,
                                pack2(x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale));
             }
-    writers_meet();  // the rows are complete: warps wrote parts of each
+    writers_meet();  // the rows are complete: several warps wrote parts of each
 
     out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));

@@ -2,9 +2,9 @@
 #include "backward/scores.cuh"
 #include "backward/tile.cuh"
 
-// ---- P^T and dS^T in shared memory, for other warps -----------------------------------------------------------
+// ---- exchange of P^T and dS^T between warps, through shared memory --------------------------------------------
 
-// Put P^T where warps with the same keys find it. smem: of this lane.
+// Stores P^T for the warps with the same keys. smem: this lane's address.
 __device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
 {
 #pragma unroll
@@ -15,7 +15,7 @@ __device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
                             uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
 }
 
-// Put dS^T into its tile.
+// Stores dS^T into its tile.
 __device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, int first_key, int first_query,
                                          int lane)
 {

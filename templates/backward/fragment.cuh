@@ -1,7 +1,7 @@
 #pragma once
 #include "lib/mma.cuh"
 
-// Two neighbouring accumulator tiles are laid out like one 16x16 A fragment.
+// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
 __device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
 {
     a[0] = pack2(left[0], left[1]);

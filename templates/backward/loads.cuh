@@ -3,9 +3,13 @@
 #include "backward/rows.cuh"
 #include "backward/split.cuh"
 
-// ---- what a block copies to shared memory: K and V once, tiles of Q and dO with LSE and delta of their rows ------
+// ---- loads: K and V once, tiles of Q and dO with LSE and delta of their rows -----------------------------------
+//
+// Called by the kernel of bwd.cuh: load_keys and begin_queries in its prologue, issue_queries and store_queries in each
+// step.
 
-// kBc rows of K and V. Where tiles pass through registers later (kFillLater), there is room for one of them there.
+// Loads kBc rows of K and V. If later tiles pass through registers one by one (kFillLater), there are registers for
+// only one tile here, too.
 __device__ __forceinline__ void load_keys(const Params &p, const BlockPlace &place, uint32 smem)
 {
     Fill<kBc, kThreads> k_fill;
@@ -25,7 +29,7 @@ __device__ __forceinline__ void load_keys(const Params &p, const BlockPlace &pla
     v_fill.store(smem + kVArea);
 }
 
-// Tiles of queries, of which one is copied while another is visited.
+// The loads of a tile of queries, which are under way while another tile is processed.
 struct QueryFills {
     Fill<kBr, kThreads> q;
     Fill<kBr, kThreads, kHeadDimV> d_o;
@@ -59,7 +63,7 @@ __device__ __forceinline__ void issue_rows(QueryFills &fills, const Params &p, c
                      smem + kRowArea + stage * kRowBytes);
 }
 
-// Begin to copy a tile of queries.
+// Starts to copy a tile of queries.
 __device__ __forceinline__ void issue_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
                                               const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
                                               int stage)
@@ -72,7 +76,7 @@ __device__ __forceinline__ void issue_queries(QueryFills &fills, const Params &p
     fill_commit();
 }
 
-// End it, when nobody reads any more what was in the stage.
+// Finishes the copy, when the stage is no longer read.
 __device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
                                               const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
                                               int stage)
@@ -90,9 +94,9 @@ __device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p
     }
 }
 
-constexpr int kAhead = kBarriers == 1 ? 2 : 1;  // the tile that is copied meanwhile is visited so many after this one
+constexpr int kAhead = kBarriers == 1 ? 2 : 1;  // how many tiles the copy is ahead of the tile that is processed
 
-// Its stage.
+// The stage of that tile.
 __device__ __forceinline__ int stage_ahead(int stage)
 {
     if constexpr (kBarriers == 2)
@@ -103,7 +107,7 @@ __device__ __forceinline__ int stage_ahead(int stage)
         return stage == 0 ? 2 : stage - 1;
 }
 
-// The first tiles, from `at` on.
+// Prologue: loads the first tiles, from `at` on.
 __device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
                                               const TileRange &tiles, const QueryRange &range, int first_head,
                                               uint32 smem, const Cursor &at)

@@ -7,13 +7,22 @@
 #include "backward/terms.cuh"
 #include "backward/warps.cuh"
 
-// ---- the steps of the mainloop: what a warp does with a tile of queries ----------------------------------------
+// ---- the mainloop's steps: what a warp does with a tile of queries --------------------------------------------------
+//
+// `visit` of bwd.cuh calls visit_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
+// part:
+//
+//     kLate    S^T | dP^T | P^T | dV += P^T dO | dS^T | dK += dS^T Q
+//     else     S^T | P^T | dV += P^T dO | dP^T | dS^T | dK += dS^T Q
+//
+// P^T and dS^T stay in registers as A fragments. They are also stored: P^T for warps with the same keys, dS^T for those
+// warps and for dQ (dq_step.cuh).
 
 using SumOfKeys = float[kKeyTiles][2 * kOutPairs][4];      // dK of a warp
 using SumOfValues = float[kKeyTiles][2 * kValuePairs][4];  // dV of a warp
 
-// S^T = K Q^T or dP^T = V dO^T. Form: of the tiles' rows; row_smem: those of this warp's keys; tile_smem: the queries;
-// rows, cols: where this lane points ldmatrix in them.
+// Computes S^T = K Q^T or dP^T = V dO^T. Form: layout of the rows; row_smem: this warp's keys; tile_smem: the queries;
+// rows, cols: this lane's ldmatrix offsets.
 template <class Form>
 __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint32 cols, uint32 row_smem, uint32 rows)
 {
@@ -22,7 +31,7 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint
         s, [&](int step, uint32(&a)[kKeyTiles][4]) { load_rows<Form>(a, row_smem, rows, step); }, tile_smem, cols);
 }
 
-// S^T becomes P^T. capped: S^T as a cap left it; query: this warp's first one in the tile `at`.
+// Turns S^T into P^T. capped: S^T after the softcap; query: this warp's first query in the tile `at`.
 template <bool kMasked>
 __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
                                           const Terms &terms, const WarpPlace &own, const Cursor &at, int query,
@@ -40,7 +49,7 @@ __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Param
         mask_p(s, p, place.first_key + own.key + own.lane / 4, at.tile * kBr + query + own.lane % 4 * 2);
 }
 
-// sum += P^T dO, or dS^T Q. tile_smem: of the queries whose fragments these are.
+// sum += P^T dO, or dS^T Q. tile_smem: the queries of these fragments.
 template <int kTiles>
 __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], const Fragments &frag, uint32 tile_smem,
                                             uint32 lane_offset)
@@ -57,14 +66,14 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
         tile_smem, lane_offset);
 }
 
-// A part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
+// Processes a part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
 template <bool kMasked>
 __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &place, const Terms &terms,
                                            Dropout &dropout, const WarpPlace &own, const LaneOffsets &offsets,
                                            TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
-    const int query = own.query + part * 8 * kQueryTiles;  // first one in the tile
+    const int query = own.query + part * 8 * kQueryTiles;  // first query in the tile
     Scores s, dp;
     Scores capped;
     Fragments frag;
@@ -90,7 +99,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
         add_dbias(dp, p, place.sequence(), first_head + at.head, place.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
         if constexpr (kSoftcap)
-            multiply_slopes(dp, capped);  // of what comes after the cap there was the gradient
+            multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
     if constexpr (!kApart || kQueryWarps > 1)
@@ -98,7 +107,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     add_product(dk, frag, areas.q + query * kPitch, areas.out);
 }
 
-// What the other warps with the same keys computed, of their queries: dV += P^T dO, dK += dS^T Q.
+// Adds what other warps with the same keys computed for their queries: dV += P^T dO, dK += dS^T Q.
 __device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, TileAreas areas,
                                            SumOfKeys &dk, SumOfValues &dv)
 {

@@ -2,15 +2,14 @@
 #include "features/bias.cuh"
 #include "features/lengths.cuh"
 
-// ---- packed: sequences of different lengths, one after the other ----------------------------------------------
+// ---- packed sequences: of different lengths, one after the other ------------------------------------------------
 //
-// A block works on one sequence as if that were alone, a batch of one: with its lengths, and with tensors that
-// begin with its rows. Only the workspace is one for all. Its size follows the rows of the tensors, however many
-// sequences share them:
+// A block works on one sequence as on a batch of one, with the sequence's lengths, and tensors that begin with its
+// rows. All blocks share the workspace. Its size follows the rows of the tensors, however many sequences share them:
 //
 // - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
 // - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
-// - turns at the tiles of dQ: all sequences' tiles by their numbers (features/lengths.cuh).
+// - counters of dQ tiles: the tiles of all sequences by their numbers (features/lengths.cuh).
 
 // Packed sequences are one batch.
 __device__ __forceinline__ int batches(const Params &p)
@@ -18,7 +17,7 @@ __device__ __forceinline__ int batches(const Params &p)
     return kVarlen ? 1 : p.batch;
 }
 
-// Rows of LSE and delta in the workspace, of a head: whole tiles; of packed sequences whole warps of the preparing
+// Rows of LSE and delta per head in the workspace: whole tiles; with packed sequences, whole warps of the preparing
 // kernel.
 constexpr int kSectorRows = 8;
 
@@ -35,10 +34,10 @@ __device__ __forceinline__ int64 plane_rows(const Params &p)
         return int64(p.q_tiles) * kBr;
 }
 
-// What a number of a tile of kRows keys, or queries, stands for.
+// The sequence and tile that a tile number stands for; tiles have kRows keys, or queries.
 template <int kRows, bool kOfKeys> struct PackedTile {
-    int index;  // of the sequence; -1: there is no such tile
-    int tile;   // in the sequence
+    int index;  // index of the sequence; -1: there is no such tile
+    int tile;   // tile within the sequence
     Sequence sequence;
 
     PackedTile() = default;
@@ -56,7 +55,8 @@ template <int kRows, bool kOfKeys> struct PackedTile {
             index = -1;
     }
 
-    // The parameters of the sequence alone; all: of all sequences. (A template: most kernels have no such members.)
+    // Returns the parameters of this sequence alone. all: of all sequences. It is a template because most kernels lack
+    // these members.
     template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
     {
         const int64 query = sequence.first_q, key = sequence.first_k;
@@ -83,7 +83,7 @@ template <int kRows, bool kOfKeys> struct PackedTile {
     }
 };
 
-// A block's parameters: those of its sequence, which it makes, or those of the kernel.
+// A block's parameters: its sequence's own copy, or the kernel's.
 using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
 
 // The first row of LSE and delta of a sequence.
@@ -92,8 +92,8 @@ __device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
     return first_tile(p.features.cu_seqlens_q, p.features.total_q, kSectorRows, sequence) * kSectorRows;
 }
 
-// The packed row whose LSE and delta are row `at` of a head; total_q where that is no sequence's. Lanes of a warp ask
-// for neighbours, the first lane for the first of them.
+// Returns the packed row of row `at` of LSE and delta of a head; total_q if that belongs to no sequence. Lanes of a
+// warp must ask for consecutive rows, lane 0 for the first.
 __device__ __forceinline__ int packed_row(const Params &p, int at)
 {
     auto first = [&](int b) { return prepared_begin(p, b); };
@@ -105,7 +105,7 @@ __device__ __forceinline__ int packed_row(const Params &p, int at)
     return row >= 0 && row < sequence.seq_q ? sequence.first_q + row : p.features.total_q;
 }
 
-// Rows first ... end - 1 of dQ that are no sequence's become 0. p: of all sequences. By all kBlock threads.
+// Sets rows first ... end - 1 of dQ that belong to no sequence to 0. p: of all sequences. Called by all kBlock threads.
 template <int kBlock>
 __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
 {

@@ -1,14 +1,14 @@
 #pragma once
 #include "backward/packed.cuh"
 
-// ---- where a block works: kBc key rows of one key head --------------------------------------------------
+// ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 
-// Where sequences are packed: which one it is.
+// Packed sequences: the block's sequence.
 struct PlaceInSequence {
     PackedTile<kBc, true> own;
-    int number;            // of the tile
-    int sequence_q_tiles;  // of the sequence
-    int first_q_tile;      // the number of its first one
+    int number;            // number of the tile, counted over all sequences
+    int sequence_q_tiles;  // tiles of queries of the sequence
+    int first_q_tile;      // number of its first tile of queries
     int first_prepared;    // its first row of LSE and delta
 
     __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
@@ -64,18 +64,18 @@ struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
     int first_key;
     int kv_head, batch;
 
-    // Heavy tiles first when causal, of all heads: the first keys are seen by the most queries. In a window
-    // all are seen by as many, but for the last ones.
+    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
+    // the last ones are seen by equally many.
     __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
     {
         const unsigned kv_heads = p.heads_q / p.group;
         unsigned tile, plane;
-        if constexpr (kAllKeys) {  // one block has all tiles, one after the other
+        if constexpr (kAllKeys) {  // one block processes all tiles, one after the other
             tile = block % p.k_tiles;
             plane = block / p.k_tiles;
         } else {
             const unsigned planes = kv_heads * batches(p);
-            // Blocks that begin together have keys of several heads, because those of one head add to the same dQ; not
+            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
             const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
             const unsigned first_plane = block / (most * p.k_tiles) * most;
@@ -91,7 +91,7 @@ struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
         find(p, tile, first_key);
     }
 
-    // What dropout counts batches by.
+    // The batch number for dropout.
     __device__ __forceinline__ int sequence() const
     {
         return sequence_of(*this);

@@ -2,11 +2,13 @@
 #include "backward/delta.cuh"
 #include "backward/turns.cuh"
 
-// ---- before: LSE in log2 units and delta of all rows, a dQ of zeros for those that add to it ---------
+// ---- the kernel before the main one: LSE in log2 units and delta of all rows; zeros for the dQ sums ------
+//
+// Its entry point is in steps.cu.in.
 
-constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // per block
+constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 
-// The step's kernel, of kPrepareThreads threads.
+// The kernel; kPrepareThreads threads per block.
 __device__ __forceinline__ void prepare(const Params &p)
 {
     const int64 rows = plane_rows(p);
@@ -32,7 +34,7 @@ __device__ __forceinline__ void prepare(const Params &p)
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;
     }
-    // As many numbers of dQ as this block has rows.
+    // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
     constexpr int kQuarters = kRowSums * kPrepareRows;
     float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;

@@ -3,9 +3,9 @@
 #include "lib/ptx.cuh"
 #include "lib/tile.cuh"
 
-// ---- products ---------------------------------------------------------------------------------------
+// ---- products of tiles in shared memory --------------------------------------------------------------------------
 //
-// Tiles of c are m16n8. load_a(step, a) puts the A fragments of a k16 step into a. Form: of the tiles' rows.
+// Tiles of c are m16n8. load_a(step, a) loads the A fragments of a k16 step into a. Form: layout of the tiles' rows.
 
 template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
 {
@@ -18,7 +18,7 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
                 c[m][n][e] = 0.0f;
 }
 
-// A fragments of 16 * kM rows of a tile, one k16 step.
+// Loads the A fragments of 16 * kM rows of a tile for one k16 step.
 template <class Form = RowTile, int kM>
 __device__ __forceinline__ void load_rows(uint32 (&a)[kM][4], uint32 smem, uint32 lane_rows, int step)
 {
@@ -27,7 +27,7 @@ __device__ __forceinline__ void load_rows(uint32 (&a)[kM][4], uint32 smem, uint3
         ldmatrix_x4(a[m], smem + Form::pair_offset(lane_rows, step) + m * 16 * Form::kPitch);
 }
 
-// c += A B^T over the columns of two tiles of rows; B is 8 * kN rows from b_smem on.
+// c += A B^T over the columns of two tiles of rows. B: 8 * kN rows from b_smem on.
 template <class Form = RowTile, int kM, int kN, class LoadA>
 __device__ __forceinline__ void product_of_rows(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem, uint32 lane_cols)
 {
@@ -48,9 +48,9 @@ __device__ __forceinline__ void product_of_rows(float (&c)[kM][kN][4], LoadA loa
     }
 }
 
-// c += A B, B being kSteps * 16 rows of a tile from b_smem on. Columns are dealt out to kShares warps in
-// pairs of n8 tiles: this one has pairs first, first + kShares, ...; b_lane is lane_offset_rows at pair
-// `first`. (Dealt out like this, the XOR of a swizzle composes: the bits of first and of kShares differ.)
+// c += A B. B: kSteps * 16 rows of a tile from b_smem on. Columns are dealt out to kShares warps in pairs of n8 tiles:
+// this warp has pairs first, first + kShares, ... b_lane: lane_offset_rows at pair `first`. Dealt out in this way, the
+// XOR of a swizzle composes, because the bits of `first` and of kShares differ.
 template <int kShares, int kSteps, int kM, int kN, class LoadA>
 __device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem, uint32 b_lane)
 {

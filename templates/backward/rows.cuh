@@ -2,9 +2,9 @@
 #include "backward/delta.cuh"
 #include "lib/cp_async.cuh"
 
-// ---- LSE and delta of a tile's rows, on their way to shared memory -------------------------------------------
+// ---- loads of LSE and delta of a tile's rows into shared memory -------------------------------------------------
 
-// Computed by each block that needs them.
+// Policy: each block computes them.
 struct ComputedRows {
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int, uint32 smem)
     {
@@ -16,12 +16,12 @@ struct ComputedRows {
     }
 };
 
-// Those of the workspace, 16 bytes per thread. It has whole tiles; of packed sequences, rows of others follow after a
-// sequence's last ones.
-constexpr int kRowQuarters = kBr / 4;  // of a thread's 16 bytes: LSE; as many more are delta
+// Policy: loaded from the workspace, 16 bytes per thread. The workspace has whole tiles; with packed sequences, rows of
+// others follow a sequence's last rows.
+constexpr int kRowQuarters = kBr / 4;  // 16-byte loads of LSE; delta has as many
 static_assert(2 * kRowQuarters <= kThreads, "a thread copies 16 bytes at most");
 
-// The first row of a tile, of LSE or delta as thread i has it. first: the first row of the sequence.
+// Index of the first row that thread i loads, of LSE or delta of a tile. first: first row of the sequence.
 __device__ __forceinline__ int64 prepared_row(const Params &p, int64 plane, int tile, int first, int i)
 {
     const int64 rows = plane_rows(p);
@@ -29,7 +29,7 @@ __device__ __forceinline__ int64 prepared_row(const Params &p, int64 plane, int 
     return (i < kRowQuarters ? plane : planes + plane) * rows + first + tile * kBr;
 }
 
-// Through registers.
+// Loaded through registers.
 struct StagedRows {
     uint4 staged;
 
@@ -52,7 +52,7 @@ struct StagedRows {
     }
 };
 
-// By cp.async.
+// Loaded by cp.async.
 struct CopiedRows {
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32 smem)
     {

@@ -6,16 +6,16 @@
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
-// Scores are transformed, made P, masked; dP less delta is multiplied by P and by what the transform's
-// derivative is.
+// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
+// cap.
 //
-// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
-// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Rows
-// are keys, columns are queries: what varies by query comes in pairs from shared memory.
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
+// keys and columns are queries, so values per query are read in pairs from shared memory.
 
 using Scores = float[kKeyTiles][kQueryTiles][4];
 
-// S^T becomes P^T = 2^(scale_log2 * S - lse). lse_smem: of this lane's first query.
+// Turns S^T into P^T = 2^(scale_log2 * S - lse). lse_smem: LSE of this lane's first query.
 __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float scale_log2)
 {
 #pragma unroll
@@ -40,8 +40,8 @@ __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
             pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
-// P^T = 0 where the query is before the first or after the last one that sees the key, which count from
-// this lane's first one: queries are constants after unrolling.
+// Sets P^T to 0 if the query is before the first or after the last one that sees the key. Both are relative to this
+// lane's first query, because queries are then constants after unrolling.
 __device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
 {
 #pragma unroll
@@ -61,7 +61,7 @@ __device__ __forceinline__ void mask_window(Scores &s, const Params &p, int firs
         }
 }
 
-// The same where no query is the last one that sees a key.
+// Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
 __device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
@@ -102,7 +102,7 @@ __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
                 to[m][n][e] = from[m][n][e];
 }
 
-// P^T becomes P^T times the derivative of the cap.
+// Multiplies P^T by the derivative of the softcap.
 __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
 {
 #pragma unroll
@@ -114,7 +114,8 @@ __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
                 p[m][n][e] *= cap_slope(capped[m][n][e]);
 }
 
-// dP^T becomes dS^T = P^T * (dP^T - delta), without the softmax scale. p: times a transform's derivative.
+// Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
+// softcap.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll

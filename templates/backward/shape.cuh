@@ -1,23 +1,23 @@
 #pragma once
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
+// ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
 constexpr int kKeyWarps = kWarps / kQueryWarps;
 constexpr int kColWarps = kWarps / kRowWarps;
 constexpr int kHeadDimPadded = (kHeadDim + 16 * kQueryWarps - 1) / (16 * kQueryWarps) * (16 * kQueryWarps);
 constexpr int kHeadDimVPadded = (kHeadDimV + 16 * kQueryWarps - 1) / (16 * kQueryWarps) * (16 * kQueryWarps);
-constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S; column pairs of dK and dQ
+constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S; 16-column pairs of dK and dQ
 constexpr int kKeyTiles = kBc / (16 * kKeyWarps);                  // m16 tiles of keys per warp
-constexpr int kWarpQueries = kBr / kQueryWarps;                    // per tile and warp
+constexpr int kWarpQueries = kBr / kQueryWarps;                    // queries per tile and warp
 constexpr int kQueryTiles = kWarpQueries / (8 * kParts);           // n8 tiles of queries per part
 constexpr int kQuerySteps = kQueryTiles / 2;                       // k16 steps of dK and dV per part
 constexpr int kOutPairs = kDepth / kQueryWarps;                    // 16-column pairs of n8 tiles of dK per warp
-constexpr int kValuePairs = kHeadDimVPadded / (16 * kQueryWarps);  // and of dV
+constexpr int kValuePairs = kHeadDimVPadded / (16 * kQueryWarps);  // 16-column pairs of n8 tiles of dV per warp
 constexpr int kDqRowTiles = kBr / (16 * kRowWarps);                // m16 tiles of dQ per warp
-constexpr int kDqPartTiles = kDqRowTiles / kDqParts;               // of them at a time
+constexpr int kDqPartTiles = kDqRowTiles / kDqParts;               // m16 tiles of dQ per warp at a time
 constexpr int kDqPairs = kDepth / kColWarps;                       // 16-column pairs of dQ per warp
-constexpr unsigned kTogether = 512;  // tiles of keys, of several heads, that are dealt out in turn
-// Blocks with the most work come first, of all heads; else they are in the order of their keys.
+constexpr unsigned kTogether = 512;  // tiles of keys, over several heads, that are interleaved
+// Blocks with the most work come first, over all heads; else blocks are in the order of their keys.
 constexpr bool kHeavyFirst = kCausal && kWindow == Window::kNone;
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");

@@ -3,8 +3,10 @@
 #include "lib/ptx.cuh"
 
 // ---- the gradient of sinks: -sum over the rows of a head of exp(sink - LSE) * delta ------------------------
+//
+// Its entry point is in steps.cu.in.
 
-// The step's kernel, one block of kSinkThreads per head; the order of the sum is always the same. sums: in shared memory.
+// The kernel; one block of kSinkThreads per head. The order of the sum is fixed. sums: in shared memory.
 __device__ __forceinline__ void sum_sinks(const Params &p, float (&sums)[kSinkThreads / 32])
 {
     if (p.features.dsinks == nullptr)
@@ -12,9 +14,9 @@ __device__ __forceinline__ void sum_sinks(const Params &p, float (&sums)[kSinkTh
     const int head = blockIdx.x;
     const int64 head_rows = plane_rows(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * head_rows;
-    // A product of its own, rounded as that in LSE was. In an FMA it is not rounded, and for a row that saw no key,
-    // whose LSE is the sink, the difference is a rounding error: of a large sink exp2 of that is infinity, times a
-    // delta of 0.
+    // A separate multiplication, rounded as in the computation of LSE. For a row that saw no key, LSE is the sink, and
+    // the difference must be exactly 0. An FMA would not round the product: the difference would be a rounding error,
+    // and for a large sink exp2 of it would be infinity, times a delta of 0.
     const float sink = __fmul_rn(p.features.sinks[head], 1.4426950408889634f);
     float sum = 0.0f;
     for (int batch = 0; batch < batches(p); batch++) {

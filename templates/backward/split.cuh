@@ -2,15 +2,15 @@
 #include "backward/cursor.cuh"
 #include "backward/writers.cuh"
 
-// ---- few blocks: several share the queries of their keys -----------------------------------------------------
+// ---- kSplit: several blocks share the queries of their keys, if there are few blocks ------------------------------
 //
-// Block n of a tile of keys visits the n-th part of the tiles of queries that it would visit alone, those of all
-// heads of the group one after the other, and leaves its parts of dK and dV in the workspace, in the order of its
-// fragments. A step after it sums them in the order of the blocks.
+// Block n of a tile of keys processes the n-th part of the tiles of queries, counted over all heads of the group, one
+// head after the other. It writes its partial dK and dV to the workspace, in the order of its fragments. A later kernel
+// sums the parts in the order of the blocks (combine.cuh).
 
 struct SplitRange {
     Cursor begin, end;
-    int visits;  // tiles from `begin` to `end`
+    int visits;  // number of tiles of queries in this block's part
 
     __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
     {
@@ -44,7 +44,7 @@ struct SplitRange {
     }
 };
 
-// A block that has its keys alone visits them all.
+// The range of a block that has its keys alone: all tiles.
 struct WholeRange {
     __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
     {
@@ -68,9 +68,9 @@ struct WholeRange {
 
 using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
 
-constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // of dK or of dV
+constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
 
-// This thread's numbers of a part; they are before the rows.
+// Address of this thread's numbers of a part. Parts are before the rows of LSE and delta in the workspace.
 __device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
 {
     const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);

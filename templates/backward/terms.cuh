@@ -3,15 +3,15 @@
 #include "features/alibi.cuh"
 #include "features/bias.cuh"
 
-// ---- terms: what is added to scores, after a cap ------------------------------------------------------------
+// ---- score modifiers: ALiBi and bias, added to scores after a softcap ---------------------------------------------
 //
-// They are in the units of q k, divided by the scale. -infinity hides a key.
+// They are in the units of Q K^T, that is, divided by the scale. -infinity hides a key.
 constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
 
-// Of one head.
+// The terms of one head.
 struct Terms {
     float slope;           // of ALiBi
-    const BiasElem *bias;  // of the first query and key
+    const BiasElem *bias;  // address for the first query and key
 
     __device__ __forceinline__ Terms(const Params &p, int batch, int head)
     {
@@ -22,9 +22,9 @@ struct Terms {
                    head * p.features.bias_head;
     }
 
-    // Of a query and a key; base: of the first of several queries or keys, query + seq_k - seq_q - key; step: from
-    // there to this one. kBefore: no key stands after a query's position. Those after the tensors' ends, whose P
-    // is 0, read what the last ones read.
+    // The term of a query and a key. base: query + seq_k - seq_q - key of the first of several queries or keys; step:
+    // distance from there to this one. kBefore: no key is after a query's position. Queries and keys after the tensor's
+    // end read the last element; their P is 0.
     template <bool kBefore>
     __device__ __forceinline__ float term(const Params &p, float base, int step, int query, int key) const
     {
@@ -43,7 +43,7 @@ struct Terms {
     }
 };
 
-// key, query: of this lane's first ones.
+// Adds the terms to scores. key, query: this lane's first ones.
 template <bool kBefore>
 __device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
                                           int first_query)

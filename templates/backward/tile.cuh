@@ -1,16 +1,16 @@
 #pragma once
 #include "lib/tile.cuh"
 
-// ---- the areas of shared memory -------------------------------------------------------------------
+// ---- areas of shared memory -----------------------------------------------------------------------------------
 //
-// Rows of V, O and their gradients.
+// ValueTile: rows of V, O and their gradients.
 using ValueTile = TileForm<kHeadDimVPadded>;
 constexpr int kQTileBytes = kBr * kPitch;
 constexpr int kKTileBytes = kBc * kPitch;
 constexpr int kDoTileBytes = kBr * ValueTile::kPitch;
 constexpr int kVTileBytes = kBc * ValueTile::kPitch;
 
-// dS^T [keys][queries]: all of it, for dQ, which needs what every warp has computed.
+// dS^T [keys][queries] of the whole tile: dQ needs the results of every warp.
 using ScoreTile = TileForm<kBr>;
 constexpr int kScoreBytes = kBc * ScoreTile::kPitch;
 
@@ -19,7 +19,7 @@ constexpr int kFragmentBytes = 32 * 16;
 constexpr int kWarpFragments = kParts * kQuerySteps * kKeyTiles;
 constexpr int kSharedPBytes = kQueryWarps > 1 ? kWarps *kWarpFragments *kFragmentBytes : 0;
 
-// With one barrier per tile, a tile's P^T and dS^T are still read while those of the next are written.
+// With one barrier per tile, a tile's P^T and dS^T are still read while the next tile's are written.
 constexpr int kScoreStages = kBarriers == 1 ? 2 : 1;
 
 // LSE in log2 units and delta of the rows of a tile.
@@ -34,7 +34,7 @@ constexpr int kSharedPArea = kScoreArea + kScoreStages * kScoreBytes;
 constexpr int kRowArea = kSharedPArea + kScoreStages * kSharedPBytes;
 constexpr int kKeyBlockBytes = kRowArea + kStages * kRowBytes;
 
-// The blocks of dQ: 16 rows of Q and dO per warp, two tiles of K and V, LSE and delta.
+// Separate blocks of dQ: 16 rows of Q and dO per warp, two tiles of K and V, LSE and delta.
 constexpr int kDqRows = 16 * kWarps;
 constexpr int kDqKBytes = kDqBc * kPitch;
 constexpr int kDqVBytes = kDqBc * ValueTile::kPitch;

@@ -2,10 +2,10 @@
 #include "backward/place.cuh"
 #include "features/window.cuh"
 
-// ---- the tiles of queries that a block visits, for each head of its group -----------------------------------
+// ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
 
-// Queries [begin, end) that see some of the keys first_key ... last_key; [begin_of_all, end_of_all) that
-// see each of them, if any.
+// Queries [begin, end) that see some of the keys first_key ... last_key, and [begin_of_all, end_of_all) that see each
+// of them, if any.
 struct WindowQueries {
     int begin, end, begin_of_all, end_of_all;
 
@@ -36,9 +36,9 @@ struct AllTiles {
     static constexpr int masked = kUnbounded;
 };
 
-// From first to end(p); those before unmasked need a mask.
+// The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
 struct TileRange : Either<kWindow != Window::kNone, WindowTiles, Either<kVarlen, SequenceTiles, AllTiles>::Type>::Type {
-    // p: of the block's sequence.
+    // p: parameters of the block's sequence.
     __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
     {
         if constexpr (kWindow != Window::kNone)
@@ -69,16 +69,16 @@ private:
         range.first = queries.begin / kBr;
         range.stop = (queries.end + kBr - 1) / kBr;
         range.unmasked = (queries.begin_of_all + kBr - 1) / kBr;
-        // Queries after the tensor's end see nothing: they have an LSE for that.
+        // Queries after the tensor's end need no mask: their LSE makes P 0.
         range.masked = queries.end_of_all == p.seq_q ? place.q_tiles(p) : queries.end_of_all / kBr;
-        if (last_key != place.first_key + kBc - 1)  // keys after the end are seen by nobody
+        if (last_key != place.first_key + kBc - 1)  // keys after the end must be masked for every query
             range.unmasked = range.stop;
     }
 
     template <class Range>
     static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
     {
-        // The first query that sees some key of the block, and that sees all of them.
+        // The first query that sees some key of the block, and the first that sees all of them.
         int query = 0, query_of_all = 0;
         if (kCausal) {
             const int offset = p.seq_k - p.seq_q;
@@ -87,7 +87,7 @@ private:
         }
         range.first = min(query / kBr, place.q_tiles(p));
         range.unmasked = (query_of_all + kBr - 1) / kBr;
-        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end are seen by nobody
+        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
             range.unmasked = place.q_tiles(p);
         if constexpr (kVarlen)
             range.stop = place.q_tiles(p);

@@ -2,21 +2,21 @@
 #include "backward/dq_sums.cuh"
 #include "features/window.cuh"
 
-// ---- turns: dQ is summed in one order -----------------------------------------------------------------------
+// ---- dQ order: blocks add to a tile of dQ in a fixed order (kTakesTurns) ----------------------------------------
 //
-// Each tile of dQ has a counter of the blocks that have added to it, and a block adds when it has counted
-// those with keys before its own. A block's keys come with a ticket, in the order in which blocks begin, and
-// keys of one head have tickets in their order: whoever waits, waits for a block that runs already or is
-// done. The one of them with the lowest ticket waits for nobody, so that there is always one that goes on.
+// Each tile of dQ has a counter of the blocks that have added to it. A block adds when all blocks with earlier keys
+// have added. No deadlock: a block draws a ticket when it begins, and the ticket determines its keys. Keys of one head
+// have ascending tickets, so a block waits only for blocks that are running or done. The running block with the lowest
+// ticket waits for no other.
 //
-// Tiles are visited from the last to the first, each block a little after the one before it: where a mask
-// or a window hides tiles, blocks that begin together do so in tiles that lie apart already.
+// Tiles are processed from the last to the first, each block a little after the one before it. If a mask or a window
+// hides tiles, blocks that begin together start in different tiles anyway.
 //
-// With kLastKeysFirst it is the other way round: the last keys come first, and tiles are visited from the first that
-// sees the block's keys on, where a mask lets no other block add before it. Blocks that begin together need not wait for
-// each other.
+// With kLastKeysFirst the order is reversed: the last keys come first. Tiles are processed in ascending order, from the
+// first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
+// not wait for each other.
 
-// After the sums: a counter per tile, and the one of tickets.
+// The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
 __device__ __forceinline__ uint32 *turn_counters(const Params &p)
 {
     const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
@@ -26,8 +26,8 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &p)
         return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
 }
 
-// A block's number, in all threads. smem: 4 bytes that nobody uses yet, and into which no bulk load comes: none of the
-// threads fences what it wrote here.
+// Draws the block's ticket and returns it in all threads. smem: 4 bytes that are not yet used, and that no TMA load
+// writes, because no thread fences this store.
 __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
 {
     if (p.dq == nullptr)
@@ -40,14 +40,14 @@ __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
     return ticket;
 }
 
-// How many blocks add to a tile of queries before the one with this tile of keys.
+// Returns how many blocks add to a tile of queries before the one with this tile of keys.
 __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
 {
     if constexpr (kWindow != Window::kNone) {
         const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
         return key_tile - max(first_key, 0) / kBc;
     } else if constexpr (kLastKeysFirst) {
-        // Those with keys after its own that some query of the tile sees.
+        // kLastKeysFirst: blocks with later keys that some query of the tile sees.
         const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
         return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
     } else {
@@ -55,8 +55,8 @@ __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, i
     }
 }
 
-// Wait for the others' turns. seen: what lane 0 has read of the counter a while ago. Only additions follow,
-// and none is issued before the loop has ended: there is nothing that a fence could keep from being early.
+// Waits for the block's turn. seen: the counter as lane 0 has read it earlier. No fence is needed: only additions
+// follow, and none is issued before the loop ends.
 __device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
 {
     if (lane == 0)

@@ -1,9 +1,9 @@
 #pragma once
 #include "backward/tile.cuh"
 
-// ---- what a thread is among those of a block, and where its tiles lie ---------------------------------------
+// ---- warp and lane coordinates, and addresses of the tiles ------------------------------------------------------
 
-// Where a thread's warp is among those that share S^T and dP^T, and dQ.
+// The warp's part of S^T and dP^T, and of dQ.
 struct WarpPlace {
     int lane, warp;
     int key_warp, query_warp;
@@ -19,7 +19,7 @@ struct WarpPlace {
     }
 };
 
-// Where a lane points ldmatrix in tiles of Q and K, and of dO and V.
+// This lane's ldmatrix offsets in tiles of Q and K, and of dO and V.
 struct LaneOffsets {
     uint32 rows, cols, value_rows, value_cols;
 
@@ -30,13 +30,13 @@ struct LaneOffsets {
     }
 };
 
-// What is in shared memory for a tile of queries.
+// Addresses in shared memory for one tile of queries.
 struct TileAreas {
     uint32 q, d_o;
     uint32 rows;            // LSE and delta, at this lane's first query
     uint32 scores;          // dS^T
     uint32 shared_p;        // P^T as fragments, of this lane
-    uint32 out, value_out;  // where a lane points ldmatrix for its columns of dK and dV
+    uint32 out, value_out;  // this lane's ldmatrix addresses for its columns of dK and dV
 
     __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, const WarpPlace &own,
                                          const LaneOffsets &offsets)

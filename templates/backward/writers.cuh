@@ -1,14 +1,14 @@
 #pragma once
 #include "lib/ptx.cuh"
 
-// ---- who writes dK and dV: all threads of a block; on wgmma those that compute, or one warpgroup of them -------
+// ---- the threads that write dK and dV: all of a block; on wgmma the consumers, or one warpgroup of them --------
 
 __device__ __forceinline__ unsigned writer()
 {
     return kByProduct ? threadIdx.x % kWriters : threadIdx.x;
 }
 
-// Orders what they do.
+// A barrier for these threads.
 __device__ __forceinline__ void writers_meet()
 {
     if constexpr (kByProduct)

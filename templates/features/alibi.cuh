@@ -1,16 +1,17 @@
 #pragma once
 #include "features/params.cuh"
 
-// ---- alibi: a key costs the more the farther it is from the query -------------------------------------
+// ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
 //
-// Scores get -slope |p - j|, p = query + seq_k - seq_q. Here it is in the units of q k, divided by the scale.
+// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
+// the unit of Q K^T, that is, divided by the scale.
 
 __device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
 {
     return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
 }
 
-// The term at p - j = base + step; step is a constant after unrolling. kBefore: that is not negative.
+// The term for p - j = base + step; step is a constant after unrolling. kBefore: base + step is not negative.
 template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
 {
     if constexpr (kBefore)

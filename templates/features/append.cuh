@@ -1,9 +1,10 @@
 #pragma once
 #include "features/between.cuh"
 
-// ---- append: new keys and values, which are written into the cache before attention -----------------------
+// ---- append: new keys and values are written into the cache before attention -------------------------------
 
-// The keys that a sequence with room for so many has before its new ones come; padding counts among them.
+// Returns the number of keys that a sequence has before its new ones, padding included. room: rows of the cache for the
+// sequence.
 __device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
 {
     if constexpr (kSeqused)

@@ -1,7 +1,7 @@
 #pragma once
 #include "features/params.cuh"
 
-// x, kept between two bounds.
+// Returns x, limited to [least, most].
 __device__ __forceinline__ int between(int least, int x, int most)
 {
     return max(least, min(x, most));

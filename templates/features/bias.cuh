@@ -1,13 +1,13 @@
 #pragma once
 #include "features/params.cuh"
 
-// ---- bias: a number for each query and key, or a mask ------------------------------------------------------
+// ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
 
-// Whether it is numbers, of 16 bits.
+// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 
-// An element, and two neighbours that are loaded together.
+// The type of an element, and of two neighbours that are loaded together.
 template <BiasKind kKind> struct BiasTypes {
     using Elem = unsigned short;
     using Pair = uint32;
@@ -23,7 +23,7 @@ template <> struct BiasTypes<BiasKind::kBool> {
 using BiasElem = BiasTypes<kBias>::Elem;
 using BiasPair = BiasTypes<kBias>::Pair;
 
-// What is added to a score, before it is divided by the scale.
+// Returns what is added to a score, before the division by the scale.
 template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
 {
     if constexpr (kBias == BiasKind::kFp16) {

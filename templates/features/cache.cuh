@@ -1,9 +1,9 @@
 #pragma once
 #include "features/params.cuh"
 
-// ---- cache rows: which row of K and V a sequence has -----------------------------------------------------
+// ---- cache rows: which row of the K/V cache a sequence uses ---------------------------------------------
 //
-// A number that is no row's counts as the last one's.
+// An invalid row number counts as the last row.
 
 __device__ __forceinline__ int cache_row_of(const Params &p, int batch)
 {

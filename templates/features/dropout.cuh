@@ -3,15 +3,17 @@
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
-// ---- dropout: some of P is 0, the rest is larger ---------------------------------------------------------------
+// ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
 //
-// Whether an element is kept is a function of seed, offset, batch, head, row and column alone
-// (runtime/ops/dropout.h): a row has a key of sixteen bytes, two neighbouring columns have one, made by Philox, and the
-// product of both keys, as the tensor cores compute it, has a byte for either column. An element is kept if its byte is
-// not below a threshold. So a lane calls Philox once for 32 rows or 64 columns, and not for each sixteen elements.
-// A byte has 256 values only, so a part of the elements has the next threshold. No loop over keys asks which ones.
+// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
+// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
+// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
+// threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
+//
+// A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
+// over keys.
 
-// Both halves of a product in one instruction: to the upper half of one in C++ ptxas adds 0.
+// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
 __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
 {
     asm("{\n"
@@ -25,15 +27,16 @@ __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32
 
 constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
 
-// A constant in a register of its own for each i: of constants that it knows ptxas makes copies, for each use of them.
+// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
+// for each use.
 __device__ __forceinline__ uint32 opaque(uint32 x, int i)
 {
     return x + (thread_index() >> (10 + i));
 }
 
-// For two neighbours, whose bytes the selector takes from x and y, 0x64 behind each: 1 or 0 in fp16. A byte behind 0x64
-// is 1024 more in fp16; bound, twice 1 - 1024 - threshold, makes that at least 1 or at most 0. On the units of fp16,
-// which have little to do here, while all that is done to bits shares another one.
+// Returns the factors of two neighbours, 1 or 0 in fp16. The selector takes their bytes from x and y and puts 0x64
+// above each: in fp16 that is 1024 + byte. Adding bound, twice 1 - 1024 - threshold, and saturating gives 1 or 0. This
+// runs on the fp16 units, which are idle here, while bit operations all share another unit.
 __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
 {
     uint32 keep;
@@ -47,21 +50,22 @@ __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, ui
     return keep;
 }
 
-// The bound of keep_pair. word: the last of the key of the first of 32 rows; rows: which of four pairs of each eight;
-// column: of eight. The next threshold's bound is 1 less: from 1024 on numbers of fp16 are 1 apart.
+// Returns the bound for keep_pair. word: last word of the key of the first of 32 rows; rows: which of four pairs in
+// each eight; column: of eight. The bound of the next threshold is 1 less. It is negative, and fp16 numbers from 1024
+// on are 1 apart, so its bits are 1 more.
 __device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
 {
     const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
     return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
 }
 
-// Two bounds: of two neighbouring columns, the first of which is even.
+// Returns the bounds of two neighbouring columns; the first one is even.
 __device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
 {
     return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
 }
 
-// Two elements of P times what keep_pair says.
+// Multiplies two elements of P by the factors of keep_pair.
 __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
 {
     uint32 kept;
@@ -72,13 +76,13 @@ __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
     return kept;
 }
 
-// What is kept of P is multiplied by this at the end: in bf16 its elements are 2^-7 of what they would be.
+// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
 __device__ __forceinline__ float keep_scale(const Params &p)
 {
     return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
 }
 
-// 1 or 0 of two neighbours in fp32.
+// Converts two factors, 1 or 0, to fp32.
 __device__ __forceinline__ float2 keep_factors(uint32 keep)
 {
     return unpack_fp16(keep);
@@ -103,7 +107,7 @@ struct DropoutSeed {
     }
 };
 
-// x: the counter's four words, and what Philox makes of them in seven rounds.
+// Philox with seven rounds. x: receives the four words made from the counter (offset, index, of).
 __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
 {
     x[0] = seed.offset[0];
@@ -112,7 +116,7 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     x[3] = of;
 #pragma unroll
     for (int round = 0; round < 7; round++) {
-        uint32 a[2], b[2];  // lower and upper half of the round's two products
+        uint32 a[2], b[2];  // lower and upper half of the two products of the round
         multiply(x[0], kPhilox[0], a[0], a[1]);
         multiply(x[2], kPhilox[1], b[0], b[1]);
         x[0] = b[1] ^ x[1] ^ seed.key(0, round);
@@ -122,8 +126,8 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     }
 }
 
-// Of rows 32 * rows32 + 8 * n + g, g = lane / 4, the word t = lane % 4 of their keys. plane: batch * heads + head. The
-// first byte of a key is odd.
+// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
+// The first byte of a row key is odd.
 __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
 {
     philox(x, seed, rows32 * 32 + lane, plane);
@@ -132,7 +136,7 @@ __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed
         x[n] |= lane % 4 == 0;
 }
 
-// The same of pairs of columns 32 * pairs32 + 8 * n + pair. Their second byte is odd.
+// Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
 __device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
 {
     philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
@@ -147,13 +151,14 @@ __device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
     return n >= 2 ? upper : lower;
 }
 
-// The last word of the first row's key, of 32 rows that a warp has made keys of.
+// Returns the last word of the key of the first row. x: keys of 32 rows made by this warp.
 __device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
 {
     return __shfl_sync(0xffffffffu, x[0], 3);
 }
 
-// Of sixteen rows' keys what products take: of rows g and g + 8. sixteen: which ones. Returns word_of_rows.
+// Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
+// rows. Returns word_of_rows.
 __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
                                                int lane)
 {
@@ -165,8 +170,8 @@ __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const Dropout
     return word_of_rows(x);
 }
 
-// Of eight pairs of columns the one whose key this lane has where rows are queries: the products of pairs 2 t and
-// 2 t + 1 come to lanes that have columns 2 t, 2 t + 1 of either half of sixteen.
+// Returns the pair, of eight pairs of columns, whose key this lane has if rows are queries. The products of pairs 2 t
+// and 2 t + 1 then come to lanes that have columns 2 t and 2 t + 1 of either half of sixteen.
 __device__ __forceinline__ int lane_pair(int lane)
 {
     const int g = lane / 4;

@@ -1,12 +1,12 @@
 #pragma once
 #include "features/bias.cuh"
 
-// Numbers that are added to scores may hide keys: -infinity, -1e9 and their like. A row's maximum begins with the least
-// score that counts, and does not fall below: P of hidden keys is 0 then, also where a row has no others (fa2.h).
-// Scores so far from 0 still tell keys apart, to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // scaled, with all that is added
+// A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
+// counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
+// this limit are still precise to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
 
-// The maximum of a row that has seen no key, in the units of q k.
+// The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
 {
     if constexpr (kBiasNumbers)

@@ -2,11 +2,11 @@
 #include "features/append.cuh"
 #include "features/between.cuh"
 
-// ---- lengths: what device memory says of a sequence ------------------------------------------------------
+// ---- lengths of sequences, which are read from device memory ---------------------------------------------
 //
-// Whatever stands there, a sequence is kept within the tensors.
+// Any values are possible there; a sequence is always limited to the tensors.
 
-// Keys of a sequence, with those that come in this call.
+// Returns the number of keys of a sequence, including those that this call appends.
 __device__ __forceinline__ int keys_used(const Params &p, int batch)
 {
     if constexpr (kAppend)
@@ -15,14 +15,14 @@ __device__ __forceinline__ int keys_used(const Params &p, int batch)
         return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
 }
 
-// Rows of a packed sequence that begins with row `first`: none where it ends before. The end is kept within the tensor
-// before anything is taken off it, as it may be any number.
+// Returns the number of rows of a packed sequence that begins with row `first`; 0 if it ends before. `end` may be any
+// number, so it is limited to the tensor before the subtraction.
 __device__ __forceinline__ int rows_between(int first, int end, int total, int most)
 {
     return between(0, between(0, end, total) - first, most);
 }
 
-// The keys of a sequence. first_k: its keys begin with this row of its row of K and V.
+// The keys of a sequence. first_k: the row of its first key, in its row of the cache.
 struct UsedSequence {
     int seq_k;
     static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
@@ -47,7 +47,7 @@ struct PaddedSequence {
     }
 };
 
-// Of a packed sequence also its queries, and its rows of the packed tensors, which begin with first_q and first_k.
+// A packed sequence: keys, queries, and first_q and first_k, its first rows in the packed tensors.
 struct PackedSequence {
     int seq_k, seq_q, first_q, first_k;
     static constexpr int before = 0;
@@ -64,7 +64,7 @@ struct PackedSequence {
     }
 };
 
-// before: keys that it has before the new ones come, which are as many as its queries.
+// A sequence whose keys grow: `before` keys in the cache, and as many new keys as queries.
 struct GrowingSequence : PackedSequence {
     int before;
 
@@ -79,11 +79,11 @@ struct GrowingSequence : PackedSequence {
 using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
                         Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
 
-// The last sequence whose first(sequence) is at most `at`, if they do not fall; some sequence if they do. By the
-// lanes of a warp together, which look at 32 sequences at a time.
+// Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
+// sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
 template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
 {
-    int low = 0, count = p.batch;  // it is one of so many
+    int low = 0, count = p.batch;  // it is one of the `count` sequences from `low` on
     while (count > 1) {
         const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
         const int from = first(low + min(own, count - 1));
@@ -96,8 +96,9 @@ template <class First> __device__ __forceinline__ int last_sequence(const Params
     return low;
 }
 
-// Tiles of `rows` rows of all sequences are numbered: those of sequence b begin here. So each has room for its
-// rows, wherever they begin, and at most one tile too many: blocks come in proportion to rows, without a table.
+// Returns the number of the first tile of sequence `batch`, where tiles of `rows` rows of all sequences are numbered.
+// Each sequence has room for its rows, wherever they begin, and at most one tile too many. So the number of blocks is
+// proportional to the rows, and no table is needed.
 __device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
 {
     return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
@@ -108,9 +109,10 @@ __device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
     return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
 }
 
-// Calls clear(row, part) for each of the parts of rows that no sequence has: rows before the first bound and from the
-// last one on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. Tile n of a head looks at
-// rows n * kRows ... : there are numbers enough, one more than whole tiles at least (first_tile).
+// Calls clear(row, part) for each part of each row that belongs to no sequence: rows before the first bound and from
+// the last bound on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. If tile n of a head
+// looks at rows n * kRows ..., all rows are covered, because there is at least one tile more than whole tiles
+// (first_tile).
 template <int kBlock, class Clear>
 __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
                                              int parts, Clear clear)
@@ -119,7 +121,7 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     end = min(end, int64(total));
     if (first >= end || (first >= used_from && end <= used_to))
         return;                                  // nearly always
-    const int count = int(end - first) * parts;  // a block's few rows: no 64-bit division, which would branch
+    const int count = int(end - first) * parts;  // few rows per block, so no 64-bit division, which would branch
     for (int i = threadIdx.x; i < count; i += kBlock) {
         const int row = int(first) + i / parts;
         if (row < used_from || row >= used_to)

@@ -3,8 +3,8 @@
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// Lists of members (params.def) are expanded with FA2I_MEMBER; with FA2I_CONSTANT where a kernel has no such
-// parameters: constants of the same names, so that text which is compiled out still has types.
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks such parameters, they are expanded
+// with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still has types.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -24,13 +24,13 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
-// The parameters of features, which all kernels with a feature have.
+// The parameters of features; present in all kernels with a feature.
 #define FA2I_PARAM FA2I_MEMBER
 struct FeatureParams {
 #include "features/params.def"
 };
 
-// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else

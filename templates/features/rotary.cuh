@@ -2,10 +2,10 @@
 #include "features/params.cuh"
 #include "lib/mma.cuh"
 
-// ---- rotary: pairs of columns are turned by angles that grow with the position ----------------------------
+// ---- rotary: rotates pairs of columns by angles that grow with the position --------------------------------
 //
-// (a, b) becomes (a cos - b sin, b cos + a sin), of the first kRotaryDim columns; angle t of a position is that
-// of columns 2 t and 2 t + 1 (interleaved), or t and t + kRotaryDim / 2 (halves).
+// (a, b) becomes (a cos - b sin, b cos + a sin), in the first kRotaryDim columns. Angle t of a position belongs to
+// columns 2 t and 2 t + 1 (interleaved), or to columns t and t + kRotaryDim / 2 (halves).
 
 __device__ __forceinline__ uint4 load_chunk(const char *row, int chunk)
 {
@@ -14,13 +14,13 @@ __device__ __forceinline__ uint4 load_chunk(const char *row, int chunk)
 
 static_assert(kRotaryDim % 16 == 0 && kRotaryDim <= kHeadDim, "whole chunks of pairs");
 
-// Eight columns of a row, rotated. Behind the tables' end a position counts as the last one.
+// Returns eight columns of a row, rotated. A position after the tables' end counts as the last one.
 __device__ __forceinline__ uint4 rotated_chunk(const Params &p, const char *row, int chunk, int position)
 {
     const uint4 own = load_chunk(row, chunk);
     if (chunk >= kRotaryDim / 8)
         return own;
-    const int64 angles = int64(min(position, p.features.rotary_rows - 1)) * kRotaryDim;  // bytes
+    const int64 angles = int64(min(position, p.features.rotary_rows - 1)) * kRotaryDim;  // offset in bytes
     const uint32 x[4] = {own.x, own.y, own.z, own.w};
     uint32 out[4];
     if constexpr (kInterleaved) {
@@ -34,7 +34,7 @@ __device__ __forceinline__ uint4 rotated_chunk(const Params &p, const char *row,
             out[i] = pack2(pair.x * c - pair.y * s, pair.y * c + pair.x * s);
         }
     } else {
-        constexpr int kHalf = kRotaryDim / 16;  // chunks
+        constexpr int kHalf = kRotaryDim / 16;  // half of the rotated columns, in chunks
         const bool second = chunk >= kHalf;
         const uint4 partner = load_chunk(row, second ? chunk - kHalf : chunk + kHalf);
         const int of_half = second ? chunk - kHalf : chunk;

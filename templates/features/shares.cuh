@@ -1,12 +1,12 @@
 #pragma once
 #include "features/lengths.cuh"
 
-// ---- shares: the keys of sequences of different lengths, divided among blocks ------------------------------
+// ---- work partition: blocks divide the keys of sequences of different lengths --------------------------------
 //
-// A step is what the teams of a block take at a time. The steps of all row tiles, of a key head, are divided by
-// p.splits: no share has more, so that long sequences have many shares and short ones one. A block has one
-// share; its number, its slot, counts the sequences' row tiles, and the shares of each. Every warp works this
-// out for itself, 32 sequences at a time: there is nothing to prepare, and nothing that a launch leaves behind.
+// The unit is a step: the keys that the teams of a block process at a time. The steps of all row tiles of a key head
+// are divided by p.splits; no share has more steps. So long sequences have many shares and short ones have one. A block
+// has one share. Its number is its slot; slots are numbered by sequence, row tile and share. Every warp computes this
+// by itself, 32 sequences at a time, so nothing has to be prepared and nothing is left after a launch.
 
 constexpr int kStepKeys = kBc * kTeams;
 
@@ -15,7 +15,7 @@ __device__ __forceinline__ int ceil_div(int a, int b)
     return a / b + (a % b > 0);
 }
 
-// Of a sequence.
+// Row tiles of a sequence, and steps of each.
 struct SequenceWork {
     int row_tiles, steps;
 
@@ -25,7 +25,7 @@ struct SequenceWork {
         int keys = sequence.seq_k;
         row_tiles = ceil_div((kVarlen ? sequence.seq_q : p.seq_q) * p.group, kBr);
         if constexpr (kWindow == Window::kSliding || kWindow == Window::kChunks) {
-            // What the rows of a tile see, wherever they stand.
+            // The most keys that the rows of a tile can see.
             const int64 seen = int64(p.window_left) + p.window_right + kBr + kStepKeys;
             keys = min(int64(keys), seen);
         }
@@ -35,7 +35,7 @@ struct SequenceWork {
 
 class Shares
 {
-    int most;  // steps of a share
+    int most;  // most steps of a share
 
 public:
     __device__ __forceinline__ explicit Shares(const Params &p) : most(0x7fffffff)
@@ -52,7 +52,7 @@ public:
         most = min(max((sum + p.splits - 1) / p.splits, int64(1)), int64(0x7fffffff));
     }
 
-    // Of a row tile: at least one, and no more than the combining kernel has room for.
+    // Returns the number of shares of a row tile: at least one, and no more than the combining kernel has room for.
     __device__ __forceinline__ int count(const SequenceWork &work) const
     {
         const int share = max(most, ceil_div(work.steps, kMaxSplits));
@@ -60,8 +60,9 @@ public:
     }
 };
 
-// Blocks of a key head whose results are combined. Their row tiles have more than `most` steps each, and all row tiles
-// have p.splits * most at most: there are fewer such tiles than p.splits, and fewer such blocks than twice as many.
+// The limit of slots per key head whose results are combined. Their row tiles have more than `most` steps each, and all
+// row tiles together have at most p.splits * most. So there are fewer than p.splits such tiles, and fewer than 2 *
+// p.splits such slots.
 __device__ __forceinline__ int part_slots(const Params &p)
 {
     return min(p.features.slots, 2 * p.splits);
@@ -69,12 +70,12 @@ __device__ __forceinline__ int part_slots(const Params &p)
 
 // The slots of one sequence.
 struct Slots {
-    int batch;       // -1: there are no more sequences
-    int first;       // of its slots
-    int shares;      // of each of its row tiles
-    int first_part;  // of its blocks, among those whose results are combined, where sequences are packed
+    int batch;       // -1: no sequence was found
+    int first;       // the sequence's first slot
+    int shares;      // shares of each of its row tiles
+    int first_part;  // packed sequences: its first slot, counting only slots whose results are combined
 
-    // stop(batch, end): whether this is the sequence that is looked for; end: the slot behind its last one.
+    // Finds the first sequence for which stop(batch, end) is true. end: one past its last slot.
     template <class Stop> __device__ __forceinline__ Slots(const Params &p, Stop stop) : batch(-1)
     {
         const Shares all(p);

@@ -1,10 +1,10 @@
 #pragma once
 #include "features/bias.cuh"
 
-// ---- sinks: one column more, without a value ------------------------------------------------------------
+// ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
-// How a row ends whose columns gave this maximum, of scores times scale, and this sum, 0 if no key was visible: what O
-// is multiplied by, and LSE. sink may be -infinity.
+// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
+// saw no key. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 

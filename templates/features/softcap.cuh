@@ -1,12 +1,12 @@
 #pragma once
 #include "lib/types.cuh"
 
-// ---- softcap: scores stay between -softcap and softcap ------------------------------------------------
+// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). The factor before the tanh is p.softcap_rate; the one
-// after it is that of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
+// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
 
-// One instruction; its error is at most 2^-11 of the result (PTX ISA).
+// One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
 {
     float y;
@@ -14,7 +14,7 @@ __device__ __forceinline__ float tanh_approx(float x)
     return y;
 }
 
-// Tiles of products become the tanh.
+// Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
 #pragma unroll
@@ -26,7 +26,7 @@ template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[
                 s[m][n][e] = tanh_approx(s[m][n][e] * rate);
 }
 
-// How fast the score grows with the product, over softmax_scale; t: the tanh.
+// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
 __device__ __forceinline__ float cap_slope(float t)
 {
     return fmaf(-t, t, 1.0f);

@@ -3,15 +3,16 @@
 
 // ---- windows: which keys a query sees -----------------------------------------------------------------------
 //
-// Query i stands at p = i + seq_k - seq_q.
-// Sliding: it sees the keys p - window_left ... p + window_right. What is unbounded is larger than any length, and a
-//   causal mask is a window_right of 0: the host sees to both.
-// Prefix: it sees the keys up to p, as with a causal mask, and those before window_left.
-// Chunks: it sees the keys of the same window_left, p / window_left.
+// Query i is at position p = i + seq_k - seq_q.
+//
+// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
+//          a causal mask is window_right = 0; the host sets both.
+// Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
+// Chunks:  it sees keys j with j / window_left = p / window_left.
 constexpr int kUnbounded = 1 << 30;
 
-// Keys [run_begin, run_end) that a query sees at a position, and the positions first_at ... last_at from which a
-// key is seen. None of them falls where its argument grows.
+// Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
+// which a key is seen. All four are non-decreasing functions.
 __device__ __forceinline__ int run_begin(const Params &p, int at)
 {
     if constexpr (kWindow == Window::kPrefix)
@@ -52,8 +53,8 @@ __device__ __forceinline__ int last_at(const Params &p, int key)
         return key + p.window_left;
 }
 
-// Keys [begin, end) that some query sees of those that stand at first ... last; [begin_of_all, end_of_all) that
-// each of them sees, if any.
+// Keys [begin, end) that some query at positions first ... last sees, and [begin_of_all, end_of_all) that each of them
+// sees, if any.
 struct WindowKeys {
     int begin, end, begin_of_all, end_of_all;
 

@@ -29,7 +29,7 @@ struct NoAlibi {
     }
 };
 
-// This lane's first column in tile 0, where ALiBi comes with the product.
+// This lane's first column in tile 0, kept if ALiBi is computed by the product (kAlibiMma).
 struct KeptColumn {
     float first_column;
 
@@ -50,7 +50,7 @@ using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
 
 // ALiBi for this lane's rows.
 struct AlibiOfRows : FirstColumn {
-    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p less this lane's first column in tile 0
+    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p minus this lane's first column in tile 0
 
     __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
         : FirstColumn(lane)
@@ -65,14 +65,14 @@ struct AlibiOfRows : FirstColumn {
             }
     }
 
-    // The term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
-    // stands after a row's own position.
+    // The ALiBi term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
+    // is after a row's own position.
     template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
     {
         return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc), -float(key_column(n) + e));
     }
 
-    // The same in two parts, where no key of the tile stands after a row's own position: of a row ...
+    // The term in two parts, if no key of the tile is after a row's own position: the part of the row ...
     __device__ __forceinline__ float offset(int tile, int m, int h) const
     {
         if constexpr (kAlibiMma)
@@ -81,7 +81,7 @@ struct AlibiOfRows : FirstColumn {
             return -slope[m][h] * (position[m][h] - float(tile * kBc));
     }
 
-    // ... and, on top of the score, of a column.
+    // ... and the part of the column, added to the score.
     __device__ __forceinline__ float added(float score, int m, int h, int n, int e) const
     {
         if constexpr (kAlibiMma)
@@ -90,7 +90,8 @@ struct AlibiOfRows : FirstColumn {
             return fmaf(slope[m][h], float(key_column(n) + e), score);
     }
 
-    // kAlibiMma: slope * column comes with the product if 16 bits hold it. If not, it is added here.
+    // kAlibiMma: true if 16 bits hold the slope, so that the product contains slope * column. If false, it is added
+    // here.
     __device__ __forceinline__ bool in_product(int m, int h) const
     {
         return kBf16 || fabsf(slope[m][h]) <= 65504.0f;

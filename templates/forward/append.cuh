@@ -2,17 +2,19 @@
 #include "features/lengths.cuh"
 #include "features/rotary.cuh"
 
-// ---- before: new keys and values go into the cache --------------------------------------------------------
+// ---- the kernel before the main one: appends new keys and values to the cache, and rotates -------------------
 //
-// Rows of K, of V and, where there are angles, of Q are worked on alike, 16 bytes per thread. Q is rotated
-// once here, into the workspace, and not where its tile is filled: several blocks fill the same rows where keys are
-// divided, and copies that bypass registers would have to be waited for, changed and waited for again; so the main
-// kernel is the same on all SMs, and knows nothing of angles.
+// The entry points are in entry.cu.in and hopper/fwd_splitkv_sm90.cu.in.
+//
+// Rows of K, of V and, with rotary, of Q are processed alike, 16 bytes per thread. Q is rotated once here, into the
+// workspace, and not when the main kernel loads its tile, for two reasons. Several blocks load the same rows if keys
+// are divided. And a tile copied by cp.async would have to be waited for, changed, and waited for again. So the main
+// kernel is the same on all SMs and knows nothing of angles.
 
 constexpr int kRowChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
-constexpr int kGrowing = kVInK ? 1 : 2;  // tensors that grow: K, and V unless it lies in K
+constexpr int kGrowing = kVInK ? 1 : 2;  // tensors that grow: K, and V unless it is part of K
 
-// A sequence's: how many keys it has before they come, where those end that are written, its rows of packed tensors.
+// The new rows of a sequence: keys before them, the end of the keys that are written, and its rows in packed tensors.
 struct NewRows {
     const int batch;
     Sequence sequence;  // if packed
@@ -30,7 +32,7 @@ struct NewRows {
         }
     }
 
-    // Of row i of new keys, or of queries.
+    // Element offset of row i of the new keys, or of the queries.
     __device__ __forceinline__ int64 offset(const Strides &stride, int head, int i) const
     {
         if constexpr (kVarlen)
@@ -40,7 +42,7 @@ struct NewRows {
     }
 };
 
-// Row `key` of the cache; null where a page or a row of the cache is none: nothing is written then.
+// Address of row `key` in the cache. Null if the page or the cache row does not exist: then nothing is written.
 __device__ __forceinline__ char *cache_at(const Params &p, const char *tensor, const Strides &stride,
                                           const NewRows &rows, int head, int key)
 {
@@ -64,13 +66,13 @@ __device__ __forceinline__ char *cache_at(const Params &p, const char *tensor, c
     return is_there ? const_cast<char *>(tensor) + at * 2 : nullptr;
 }
 
-// One chunk of a new row of K or V: i-th of a sequence's.
+// Writes one chunk of new row i of K or V of a sequence.
 __device__ __forceinline__ void append_chunk(const Params &p, bool is_key, const NewRows &rows, int head, int i,
                                              int chunk)
 {
     const int position = rows.before + i;
     if (position >= rows.end || (!is_key && chunk >= kValueChunks))
-        return;  // there is no room for it; V may have fewer columns
+        return;  // no room for the key; or V has fewer columns
     const Strides &from = is_key ? p.features.new_k_stride : p.features.new_v_stride;
     const char *row = (is_key ? p.features.new_k : p.features.new_v) + rows.offset(from, head, i) * 2;
     char *to = is_key ? cache_at(p, p.k, p.k_stride, rows, head, position)
@@ -81,8 +83,8 @@ __device__ __forceinline__ void append_chunk(const Params &p, bool is_key, const
     reinterpret_cast<uint4 *>(to)[chunk] = x;
 }
 
-// One chunk of a row of Q, to the workspace, where p.q is. Where a query sees all keys whatever its place is, all
-// stand at the first new key.
+// Rotates one chunk of a row of Q into the workspace, where p.q points. If a query sees all keys regardless of its
+// position, all queries use the position of the first new key.
 __device__ __forceinline__ void rotate_query(const Params &p, const NewRows &rows, int head, int query, int chunk)
 {
     const int position = kCausal || kWindow != Window::kNone ? rows.before + query : rows.before;
@@ -91,7 +93,7 @@ __device__ __forceinline__ void rotate_query(const Params &p, const NewRows &row
     reinterpret_cast<uint4 *>(out)[chunk] = rotated_chunk(p, row, chunk, position);
 }
 
-// Of packed sequences: a warp has a packed row of one head at a time, and so one sequence to look for.
+// Packed sequences: a warp takes one packed row of one head at a time, so it searches for one sequence.
 __device__ __forceinline__ void append_packed(const Params &p)
 {
     constexpr int kAppendWarps = kAppendThreads / 32;
@@ -103,7 +105,7 @@ __device__ __forceinline__ void append_packed(const Params &p)
         const NewRows rows(p, sequence_of_row(p, packed));
         const int i = packed - rows.sequence.first_q;
         if (i < 0 || i >= rows.sequence.seq_q)
-            continue;  // nobody's row
+            continue;  // the row belongs to no sequence
         for (int chunk = lane; chunk < kRowChunks; chunk += 32)
             if (kRotary && head >= growing)
                 rotate_query(p, rows, head - growing, i, chunk);
@@ -112,8 +114,7 @@ __device__ __forceinline__ void append_packed(const Params &p)
     }
 }
 
-// Of sequences that have a batch each. The host sees to it that all rows can be counted in 32 bits: their divisions are
-// short then.
+// Sequences with a batch each. The host ensures that all rows can be counted in 32 bits, so the divisions are short.
 __device__ __forceinline__ void append_batches(const Params &p)
 {
     const uint32 heads_kv = p.heads_q / p.group, new_count = p.features.new_count;
@@ -137,7 +138,7 @@ __device__ __forceinline__ void append_batches(const Params &p)
     }
 }
 
-// The step's kernel, of kAppendThreads threads.
+// The kernel; kAppendThreads threads per block.
 __device__ __forceinline__ void append(const Params &p)
 {
     if constexpr (kVarlen)

@@ -3,10 +3,10 @@
 #include "forward/columns.cuh"
 #include "forward/place.cuh"
 
-// Neighbours of a row that a lane has, and so reads at once.
+// Neighbours of a row that a lane has, and reads with one load.
 constexpr int kTogether = kWide ? 8 : 2;
 
-// kTogether neighbours that lie side by side, aligned.
+// A load of kTogether contiguous, aligned neighbours.
 template <BiasKind kKind>
 __device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>::Elem *at,
                                                 typename BiasTypes<kKind>::Elem (&x)[kTogether])
@@ -69,10 +69,10 @@ struct NoBias {
 struct BiasOfRows {
     const BiasElem *row[kRowTiles][2];  // at this lane's first column in tile 0
     int64 key_stride;
-    int columns;  // before the tensor's end, from this lane's first one
+    int columns;  // columns before the tensor's end, relative to this lane's first one
     int seq_k;
     float inverse_scale;
-    bool side;  // kTogether neighbours lie side by side, aligned
+    bool side;  // kTogether neighbours are contiguous and aligned
 
     __device__ __forceinline__ BiasOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
         : key_stride(p.features.bias_key), columns(place.seq_k(p) - lane % 4 * kLaneKeys), seq_k(place.seq_k(p))
@@ -92,14 +92,14 @@ struct BiasOfRows {
         side = p.features.bias_side >= kTogether && place.padding() % kTogether == 0;
     }
 
-    // Whether neighbours are read at once in a tile: none is beyond the tensor's end.
+    // True if neighbours of a tile are read with one load: none is beyond the tensor's end.
     template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
     {
         return side && (!kMasked || (tile + 1) * kBc <= seq_k);
     }
 
-    // kTogether neighbours of a row; those beyond the tensor's end are not read. kSide: they lie side by side, aligned,
-    // and none is beyond it.
+    // Reads kTogether neighbours of a row, but none beyond the tensor's end. kSide: they are contiguous, aligned, and
+    // before the end.
     template <bool kMasked, bool kSide>
     __device__ __forceinline__ void load(int m, int h, int column, BiasElem (&x)[kTogether]) const
     {

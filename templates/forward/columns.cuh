@@ -3,8 +3,9 @@
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
-// Of column tile n of S a lane has two neighbouring keys: lane % 4 * kLaneKeys + key_column(n) and the next one, counted
-// from the tile's first key. If kWide, the rows of K are permuted (keys.cuh) so that it has eight neighbours of 32.
+// In column tile n of S a lane has two neighbouring keys: lane % 4 * kLaneKeys + key_column(n), relative to the tile's
+// first key, and the next one. If kWide, the rows of K are permuted (keys.cuh) so that a lane has eight neighbours of
+// 32 keys.
 constexpr int kLaneKeys = kWide ? 8 : 2;
 
 __device__ __forceinline__ int key_column(int n)

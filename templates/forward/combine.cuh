@@ -4,12 +4,15 @@
 #include "lib/early.cuh"
 #include "lib/mma.cuh"
 
-// ---- combining the splits of a row -----------------------------------------------------------------------
+// ---- the kernel after the main one: combines the splits of a row --------------------------------------------
 //
-// One warp per row of O. Lanes share the splits, for their weights, and the columns. This step is latency: of loads, of
-// which the first ones are on their way while the weights are found, and of its own text, of which there is little.
+// The entry points are in entry.cu.in and hopper/fwd_splitkv_sm90.cu.in.
+//
+// One warp per row of O. Lanes divide the splits to compute their weights, and then the columns. The time of this
+// kernel is latency: of its loads, so the first parts are loaded while the weights are computed; and of instruction
+// fetch, so the code is short.
 
-constexpr int kPartsAhead = 16;  // of a row, on their way together
+constexpr int kPartsAhead = 16;  // parts of a row that are loaded at once
 static_assert(kMaxSplits % kPartsAhead == 0, "there are weights for whole steps");
 
 __device__ __forceinline__ float warp_max(float x)
@@ -26,11 +29,11 @@ __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
-// The parts of a row of O. All row tiles have as many; where sequences have lengths of their own, a row has one of each
-// share of its row tile.
+// The partial results of a row of O. All row tiles have the same number of them; if sequences have their own lengths, a
+// row has one per share of its row tile.
 struct RowParts {
     int splits;
-    int64 first, step;  // the first one, and how far they are apart
+    int64 first, step;  // index of the first part, and distance to the next
 
     __device__ __forceinline__ RowParts(const Params &p, int64 row, int64 rows, int batch, int head, int query)
         : splits(p.splits), first(row), step(rows)
@@ -39,7 +42,7 @@ struct RowParts {
             const Slots slots(p, [=](int b, int) { return b == batch; });
             const int r = query * p.group + head % p.group, all_slots = kVarlen ? part_slots(p) : p.features.slots;
             const int slot = (kVarlen ? slots.first_part : slots.first) + r / kBr * slots.shares;
-            // Lengths that fall would have more slots than there are: such rows are left alone.
+            // If cu_seqlens decreases (invalid), there would be more slots than memory: such rows are skipped.
             splits = slot + slots.shares <= all_slots ? slots.shares : 1;
             first = (int64(head / p.group) * all_slots + slot) * kBr + r % kBr;
             step = kBr;
@@ -47,7 +50,7 @@ struct RowParts {
     }
 };
 
-// The step's kernel, of kCombineWarps * 32 threads.
+// The kernel; kCombineWarps * 32 threads per block.
 __device__ __forceinline__ void combine(const Params &p)
 {
     __shared__ __align__(16) float weights[kCombineWarps][kMaxSplits];
@@ -73,19 +76,19 @@ __device__ __forceinline__ void combine(const Params &p)
         const Sequence sequence(p, batch);
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
-            return;  // nobody's row
+            return;  // the row belongs to no sequence
         o = p.o + (head * p.o_stride.head + packed * p.o_stride.seq) * 2;
     } else {
         o = p.o + (batch * p.o_stride.batch + head * p.o_stride.head + query * p.o_stride.seq) * 2;
     }
     const RowParts row_parts(p, row, rows, batch, head, query);
     if (kLengths && row_parts.splits == 1)
-        return;  // its block wrote it
+        return;  // its only block has written it
     const int splits = row_parts.splits;
     const float *const lse_parts = p.partial_lse + row_parts.first;
     const int64 step = row_parts.step;
 
-    float most = lane < splits ? lse_parts[lane * step] : minus_infinity();  // waited for after the loads of parts
+    float most = lane < splits ? lse_parts[lane * step] : minus_infinity();  // used after the loads of parts are issued
     float sum = 0.0f;
     auto find_weights = [&] {
 #pragma unroll 1

@@ -2,7 +2,7 @@
 #include "features/dropout.cuh"
 #include "forward/place.cuh"
 
-// What P is without dropout.
+// The empty policy: P without dropout.
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
     {
@@ -18,19 +18,19 @@ struct NoDropout {
     }
 };
 
-// What is kept of this lane's elements of P, 16 columns at a time.
+// Dropout for this lane's elements of P, 16 columns at a time.
 struct PhiloxDropout {
     const Params &p;
     const DropoutSeed seed;
     const int lane;
     const uint32 exponents;
-    uint32 rows[kRowTiles][2];                 // words of the keys of rows g, g + 8
-    uint32 columns[4];                         // and of four times eight pairs of columns
-    uint32 numbers[kRowTiles][4];              // of sixteen columns: [half of rows][half of columns]
-    uint32 bounds[kSplit ? kRowTiles : 1][2];  // of keep_pair, for rows g, g + 8; bounds[0][0] for all unless kSplit
+    uint32 rows[kRowTiles][2];                 // words of the row keys of rows g, g + 8
+    uint32 columns[4];                         // words of the column keys, for four times eight pairs of columns
+    uint32 numbers[kRowTiles][4];              // bytes for sixteen columns: [half of rows][half of columns]
+    uint32 bounds[kSplit ? kRowTiles : 1][2];  // of keep_pair, rows g, g + 8; bounds[0][0] for all unless kSplit
     static_assert(kSplit || kRowTiles <= 2, "a warp's rows are in 32 that choose thresholds together");
 
-    // first_row: of this warp.
+    // first_row: the warp's first row.
     __device__ __forceinline__ PhiloxDropout(const Params &p, const BlockPlace &place, int first_row, int lane)
         : p(p), seed(p.features), lane(lane), exponents(opaque(0x64646464u, 0))
     {
@@ -56,7 +56,7 @@ struct PhiloxDropout {
         }
     }
 
-    // Columns from 16 * step on of the tile come next.
+    // Prepares columns 16 * step ... of the tile.
     __device__ __forceinline__ void begin_step(int tile, int step)
     {
         const int sixteen = tile * (kBc / 16) + step;
@@ -65,7 +65,7 @@ struct PhiloxDropout {
         multiply_by(kBc % 64 == 0 ? columns[step % 4] : one_of(columns, sixteen % 4));
     }
 
-    // word: of this lane's pair of the sixteen columns that come next.
+    // Multiplies the row keys by the column keys. word: this lane's column key of the sixteen columns.
     __device__ __forceinline__ void multiply_by(uint32 word)
     {
 #pragma unroll
@@ -73,13 +73,13 @@ struct PhiloxDropout {
             mma_bytes(numbers[m], rows[m][0], rows[m][1], word, {0, 0, 0, 0});
     }
 
-    // What two elements, of half h of row tile m, in the columns' half n, are multiplied by.
+    // The factors of two elements of P: half h of row tile m, half n of the columns.
     __device__ __forceinline__ uint32 keep(int m, int h, int n) const
     {
         return keep_pair(numbers[m][2 * h + n], exponents, 0x4140, kSplit ? bounds[m][h] : bounds[0][0]);
     }
 
-    // What is left of these two elements.
+    // Applies dropout to two packed elements.
     __device__ __forceinline__ uint32 apply(uint32 elements, int m, int h, int n) const
     {
         return keep_elements(elements, keep(m, h, n));
@@ -88,7 +88,7 @@ struct PhiloxDropout {
 
 using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
 
-// What O is multiplied by at the end.
+// The factor of O at the end.
 __device__ __forceinline__ float kept_scale(const Params &p)
 {
     return kDropout ? keep_scale(p) : 1.0f;

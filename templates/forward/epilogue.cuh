@@ -5,6 +5,8 @@
 #include "lib/tile.cuh"
 
 // ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
+//
+// Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
 
 template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
 {
@@ -14,8 +16,8 @@ template <class Row> __device__ __forceinline__ float sink_of(const Params &p, c
         return p.features.sinks[place.query_head(p, 0)];
 }
 
-// Normalise O and put it into shared memory; write LSE. warp_row: this warp's first row in the block. address(r, n): of
-// the chunk of row r of the warp that column tile n is.
+// Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
+// the chunk of row r of the warp for column tile n.
 template <class Address>
 __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
                                                const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
@@ -51,7 +53,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
     }
 }
 
-// Form: of rows of O in shared memory. 16 bytes per lane are written, through this warp's rows.
+// Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
 template <class Form>
 __device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace &place,
                                               const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
@@ -60,19 +62,19 @@ __device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace 
     if constexpr (kQInRegisters)
         __syncthreads();  // every warp has read its last K and V before O comes into their place
     else
-        __syncwarp();  // the rows are this warp's own: its loads of Q before O comes into their place
+        __syncwarp();  // the rows are this warp's own: its reads of Q before O comes into their place
     const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
     constexpr int kWarpRows = 16 * kRowTiles;
     normalise_rows(p, place, o, row, warp_row, lane,
                    [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
     if constexpr (kParts > 1)
-        __syncthreads();  // columns of a row are several warps': their stores before the loads
+        __syncthreads();  // several warps have columns of a row: their stores before the loads
     else
         __syncwarp();  // the rows are this warp's own: its stores before its loads
 
 #pragma unroll
     for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         const int block_row = place.first_row + warp_row + r;
         if (chunk < kHeadDimV / 8 && block_row < place.rows)
             *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =

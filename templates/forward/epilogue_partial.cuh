@@ -3,28 +3,33 @@
 #include "forward/parts.cuh"
 #include "forward/softmax.cuh"
 
-// ---- epilogue of a block whose teams, or which with other blocks, shared the keys of its rows -------------
+// ---- epilogue of a block that shares the keys of its rows: with its own teams, or with other blocks -----------------
 //
-// Partial results of one row over disjoint keys, each O_i normalised or not, merge as
-// O = sum(w_i O_i), w_i = exp(m_i - max m): first among a block's teams in shared memory; then, if p.splits > 1,
-// among blocks by the combining kernel (combine.cuh) over p.partial [splits, B, Hq, Sq, D] and p.partial_lse
-// [splits, B, Hq, Sq]; where sequences have lengths of their own, [Hkv, slots, kBr, D] and [Hkv, slots, kBr]; where
-// they are packed, only slots whose results are combined count (part_slots).
+// The kernels of fwd.cuh (if kSplit) and hopper/split.cuh call write_merged.
+//
+// Partial results O_i of one row over disjoint keys, normalised or not, are merged as O = sum(w_i O_i), w_i = exp(m_i -
+// max m). First the teams of a block are merged in shared memory. Then, if p.splits > 1, the combining kernel
+// (combine.cuh) merges the results of blocks:
+//
+//     lengths        p.partial                  p.partial_lse
+//     all equal      [splits, B, Hq, Sq, D]     [splits, B, Hq, Sq]
+//     one each       [Hkv, slots, kBr, D]       [Hkv, slots, kBr]
+//     packed         as above; only slots that are combined count (part_slots)
 
-// Teams put O, maxima and sums here in fp32. The pitch is 32 bytes modulo 128: lanes of a quad store 8 bytes
-// each, and four quads fill the banks once.
+// Teams store O, maxima and sums here in fp32. The pitch is 32 bytes modulo 128: lanes of a quad store 8 bytes each, so
+// four quads cover all banks once.
 constexpr int kMergePitch = kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128;
 constexpr int kMergeStates = kTeams * kBr * kMergePitch;  // float2 {max, sum} [team][row]
-// Lanes that read a row, 16 bytes each: whole groups of eight, so that no group crosses rows, whose
-// beginnings share banks with the ends of others.
+// Lanes that read a row, 16 bytes each. Their number is a multiple of eight, so no group of eight crosses rows: the
+// beginning of a row shares banks with the end of others.
 constexpr int kMergeLanes = (kHeadDimV / 4 + 7) / 8 * 8;
 static_assert(kMergeStates + kTeams * kBr * 8 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
 
-// All threads that compute.
+// A barrier for all threads that compute.
 __device__ __forceinline__ void block_sync()
 {
     if constexpr (kWgmma)
-        named_barrier(0, kThreads);  // without those that copy, which have ended
+        named_barrier(0, kThreads);  // without the producer's threads, which have ended
     else
         __syncthreads();
 }
@@ -43,7 +48,7 @@ __device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTil
                 if (kParts == 1 || kHeadDimV == kHeadDimVPadded || own_chunk(n) < kHeadDimV / 8)
                     store_shared_8(smem + r * kMergePitch + own_chunk(n) * 32 + lane % 4 * 8, o[m][n][2 * h],
                                    o[m][n][2 * h + 1]);
-            // One lane for each of the two: a store of 8 bytes takes two wavefronts.
+            // Two lanes store one value each, because a store of 8 bytes takes two wavefronts.
             if (lane % 4 < 2 && own_part() == 0)
                 store_shared_4(smem + kMergeStates + r * 8 + lane % 4 * 4,
                                __float_as_uint(lane % 4 == 0 ? row.max[m][h] : sum));
@@ -51,7 +56,7 @@ __device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTil
     }
 }
 
-// One row of the block, merged: 4 columns of O, the maximum of the scores and the sum.
+// One merged row of the block: 4 columns of O, the maximum of the scores and the sum.
 struct MergedRow {
     float4 o;
     float max, sum;
@@ -80,7 +85,7 @@ struct MergedRow {
         multiply(row_inverse(sum));
     }
 
-    // The sink has come on top: of a row that no other block has keys of.
+    // Adds the sink to a row. Only for a row whose keys all belong to this block.
     __device__ __forceinline__ float add_sink(float scale, float sink)
     {
         const SinkEnd end(max * scale, sum, sink);
@@ -102,7 +107,7 @@ struct MergedRow {
     }
 };
 
-// A row that no other block has keys of.
+// Writes a row whose keys all belong to this block.
 __device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &place, MergedRow &merged, int block_row,
                                             int64 index, int column)
 {
@@ -138,7 +143,7 @@ __device__ __forceinline__ void write_merged(const Params &p, const BlockPlace &
         if constexpr (kDropout)
             merged.multiply(keep_scale(p));
         const int64 index = place.index(p, block_row);
-        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // no other block has keys of its rows
+        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // this block has all keys of its rows
             write_whole(p, place, merged, block_row, index, column);
         } else {
             const int64 at = kLengths ? place.slot() * kBr + r : place.split * all_rows + index;

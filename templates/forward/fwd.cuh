@@ -14,29 +14,36 @@
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
-// One block computes kBr rows of O. K and V tiles are visited from the last to the first, so the tiles that
-// need a mask (the tensor's end, the causal diagonal) come first and the loop over the others has no
-// compare code. A window has a beginning, too: there are tiles to mask at both ends.
+// The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
+// computes kBr rows of O. The mainloop (`visit` is one step) goes through the tiles of K and V from the last to the
+// first. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop over the others
+// has no compare code. With a window, there are tiles to mask at both ends.
 //
-// What features change has its place: which tiles are visited (tiles.cuh) and which keys a row sees (mask.cuh); where a
-// row of K or V lies (keys.cuh); what is added to scores (terms.cuh); what is left of P (dropout.cuh), which product_pv
-// alone reads; how a row begins and ends (softmax.cuh). Features that a kernel lacks are compiled out.
+// Each feature changes one place. Features that a kernel lacks are compiled out.
 //
-// A step of tile t, with what is copied meanwhile. K and V of a tile are one stage (kJoint, two or three stages):
+//     which tiles are processed           tiles.cuh
+//     which keys a row sees               mask.cuh
+//     where a row of K or V lies          keys.cuh
+//     what is added to scores             terms.cuh
+//     what dropout leaves of P            dropout.cuh; only product_pv reads it
+//     how a row begins and ends           softmax.cuh
+//
+// Timeline of the step of tile t, with the copies that run meanwhile. K and V of a tile are one stage (kJoint, two or
+// three stages):
 //
 //   wait K, V (t) | S = Q K^T                            softmax   O += P V
 //                 | copy K, V (t - 1, or t - 2 with three stages) ........
 //
-// or they are apart, with two barriers a step (one or two stages of K):
+// or K and V have separate stages, with two barriers per step (one or two stages of K):
 //
 //   wait K (t) | S = Q K^T        | wait V (t) | softmax   O += P V
 //              | copy V (t) ..... |            | copy K (t - 1), into its one stage
 //              | copy K (t - 1), with two stages of K .............
 //
-// Barriers per tile: one if kJoint, else two. What each orders is said where it stands. A team of warps visits every
-// kTeams-th tile and waits only for its own members.
+// Barriers per tile: one if kJoint, else two. The comment at each barrier says what it orders. A team of warps
+// processes every kTeams-th tile and waits only for its own members.
 
-// Orders what the threads of one team do.
+// A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
 {
     if constexpr (kTeams == 1)
@@ -47,7 +54,7 @@ __device__ __forceinline__ void team_sync()
         named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);
 }
 
-// V that comes with K.
+// The empty policy: V is loaded with K.
 struct NoFill {
     template <bool kFull, class Plan, class Address>
     __device__ __forceinline__ void issue(const Plan &, Share, uint32, int, Address)
@@ -59,10 +66,10 @@ struct NoFill {
     }
 };
 
-// V has a plan of its own if it has another form than K.
+// V has its own load plan if its rows and the rows of K differ.
 constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 
-// The kernel, of kThreads threads.
+// The kernel; kThreads threads.
 __device__ __forceinline__ void forward(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
@@ -104,7 +111,7 @@ __device__ __forceinline__ void forward(const Params &p)
         Either<kPagesTold, PageNumbers<Plan>, NoPageNumbers>::Type numbers(p, place);
         numbers.find_first(tile);
 
-        // A share of a tile of K, or of V. full: all of its rows are before the tensor's end.
+        // Starts copying a share of a tile of K, or of V. full: all rows of the tile are before the tensor's end.
         auto issue_k = [&](auto full, const Plan &plan, Share share, int tile) {
             const int last = place.seq_k(p) - 1 - tile * kBc;
             const auto rows = rows_of(numbers, plan, tile, p.features.k_steps);
@@ -130,7 +137,7 @@ __device__ __forceinline__ void forward(const Params &p)
         Dropout dropped(p, place, place.first_row + warp_row, lane);
         const Terms terms(p, place, place.first_row + warp_row, lane);
 
-        // Only the first tile that is visited can reach beyond the tensor's end.
+        // Only the first tile that is processed can reach beyond the tensor's end.
         q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, place.rows - place.first_row,
                                      [&](int r) { return p.q + place.offset(p, p.q_stride, place.first_row + r) * 2; });
         if (kTeams == 1 || tile >= tiles.first)
@@ -145,7 +152,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 for (int step = 0; step < kDepth; step++)
                     ldmatrix_x4(q_frag[m][step], q_smem + pair_offset(lane_rows, step * kParts) + m * 16 * kPitch);
             if constexpr (kJoint || kTeams > 1)
-                __syncthreads();  // Q is read before V comes into its place
+                __syncthreads();  // Q is read before V is loaded into its area
         };
         if constexpr (kQInRegisters && !kQBehind) {
             fill_wait<0>();
@@ -171,7 +178,7 @@ __device__ __forceinline__ void forward(const Params &p)
         }
         if constexpr (kTeams > 1 && !kQInRegisters) {
             fill_wait<kJoint ? kKStages - 1 : 0>();
-            __syncthreads();  // Q is complete: all threads filled it, and teams wait only for themselves
+            __syncthreads();  // Q is complete: all threads loaded it, but a team's barrier covers the team only
         }
 
         auto visit = [&](auto masked) {
@@ -181,7 +188,7 @@ __device__ __forceinline__ void forward(const Params &p)
             uint32 bias_words[kRowTiles][2][kColTiles];
             bool seen = true;
 
-            numbers.find_next(tile);  // on their way while S is computed
+            numbers.find_next(tile);  // the look-ups run while S is computed
             if constexpr (kTermsFirst)
                 seen = terms.template apply<kMasked, false>(s, tile);
             else if constexpr (kBiasAhead)
@@ -196,7 +203,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 team_sync();  // K is complete; V of the tile before is read (Q too), V is free
             }
 
-            // Copies run meanwhile: of the next tile, and of V of this one unless it came with K.
+            // Copies that run meanwhile: the next tile, and V of this tile unless it came with K.
             constexpr int kAhead = kKStages > 1 ? kKStages - 1 : 1;
             constexpr int kFillStep = kJoint ? kDepth - 1 : 0;  // this V is waited for after S
             const int next = tile - kAhead * kTeams;
@@ -215,7 +222,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 }
             };
             if constexpr (kSkips)
-                if (!seen) {  // by no row of this warp: it takes part in copies and barriers alone
+                if (!seen) {  // no row of this warp sees a key of the tile: it only takes part in copies and barriers
                     if constexpr (kSpreadFill) {
                         const Plan plan;
                         issue_k(Bool<true>{}, plan, {0, 1, has_next}, next);
@@ -295,7 +302,8 @@ __device__ __forceinline__ void forward(const Params &p)
         };
 
         if constexpr (kWindow != Window::kNone) {
-            // One loop: a third one after the two would take registers that spill elsewhere.
+            // A single loop over the remaining tiles: a third loop after the two would take registers, which spill
+            // elsewhere.
 #pragma unroll 1
             for (; tile >= tiles.first; tile -= kTeams)
                 if (tile >= tiles.unmasked || tile < tiles.plain)

@@ -1,9 +1,9 @@
 #pragma once
 #include "forward/place.cuh"
 
-// ---- where K and V lie -----------------------------------------------------------------------------------
+// ---- addresses of rows of K and V -------------------------------------------------------------------------
 //
-// A head of K or V that a block reads begins at a head pointer: row 0, of page 0 if it lies in pages.
+// A block reads a head of K or V from a head pointer: its row 0, in page 0 if the cache is paged.
 __device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &place,
                                                  int head)
 {
@@ -18,7 +18,7 @@ __device__ __forceinline__ const char *key_plane(const char *tensor, const Strid
         return tensor + (place.key_batch() * stride.batch + head * stride.head) * 2;
 }
 
-// The rows of a tile, one after the other.
+// A tile whose rows are contiguous in memory.
 struct ContiguousRows {
     const int tile;
 
@@ -32,16 +32,16 @@ struct ContiguousRows {
     }
 };
 
-// K and V in pages: a page has 2^page_shift rows of every head, [pages, page, Hkv, D]. Key j of a sequence is row
-// j % page of page table[j / page], and a number that is no page's counts as the last one's.
-// Where pages are as long as a tile at least, it lies in one: a single look-up, whose latency the rows share. Not where
-// padding, which has any length, comes first.
+// Paged K and V. A page has 2^page_shift rows of every head, [pages, page, Hkv, D]. Key j of a sequence is row j % page
+// of page table[j / page]. An invalid page number counts as the last page. If a page is at least as long as a tile, the
+// tile lies in one page: one look-up, whose latency all rows share. This does not hold after left padding, which has
+// any length.
 struct PagedRows {
     const Params &p;
     const int *table;
     const int first_key, last_key;  // of the tile; of the sequence
     bool one;
-    uint32 page;  // that one
+    uint32 page;  // the page, if there is one for the tile
 
     __device__ __forceinline__ PagedRows(const Params &p, const BlockPlace &place, int tile)
         : p(p), table(p.features.block_table + place.batch * p.features.table_stride),
@@ -52,8 +52,8 @@ struct PagedRows {
             page = look_up(key(0));
     }
 
-    // Of row r; where a tile is that will not be read, or a row beyond the sequence's end, some key of its row of the
-    // table.
+    // The key of row r. For a row beyond the sequence's end or a tile that will not be read: any key whose table entry
+    // exists.
     __device__ __forceinline__ int key(int r) const
     {
         return max(0, min(first_key + r, last_key));
@@ -74,8 +74,8 @@ struct PagedRows {
 
 using KeyRows = Either<kPaged, PagedRows, ContiguousRows>::Type;
 
-// The key of a row of a tile, where a lane is to have eight neighbours of 32 keys (kWide): of column tile n, columns 2 t
-// and 2 t + 1 are keys 8 t + 2 n and the next one. Nothing is after the last key: rows repeat it, and are masked.
+// Returns the key of row r of a tile, so that a lane has eight neighbours of 32 keys (kWide). Columns 2 t and 2 t + 1
+// of column tile n are keys 8 t + 2 n and 8 t + 2 n + 1. Rows after the last key repeat it, and are masked.
 __device__ __forceinline__ int wide_key(int r, int last)
 {
     return min(r / 32 * 32 + r / 2 % 4 * 8 + r / 8 % 4 * 2 + r % 2, last);

@@ -5,9 +5,11 @@
 
 // ---- masks: which keys a row sees ----------------------------------------------------------------------------------
 //
-// Masks come after what transforms scores (softcap), which would turn -infinity into a number.
+// The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and hopper/split_consumer.cuh call mask_scores for tiles that need
+// a mask. Masks are applied after softcap, which would turn -infinity into a finite number.
 
-// Set scores to -infinity where the key is beyond the tensor's end or outside the row's window. first_row: of this warp.
+// Sets scores to -infinity if the key is beyond the tensor's end or outside the row's window. first_row: the warp's
+// first row.
 __device__ __forceinline__ void mask_outside_window(float (&s)[kRowTiles][kColTiles][4], const Params &p,
                                                     const BlockPlace &place, int first_row, int tile, int lane)
 {
@@ -29,11 +31,11 @@ __device__ __forceinline__ void mask_outside_window(float (&s)[kRowTiles][kColTi
         }
 }
 
-// The same where the key is beyond the tensor's end or, if causal, the row's own position.
+// Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_after_end(float (&s)[kRowTiles][kColTiles][4], const Params &p,
                                                const BlockPlace &place, int first_row, int tile, int lane)
 {
-    int limit[kRowTiles][2];  // last visible column, from this lane's first one
+    int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)

@@ -2,15 +2,15 @@
 #include "forward/keys.cuh"
 #include "lib/fill.cuh"
 
-// ---- pages whose numbers lanes tell each other (kPagesTold) -----------------------------------------------------
+// ---- page numbers exchanged between lanes (kPagesTold) -----------------------------------------------------------
 //
-// The lanes that copy a row copy the same rows in all passes of a fill: each looks up the pages of some passes, works
-// out where these rows begin, and tells the others.
+// The lanes that copy a row copy the same rows in all passes of a load. So each lane looks up the pages of some passes,
+// computes where their rows begin, and passes these offsets to the other lanes by shuffles.
 
 // The pages of the tiles that are copied next.
 template <class Plan> struct PageNumbers {
-    static constexpr int kOwn = (Plan::kPasses + kChunks - 1) / kChunks;  // passes of a lane
-    static constexpr int kTiles = kJoint ? kKStages - 1 : 2;              // V of a tile after K, K of the next with it
+    static constexpr int kOwn = (Plan::kPasses + kChunks - 1) / kChunks;  // passes that a lane looks up
+    static constexpr int kTiles = kJoint ? kKStages - 1 : 2;              // V of a tile after K, and K of the next tile
     static_assert(32 % kChunks == 0 && Plan::kAllThreads && kBc % Plan::kRowStep * kChunks % 32 == 0,
                   "a warp copies whole rows, and all of it takes part in a pass or none");
 
@@ -26,14 +26,14 @@ template <class Plan> struct PageNumbers {
     {
     }
 
-    // Of this lane's pass; where a tile is that will not be read, or a row beyond the sequence's end, some key of its
-    // row of the table.
+    // The key of the row of this lane's pass i. For a row beyond the sequence's end or a tile that will not be read:
+    // any key whose table entry exists.
     __device__ __forceinline__ int key(const Plan &plan, int tile, int i) const
     {
         return max(0, min(first_key + tile * kBc + plan.row(plan.chunk + i * kChunks), last_key));
     }
 
-    // Look up those of the tile that is `ahead` tiles after the next one, long before they are wanted.
+    // Looks up the pages of the tile that is `ahead` tiles after the next one, long before they are needed.
     __device__ __forceinline__ void find(int ahead, int tile)
     {
         const Plan plan;
@@ -42,7 +42,7 @@ template <class Plan> struct PageNumbers {
             own[ahead][i] = __ldg(table + (key(plan, tile, i) >> p.features.page_shift));
     }
 
-    // At first: the tile, and those that are copied right after it.
+    // In the prologue: looks up the tile and those that are copied right after it.
     __device__ __forceinline__ void find_first(int tile)
     {
         find(0, tile);
@@ -52,7 +52,7 @@ template <class Plan> struct PageNumbers {
                 find(ahead, tile - ahead * kTeams);
     }
 
-    // While S of a tile is computed: those of the tile that is copied after the next ones.
+    // While S of a tile is computed: looks up the tile to be copied after the next ones.
     __device__ __forceinline__ void find_next(int tile)
     {
         if constexpr (kJoint)
@@ -61,7 +61,7 @@ template <class Plan> struct PageNumbers {
             find(1, tile - kTeams);
     }
 
-    // The next tile is copied.
+    // Advances to the next tile to be copied.
     __device__ __forceinline__ void pass()
     {
 #pragma unroll
@@ -72,7 +72,7 @@ template <class Plan> struct PageNumbers {
     }
 };
 
-// The same where no page is told.
+// The empty policy: lanes exchange no page numbers.
 struct NoPageNumbers {
     const Params &p;
     const BlockPlace &place;
@@ -94,7 +94,7 @@ struct NoPageNumbers {
     }
 };
 
-// Where the rows of the next tile begin, in K or V: 32 bits, that one instruction makes an address of.
+// Offsets of the rows of the next tile in K or V: 32 bits, which one instruction turns into an address.
 template <class Plan> struct ToldRows {
     using Numbers = PageNumbers<Plan>;
     const int first_row;  // of this lane's rows
@@ -120,7 +120,7 @@ template <class Plan> struct ToldRows {
     }
 };
 
-// The rows of the tile that is copied next.
+// Returns the rows of the tile that is copied next.
 template <class Plan>
 __device__ __forceinline__ ToldRows<Plan> rows_of(const PageNumbers<Plan> &numbers, const Plan &plan, int tile,
                                                   const PageSteps &steps)

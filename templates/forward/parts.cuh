@@ -1,12 +1,13 @@
 #pragma once
 #include "lib/ptx.cuh"
 
-// ---- warps that share rows -------------------------------------------------------------------------------
+// ---- column parts: warps that share rows -------------------------------------------------------------------------
 //
-// kParts warps, one after the other, have the same rows: of Q and K each multiplies every kParts-th 16 columns, and
-// of O each computes every kParts-th 16 columns. Between the products all add up what they have of S, in an
-// order that gives each the same; softmax, masks and features are as in a warp that has rows for itself.
-// Warpgroups that share rows each compute S of all keys, and their columns of O: they exchange no S.
+// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
+// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
+// the same result. Softmax, masks and features work as in a warp that has its rows alone.
+//
+// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
 
 __device__ __forceinline__ int own_part()
 {
@@ -18,7 +19,7 @@ __device__ __forceinline__ int own_part()
         return threadIdx.x / 32 % kParts;
 }
 
-// Which chunk of a row of O this warp's column tile n is.
+// The chunk of a row of O that column tile n of this warp is.
 __device__ __forceinline__ int own_chunk(int n)
 {
     if constexpr (kParts == 1)

@@ -4,10 +4,10 @@
 #include "features/shares.cuh"
 #include "features/params.cuh"
 
-// ---- where a block works --------------------------------------------------------------------------------------
+// ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 
-// What a kernel keeps of the sequence, and of the row of K and V that it names, if it has such. A member more, though
-// nothing reads it, may give ptxas other registers.
+// The sequence of a block, and its row in the K/V cache. Only kernels with lengths have these members: an unused member
+// may change ptxas's register allocation.
 struct KeptSequence {
     Sequence sequence;
 
@@ -44,10 +44,10 @@ struct NoCacheRow {
     }
 };
 
-// The sequence of a block.
+// The batch or sequence of a block, with its lengths.
 struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
                        Either<kCacheRows, KeptCacheRow, NoCacheRow>::Type {
-    int batch;  // -1: there is nothing to do
+    int batch;  // -1: the block has nothing to do
 
     __device__ __forceinline__ int seq_q(const Params &p) const
     {
@@ -59,7 +59,7 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
         return kLengths ? sequence.seq_k : p.seq_k;
     }
 
-    // The batch of K and V.
+    // The batch index into K and V.
     __device__ __forceinline__ int key_batch() const
     {
         return kCacheRows ? cache_row : batch;
@@ -70,14 +70,15 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
         return 0;
     }
 
-    // Keys of its row of K and V, or of its pages, that are before the sequence's first one.
+    // Keys of the cache row (or of its pages) before the sequence's first key.
     __device__ __forceinline__ int padding() const
     {
         return kLeftpad ? sequence.first_k : 0;
     }
 };
 
-// The work of a block, a block for each: a row tile, and the head of all batches, or the split, key head and batch.
+// Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
+// key head and batch.
 struct WorkOfGrid {
     static __device__ __forceinline__ unsigned tile(const Params &p)
     {
@@ -90,14 +91,14 @@ struct WorkOfGrid {
     }
 };
 
-// kBr query rows of one head.
+// Coordinates of a block with kBr query rows of one head.
 struct RowsOfHead : SequencePlace {
-    int first_row, rows;  // of the block; of the tensor
+    int first_row, rows;  // first row of the block; rows of the tensor
     int head;
     static constexpr int split = 0, part = -1;
 
-    // Heavy tiles first when causal: the last rows see the most keys. In a window all see as many, but for
-    // the first ones.
+    // Heavy tiles first when causal: the last rows see the most keys. With a window all rows but the first ones see
+    // equally many.
     template <class Work> __device__ __forceinline__ RowsOfHead(const Params &p, const Work &work) : rows(p.seq_q)
     {
         if constexpr (kVarlen) {
@@ -131,7 +132,7 @@ struct RowsOfHead : SequencePlace {
         return head;
     }
 
-    // Position in the sequence of a row: what the causal mask compares.
+    // Position of a row in the sequence; the causal mask compares it with keys.
     __device__ __forceinline__ int query(const Params &, int row) const
     {
         return row;
@@ -155,13 +156,13 @@ struct RowsOfHead : SequencePlace {
             return (int64(batch) * p.heads_q + head) * p.seq_q + row;
     }
 
-    // Blocks that divide the keys of its rows.
+    // Number of blocks that divide the keys of its rows.
     __device__ __forceinline__ int splits(const Params &) const
     {
         return 1;
     }
 
-    // Rows of O that are no sequence's become 0, and LSE of them -infinity. By all threads of a block.
+    // Sets rows of O that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a block.
     static __device__ __forceinline__ void clear_unused_rows(const Params &p)
     {
         const int head = blockIdx.x / p.q_tiles;
@@ -177,15 +178,15 @@ struct RowsOfHead : SequencePlace {
     }
 };
 
-// kBr packed rows, and a part of the keys if blocks divide them (kSplit). The query heads that share a key head are
-// rows of one matrix: row = query * group + head in the group, so that K and V are read once for all of them. The
-// visible tiles of a row tile are divided among p.splits blocks; those of sequences with lengths of their own as
-// features/shares.cuh says.
+// Coordinates of a block with kBr packed rows, and a part of the keys if blocks divide them (kSplit). The query heads
+// of a group are rows of one matrix, row = query * group + head in the group, so K and V are read once for all of them.
+// The visible tiles of a row tile are divided among p.splits blocks. If sequences have their own lengths,
+// features/shares.cuh divides them.
 struct RowsOfGroup : SequencePlace {
-    int first_row, rows;  // of the block; there are
+    int first_row, rows;  // first row of the block; number of packed rows
     int split, key_head;
-    int own_splits;  // blocks that divide the keys of the row tile, where sequences have lengths of their own
-    int part;        // where this one's part goes, where they are packed; -1: it writes O
+    int own_splits;  // blocks that divide the keys of this row tile, if sequences have their own lengths
+    int part;        // index of this block's partial result if sequences are packed; -1: it writes O
 
     template <class Work>
     __device__ __forceinline__ RowsOfGroup(const Params &p, const Work &work) : rows(p.seq_q * p.group)
@@ -214,7 +215,7 @@ struct RowsOfGroup : SequencePlace {
                 split = rest % p.splits;
                 rest /= p.splits;
             } else {
-                first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;  // heavy ones first
+                first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;  // heavy tiles first
             }
             const unsigned key_heads = p.heads_q / p.group;
             key_head = rest % key_heads;
@@ -233,7 +234,7 @@ struct RowsOfGroup : SequencePlace {
         return key_head * p.group + row % p.group;
     }
 
-    // Position in the sequence of a row: what the causal mask compares.
+    // Position of a row in the sequence; the causal mask compares it with keys.
     __device__ __forceinline__ int query(const Params &p, int row) const
     {
         return row / p.group;
@@ -262,13 +263,14 @@ struct RowsOfGroup : SequencePlace {
         return kLengths ? own_splits : p.splits;
     }
 
-    // The slot that its part goes to, if other blocks have keys of its rows.
+    // The slot of its partial result, if other blocks share its rows.
     __device__ __forceinline__ int64 slot() const
     {
         return kVarlen ? int64(part) : int64(blockIdx.x);
     }
 
-    // Queries that are no sequence's: rows of O become 0, and LSE of them -infinity. By all threads of a block.
+    // Sets rows of O of queries that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a
+    // block.
     static __device__ __forceinline__ void clear_unused_rows(const Params &p)
     {
         constexpr int kRowChunks = kHeadDimV / 8;

@@ -6,10 +6,9 @@
 
 // ---- the two products of a tile ---------------------------------------------------------------------
 //
-// after_step(step) is called after the instructions of each k16 step: what it issues is under way while
-// the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
+// A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
+// the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
 
-// S becomes 0.
 __device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
 {
 #pragma unroll
@@ -21,7 +20,7 @@ __device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4]
                 s[m][n][e] = 0.0f;
 }
 
-// S += Q K^T for one tile. q_frag is used when Q is in registers, q_smem (this warp's rows) when not.
+// S += Q K^T for one tile. q_frag is used if Q is in registers, else q_smem (this warp's rows).
 template <class AfterStep>
 __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4],
                                            const uint32 (&q_frag)[kRowTiles][kDepth][4], uint32 q_smem, uint32 k_smem,

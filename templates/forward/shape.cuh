@@ -1,11 +1,11 @@
 #pragma once
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
+// ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
 constexpr int kTeamThreads = kThreads / kTeams;
 constexpr int kRowTiles = kBr * kTeams * kParts / (16 * kWarps);  // m16 row tiles per warp
 constexpr int kColTiles = kBc / 8;                                // n8 column tiles of S
-constexpr int kUnit = 16 * kParts;                                // columns of a step of all warps that share rows
+constexpr int kUnit = 16 * kParts;                                // columns per k16 step of all warps that share rows
 constexpr int kHeadDimPadded = (kHeadDim + kUnit - 1) / kUnit * kUnit;  // columns in shared memory, zero-filled
 constexpr int kHeadDimVPadded = (kHeadDimV + kUnit - 1) / kUnit * kUnit;
 constexpr int kOutTiles = kParts > 1 ? kHeadDimVPadded / (8 * kParts) : kHeadDimV / 8;  // n8 column tiles of O

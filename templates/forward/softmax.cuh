@@ -3,32 +3,32 @@
 #include "features/sinks.cuh"
 #include "lib/ptx.cuh"
 
-// ---- fragments and the online softmax ---------------------------------------------------------------
+// ---- fragments, and the online softmax ------------------------------------------------------------------------
 //
-// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
-// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Two
-// neighbouring accumulator tiles of S are laid out like one 16x16 A fragment: P goes into the second
-// product without leaving its lane. A row is shared by the four lanes of a quad.
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Two
+// neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
+// leaving its lane. The four lanes of a quad share a row.
 
-// Rescale O only when a row's maximum has grown by more than this, in log2 units: the row keeps a stale
-// maximum, P stays below 2^8 and far from overflow in fp16, and nearly all rescaling is skipped
-// (as in FlashAttention-4). Where P is made by the maxima so far it may be larger: hopper/guess.cuh.
+// O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
+// maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
+// With the speculative maximum P may be larger: hopper/guess.cuh.
 constexpr float kLazyRescale = 8.0f;
 
-// Per row of this lane; [row tile][rows quad_row, quad_row + 8].
+// State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
     float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
     float sum[kRowTiles][2];  // of this lane's columns only; reduced over the quad at the end
 };
 
 struct RowSumsAndSink : RowSums {
-    float sink;  // of the head: read early, because a row would wait for it at its end
+    float sink;  // of the head; loaded early to hide the latency at the end of the row
 };
 
-// A member more, though nothing reads it, may give ptxas other registers.
+// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
 using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 
-// How a row begins: it has seen no key.
+// The initial state of rows: no key seen.
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
@@ -41,7 +41,7 @@ __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
         }
 }
 
-// How a row ends, all of its columns seen: what O is multiplied by, and LSE. sum is 0 if no key was visible.
+// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
 __device__ __forceinline__ float row_inverse(float sum)
 {
     return sum == 0.0f ? 0.0f : 1.0f / sum;
@@ -64,11 +64,11 @@ __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Whether some rows may have seen no key yet: their maximum is -infinity, as numbers of a bias do not let it be.
+// True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// Maxima of this lane's columns. True if one has grown so much that O has to be rescaled. offset: what has to be added
-// to all scores of a row, if kOffsets.
+// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
+// added to all scores of a row, if kOffsets.
 template <bool kOffsets>
 __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
                                             float scale_log2, const float (&offset)[kRowTiles][2],
@@ -92,20 +92,20 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
     return grown;
 }
 
-// A row takes the maximum of all of its columns, tile_max being this lane's. Returns what its sum and O are to be
-// multiplied by.
+// Updates the maximum of a row from all of its columns; tile_max: maximum of this lane's columns. Returns the factor of
+// the row's sum and of O.
 template <bool kUnseen>
 __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, float scale_log2)
 {
     tile_max = fmaxf(row_max, quad_max(tile_max));
-    // -infinity minus itself: no key yet, nothing to rescale.
+    // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
     const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// S becomes P = 2^(scale_log2 * (S - max)); the sums grow.
+// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
 template <bool kUnseen, bool kOffsets>
 __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
                                           const float (&offset)[kRowTiles][2])
@@ -129,14 +129,14 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], R
     }
 }
 
-// On mma.sync: S becomes P, the sums grow, and O is rescaled if a maximum has grown enough. kUnseen: some rows may have
-// seen no key yet.
+// For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
+// have seen no key yet.
 template <bool kUnseen>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
                                              float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
 {
     constexpr float kNoOffset[kRowTiles][2] = {};
-    float tile_max[kRowTiles][2];  // of this lane's columns, until a row needs it
+    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
     const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
     if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
@@ -156,10 +156,10 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// On wgmma: what O is to be multiplied by, once the product that adds to it is done.
+// For wgmma: the factors of O, which are applied once the product that adds to O is done.
 struct Rescale {
     float by[kRowTiles][2];
-    bool wanted;  // by any row of the warp; by is not set otherwise
+    bool wanted;  // some row of the warp needs rescaling; `by` is set only then
 
     __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
     {
@@ -175,13 +175,13 @@ struct Rescale {
     }
 };
 
-// The same, but what this means to O is returned. offset: what has to be added to all scores of a row, if kOffsets.
+// For wgmma: as above, but returns how O must be rescaled. offset: added to all scores of a row, if kOffsets.
 template <bool kUnseen, bool kOffsets = true>
 __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
                                                 const float (&offset)[kRowTiles][2])
 {
     Rescale rescale;
-    float tile_max[kRowTiles][2];  // of this lane's columns, until a row needs it
+    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
     const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
     if (rescale.wanted) {

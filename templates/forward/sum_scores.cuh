@@ -1,11 +1,11 @@
 #pragma once
 #include "forward/parts.cuh"
 
-// ---- S of warps that divide columns: each adds up what all have of it --------------------------------------
+// ---- sum of S over warps that divide columns (kParts) --------------------------------------------------------
 constexpr int kWarpSumBytes = kRowTiles * kColTiles * 32 * 16;  // [row tile][column tile][lane]
 static_assert(kParts == 1 || kSumArea + kWarps * kWarpSumBytes == kTileBytes, "each warp has a place for its S");
 
-// What a lane has of a column tile of S, in the area of a warp of the same rows.
+// Where a lane puts its part of a column tile of S, in the area of warp `part` of the same rows.
 __device__ __forceinline__ uint32 sum_place(uint32 smem, int part, int m, int n)
 {
     const int warp = threadIdx.x / 32 / kParts * kParts + part;
@@ -23,7 +23,7 @@ __device__ __forceinline__ void put_scores(uint32 smem, const float (&s)[kRowTil
                                   __float_as_uint(s[m][n][3])});
 }
 
-// A barrier must have come after put_scores.
+// Sums S over all parts. A barrier must come after put_scores.
 __device__ __forceinline__ void add_scores(uint32 smem, float (&s)[kRowTiles][kColTiles][4])
 {
     const int part = own_part();

@@ -2,29 +2,30 @@
 #include "forward/alibi.cuh"
 #include "forward/bias.cuh"
 
-// ---- terms: what is added to scores ------------------------------------------------------------------------
+// ---- score modifiers: ALiBi and bias, which are added to scores -----------------------------------------------
 //
-// On mma.sync, scores begin as the terms, and the product comes on top of them: accumulators have to begin as
-// something. After a transform (softcap), and where warps divide columns, the terms are added. So is a bias in 16
-// bits, whose words are read before the product, which hides their way. On wgmma: hopper/fwd_consumer.cuh.
+// On mma.sync the accumulator of S is initialised with the terms, and Q K^T is added: an accumulator must be
+// initialised anyway. After a transform (softcap), and if warps divide columns, the terms are added afterwards. A bias
+// in 16 bits is also added afterwards: its words are read before the product, which hides their latency. On wgmma:
+// hopper/fwd_consumer.cuh.
 constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
 constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
 constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
-constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile of which it sees no key
+constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile if it sees none of its keys
 
-// No key of a tile stands after a row's own position.
+// No key of the tile is after a row's own position.
 template <bool kMasked> constexpr bool kNoKeyAfter = kCausal && !kMasked;
 
-// Bases and not members: an empty member takes a place, and ptxas other registers.
+// Base classes instead of members: an empty member takes space and changes ptxas's registers.
 struct Terms : Alibi, Bias {
-    // first_row: of this warp.
+    // first_row: the warp's first row.
     __device__ __forceinline__ Terms(const Params &p, const BlockPlace &place, int first_row, int lane)
         : Alibi(p, place, first_row, lane), Bias(p, place, first_row, lane)
     {
     }
 
-    // Scores of a tile begin as their terms; kAdd: these are added. False where no key of the tile is seen by any
-    // row of this warp.
+    // Sets the scores of a tile to their terms, or adds these if kAdd. Returns false if no row of this warp sees a key
+    // of the tile.
     template <bool kMasked, bool kAdd>
     __device__ __forceinline__ bool apply(float (&s)[kRowTiles][kColTiles][4], int tile) const
     {
@@ -36,8 +37,8 @@ struct Terms : Alibi, Bias {
         return true;
     }
 
-    // ALiBi added where nothing is masked, but for what all scores of a row get, which is left to the softmax; with
-    // kAlibiMma also but for what the product has.
+    // Adds ALiBi to a tile without a mask. The part that is the same for all scores of a row goes to `offset` instead,
+    // for the softmax. With kAlibiMma the product already contains slope * column.
     __device__ __forceinline__ void add_columns(float (&s)[kRowTiles][kColTiles][4], float (&offset)[kRowTiles][2],
                                                 int tile) const
     {
@@ -56,7 +57,7 @@ struct Terms : Alibi, Bias {
             }
     }
 
-    // A bias in 16 bits, for add(): two neighbours of a row a word.
+    // Reads a bias in 16 bits for add(), two neighbours of a row per word.
     template <bool kMasked>
     __device__ __forceinline__ void load(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
     {
@@ -103,7 +104,7 @@ private:
                 }
     }
 
-    // The same of a bias, with ALiBi if there is one.
+    // Adds a bias that read() has read, with ALiBi if there is any.
     template <bool kMasked, bool kAdd, bool kSide>
     __device__ __forceinline__ bool apply_bias(float (&s)[kRowTiles][kColTiles][4], int tile) const
     {

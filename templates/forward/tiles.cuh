@@ -2,7 +2,7 @@
 #include "features/window.cuh"
 #include "forward/place.cuh"
 
-// ---- the tiles of K and V that a block visits: [first, count) ------------------------------------------------------
+// ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
 
 struct AnyFirstTile {
     int first;
@@ -15,7 +15,7 @@ struct FirstTileIs0 {
 struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, FirstTileIs0>::Type {
     int count;
     int unmasked;  // tiles from this one on need a mask
-    int plain;     // in a window, so do those before this one
+    int plain;     // with a window, tiles before this one need a mask, too
 
     __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
     {
@@ -43,7 +43,7 @@ private:
     template <class Range>
     static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
     {
-        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block, by every row
+        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
         if (kCausal) {
             const int offset = place.seq_k(p) - place.seq_q(p);
             const int last_row = min(place.first_row + kBr, place.rows) - 1;
@@ -56,7 +56,7 @@ private:
         range.unmasked = keys_of_all / kBc;
     }
 
-    // Of the blocks that divide the keys, each has one share.
+    // Reduces the range to this block's share if several blocks divide the keys.
     template <class Range>
     static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
     {

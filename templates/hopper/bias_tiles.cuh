@@ -9,15 +9,17 @@
 
 // ---- a bias in 16 bits, through shared memory ---------------------------------------------------------------
 //
-// It comes by a tensor map where there is one of it. Else a warp that loads copies 16 bytes at a time where these lie
-// side by side and aligned, else 4, else single numbers.
+// The warps of the producer load the bias tiles, consumers add them to S. The fastest way that the layout allows is
+// used: a tensor map; else cp.async of 16 bytes, if keys are contiguous and aligned; else of 4 bytes; else single
+// elements.
 
-// Scores begin as what mma.sync makes of the words of a bias, and Q K^T comes on top. Infinity times 0 is NaN: an
-// infinity, which hides a key, or NaN, which a mask may hide, makes NaN of all others of its row in eight columns. The
-// sums of P show it (guess.cuh), and where S is made again, words are converted and multiplied one by one. To
-// look before Q K^T costs 4 % of the time: all that a row has to do then waits for it.
+// With kBegun the accumulator of S is initialised with the bias, converted by mma.sync, and Q K^T is added. A bias of
+// infinity (which hides a key) or NaN (which a mask may hide) breaks this: infinity times 0 is NaN, so eight columns of
+// its row become NaN. The sums of P show the NaN (guess.cuh); S is then computed again, and the bias is converted
+// element by element. To look for such values before Q K^T costs 4 % of the time, because the row then waits for the
+// check.
 
-// A number as a bias has it, rounded to nearest even.
+// Rounds x to the type of the bias, to nearest even.
 __device__ __forceinline__ uint32 bias_bits(float x)
 {
     uint32 bits;
@@ -28,14 +30,15 @@ __device__ __forceinline__ uint32 bias_bits(float x)
     return bits;
 }
 
-// 1 / scale is a power of two where the scale is the usual one, 1 / sqrt(D): 16 bits hold all of it.
+// If the scale is the usual 1 / sqrt(D), 1 / scale is a power of two for these D, and 16 bits hold it exactly.
 constexpr bool kScaleIsExact = kHeadDim == 16 || kHeadDim == 64 || kHeadDim == 256;
 
-// What a bias is multiplied by to be in the unit of products, 1 / scale, on the diagonal of a matrix, and what 16 bits
-// leave of it on that of another one: so the products of the words of a column tile with both are the bias.
+// Converts a bias to the unit of Q K^T, that is, multiplies it by 1 / scale. It does so by mma.sync with two diagonal
+// matrices: `most` has 1 / scale rounded to 16 bits, `rest` has the remainder. The sum of both products is the bias of
+// a column tile.
 struct ScoreUnit {
     float of_bias;
-    uint32 most, rest;  // this lane's of the two matrices
+    uint32 most, rest;  // this lane's fragments of the two matrices
     bool by_product;
 
     __device__ __forceinline__ explicit ScoreUnit(const Params &p) : of_bias(p.features.inverse_scale)
@@ -47,7 +50,7 @@ struct ScoreUnit {
         by_product = of_bias >= 0x1p-8f && of_bias <= 0x1p15f && (!kScaleIsExact || left == 0.0f);
     }
 
-    // A column tile, from its words of either row.
+    // c = converted bias of a column tile. low, high: the bias of rows quad_row and quad_row + 8.
     __device__ __forceinline__ void multiply(float (&c)[4], uint32 low, uint32 high) const
     {
         begin_product(c, low, high);
@@ -91,7 +94,7 @@ private:
     }
 };
 
-// Whether it comes by a tensor map: its keys lie side by side, aligned, and it has rows of its own for queries.
+// True if the bias is loaded by a tensor map: its keys are contiguous and aligned, and it has a row for each query.
 __device__ __forceinline__ bool bias_is_mapped(const Params &p)
 {
     return p.features.bias_side >= 8 && p.features.bias_query > 0;
@@ -100,15 +103,15 @@ __device__ __forceinline__ bool bias_is_mapped(const Params &p)
 struct BiasTiles : SideTiles {
     using SideTiles::SideTiles;
 
-    // Pages of 64 columns, whose chunks of 16 bytes are permuted by row as tensor maps' loads do it.
+    // Address of an element: pages of 64 columns with the 128-byte swizzle of TMA.
     __device__ __forceinline__ uint32 at(int row, int key) const
     {
         const uint32 plain = tile() + key / kPageColumns * kQPageBytes + row * kPageRowBytes + key % kPageColumns * 2;
         return plain ^ (plain >> 3 & 0x70);
     }
 
-    // By a warp of the group: scores begin as their bias, in the unit of the product to come.
-    // Those of a tile with a mask are converted: they are few, and nothing looks for NaN there, maxima pass over it.
+    // Initialises the accumulator of S with the bias, in the unit of Q K^T. Called by each consumer warp. Tiles with a
+    // mask are converted element by element: they are few, and the maxima there do not show NaN.
     __device__ __forceinline__ void begin(float (&s)[kRowTiles][kColTiles][4], const ScoreUnit &unit, bool masked) const
     {
         wait_full();
@@ -122,15 +125,15 @@ struct BiasTiles : SideTiles {
         pin(s);
     }
 
-    // On top of S that a warp has made again. The row tile's others begin as converted words, too: a bias that hides
-    // some keys hides more.
+    // Adds the bias to an S that a warp has computed again. Later tiles of this row tile are converted element by
+    // element, too: a bias that hides some keys usually hides more.
     __device__ __forceinline__ void add(float (&s)[kRowTiles][kColTiles][4], ScoreUnit &unit) const
     {
         unit.by_product = false;
         each_number([&](int n, int e, float number) { s[0][n][e] = fmaf(number, unit.of_bias, s[0][n][e]); });
     }
 
-    // By a warp of the group: two neighbours of a row a word.
+    // Reads the bias of this warp's rows, two neighbours per word. Called by each consumer warp.
     __device__ __forceinline__ void read(uint32 (&words)[kRowTiles][2][kColTiles])
     {
         wait_full();
@@ -144,7 +147,7 @@ struct BiasTiles : SideTiles {
     }
 
 private:
-    // use(n, x): of two column tiles from n on, the words of either row.
+    // Calls use(n, x) for column tiles n and n + 1; x: words of rows quad_row and quad_row + 8 of both.
     template <typename Use> __device__ __forceinline__ void each_pair(const Use &use) const
     {
         const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
@@ -161,7 +164,7 @@ private:
         each_number([&](int n, int e, float number) { s[0][n][e] = number * unit.of_bias; });
     }
 
-    // use(n, e, x): of column tile n, the lane's number e.
+    // Calls use(n, e, x) for element e of column tile n.
     template <typename Use> __device__ __forceinline__ void each_number(const Use &use) const
     {
         each_pair([&](int n, const uint32(&x)[4]) {
@@ -175,12 +178,12 @@ private:
     }
 };
 
-// ---- how a warp loads it ------------------------------------------------------------------------------------
+// ---- loads of a bias tile, by one warp of the producer --------------------------------------------------------------
 //
-// Of the rows of a group. What is behind the last key or query is zeros, or, in packed sequences by a map, what the
-// bias holds there: keys are masked, and nobody writes O of queries.
+// Elements after the last key or query are zeros. With packed sequences and a tensor map they are what the bias holds
+// there; that does no harm, because the keys are masked and O of the queries is not written.
 
-// The group's first row, in the sequence.
+// The first row of the served warpgroup, in its sequence.
 __device__ __forceinline__ int served_row(const BlockPlace &place)
 {
     return place.first_row + served_group() * kGroupRows;
@@ -192,7 +195,7 @@ __device__ __forceinline__ const BiasElem *bias_of(const Params &p, const BlockP
            place.query_head(p, 0) * p.features.bias_head + served_row(place) * p.features.bias_query;
 }
 
-// By a map, one lane.
+// Load by a tensor map; one lane issues it.
 struct BiasPages {
     const TensorMap &map;
     int row, head, batch;
@@ -212,11 +215,11 @@ struct BiasPages {
                 load_page(side.tile() + page * kQPageBytes, map, side.full(), first_key + page * kPageColumns, row,
                           head, batch);
         }
-        __syncwarp();  // no lane is two phases behind
+        __syncwarp();  // keeps lanes within one phase of each other
     }
 };
 
-// By copies of kSide neighbours each.
+// Load by cp.async of kSide neighbouring elements.
 template <int kSide> struct BiasCopies {
     const BiasElem *first;
     int rows, keys;
@@ -228,9 +231,9 @@ template <int kSide> struct BiasCopies {
 
     __device__ __forceinline__ void load(const Params &p, const BiasTiles &side, int first_key) const
     {
-        constexpr int kLanes = kBc / kSide < 32 ? kBc / kSide : 32, kStep = 32 / kLanes;  // lanes for a row
+        constexpr int kLanes = kBc / kSide < 32 ? kBc / kSide : 32, kStep = 32 / kLanes;  // lanes per row
         const int lane = thread_index() % 32;
-        const int64 step = kSide == 8 ? 0 : p.features.bias_query;  // with another, eight neighbours come by a map
+        const int64 step = kSide == 8 ? 0 : p.features.bias_query;  // not 0: eight neighbours come by a map
 #pragma unroll 1
         for (int key = lane % kLanes * kSide; key < kBc; key += 32 * kSide) {
             const int bytes = max(0, min(keys - first_key - key, kSide)) * 2;
@@ -246,7 +249,7 @@ template <int kSide> struct BiasCopies {
     }
 };
 
-// Number by number, two a lane.
+// Load element by element, two per lane.
 struct BiasNumbers {
     const BiasElem *first;
     int rows, keys;
@@ -269,6 +272,6 @@ struct BiasNumbers {
                 store_shared_4(side.at(row, key), low | high << 16);
             }
         }
-        barrier_arrive(side.full());  // what was stored is seen behind it; the other one waits for copies alone
+        barrier_arrive(side.full());  // makes the stores visible; barrier_arrive_behind_copies waits for cp.async only
     }
 };

@@ -7,26 +7,27 @@
 
 // ---- backward -----------------------------------------------------------------------------------------
 //
-// One block computes kBc rows of dK and dV, 64 in each of its warpgroups but the last, which loads, and adds
-// to dQ, over all queries that see its keys. Per tile of kBr queries:
+// The kernel of bwd_sm90 (bwd_sm90.cu.in calls `backward`). One block computes kBc rows of dK and dV over all queries
+// that see its keys, and adds to dQ. Each consumer warpgroup has 64 of these rows; the last warpgroup is the producer.
+// Per tile of kBr queries:
 //
 //     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
 //     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
 //
-// Keys are rows of S^T, so that P^T and dS^T are operands of dV and dK in the registers where they were computed.
-// dS^T goes through shared memory for dQ alone, of which each warpgroup computes a part from all keys.
+// Keys are rows of S^T, so P^T and dS^T are operands of dV and dK in the registers where they were computed. dS^T goes
+// through shared memory for dQ only: each warpgroup computes a part of dQ from all keys.
 //
-// Products run beside what is computed of scores:
+// Timeline of a step; products run while the threads compute P and dS:
 //
-//     start S, dP | wait for S, P | start dV | wait for dP, dS | others' dS is there | start dQ, dK |
+//     start S, dP | wait for S, P | start dV | wait for dP, dS | barrier: dS of all warps | start dQ, dK |
 //     wait for dQ, add it | wait for dK
 //
-// Each stage of Q (with LSE) and of dO (with delta) has two barriers: `full`, at which the loads arrive, and
-// `empty`, at which every warp arrives that has read it.
+// Each stage of Q (with LSE) and of dO (with delta) has two mbarriers. The loads arrive at `full`; every warp that has
+// read the stage arrives at `empty`.
 //
-// Of rows of more than 128 columns warpgroups divide the products instead (bwd_by_product.cuh).
+// If rows have more than 128 columns, warpgroups divide the products instead (bwd_by_product.cuh).
 
-// Tiles of queries that a block visits.
+// Number of tiles of queries that the block processes.
 template <class Range>
 __device__ __forceinline__ int visits_of(const Range &range, const Params &p, const TileRange &tiles)
 {
@@ -36,7 +37,7 @@ __device__ __forceinline__ int visits_of(const Range &range, const Params &p, co
         return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
 
-// The kernel, of kThreads threads.
+// The kernel; kThreads threads.
 __device__ __forceinline__ void backward(const Params &all, const TensorMaps &maps)
 {
     extern __shared__ __align__(1024) char shared[];

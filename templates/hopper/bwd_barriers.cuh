@@ -1,7 +1,7 @@
 #pragma once
 #include "hopper/tma.cuh"
 
-// ---- where the barriers of a block are ---------------------------------------------------------------------------
+// ---- the mbarriers of the backward kernel in shared memory ----------------------------------------------------------
 
 struct Barriers {
     uint32 smem;
@@ -36,7 +36,7 @@ struct Barriers {
         return q_full(stage) + 24;
     }
 
-    // Of P^T and of places of dS^T, where warpgroups divide products.
+    // kByProduct: mbarriers of P^T and of the stages of dS^T.
     __device__ __forceinline__ uint32 p_full() const
     {
         return smem + kExchangeArea;

@@ -6,11 +6,11 @@
 #include "hopper/bwd_scores.cuh"
 #include "hopper/stages.cuh"
 
-// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ --------------------------------------
+// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
 //
 // compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
 
-// What is after a packed sequence's end is cleared, before the tile is read.
+// Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
 __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
                                                 const Cursor &at, uint32 q_smem, uint32 do_smem)
 {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
     }
 }
 
-// P^T when S^T is there, for dV, whose product is started; and dS^T when dP^T is, for dK and dQ.
+// Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
                                             const Dropout &dropout, const Params &p, const BlockPlace &place,
                                             const TileRange &tiles, const Cursor &at, int warp, int lane,
@@ -36,7 +36,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     pack_scores(p_frag, s);
     dropout.mask(p_frag);
     start_sums(dv, p_frag, do_smem);
-    wgmma_wait<1>();  // dP^T is, too
+    wgmma_wait<1>();  // dP^T is there
     pin(dp);
     if constexpr (kSoftcap)
         multiply_slopes(s, capped);
@@ -45,7 +45,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     pack_scores(ds_frag, dp);
 }
 
-// A warp's part of dQ is added to the sums of all blocks. tile_sum: of the tile, unless sequences are packed.
+// Adds a warp's part of dQ to the sums over all blocks. tile_sum: sums of the tile; unused if sequences are packed.
 __device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
                                           float *tile_sum, const DqTile &dq, int row_group, int col_group, int warp,
                                           int lane)
@@ -57,7 +57,7 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &pla
         add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
-// dK and dV of 64 keys, and what they add to dQ: of so many tiles of queries from a first one on.
+// Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
                                              Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
@@ -96,13 +96,13 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         uint32 seen = 0;
         if (kTakesTurns && p.dq != nullptr && lane == 0)
             seen = load_counter(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
-        if constexpr (kDropout)  // beside these products: ptxas moves what is not in a branch behind the wait
-            if (p.features.drop_bound != 0)  // always
+        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
+            if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
         make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, place, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();
-        named_barrier(1, kWorkers);  // all of dS^T is there; that of the tile before is read
+        named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
         start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
         start_sums(dk, ds_frag, q_smem);
         // All warps have added to dQ of the tile before.

@@ -7,26 +7,32 @@
 #include "hopper/bwd_scores.cuh"
 #include "hopper/stages.cuh"
 
-// ---- warpgroups divide the products of a tile -----------------------------------------------------------------
+// ---- consumers that divide the products of a tile (kByProduct) ------------------------------------------------------
 //
-// Of rows of more than 128 columns, dK or dV of 64 keys is all that a warpgroup's registers hold. A block has 64
-// keys, and each of its warpgroups products of its own:
+// If rows have more than 128 columns, dK or dV of 64 keys fills the registers of a warpgroup. So a block has 64 keys,
+// and each consumer warpgroup has its own products:
 //
 //     dV:  S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
 //     dK:  dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q
 //     dQ:  dQ = dS K, 64 columns at a time, which are added to those in memory
 //
-// P^T goes from the first to the second in fp32, each warp's accumulators to the warp that has the same ones of dP^T
-// (with dropout, what is dropped has a sign), dS^T from there to the third as a tile. Their places, one of P^T and two
-// of dS^T, have barriers `full` and `empty`, at which every warp arrives that has written or read them. Nobody waits
-// for who comes behind it but for a place, so that warpgroups come to be apart, and one's scores are computed while the
-// others' products are.
+// Timeline of a tile, one row per warpgroup; each waits for its operands and for a free stage:
 //
-// Products for gradients that are not wanted are left out, but for those of dV and dK with dropout (kAlways): there
-// branches around them take registers that are spilled.
+//     dV:  wait Q | S^T | P^T | put P^T | wait dO | dV += P^T dO
+//     dK:  wait dO | dP^T            | wait P^T | dS^T | put dS^T | wait Q | dK += dS^T Q
+//     dQ:                                              wait dS^T | dQ, 64 columns at a time, added in memory
+//
+// The dV warpgroup gives P^T to the dK warpgroup in fp32: each warp gives its accumulators to the warp that has the
+// same elements of dP^T. (With dropout, a negative sign marks dropped elements.) The dK warpgroup gives dS^T to the dQ
+// warpgroup as a tile in shared memory. There is one stage of P^T and two of dS^T, each with mbarriers `full` and
+// `empty`; every warp that has written or read a stage arrives there. A warpgroup waits for a later one only if no
+// stage is free. So warpgroups drift apart, and one computes P or dS while the tensor cores work for the others.
+//
+// Products for gradients that are not wanted are skipped. The exceptions are dV and dK with dropout (kAlways): branches
+// around them would take registers, which spill.
 constexpr int kDvGroup = 0, kDkGroup = 1, kDqGroup = 2;
 
-// By a warp, when all of it has written or read a place that others wait for.
+// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
 __device__ __forceinline__ void hand_over(uint32 barrier, int lane)
 {
     __syncwarp();
@@ -34,7 +40,7 @@ __device__ __forceinline__ void hand_over(uint32 barrier, int lane)
         barrier_arrive(barrier);
 }
 
-// Where this lane's part of P^T is, of 16 keys.
+// Address of this lane's part of P^T in the stage; 16 keys per warp.
 __device__ __forceinline__ uint32 p_place(uint32 smem, int warp, int lane)
 {
     return smem + kPArea + warp * kQueryTiles * kPTileBytes + lane * 16;
@@ -56,7 +62,7 @@ __device__ __forceinline__ void get_p(Scores &p, uint32 smem)
     }
 }
 
-// dP^T is 0 where P^T has a sign: there it was dropped.
+// Sets dP^T to 0 where P^T has a negative sign, that is, where it was dropped.
 __device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
 {
 #pragma unroll
@@ -68,14 +74,14 @@ __device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
         }
 }
 
-// P^T gets a sign where it is dropped.
+// Marks dropped elements of P^T by a negative sign.
 template <class Dropped> __device__ __forceinline__ void mark_dropped(const Dropped &dropout, Scores &p)
 {
     if constexpr (kDropout)
         dropout.mark(p);
 }
 
-// dV of the block's keys.
+// The dV warpgroup: dV of the block's keys.
 __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers, Sums &dv)
 {
@@ -123,7 +129,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &pl
     }
 }
 
-// dK of the block's keys, and dS^T for dQ.
+// The dK warpgroup: dK of the block's keys, and dS^T for dQ.
 __device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers, Sums &dk)
 {
@@ -172,7 +178,7 @@ __device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &pl
     }
 }
 
-// What the block's keys add to dQ.
+// The dQ warpgroup: adds dS K of the block's keys to dQ.
 __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers)
 {
@@ -211,7 +217,7 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &pl
     }
 }
 
-// What one of the warpgroups does that compute.
+// The mainloop of one consumer warpgroup, and its epilogue.
 __device__ __forceinline__ void compute_by_product(const Params &p, const BlockPlace &place, const TileRange &tiles,
                                                    const Cursor &begin, int visits, const Barriers &barriers, int index,
                                                    int split)

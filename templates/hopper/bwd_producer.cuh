@@ -4,14 +4,16 @@
 #include "hopper/stages.cuh"
 #include "hopper/tma.cuh"
 
-// ---- producer: a thread that loads -----------------------------------------------------------------------------------
+// ---- producer: a thread that loads ----------------------------------------------------------------------------------
+//
+// hopper/bwd.cuh calls Loads::load_all in the last warpgroup.
 
 // The tensor maps of a launch, in the order of the recipe.
 struct TensorMaps {
     TensorMap q, k, v, d_o;
 };
 
-// Where the rows of the block's sequence begin in the tensors.
+// The first row of the block's sequence in the tensors.
 template <class Place> __device__ __forceinline__ int first_key_row(const Place &place)
 {
     if constexpr (kVarlen)
@@ -28,7 +30,7 @@ template <class Place> __device__ __forceinline__ int first_query_row(const Plac
         return 0;
 }
 
-// One thread's: everything that a block reads.
+// All loads of a block; used by one thread.
 struct Loads {
     const Params &p;
     const TensorMaps &maps;
@@ -53,7 +55,7 @@ struct Loads {
                                 place.kv_head);
     }
 
-    // A tile of Q or dO, and LSE or delta of its rows.
+    // Loads a tile of Q or dO, and LSE or delta of its rows.
     __device__ __forceinline__ void load_queries(uint32 area, const TensorMap &map, const Strides &stride,
                                                  uint32 row_area, const float *rows, uint32 full,
                                                  const Cursor &at) const
@@ -61,7 +63,7 @@ struct Loads {
         const int head = place.kv_head * p.group + at.head;
         const int64 plane = int64(place.batch) * p.heads_q + head;
         int row_bytes = kRowBytes;
-        if constexpr (kVarlen)  // after a sequence's last rows those of others follow
+        if constexpr (kVarlen)  // rows of other sequences follow the last rows of this one
             row_bytes = min(kRowBytes, (p.seq_q - at.tile * kBr + 3) / 4 * 16);
         barrier_expect(full, kQTileBytes + row_bytes);
         load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(place) + at.tile * kBr, head);

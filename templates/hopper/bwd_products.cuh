@@ -2,9 +2,9 @@
 #include "hopper/wgmma.cuh"
 #include "lib/tile.cuh"
 
-// ---- the products of a tile -----------------------------------------------------------------------------
+// ---- the wgmma products of a tile ------------------------------------------------------------------------------
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+// Stores four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void stmatrix_x4(uint32 smem, const uint32 (&r)[4])
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(r[0]), "r"(r[1]),
@@ -12,7 +12,7 @@ __device__ __forceinline__ void stmatrix_x4(uint32 smem, const uint32 (&r)[4])
                  : "memory");
 }
 
-// dS^T in shared memory.
+// The layout of dS^T in shared memory.
 struct ScoreTile {
     static __device__ __forceinline__ uint32 chunk_offset(int key, int chunk)
     {
@@ -20,7 +20,7 @@ struct ScoreTile {
     }
 };
 
-// Put dS^T of a warp into its tile.
+// Stores a warp's dS^T into the tile.
 __device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], uint32 score_smem, int first_key,
                                          int lane)
 {
@@ -31,10 +31,10 @@ __device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], u
 
 using Sums = float[1][2 * kOutPairs][4];  // of 64 rows of dK or dV
 
-// Most columns of a sum that one product has: it must not name more registers than a block begins with.
+// Most columns of one product: it must not name more registers than a thread has at launch.
 constexpr int kMostSummed = 128;
 
-// sums += a b, from column kFirst on: 16 columns of P^T or dS^T, which are in registers, and 16 rows of a tile of dO or Q.
+// sums += a b, from column kFirst on. a: 16 columns of P^T or dS^T in registers; b: 16 rows of a tile of dO or Q.
 template <int kFirst = 0> __device__ __forceinline__ void add_to_sums(Sums &d, const uint32 (&a)[4], uint64 b)
 {
     constexpr int kLeft = kHeadDimPadded - kFirst, kColumns = kLeft < kMostSummed ? kLeft : kMostSummed;
@@ -43,7 +43,7 @@ template <int kFirst = 0> __device__ __forceinline__ void add_to_sums(Sums &d, c
         add_to_sums<kFirst + kColumns>(d, a, b);
 }
 
-// S^T = K Q^T or dP^T = V dO^T of a warpgroup: started. rows_smem: its 64 rows of K or V.
+// Starts S^T = K Q^T or dP^T = V dO^T of a warpgroup. rows_smem: its 64 rows of K or V.
 __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 rows_smem, uint32 tile_smem)
 {
     const uint64 a = tile_descriptor(rows_smem, 0), b = tile_descriptor(tile_smem, 0);
@@ -55,7 +55,7 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint
     wgmma_commit();
 }
 
-// dV += P^T dO or dK += dS^T Q of a warpgroup: started.
+// Starts dV += P^T dO or dK += dS^T Q of a warpgroup.
 __device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQuerySteps][1][4], uint32 tile_smem)
 {
     const uint64 b = tile_descriptor(tile_smem, kQPageBytes);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQueryS
     wgmma_commit();
 }
 
-// dQ = dS K of a warpgroup's rows and columns: started. All keys of the block take part.
+// Starts dQ = dS K of a warpgroup's rows and columns, over all keys of the block.
 __device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32 score_smem, uint32 k_smem)
 {
     const uint64 a = tile_descriptor(score_smem, 0), b = tile_descriptor(k_smem, kKvPageBytes);

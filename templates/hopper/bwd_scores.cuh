@@ -3,9 +3,10 @@
 #include "backward/cursor.cuh"
 #include "hopper/bwd_products.cuh"
 
-// ---- S^T becomes P^T -------------------------------------------------------------------------------------------------
+// ---- S^T becomes P^T ------------------------------------------------------------------------------------------------
 
-// LSE and delta of rows after a sequence's end: their P is 0. The zeros' barrier (clear_rows) is for these, too.
+// Hides rows after a sequence's end: sets LSE to infinity and delta to 0, so their P and dS are 0. The barrier in
+// clear_rows orders these stores, too.
 __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_rows)
 {
     for (int i = valid_rows + threadIdx.x; i < kBr; i += kWorkers) {
@@ -14,8 +15,8 @@ __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_ro
     }
 }
 
-// Behind a sequence's end are rows of the next one, whatever they hold: P and dS are 0 there, and the tiles have to be
-// numbers. All warps that compute clear them together.
+// Clears rows of two tiles after a sequence's end. They belong to the next sequence and may hold NaN. P and dS are 0
+// there, but 0 * NaN is NaN. All consumer warps share the work.
 template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uint32 other, int valid_rows)
 {
 #pragma unroll 1
@@ -29,8 +30,8 @@ template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uin
     named_barrier(1, kWorkers);  // the zeros are there
 }
 
-// S^T of a warp's 16 keys becomes P^T; first_key: of the warp, in the block; row_smem: LSE of this lane's first query;
-// capped: S^T as the cap left it.
+// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; row_smem: LSE of this lane's first
+// query; capped: receives S^T after the softcap.
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
                                        const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
                                        int lane)

@@ -1,26 +1,26 @@
 #pragma once
 #include "lib/types.cuh"
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
-constexpr bool kHeavyFirst = false;               // blocks with the most work come first among those dealt out in turn
-constexpr unsigned kTogether = 128;               // tiles of keys, of several heads, that are dealt out in turn
-constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed whether they are wanted or not
+// ---- derived constants -----------------------------------------------------------------------------------------
+constexpr bool kHeavyFirst = false;               // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;               // tiles of keys, over several heads, that are interleaved
+constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
 constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
-constexpr int kGroupKeys = 64;                    // of wgmma
-constexpr int kWarps = 4 * kGroups;               // that compute
-constexpr int kReaders = 8;                       // of them, that read a tile of Q, and as many one of dO
+constexpr int kGroupKeys = 64;                    // M of wgmma
+constexpr int kWarps = 4 * kGroups;               // consumer warps
+constexpr int kReaders = 8;                       // consumer warps that read a stage of Q, and that read one of dO
 constexpr int kWorkers = 32 * kWarps;
-constexpr int kThreads = kWorkers + 128;  // the last warpgroup loads
+constexpr int kThreads = kWorkers + 128;  // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
 constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
-constexpr int kPages = (kHeadDim + 63) / 64;   // 64 columns of a tile lie together
-constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp, which has all queries of a tile
+constexpr int kPages = (kHeadDim + 63) / 64;   // pages of 64 columns per tile
+constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
-// dQ: one warpgroup computes it, 64 columns after the other (kByProduct); else warpgroups divide its rows by 64, and
-// then its columns.
+// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. Else warpgroups divide its rows by 64, then its
+// columns.
 constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct ? kPages : kGroups / kRowGroups;
 constexpr int kDqRowTiles = 1, kDqPartTiles = 1;  // m16 tiles per warp
 constexpr int kDqPairs = kDqColumns / 16;
@@ -32,37 +32,37 @@ static_assert(kByProduct
                   : kBr % 64 == 0 && kGroups % kRowGroups == 0 && kBc == kGroups * kGroupKeys && kReaders == kWarps,
               "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
-// The block is launched with even shares; then the loading warpgroup, and one that computes dQ alone, give some to the
-// others.
+// All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
+// alone, give some to the others.
 static_assert(kLoadRegisters + (kByProduct ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
                   (kGroups + 1) * (65536 / kThreads / 8 * 8),
               "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
-// Tiles are pages of 64 columns, [page][row][64], rows of 128 bytes whose 16-byte chunks are permuted by
-// row % 8: the 128-byte swizzle that TMA writes and wgmma reads. So is dS^T [keys][queries].
+// Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
+// is the 128-byte swizzle that TMA writes and wgmma reads. dS^T [keys][queries] has the same layout.
 constexpr int kPageColumns = 64, kPageRowBytes = 128;
 constexpr int kQPageBytes = kBr * kPageRowBytes;
 constexpr int kQTileBytes = kPages * kQPageBytes;
 constexpr int kKvPageBytes = kBc * kPageRowBytes;
 constexpr int kKvTileBytes = kPages * kKvPageBytes;
-// From columns of K to those after them, of the next warpgroup or part of dQ.
+// Distance from the columns of K of one warpgroup, or part of dQ, to the next.
 constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
-constexpr int kScoreStages = 2;     // of dS^T: one is written while others may still read the one before
+constexpr int kScoreStages = 2;     // stages of dS^T: one is written while others may still read the one before
 constexpr int kRowBytes = kBr * 4;  // LSE in log2 units, or delta, of the rows of a tile
 constexpr int kKArea = 0;
 constexpr int kVArea = kKArea + kKvTileBytes;
 constexpr int kQArea = kVArea + kKvTileBytes;
 constexpr int kDoArea = kQArea + kStages * kQTileBytes;
 constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
-constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, as accumulators have it (kByProduct)
+constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
 static_assert(!kByProduct || kScoreStages == kStages, "dS^T has as many places as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
-constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // barriers of P^T and dS^T
+constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
 constexpr int kSmemBytes = kExchangeArea + (kByProduct ? (2 + 2 * kScoreStages) * 8 : 0);
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");

@@ -2,20 +2,21 @@
 #include "features/dropout.cuh"
 #include "hopper/stages.cuh"
 
-// ---- keys of columns ----------------------------------------------------------------------------------------------
+// ---- column keys of dropout ---------------------------------------------------------------------------------------
 //
-// All rows, heads and batches have the same keys of columns. The step before the main one puts them into the workspace,
-// as lanes want them; those of a tile come into shared memory with its K where what P is multiplied by is made early,
-// else with its V.
+// The column keys are the same for all rows, heads and batches. The kernel before the main one makes them and stores
+// them in the workspace, in the order in which lanes need them. The keys of a tile are loaded into shared memory
+// together with its K if kKeepsEarly, else with its V.
 
-constexpr int kKeysAt = 128;  // in the workspace, which begins with the counter of work
+constexpr int kKeysAt = 128;  // offset in the workspace, after the counter of work tiles
 
 __device__ __forceinline__ char *column_keys_at(const Params &p, int column)
 {
     return reinterpret_cast<char *>(p.partial) + kKeysAt + int64(column) * 8;
 }
 
-// The step before, of kKeysOfBlock / 2 threads. A warp's call of Philox makes the keys of 64 columns.
+// Makes the column keys; the kernel that runs before, with kKeysOfBlock / 2 threads per block. One Philox call of a
+// warp makes the keys of 64 columns.
 __device__ __forceinline__ void prepare_column_keys(const Params &p)
 {
     const int lane = threadIdx.x % 32, sixty_four = blockIdx.x * (kKeysOfBlock / 64) + threadIdx.x / 32;
@@ -26,23 +27,23 @@ __device__ __forceinline__ void prepare_column_keys(const Params &p)
     words[32] = uint2{x[2], x[3]};
 }
 
-// Those of a tile: a lane's word for each 16 columns, the words of 32 columns next to each other.
+// The column keys of a tile: one word per lane for each 16 columns; the words of 32 columns are neighbours.
 struct KeyTile {
-    uint32 first;  // of this lane
+    uint32 first;  // address of this lane's first word
 
     __device__ __forceinline__ KeyTile(uint32 smem, const Stage &stage)
         : first(smem + kKeysArea + stage.index * kKeyTileBytes + thread_index() % 32 * 8)
     {
     }
 
-    // Of 32 columns, from 16 * step on.
+    // The words of 32 columns, from column 16 * step on.
     __device__ __forceinline__ float2 words(int step) const
     {
         return load_shared_8(first + step * 128);
     }
 };
 
-// Calls use(step, i) for each word of P, when dropout has its numbers: step: of 16 columns; i: as pack_scores has it.
+// Calls use(step, i) for each word i of the A fragment of P of a k16 step, after dropout has computed its bytes.
 template <class Dropped, class Use>
 __device__ __forceinline__ void each_word_of_p(Dropped &dropout, KeyTile keys, const Use &use)
 {
@@ -57,11 +58,11 @@ __device__ __forceinline__ void each_word_of_p(Dropped &dropout, KeyTile keys, c
                 use(step + half, i);
         }
     }
-    __syncwarp();  // all of it have read, before one gives the tile back
+    __syncwarp();  // all lanes have read before one gives the tile back
 }
 
-// What P of a tile is multiplied by. Made while the tensor cores compute S: in a branch, though it is taken always,
-// because ptxas moves what is not in one behind the wait for S, where the row waits for it. No bound is 0.
+// Computes the factors of P of a tile while the tensor cores compute S. The branch is always taken (a bound is never
+// 0): without it ptxas moves this work after the wait for S.
 template <class Dropped>
 __device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropped &dropout, KeyTile keys)
 {
@@ -70,13 +71,13 @@ __device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropped 
     each_word_of_p(dropout, keys, [&](int step, int i) { keep[step][i] = dropout.keep(0, i % 2, i / 2); });
 }
 
-// What is dropped of P, which is in elements, becomes 0.
+// Applies dropout to P, which is packed to 16 bits: dropped elements become 0.
 template <class Dropped> __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropped &dropout, KeyTile keys)
 {
     each_word_of_p(dropout, keys, [&](int step, int i) { p[step][i] = dropout.apply(p[step][i], 0, i % 2, i / 2); });
 }
 
-// The same by what was made early.
+// Applies dropout to P with factors that were made early.
 __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], const uint32 (&keep)[kBc / 16][4])
 {
 #pragma unroll

@@ -2,10 +2,10 @@
 #include "lib/cp_async.cuh"
 #include "lib/ptx.cuh"
 
-// ---- rows that threads copy, laid out as TMA loads them ---------------------------------------------------------
+// ---- copies of rows by threads, in the layout of TMA ------------------------------------------------------------
 
-// Start copying kRows rows into pages; rows from valid_rows on, and columns behind the last, are zeros. address(row):
-// where one begins in global memory. kCount threads share the work, eight lanes copy 128 bytes of a row.
+// Starts copying kRows rows into pages. Rows from valid_rows on, and columns after the last, become zeros.
+// address(row): start of a row in global memory. kCount threads share the work; eight lanes copy 128 bytes of a row.
 template <int kRows, int kCount, class Address>
 __device__ __forceinline__ void fill_pages(uint32 smem, int valid_rows, Address address)
 {

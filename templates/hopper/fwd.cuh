@@ -5,18 +5,19 @@
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
-// A block computes kBr rows of O at a time (work.cuh), 64 in each of its warpgroups (fwd_consumer.cuh) but the last,
-// which loads (fwd_producer.cuh). K and V tiles are visited from the last to the first, so the tiles that need a mask
-// come first (forward/tiles.cuh).
+// The kernel of fwd_sm90 (fwd_sm90.cu.in calls `forward`). A block computes kBr rows of O per work tile (work.cuh).
+// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh); the last warpgroup is the producer
+// (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles that need
+// a mask come first (forward/tiles.cuh).
 //
 //     producer    wait until a stage is empty | load K(j) | load V(j+1) | ...
-//     consumers   wait until Q is there | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
+//     consumers   wait for Q | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
 //
-// Each stage of K and of V, and each warpgroup's rows of Q, have two barriers (fwd_barriers.cuh): `full`, at which
-// the loads arrive, and `empty`, at which every warp arrives that has read them. Where O has no place of its own in
-// shared memory, it comes into that of Q, which is empty when O is written.
+// Each stage of K and of V, and each warpgroup's rows of Q, have two mbarriers (fwd_barriers.cuh). The loads arrive at
+// `full`; every warp that has read the stage arrives at `empty`. Unless O has an area of its own in shared memory
+// (kOwnOPlace), O is stored through the area of Q, which has been read by then.
 
-// Before anything is loaded: barriers, and what a block puts into shared memory once.
+// Prologue: initialises the barriers, and writes what stays in shared memory for the whole kernel.
 __device__ __forceinline__ void prologue(const Params &p, const Barriers &barriers)
 {
     if (threadIdx.x == 0)
@@ -29,7 +30,7 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
     __syncthreads();  // the barriers are there
 }
 
-// Q of a warpgroup is there.
+// Waits for the warpgroup's rows of Q.
 __device__ __forceinline__ void await_q(const Params &p, const BlockPlace &place, const Barriers &barriers,
                                         const Work &work, int index)
 {
@@ -39,7 +40,7 @@ __device__ __forceinline__ void await_q(const Params &p, const BlockPlace &place
         barrier_wait(barriers.q_full(index), work.parity());
 }
 
-// O of a warpgroup is written, and its place, where that is Q's, given back to the loads.
+// Writes O of a warpgroup. If O went through the area of Q, gives that area back to the producer.
 __device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &place, const TensorMaps &maps,
                                          const Barriers &barriers, const Group &group,
                                          const float (&o)[kRowTiles][kOutTiles][4], const RowState &row)
@@ -55,7 +56,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &plac
             if (group.lane == 0)
                 wait_stores();
         } else {
-            release_to_loads();  // this lane's reads and writes of O before the next Q comes into their place
+            release_to_loads();  // orders this lane's accesses to O before the load of the next Q
         }
         __syncwarp();
         group.release_q(barriers);
@@ -68,7 +69,7 @@ template <class Row> __device__ __forceinline__ void read_sink(Row &row, const P
         row.sink = p.features.sinks[place.query_head(p, 0)];
 }
 
-// The kernel, of kThreads threads.
+// The kernel; kThreads threads.
 __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
 {
     extern __shared__ __align__(1024) char shared[];
@@ -85,7 +86,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
         give_registers<kLoadRegisters>();
         Loads loads(p, maps, barriers);
         if constexpr (kVarlen) {
-            if (threadIdx.x < kGroups * 128 + 32) {  // a whole warp looks for the sequence
+            if (threadIdx.x < kGroups * 128 + 32) {  // the whole warp searches for the sequence
                 const BlockPlace place(p, Work(p));
                 if (threadIdx.x == kGroups * 128)
                     loads.load_rows(place, TileRange(p, place), 0);
@@ -136,7 +137,8 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             wait_stores();
 }
 
-// The step before: the counter of work is 0.
+// The kernel that runs before the main one. Sets the counter of work tiles to 0, and with dropout makes the column
+// keys.
 __device__ __forceinline__ void prepare(const Params &p)
 {
     if constexpr (kDropout)

@@ -2,9 +2,10 @@
 #include "hopper/tma.cuh"
 #include "lib/ptx.cuh"
 
-// ---- where the barriers of a block are ---------------------------------------------------------------------------
+// ---- the mbarriers of the forward kernel in shared memory -----------------------------------------------------
 
-// Warps that read what Q comes with: those of a warpgroup, and the one that loads its bias beside.
+// Warps that arrive at q_empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles come
+// from the counter.
 constexpr int kQReaders = kBiasStaged && kCounted ? 5 : 4;
 
 struct Barriers {
@@ -40,18 +41,18 @@ struct Barriers {
         return k_full(stage) + 24;
     }
 
-    // Which piece of work the rows of Q are of, if work is by a counter.
+    // The number of the work tile that the rows of Q belong to (kCounted).
     __device__ __forceinline__ uint32 piece(int group) const
     {
         return smem + kPieceArea + group * 4;
     }
 
-    // By a warp: the piece behind the one whose parity this is.
+    // Returns the number of the work tile after the one with this parity. Called by whole warps.
     __device__ __forceinline__ unsigned next_piece(int group, uint32 parity) const
     {
         barrier_wait(q_full(group), parity ^ 1);
         const unsigned next = __float_as_uint(load_shared_4(piece(group)));
-        __syncwarp();  // all lanes have it before one of them says so
+        __syncwarp();  // all lanes have read it before one of them releases it
         return next;
     }
 

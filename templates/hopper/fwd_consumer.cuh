@@ -12,19 +12,19 @@
 #include "hopper/guess.cuh"
 #include "hopper/slopes.cuh"
 
-// ---- consumer: a warpgroup that computes 64 rows of O ----------------------------------------------------------------
+// ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
 //
-// compute_rows has the loop over tiles, and Rows::step does one of them. S of a tile is computed together with O += P V
-// of the tile before, and the softmax runs beside that product:
+// compute_rows has the loop over tiles; Rows::step is one step of it. A step starts S of its tile, and then O += P V of
+// the tile before. The softmax runs while the tensor cores compute that second product:
 //
 //     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
-//     kGuesses, without a mask: ... | P by the maxima so far | wait for O | rarely S again, softmax, rescale O
+//     kGuesses, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
 //
-// With kTurns, warpgroups start these two products in turns, so that one has its softmax while the tensor
-// cores work for another.
+// With kTurns, warpgroups start these two products in turn (ping-pong): one computes its softmax while the tensor cores
+// work for another.
 
-// Behind a sequence's end are rows of the next one, whatever they hold: P is 0 there, and V has to be a number. All
-// warpgroups that compute share the work.
+// Sets V to 0 after a packed sequence's end. The rows there belong to the next sequence and may hold NaN. P is 0 for
+// them, but 0 * NaN is NaN. All consumer warpgroups share the work.
 __device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
 {
 #pragma unroll 1
@@ -34,7 +34,7 @@ __device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
             store_shared_16(tile + page * kTilePageBytes + i * 16, uint4{0, 0, 0, 0});
 }
 
-// Q of a warpgroup, whose rows are several heads': it copies them itself.
+// Copies the Q of one warpgroup by its own threads: with kPackedHeads its rows belong to several heads.
 __device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &place, uint32 smem, int group)
 {
     const int first_row = place.first_row + group * kGroupRows;
@@ -43,11 +43,11 @@ __device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &pla
     cp_async_commit();
     cp_async_wait<0>();
     fence_products();
-    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows are there
+    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows of Q are complete
 }
 
-// The steps of the loop. The struct has references only, because arrays in it would keep its numbers in memory until
-// loops are unrolled, and ptxas would choose other registers.
+// The steps of the mainloop. The struct holds references only: with arrays as members, ptxas keeps them in memory until
+// loops are unrolled, and chooses other registers.
 struct Rows {
     const Params &p;
     const BlockPlace &place;
@@ -58,8 +58,8 @@ struct Rows {
     RowState &row;
     float (&s)[kRowTiles][kColTiles][4];
     uint32 (&probabilities)[kBc / 16][4];
-    uint32 (&words)[kRowTiles][2][kColTiles];  // of a bias that is read while products run (kBiasEarly)
-    uint32 (&keeps)[kBc / 16][4];              // what P is multiplied by (kKeepsEarly)
+    uint32 (&words)[kRowTiles][2][kColTiles];  // words of the bias, read while products run (kBiasEarly)
+    uint32 (&keeps)[kBc / 16][4];              // factors of P from dropout (kKeepsEarly)
     Dropout &dropped;
     ScoreUnit &unit;
     const Terms &terms;
@@ -76,7 +76,7 @@ struct Rows {
         return smem + kVArea + group.v.index * kTileBytes;
     }
 
-    // S = Q K^T of the tile is started when K is there.
+    // Waits for K, then starts S = Q K^T.
     template <bool kMasked> __device__ __forceinline__ void start_s()
     {
         if constexpr (kBegun)
@@ -88,16 +88,16 @@ struct Rows {
             make_keeps(keeps, dropped, KeyTile(smem, group.k));
     }
 
-    // O += P V of the tile before is started when V is there.
+    // Waits for V, then starts O += P V of the tile before.
     __device__ __forceinline__ void start_o()
     {
         barrier_wait(barriers.v_full(group.v.index), group.v.parity);
         if constexpr (kDropsBeside)
-            drop(probabilities, dropped, KeyTile(smem, group.v));  // beside the next S, if there is one
+            drop(probabilities, dropped, KeyTile(smem, group.v));  // runs while the next S, if any, is computed
         start_output(o, probabilities, v_smem());
     }
 
-    // P in elements, as a product takes it.
+    // Converts P to 16-bit A fragments, with dropout applied unless start_o does it.
     __device__ __forceinline__ void pack()
     {
         pack_scores(s, probabilities);
@@ -123,8 +123,8 @@ struct Rows {
         group.v.advance();
     }
 
-    // What comes between S = Q K^T and its maxima. offset: what all scores of a row get, which is left to the softmax
-    // (kAlibiOffsets).
+    // Applies softcap, ALiBi, bias and mask to S. Adds to `offset` what all scores of a row have in common; the softmax
+    // takes it into account (kAlibiOffsets).
     template <bool kMasked> __device__ __forceinline__ void add_terms(float (&offset)[kRowTiles][2])
     {
         if constexpr (kSoftcap)
@@ -142,7 +142,7 @@ struct Rows {
             mask_scores(s, p, place, place.first_row + group.warp_row, tile, group.lane);
     }
 
-    // S becomes P; returns what that means to O.
+    // Turns S into P; returns how O must be rescaled.
     template <bool kMasked> __device__ __forceinline__ Rescale softmax()
     {
         float offset[kRowTiles][2] = {};
@@ -166,7 +166,7 @@ struct Rows {
         rescale.apply(o);
     }
 
-    // S, by this warp alone.
+    // Computes S again, by this warp alone.
     __device__ __forceinline__ void make_again()
     {
         clear_scores(s);
@@ -177,7 +177,7 @@ struct Rows {
             group.side.add(s, unit);
     }
 
-    // The same by the maxima so far, where no key is masked (guess.cuh).
+    // Makes P with the speculative maxima (guess.cuh); for tiles without a mask.
     __device__ __forceinline__ void guess_p()
     {
         float offset[kRowTiles][2] = {};
@@ -190,10 +190,10 @@ struct Rows {
             softmax<false>().apply(o);
             pack();
         }
-        release_k();  // not before: S might have to be made again
+        release_k();  // K is needed until here, because S may have to be computed again
     }
 
-    // A tile, and O of the one before.
+    // One step: S and P of the tile, and O += P V of the tile before.
     template <bool kMasked> __device__ __forceinline__ void step()
     {
         start_s<kMasked>();
@@ -210,7 +210,7 @@ struct Rows {
         pin(o);
     }
 
-    // The first tile, which is the last of the keys.
+    // First step: the last tile of keys; O has nothing to add yet.
     __device__ __forceinline__ void begin()
     {
         start_s<true>();
@@ -220,13 +220,13 @@ struct Rows {
         wgmma_wait<0>();
         pin(s);
         release_k();
-        softmax<true>();  // O is 0
+        softmax<true>();  // no rescaling: O is 0
         pack();
         if constexpr (kVarlen)
             clear_values();
     }
 
-    // V is 0 after a sequence's end.
+    // Clears the rows of V after a sequence's end (clear_rows).
     __device__ __forceinline__ void clear_values()
     {
         const int valid_rows = place.sequence.seq_k - tile * kBc;
@@ -234,11 +234,11 @@ struct Rows {
             barrier_wait(barriers.v_full(group.v.index), group.v.parity);
             clear_rows(v_smem(), valid_rows);
             fence_products();
-            named_barrier(1 + 2 * kGroups, kGroups * 128);  // the zeros are there before anybody's product reads them
+            named_barrier(1 + 2 * kGroups, kGroups * 128);  // zeros are there before any warpgroup's product reads
         }
     }
 
-    // O of the last tile.
+    // Last step: O += P V of the last tile.
     __device__ __forceinline__ void end()
     {
         if constexpr (kOwnOPlace)
@@ -252,7 +252,7 @@ struct Rows {
     }
 };
 
-// O of 64 rows that see some key, not yet divided by the sums of their rows.
+// Computes O of 64 rows that see at least one key. O is not yet divided by the row sums.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
                                              const Barriers &barriers, Group &group,
                                              float (&o)[kRowTiles][kOutTiles][4], RowState &row)

@@ -4,14 +4,14 @@
 
 // ---- epilogue: O of a warpgroup is normalised and written, with LSE ------------------------------------------------
 
-// By a tensor map: rows of O in pages of 64 columns are stored by TMA.
+// Normalises O and stores it by TMA, in pages of 64 columns; writes LSE.
 __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPlace &place,
                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
                                                   uint32 smem, int warp_row, int lane, const TensorMap &map)
 {
     if (lane == 0)
         wait_stores();
-    __syncwarp();  // the rows before are on their way, and this warp's loads of Q done
+    __syncwarp();  // earlier stores have read these rows, and this warp's reads of Q are done
     const uint32 o_smem = smem + warp_row % kGroupRows * kPageRowBytes;
     normalise_rows(p, place, o, row, warp_row, lane, [&](int r, int n) {
         return o_smem + n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16;

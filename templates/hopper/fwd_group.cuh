@@ -3,18 +3,18 @@
 #include "hopper/fwd_barriers.cuh"
 #include "hopper/stages.cuh"
 
-// ---- what a warpgroup that computes keeps from one piece of work to the next -------------------------------------------
+// ---- the state of a consumer warpgroup, kept from one work tile to the next -------------------------------------
 
-// The order in which warpgroups start products.
+// Ping-pong: the order in which warpgroups start their products (kTurns).
 struct Turns {
     int group;
-    bool may_start;  // before anybody has said so
+    bool may_start;  // the first warpgroup starts first, without a wait
 
     __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0)
     {
     }
 
-    // Behind it, the products of the warpgroup before this one have been started.
+    // Waits until the warpgroup before this one has started its products.
     __device__ __forceinline__ void take()
     {
         if (kTurns && !may_start)
@@ -26,12 +26,12 @@ struct Turns {
     {
         int next = group + 1;
         if constexpr (kBegun)
-            asm volatile("" : "+r"(next));  // found anew: there is no register left to keep it
+            asm volatile("" : "+r"(next));  // computed again, because no register is left to keep it
         if (kTurns)
             named_barrier_arrive(1 + next % kGroups, 256);
     }
 
-    // Behind everything: what the last warpgroup passed on is taken, too.
+    // At the end: takes the turn that the last warpgroup passed on, so that the barrier is balanced.
     __device__ __forceinline__ void finish()
     {
         if (group == 0 && !may_start)
@@ -39,7 +39,7 @@ struct Turns {
     }
 };
 
-// Where no bias comes through shared memory.
+// The empty policy: no bias in shared memory.
 struct NoBiasTiles {
     __device__ __forceinline__ NoBiasTiles(uint32, int)
     {
@@ -62,7 +62,7 @@ struct NoBiasTiles {
     }
 };
 
-// What a warpgroup keeps from one piece of work to the next.
+// The state of a consumer warpgroup.
 struct Group {
     int index, lane, warp_row;  // warp_row: this warp's first row in the block
     Stage k, v;

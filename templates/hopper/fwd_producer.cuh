@@ -7,23 +7,23 @@
 #include "hopper/work.cuh"
 #include "lib/cp_async.cuh"
 
-// ---- producer: the warpgroup that loads ------------------------------------------------------------------------------
+// ---- producer: the warpgroup that loads -----------------------------------------------------------------------------
 //
-// One of its threads loads Q, K and V by tensor maps (Loads; fwd.cuh has its loop over pieces of work). A bias that comes
-// through shared memory is loaded by other warps, one for each warpgroup that computes (produce_bias).
+// One thread loads Q, K and V by TMA (Loads; the loop over work tiles is in fwd.cuh). With a bias in shared memory,
+// other warps load its tiles, one warp per consumer warpgroup (produce_bias).
 
-// The batch in a tensor map: packed sequences are one.
+// The batch coordinate in a tensor map: packed sequences are one batch.
 __device__ __forceinline__ int map_batch(const BlockPlace &place)
 {
     return kVarlen ? 0 : place.batch;
 }
 
-// The loads of one thread: Q, K and V of a block.
+// The loads of Q, K and V; used by one thread.
 struct Loads {
     const Params &p;
     const TensorMaps &maps;
     const Barriers &barriers;
-    Stage stage;  // of the next tile, of which K comes first
+    Stage stage;  // stage of the next tile; its K is loaded first
     uint32 q_parity = 1;
 
     __device__ __forceinline__ Loads(const Params &p, const TensorMaps &maps, const Barriers &barriers)
@@ -31,14 +31,14 @@ struct Loads {
     {
     }
 
-    // A tile of K or V, into a stage that was read.
+    // Waits until the stage is empty, then loads a tile of K or V.
     __device__ __forceinline__ void load_tile(const BlockPlace &place, int kv_head, int tile, const TensorMap &map,
                                               const Strides &stride, const Stage &stage, uint32 empty, uint32 full,
                                               uint32 area)
     {
         barrier_wait(empty, stage.parity ^ 1);
         if constexpr (kDropout) {
-            // The keys of its columns come with one of both.
+            // The column keys of dropout come with K if kKeepsEarly, else with V.
             const int key_bytes = area == barriers.smem + (kKeepsEarly ? kKArea : kVArea) ? kKeyTileBytes : 0;
             barrier_expect(full, kTileBytes + key_bytes);
             if (key_bytes > 0)
@@ -82,12 +82,13 @@ struct Loads {
                       coordinate(map_batch(place), p.q_stride.batch));
     }
 
-    // Q is waited for even where no key is seen, so that it is there before O comes into its place.
+    // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
+    // next.
     __device__ __forceinline__ void load_rows(const BlockPlace &place, const TileRange &tiles, unsigned piece)
     {
         const bool any = tiles.count > tiles.first;
         int kv_head = place.kv_head(p);
-        asm volatile("" : "+r"(kv_head));  // the division is done here, not for each tile
+        asm volatile("" : "+r"(kv_head));  // divide here once, not for each tile
         if (any)
             load_k(place, kv_head, tiles.count - 1, stage);
         if constexpr (!kPackedHeads) {
@@ -108,7 +109,7 @@ struct Loads {
         }
     }
 
-    // There is no more work, by the counter.
+    // Tells the consumers that the counter has no more work tiles.
     __device__ __forceinline__ void finish(unsigned piece)
     {
 #pragma unroll
@@ -120,17 +121,17 @@ struct Loads {
     }
 };
 
-// By a warp that loads beside K and V, for a warpgroup: what comes behind this piece.
+// Returns the number of the work tile after this one. Called by a warp that loads bias tiles for a warpgroup.
 __device__ __forceinline__ unsigned piece_beside(const Barriers &barriers, int group, const Work &work)
 {
-    // Q of this piece is there: before, a wait for the next one's parity would return at once.
+    // Wait until Q of this work tile is there: before that, a wait for the next parity would return at once.
     barrier_wait(barriers.q_full(group), work.parity());
-    __syncwarp();  // all lanes have seen it
+    __syncwarp();  // all lanes have passed the wait
     barrier_arrive_by(threadIdx.x % 32, barriers.q_empty(group));
     return barriers.next_piece(group, work.parity());
 }
 
-// A warp's: all tiles beside K and V of a warpgroup. Source: of the rows of a piece of work.
+// A warp's loop: loads all bias tiles of one warpgroup. Source: how the rows of a work tile are loaded.
 template <typename Source>
 __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &maps, const Barriers &barriers)
 {
@@ -141,7 +142,7 @@ __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &ma
         const Source source(p, maps, place);
 #pragma unroll 1
         for (int tile = tiles.count - 1; tile >= tiles.first; tile--) {
-            BiasTiles side(barriers.smem, served_group());  // found anew each time: these warps have few registers
+            BiasTiles side(barriers.smem, served_group());  // computed again, because these warps have few registers
             side.stage = stage;
             side.wait_empty();
             source.load(p, side, tile * kBc);
@@ -154,7 +155,7 @@ __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &ma
     }
 }
 
-// The same, in the way that the bias allows.
+// Loads the bias tiles by the fastest way that the layout of the bias allows.
 __device__ __forceinline__ void produce_bias(const Params &p, const TensorMaps &maps, const Barriers &barriers)
 {
     if (bias_is_mapped(p))
@@ -165,5 +166,5 @@ __device__ __forceinline__ void produce_bias(const Params &p, const TensorMaps &
         load_sides<BiasCopies<2>>(p, maps, barriers);
     else
         load_sides<BiasNumbers>(p, maps, barriers);
-    cp_async_wait<0>();  // a warp ends when its copies have
+    cp_async_wait<0>();  // a warp must not end before its copies have
 }

@@ -5,7 +5,8 @@
 
 // ---- the products of a warpgroup: S = Q K^T and O += P V ------------------------------------------------------------
 
-// S = Q K^T: started. slopes, columns: one step more, ALiBi's part of columns (slopes.cuh), if kSloped.
+// Starts S = Q K^T. If kSloped, one more k16 step adds slope * column of ALiBi from `slopes` and `columns`
+// (slopes.cuh).
 template <bool kSloped>
 __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], uint32 q_smem, uint32 k_smem,
                                              const uint32 (&slopes)[4], uint64 columns)
@@ -21,7 +22,7 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], uint32
     wgmma_commit();
 }
 
-// O += P V: started. P is in registers.
+// Starts O += P V. P is in registers.
 __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const uint32 (&p)[kBc / 16][4], uint32 v_smem)
 {
     const uint64 b = tile_descriptor(v_smem, kTilePageBytes);
@@ -32,7 +33,7 @@ __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const 
     wgmma_commit();
 }
 
-// P in elements: two column tiles of an accumulator are laid out as 16 columns of A.
+// Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
 __device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kBc / 16][4])
 {
 #pragma unroll

@@ -4,19 +4,19 @@
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
-// ---- P by the maxima so far -----------------------------------------------------------------------------------
+// ---- the speculative maximum: P without a search for the maximum of the tile -----------------------------------
 //
-// Once a row has seen a tile, its maximum hardly grows, and P may be larger than 1 by as much as an element of 16 bits
-// holds. So tiles without a mask are not searched for maxima: P is made by those that rows have, and its sums, which
-// are wanted anyway, say whether one was too small. Then, which is rare, the warp makes S again, by itself, and goes
-// the usual way: P does not tell S, it may be infinite.
+// Once a row has seen a tile, its maximum hardly grows, and P may exceed 1 by as much as 16 bits can hold. So for tiles
+// without a mask, P is computed with the maxima that the rows have so far. The row sums, which are needed anyway, show
+// if a maximum was too small. This is rare. The warp then computes S again by itself and takes the usual way: S cannot
+// be recovered from P, which may be infinite.
 
-// The most that a lane's sum of P in a row may be, and so each element: fp16 holds twice as much, and fp32 has room for
-// O then, of V up to 2^60.
+// The limit for a lane's sum of P in a row, and so for each element. fp16 can hold twice as much. fp32 then has room
+// for O if values of V are below 2^60.
 constexpr float kMostGuessed = kBf16 ? 0x1p40f : 0x1p15f;
 
-// S becomes P by the maxima so far, and the sums grow. False, in all lanes of the warp: S is lost, nothing else has
-// changed.
+// Turns S into P with the speculative maxima, and adds to the sums. Returns false, in all lanes of the warp, if a sum
+// is too large: then S is lost and nothing else has changed.
 __device__ __forceinline__ bool guess_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
                                            const float (&offset)[kRowTiles][2])
 {
@@ -34,7 +34,7 @@ __device__ __forceinline__ bool guess_tile(float (&s)[kRowTiles][kColTiles][4], 
                 sum[h] = n == 0 && e == 2 * h ? s[m][n][e] : sum[h] + s[m][n][e];
             }
     }
-    // NaN is not: it counts as wrong.
+    // The comparison is false for NaN, so NaN counts as wrong.
     const bool right = __all_sync(0xffffffffu, sum[0] <= kMostGuessed && sum[1] <= kMostGuessed);
     if (right)
 #pragma unroll
@@ -52,10 +52,10 @@ __device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4]
             s[0][n][e] = 0.0f;
 }
 
-// Q K^T of a warp's 16 rows, of its group's that begin at q_smem, added to s: by this warp, without its group.
+// s += Q K^T for this warp's 16 rows, by mma.sync of this warp alone. q_smem: the 64 rows of its warpgroup.
 __device__ __forceinline__ void add_products(float (&s)[kRowTiles][kColTiles][4], uint32 q_smem, uint32 k_smem)
 {
-    const int thread = thread_index(), lane = thread % 32;  // addresses are found anew: they are hardly ever wanted
+    const int thread = thread_index(), lane = thread % 32;  // computed here, because they are rarely needed
     const int row = thread % 128 / 32 * 16 + lane % 16, key = lane / 16 * 8 + lane % 8;
     q_smem += row * kPageRowBytes + (lane / 16 ^ row % 8) * 16;
     k_smem += key * kPageRowBytes + (lane / 8 % 2 ^ key % 8) * 16;
@@ -71,5 +71,5 @@ __device__ __forceinline__ void add_products(float (&s)[kRowTiles][kColTiles][4]
             mma_k16(s[0][n + 1], a, b[2], b[3]);
         }
     }
-    pin(s);  // K's words are used before its place is given back
+    pin(s);  // K's values are used before its stage is given back
 }

@@ -3,10 +3,10 @@
 #include "hopper/tma.cuh"
 #include "lib/ptx.cuh"
 
-// ---- tiles beside K and V -------------------------------------------------------------------------------------
+// ---- tiles loaded beside K and V, in stages of their own (the bias) ------------------------------------------------
 //
-// In stages of their own, filled by a warp of the warpgroup that loads. A stage has the barriers `full`, at which a
-// tensor map's load or the lanes of that warp arrive, and `empty`, at which every warp arrives that has read it.
+// A warp of the producer warpgroup loads them. A TMA load or the lanes of that warp arrive at `full`; every warp that
+// has read the stage arrives at `empty`.
 template <int kCount, int kBytes> struct TilesBeside {
     uint32 area, barriers;
     StageOf<kCount> stage;
@@ -30,7 +30,7 @@ template <int kCount, int kBytes> struct TilesBeside {
         return area + stage.index * kBytes;
     }
 
-    // Arrivals at either barrier.
+    // loads, readers: number of arrivals at `full` and at `empty`.
     __device__ __forceinline__ void init(int loads, int readers) const
     {
         for (int i = 0; i < kCount; i++) {
@@ -40,7 +40,7 @@ template <int kCount, int kBytes> struct TilesBeside {
         barrier_init_fence();
     }
 
-    // By a warp that loads, before it fills a stage; and by one that reads it, before ...
+    // By a warp that loads, before it loads a stage.
     __device__ __forceinline__ void wait_empty() const
     {
         barrier_wait(empty(), stage.parity ^ 1);
@@ -51,22 +51,22 @@ template <int kCount, int kBytes> struct TilesBeside {
         barrier_wait(full(), stage.parity);
     }
 
-    // ... and behind it.
+    // By a warp that reads, after it has read a stage.
     __device__ __forceinline__ void release()
     {
-        __syncwarp();  // all of it have read
+        __syncwarp();  // all lanes have read
         barrier_arrive_by(threadIdx.x % 32, empty());
         stage.advance();
     }
 };
 
-// The warpgroup that this warp works for, if it loads.
+// The index of the consumer warpgroup that this producer warp loads for.
 __device__ __forceinline__ int served_group()
 {
     return thread_index() / 32 - kGroups * 4 - 1;
 }
 
-// What belongs to the scores of one warpgroup.
+// The stages of one consumer warpgroup, for its scores.
 struct SideTiles : TilesBeside<kSideStages, kSideTileBytes> {
     __device__ __forceinline__ SideTiles(uint32 smem, int group)
         : TilesBeside(smem + kSideArea + group * kSideStages * kSideTileBytes,

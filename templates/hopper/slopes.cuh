@@ -6,15 +6,15 @@
 
 // ---- ALiBi by one more step of S = Q K^T ---------------------------------------------------------------------------
 //
-// Where no key stands after a row's own position, ALiBi is a number for all keys of a tile, which is left to the
-// softmax (forward/terms.cuh), and slope * column for the key in that column of the tile. Three more columns of Q are
-// the slope in parts, and three of K the tile's column, which 16 bits hold: so no instruction is needed for a score.
-// They are columns 0, 1 and 8 of sixteen, which one lane of a row has.
+// If no key of a tile is after the row's own position, the ALiBi term is linear in the key. Its part that is the same
+// for all keys of the tile goes to the softmax (forward/terms.cuh); slope * column remains. It is computed by one more
+// k16 step: three extra columns of Q hold the slope in 16-bit parts, three of K hold the column number. So ALiBi needs
+// no instruction per score. The three are columns 0, 1 and 8 of the sixteen, which belong to one lane of each row.
 
 static_assert(!kAlibiMma || kBc <= 256, "columns of a tile are numbers in 16 bits");
 
-// Of K: made once for a block. Eight keys of eight columns lie together, 128 bytes; the other eight columns behind
-// them.
+// Writes the extra columns of K, once per block. Eight keys of eight columns are contiguous (128 bytes); the other
+// eight columns follow them.
 __device__ __forceinline__ void put_key_columns(uint32 smem)
 {
     for (int key = threadIdx.x; key < kBc; key += kThreads) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ uint64 key_columns(uint32 smem)
     return kRowsOf8 | kColumnsOf8 | (smem + kColumnArea) / 16;
 }
 
-// Of Q: of this lane's rows.
+// Computes the extra columns of Q for this lane's rows.
 template <class AnyAlibi> __device__ __forceinline__ void slope_columns(const AnyAlibi &alibi, int lane, uint32 (&a)[4])
 {
 #pragma unroll
@@ -44,7 +44,7 @@ template <class AnyAlibi> __device__ __forceinline__ void slope_columns(const An
     }
 }
 
-// Slopes times columns, added to S that a warp makes by itself.
+// Adds slope * column to an S that a warp has computed by itself.
 __device__ __forceinline__ void add_slopes(float (&s)[kRowTiles][kColTiles][4], const uint32 (&slopes)[4])
 {
     const int lane = thread_index() % 32;

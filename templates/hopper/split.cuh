@@ -6,15 +6,16 @@
 
 // ---- forward, keys divided among blocks --------------------------------------------------------------------
 //
-// Tiles are visited from the last to the first, those that need a mask first. A warpgroup copies them, each as soon as
-// its place is free, and two multiply: each computes S and P of its half of a tile's keys, and gives P to the other one,
-// which has the same rows and other columns of O. Q is in registers for the first columns: shared memory, which both
-// products read, is what they wait for.
+// The kernel of fwd_splitkv_sm90, for V that is the first columns of K. Tiles are processed from the last to the first,
+// so those that need a mask come first. One warpgroup copies tiles (producer); two multiply (consumers). Both consumers
+// have the same rows. Each computes S and P of half the keys of a tile, gives its P to the other, and accumulates half
+// of the columns of O. The first columns of Q stay in registers, because both products are limited by reads of shared
+// memory.
 //
-//     producer    wait until a place is free | copy K(j) ...
-//     consumers   wait until K(j) is there | S = Q K^T of own keys | softmax | exchange P | O += P V of own columns
+//     producer    wait until a stage is empty | copy K(j) ...
+//     consumers   wait for K(j) | S = Q K^T of own keys | softmax | exchange P | O += P V of own columns
 
-// The kernel, of kThreads + kFeedThreads threads.
+// The kernel; kThreads + kFeedThreads threads.
 __device__ __forceinline__ void forward(const Params &p)
 {
     extern __shared__ __align__(1024) char shared[];

@@ -7,9 +7,11 @@
 #include "hopper/split_products.cuh"
 #include "hopper/tma.cuh"
 
-// ---- consumer: a warpgroup that multiplies ----------------------------------------------------------------------------
+// ---- consumer: a warpgroup that multiplies --------------------------------------------------------------------------
+//
+// split.cuh has the loop over tiles, and the timeline. Rows::step is one step of it.
 
-// Its rows, which both warpgroups have, and the steps of their loop.
+// The state of the 64 rows, which both warpgroups have, and the steps of the mainloop.
 struct Rows {
     const Params &p;
     const BlockPlace &place;
@@ -19,12 +21,12 @@ struct Rows {
     float (&o)[kRowTiles][kOutTiles][4];
     RowState &row;
     float (&s)[kRowTiles][kColTiles][4];
-    uint32 (&own)[kOwnSteps][4], (&other)[kOwnSteps][4];  // P
+    uint32 (&own)[kOwnSteps][4], (&other)[kOwnSteps][4];  // P of own keys, and of the other half
     uint32 (&q)[kQSteps][4];
     int &tile;
     uint32 &parity;
 
-    // Q is copied by both, and its first columns are read.
+    // Copies Q together with the other warpgroup, then reads its first columns into registers.
     __device__ __forceinline__ void load_q()
     {
         fill_pages<kBr, kThreads>(smem, place.rows - place.first_row,
@@ -36,7 +38,7 @@ struct Rows {
         read_q(q, smem, warp_row, lane);
     }
 
-    // S becomes P; returns what that means to O.
+    // Turns S into P; returns how O must be rescaled.
     template <bool kMasked> __device__ __forceinline__ Rescale softmax()
     {
         if constexpr (kSoftcap)
@@ -51,7 +53,7 @@ struct Rows {
         return k_stage(smem, tile) + part * (kHeadDimV / 64 / kParts) * kTilePageBytes;
     }
 
-    // A tile.
+    // One step of the mainloop.
     template <bool kMasked> __device__ __forceinline__ void step()
     {
         const int visits = tiles.count - 1 - tile;
@@ -68,6 +70,6 @@ struct Rows {
         wgmma_wait<0>();
         pin(o);
         if (lane == 0)
-            barrier_arrive(place_is_free(smem, tile));  // by each warp
+            barrier_arrive(place_is_free(smem, tile));  // one arrival per warp
     }
 };

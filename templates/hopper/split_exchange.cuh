@@ -3,7 +3,9 @@
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 
-// ---- P of half the keys, given to the thread of the other warpgroup that has the same rows ----------------------
+// ---- exchange of P between the two consumer warpgroups ----------------------------------------------------------
+//
+// Each thread gives P of its half of the keys to the thread of the other warpgroup that has the same rows.
 
 constexpr int kOwnSteps = kOwnKeys / 16;  // k16 steps of O += P V
 
@@ -27,14 +29,15 @@ __device__ __forceinline__ void scale_packed(uint32 (&x)[kOwnSteps][4], const fl
         }
 }
 
-// The warps of both warpgroups that have the same rows: orders what they put and take. What is taken is free again
-// behind a second one.
+// A barrier for the two warps that have the same rows. The first one orders writes before reads; after a second one the
+// area is free again.
 __device__ __forceinline__ void pair_sync()
 {
     named_barrier(1 + threadIdx.x / 32 % 4, 64);
 }
 
-// Chunk i of the P that a thread of a part gives; and two numbers of its rows, behind all of P.
+// Address of chunk i of P from a thread of warpgroup `part`. Two numbers of the thread's rows are stored after all of
+// P.
 __device__ __forceinline__ uint32 given(uint32 smem, int part, int i)
 {
     return smem + kExchange + ((i * kParts + part) * 128 + threadIdx.x % 128) * 16;
@@ -45,8 +48,8 @@ __device__ __forceinline__ uint32 given_of_rows(uint32 smem, int part)
     return smem + kExchange + kOwnSteps * kThreads * 16 + (part * 128 + threadIdx.x % 128) * 8;
 }
 
-// Both have the same maximum afterwards, which is seldom another than before; what refers to a smaller one is
-// rescaled.
+// Exchanges P and the maxima. Both take the larger maximum. If it has grown, which is rare, what was computed with the
+// smaller one is rescaled.
 __device__ __forceinline__ void exchange(uint32 smem, int part, uint32 (&own)[kOwnSteps][4],
                                          uint32 (&other)[kOwnSteps][4], RowState &row,
                                          float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
@@ -62,7 +65,7 @@ __device__ __forceinline__ void exchange(uint32 smem, int part, uint32 (&own)[kO
         other[step][0] = x.x, other[step][1] = x.y, other[step][2] = x.z, other[step][3] = x.w;
     }
     const float2 theirs = load_shared_8(given_of_rows(smem, 1 - part));
-    pair_sync();  // what was given is free
+    pair_sync();  // the exchange area is free
     const float max[2] = {theirs.x, theirs.y};
     if (!__any_sync(0xffffffffu, max[0] != row.max[0][0] || max[1] != row.max[0][1]))
         return;
@@ -80,7 +83,7 @@ __device__ __forceinline__ void exchange(uint32 smem, int part, uint32 (&own)[kO
     Rescale{{{own_by[0], own_by[1]}}, true}.apply(o);
 }
 
-// Sums are of all keys.
+// Adds the sums of the other half of the keys.
 __device__ __forceinline__ void add_sums(uint32 smem, int part, RowState &row)
 {
     store_shared_8(given_of_rows(smem, part), row.sum[0][0], row.sum[0][1]);

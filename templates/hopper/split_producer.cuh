@@ -6,8 +6,10 @@
 #include "hopper/wgmma.cuh"
 
 // ---- producer: the warpgroup that copies tiles ---------------------------------------------------------------------
+//
+// The kernel of split.cuh calls `produce` in the last warpgroup.
 
-// Copies the tiles, as their places become free.
+// Copies the tiles in order, each when its stage is empty.
 template <class Fill> __device__ __forceinline__ void feed(const TileRange &tiles, uint32 smem, Fill fill)
 {
     static_assert(kStages == 2, "the first two tiles are under way together");

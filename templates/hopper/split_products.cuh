@@ -2,16 +2,17 @@
 #include "hopper/split_exchange.cuh"
 #include "hopper/wgmma.cuh"
 
-// ---- the products of a warpgroup: S = Q K^T of its keys, and its columns of O += P V ------------------------------------
+// ---- the products of a warpgroup: S = Q K^T of its keys, and its columns of O += P V --------------------------------
 
-// An address that is worked out again for each tile, where the compiler would keep 36 of Q's in registers.
+// Hides from the compiler how the address was computed. Otherwise it keeps 36 addresses of Q in registers; now it
+// computes them for each tile.
 __device__ __forceinline__ uint32 computed_again(uint32 address)
 {
     asm volatile("" : "+r"(address));
     return address;
 }
 
-// The first columns of this warp's rows of Q.
+// Reads the first columns of this warp's rows of Q into registers.
 __device__ __forceinline__ void read_q(uint32 (&q)[kQSteps][4], uint32 smem, int warp_row, int lane)
 {
     const int row = warp_row + lane % 16;
@@ -21,7 +22,7 @@ __device__ __forceinline__ void read_q(uint32 (&q)[kQSteps][4], uint32 smem, int
                     smem + step / 4 * kQPageBytes + row * kPageRowBytes + ((step % 4 * 2 + lane / 16) ^ row % 8) * 16);
 }
 
-// S = Q K^T: started. The first columns of Q are in registers.
+// Starts S = Q K^T. The first columns of Q are in registers.
 __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], const uint32 (&q)[kQSteps][4], uint32 q_smem,
                                              uint32 k_smem)
 {
@@ -38,7 +39,7 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], const 
     wgmma_commit();
 }
 
-// O += P V: started. v_smem: of the first key.
+// Starts O += P V. v_smem: the first key of the tile.
 __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const uint32 (&own)[kOwnSteps][4],
                                              const uint32 (&other)[kOwnSteps][4], int part, uint32 v_smem)
 {

@@ -1,21 +1,21 @@
 #pragma once
 #include "lib/types.cuh"
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
-constexpr int kParts = 2;  // warpgroups: both have all rows, each half of O's columns
+// ---- derived constants -----------------------------------------------------------------------------------------
+constexpr int kParts = 2;  // consumer warpgroups: both have all rows, each half of O's columns
 constexpr int kTeams = 1;
 constexpr bool kSplit = true, kPackedHeads = true, kVInK = true;
-constexpr int kBr = 64;  // query rows per block, of wgmma
+constexpr int kBr = 64;  // query rows per block: M of wgmma
 constexpr int kThreads = kParts * 128;
-constexpr int kFeedThreads = 128;  // a warpgroup more copies tiles
+constexpr int kFeedThreads = 128;  // the producer warpgroup
 constexpr int kTeamThreads = kThreads;
 constexpr int kRowTiles = 1;             // m16 row tiles per warp
-constexpr int kOwnKeys = kBc / kParts;   // of a tile, of which a warpgroup computes S
+constexpr int kOwnKeys = kBc / kParts;   // keys of a tile for which a warpgroup computes S
 constexpr int kColTiles = kOwnKeys / 8;  // n8 column tiles of S
 constexpr int kHeadDimVPadded = kHeadDimV;
 constexpr int kOutTiles = kHeadDimV / (8 * kParts);  // n8 column tiles of O
 constexpr int kDepth = kHeadDim / 16;                // k16 steps of S = Q K^T
-constexpr int kPages = kHeadDim / 64;                // 64 columns of a tile lie together
+constexpr int kPages = kHeadDim / 64;                // pages of 64 columns per tile
 
 static_assert(kHeadDim % 64 == 0, "pages are whole");
 static_assert(kHeadDimV % (64 * kParts) == 0 && kHeadDimV <= 256 * kParts, "so are those of a warpgroup's V");
@@ -25,18 +25,18 @@ static_assert(kFeedRegisters + kParts * kProductRegisters <= (kParts + 1) * (655
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
-// Tiles are pages of 64 columns, [page][row][64], rows of 128 bytes whose 16-byte chunks are permuted by
-// row % 8: the 128-byte swizzle that wgmma reads.
+// Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
+// is the 128-byte swizzle that wgmma reads.
 constexpr int kPageRowBytes = 128;
 constexpr int kQPageBytes = kBr * kPageRowBytes;
 constexpr int kTilePageBytes = kBc * kPageRowBytes;
-constexpr int kKArea = kPages * kQPageBytes;  // behind Q
+constexpr int kKArea = kPages * kQPageBytes;  // after Q
 constexpr int kTileBytes = kPages * kTilePageBytes;
-// Behind the tiles P of each warpgroup in elements, and two numbers of each thread.
+// After the tiles: P of each warpgroup in 16 bits, and two numbers of each thread.
 constexpr int kExchange = kKArea + kStages * kTileBytes;
-constexpr int kBarriers = kExchange + kThreads * (kOwnKeys * 2 * 16 / 32 + 8);  // two of each place
+constexpr int kBarriers = kExchange + kThreads * (kOwnKeys * 2 * 16 / 32 + 8);  // two mbarriers per stage
 constexpr int kTilesEnd = kBarriers + kStages * 16;
-// Afterwards rows of O in fp32, maxima and sums (forward/epilogue_partial.cuh).
+// After the mainloop the areas hold O in fp32, the maxima and the sums (forward/epilogue_partial.cuh).
 constexpr int kMergeBytes = kBr * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8);
 constexpr int kSmemBytes = kTilesEnd > kMergeBytes ? kTilesEnd : kMergeBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
@@ -46,7 +46,7 @@ __device__ __forceinline__ unsigned k_stage(unsigned smem, int tile)
     return smem + kKArea + tile % kStages * kTileBytes;
 }
 
-// Barriers of the place of a tile.
+// The mbarriers of a tile's stage.
 __device__ __forceinline__ unsigned tile_is_there(unsigned smem, int tile)
 {
     return smem + kBarriers + tile % kStages * 16;

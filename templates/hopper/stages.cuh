@@ -1,11 +1,11 @@
 #pragma once
 #include "lib/types.cuh"
 
-// ---- places of tiles in shared memory, filled in turn ----------------------------------------------------------
+// ---- a ring of stages in shared memory -------------------------------------------------------------------------
 //
-// A barrier's phase of a stage ends once for each tile that comes there, so its parity changes from round to round.
+// The phase of a stage's mbarrier ends once per tile, so the parity to wait for flips at each round.
 
-// Counts tiles through so many stages.
+// A position in a ring of kCount stages.
 template <int kCount> struct StageOf {
     int index = 0;
     uint32 parity = 0;

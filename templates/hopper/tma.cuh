@@ -1,13 +1,13 @@
 #pragma once
 #include "lib/types.cuh"
 
-// ---- barriers in shared memory, and loads that arrive at them -------------------------------------------
+// ---- mbarriers, and TMA loads that arrive at them -----------------------------------------------------------------
 //
-// A barrier's phase ends when all of its arrivals are there, and all bytes that were announced. A wait names
-// the parity of the phase: 0 for the first one. Before that has begun, a wait for parity 1 returns at once.
+// A phase of an mbarrier ends when all arrivals and all announced bytes have come. A wait names the parity of a phase,
+// 0 for the first one. A wait for parity 1 on a fresh barrier returns at once.
 
-// A tensor map, as the driver encodes it: of [batch, head, seq, column], boxes of rows x 64 columns. What is behind the
-// end of a sequence or a row is zeros.
+// A tensor map as the driver encodes it: [batch, head, seq, column], in boxes of rows x 64 columns. Elements after the
+// end of a sequence or a row are loaded as zeros.
 struct alignas(64) TensorMap {
     char opaque[128];
 };
@@ -17,7 +17,7 @@ __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Barriers that this thread made are seen by what the tensor maps' loads go through.
+// Makes the barriers that this thread initialised visible to the async proxy (TMA).
 __device__ __forceinline__ void barrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -28,8 +28,9 @@ __device__ __forceinline__ void barrier_arrive(uint32 barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// The same by one lane of a warp, without a branch: in one the compiler would compute shared memory's address anew, and
-// take all that follows from it, descriptors of products among that, for different in the lanes.
+// barrier_arrive by lane 0 of a warp, with a predicate instead of a branch. In a branch the compiler would compute the
+// shared-memory address anew, and treat all values derived from it, such as wgmma descriptors, as different in each
+// lane.
 __device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
 {
     asm volatile("{\n"
@@ -41,7 +42,7 @@ __device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
                  : "memory");
 }
 
-// Arrive, and announce bytes that are to come.
+// Arrives, and announces bytes that will come.
 __device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -59,13 +60,13 @@ __device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
                  : "memory");
 }
 
-// Arrive when what this lane began to copy is there; it is one of those that the barrier counts.
+// Arrives when the cp.async copies that this lane has issued are complete. The barrier counts this arrival (noinc).
 __device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// 16 or 4 bytes from global to shared memory, zeros behind the first `bytes`.
+// Copies 16 or 4 bytes from global to shared memory; only the first `bytes` are read, the rest becomes zeros.
 __device__ __forceinline__ void copy_16_or_less(uint32 smem, const void *gmem, int bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
@@ -76,13 +77,13 @@ __device__ __forceinline__ void copy_4_or_less(uint32 smem, const void *gmem, in
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
 }
 
-// A coordinate of a tensor map. Where batches or heads are the same memory, the map has one of them.
+// A coordinate in a tensor map. If batches or heads share memory (stride 0), the map has only one of them.
 __device__ __forceinline__ int coordinate(int index, int64 stride)
 {
     return stride == 0 ? 0 : index;
 }
 
-// Rows from `row` on of 64 columns from `column` on, into a page of a tile.
+// Loads rows from `row` on of 64 columns from `column` on into a page of a tile.
 __device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uint32 barrier, int column, int row,
                                           int head, int batch)
 {
@@ -92,7 +93,7 @@ __device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uin
                  : "memory");
 }
 
-// Bytes that lie one after the other, multiples of 16.
+// Loads contiguous bytes, a multiple of 16.
 __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int bytes, uint32 barrier)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem),
@@ -100,13 +101,13 @@ __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int by
                  : "memory");
 }
 
-// What this thread did to shared memory is done before loads that come into the same place, behind a barrier.
+// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
 __device__ __forceinline__ void release_to_loads()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The reverse: rows of a page to global memory, as far as there are rows and columns.
+// Stores rows of a page to global memory, clipped to the tensor's rows and columns.
 __device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
 {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
@@ -119,7 +120,7 @@ __device__ __forceinline__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// What this thread's stores read of shared memory has been read.
+// Waits until this thread's TMA stores have read shared memory.
 __device__ __forceinline__ void wait_stores()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");

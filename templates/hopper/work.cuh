@@ -1,10 +1,10 @@
 #pragma once
 #include "features/params.cuh"
 
-// ---- which rows a block computes ---------------------------------------------------------------------------
+// ---- work tiles: which rows a block computes --------------------------------------------------------------------
 
-// Where work is by a counter, who is free takes the next piece: the thread that loads does, by a counter in the
-// workspace that the step before this one set to 0. It tells the others when the piece's Q comes.
+// Dynamic work: a block that is free takes the next work tile from a counter in the workspace. The kernel before has
+// set it to 0. The producer thread takes the number, and tells the others when the Q of that work tile comes.
 struct CountedPiece {
     unsigned piece = blockIdx.x;
 
@@ -22,7 +22,7 @@ struct NoPiece {
     }
 };
 
-// A row tile of a plane, a head of a batch; BlockPlace says what that is.
+// A work tile: a row tile of one plane, where a plane is a head of a batch (see BlockPlace).
 struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
     unsigned own_tile, own_plane, round = 0;
 
@@ -45,7 +45,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
     {
         if constexpr (kCounted)
             return piece;
-        else if constexpr (kStays)  // every other round goes backwards through the blocks, as work gets lighter
+        else if constexpr (kStays)  // odd rounds go through the blocks backwards, because work gets lighter
             return round * gridDim.x + (round % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
         else
             return blockIdx.x;
@@ -59,7 +59,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
             return round == 0;
     }
 
-    // By one thread, for the block: what comes next, by the counter.
+    // Takes the next work tile from the counter. Called by one thread for the block.
     __device__ __forceinline__ unsigned take(const Params &p) const
     {
         return gridDim.x + atomicAdd(reinterpret_cast<unsigned *>(p.partial), 1u);
@@ -77,7 +77,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
         advance(p);
     }
 
-    // Of this piece among those of the block, as barriers count.
+    // The parity of this work tile's barriers: its number within the block, modulo 2.
     __device__ __forceinline__ uint32 parity() const
     {
         return round % 2;
@@ -92,18 +92,19 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
             own_plane = index() / p.q_tiles;
         }
         if constexpr (kBiasStaged)
-            if (p.features.bias_batch == 0 && p.features.bias_head != 0)  // batches share a bias: one after the other
+            if (p.features.bias_batch == 0 && p.features.bias_head != 0)  // batches share a bias, so batch varies first
                 own_plane = own_plane % p.batch * p.heads_q + own_plane / p.batch;
     }
 
 private:
-    // The heaviest tiles of a section of planes first: as many as have their K and V in L2.
+    // Order by weight: the heaviest row tiles come first, within a section of as many planes as have their K and V in
+    // L2.
     __device__ __forceinline__ void find_by_weight(const Params &p)
     {
         const unsigned planes = p.heads_q * p.batch;
         int seq_k = p.seq_k;
         if constexpr (kDropout)
-            asm volatile("" : "+r"(seq_k));  // the section is found anew each time: no register is left for it
+            asm volatile("" : "+r"(seq_k));  // computed again each time, because no register is left for it
         const unsigned section = min(max(kSectionRows / seq_k, 1) * unsigned(p.group), planes);
         const unsigned before = index() / (section * p.q_tiles) * section, rest = index() - before * p.q_tiles;
         const unsigned here = min(section, planes - before);

@@ -1,10 +1,10 @@
 #pragma once
 #include "lib/types.cuh"
 
-// ---- cp.async: copies from global to shared memory that a thread need not wait for; SM 8.0 and newer --------
+// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
 
-// 16 bytes from global to shared memory, past the L1 cache, if wanted: a predicate, where a branch would
-// part the instructions around it.
+// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
+// separate the instructions around it.
 __device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
 {
     asm volatile("{\n"
@@ -16,7 +16,7 @@ __device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool 
                  : "memory");
 }
 
-// The same, but 16 zero bytes unless keep; gmem is not read then.
+// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
 __device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
 {
     asm volatile("{\n"
@@ -33,7 +33,7 @@ __device__ __forceinline__ void cp_async_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Wait until at most kPending of this thread's committed groups are unfinished.
+// Waits until at most kPending of this thread's committed groups are unfinished.
 template <int kPending> __device__ __forceinline__ void cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

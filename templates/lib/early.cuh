@@ -1,8 +1,9 @@
 #pragma once
-// ---- a step that begins while the one before it is at work: SM 9.0 and newer --------------------------------
+// ---- programmatic dependent launch: a kernel starts while the one before it runs; SM 9.0 and newer -------------
 //
-// A launch that says so (runtime/cuda/launch.c) is on its way when all blocks of the step before have called
-// let_next_step_begin, or have ended, and there is room; elsewhere steps follow each other, and these do nothing.
+// A launch with this attribute (runtime/cuda/launch.c) starts when all blocks of the kernel before have called
+// let_next_step_begin, or have ended, and there is room. Elsewhere kernels follow each other, and these functions do
+// nothing.
 
 __device__ __forceinline__ void let_next_step_begin()
 {
@@ -11,7 +12,8 @@ __device__ __forceinline__ void let_next_step_begin()
 #endif
 }
 
-// The step before has ended, and what it wrote is there. All threads wait, so that this step ends behind it.
+// Waits until the kernel before has ended and its writes are visible. All threads must wait, so that this kernel ends
+// after it.
 __device__ __forceinline__ void await_step_before()
 {
 #if __CUDA_ARCH__ >= 900

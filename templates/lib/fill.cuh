@@ -3,24 +3,24 @@
 #include "lib/ptx.cuh"
 #include "lib/tile.cuh"
 
-// ---- filling a tile of shared memory from global memory ------------------------------------------------------
+// ---- loads of a tile from global to shared memory -------------------------------------------------------------
 //
-// A thread always copies the same chunk column, of rows kRowStep apart: neighbouring lanes take neighbouring chunks.
-// Chunks beyond the tensor's columns and rows beyond its end become zeros.
+// A thread always copies the same chunk column, in rows that are kRowStep apart; neighbouring lanes take neighbouring
+// chunks. Chunks beyond the tensor's columns and rows beyond its end become zeros.
 
-// The passes of a fill that are issued at once: part `part` of `parts`, if wanted.
+// The passes of a load that are issued at once: part `part` of `parts`, if wanted.
 struct Share {
     int part, parts;
     bool wanted;
 };
 constexpr Share kWhole = {0, 1, true};
 
-// V has a form of its own if it has fewer columns.
+// The layout of a tile: V has its own if it has fewer columns.
 template <int kColumns> using FormOf = TileForm<kColumns == kHeadDimV ? kHeadDimVPadded : kHeadDimPadded>;
 
-// Which chunks of a [kRows][kColumns] tile a thread copies, of kCount that share the work. Nothing of it is kept
-// between tiles: thread_index() cannot be moved out of the loop, so these addresses are computed again for each tile,
-// which costs a few instructions and saves the registers that the accumulators need.
+// The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
+// again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves
+// registers that the accumulators need.
 template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
     using Form = FormOf<kColumns>;
     static constexpr int kChunks = Form::kChunks, kPitch = Form::kPitch;
@@ -65,7 +65,7 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
         return kAllColumns || chunk < kColumns / 8;
     }
 
-    // In shared memory, from the tile's start.
+    // Byte offset in shared memory from the tile's start.
     __device__ __forceinline__ uint32 offset(int pass) const
     {
         if constexpr (kRowStep % 8 == 0)  // the swizzle is the same in every pass
@@ -75,15 +75,15 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
     }
 };
 
-// kStaged: through registers, as SM 7.5 does it. The loads are issued early and land in registers; store() puts them
-// into shared memory when the tile that was there is no longer read.
+// kStaged: the load goes through registers, for SM 7.5. Global loads are issued early; store() writes the registers to
+// shared memory when the tile there is no longer read.
 template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring> struct Fill {
     using Plan = FillPlan<kRows, kCount, kColumns>;
     uint4 staged[Plan::kPasses];
 
-    // Start loading a tile, always all of it: spread over a product, the loads would keep its registers
-    // waiting. address(row): where its row begins in global memory; rows from valid_rows on are zeros.
-    // kFull: all rows are valid.
+    // Starts loading a tile, always all of it, because loads that are spread over a product would keep its registers
+    // waiting. address(row): start of a row in global memory. Rows from valid_rows on become zeros. kFull: all rows are
+    // valid.
     template <bool kFull, class Address>
     __device__ __forceinline__ void issue(const Plan &plan, Share, uint32, int valid_rows, Address address)
     {
@@ -105,12 +105,12 @@ template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring
     }
 };
 
-// By cp.async.
+// The load by cp.async.
 template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColumns, false> {
     using Plan = FillPlan<kRows, kCount, kColumns>;
 
-    // Start copying a share of a tile to smem. address(row): where its row begins in global memory; rows
-    // from valid_rows on are zeros. kFull: all rows are valid.
+    // Starts copying a share of a tile to smem. address(row): start of a row in global memory. Rows from valid_rows on
+    // become zeros. kFull: all rows are valid.
     template <bool kFull, class Address>
     __device__ __forceinline__ void issue(const Plan &plan, Share share, uint32 smem, int valid_rows, Address address)
     {
@@ -127,21 +127,21 @@ template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColum
         }
     }
 
-    // Nothing is left to do once the copies have landed.
+    // Does nothing: cp.async has written shared memory.
     __device__ __forceinline__ void store(uint32)
     {
     }
 };
 
-// Loads into registers are ordered by their use: there is nothing to commit or to wait for.
+// Loads into registers are ordered by their use, so there is nothing to commit or to wait for.
 __device__ __forceinline__ void fill_commit()
 {
     if constexpr (!kTuring)
         cp_async_commit();
 }
 
-// Wait until at most kPending committed fills of this thread are in flight. A barrier must follow before
-// other threads' chunks are read.
+// Waits until at most kPending committed loads of this thread are in flight. A barrier must follow before other
+// threads' chunks are read.
 template <int kPending> __device__ __forceinline__ void fill_wait()
 {
     if constexpr (!kTuring)

@@ -1,9 +1,7 @@
 #pragma once
 #include "lib/types.cuh"
 
-// ---- products of warps, and the conversions around them ----------------------------------------------------
-//
-// SM 7.5 (kTuring) has no m16n8k16, no bf16 and no packed conversion.
+// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
 
 // c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
 __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
@@ -14,7 +12,7 @@ __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint
         : "r"(a0), "r"(a1), "r"(b0));
 }
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it in two halves, on the
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
 // same fragments.
 __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
 {
@@ -34,7 +32,7 @@ __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uin
     }
 }
 
-// c = a b + from, of bytes: a is 16x16 row-major, of which this lane has a word of either half's row, b is 16x8
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
 // column-major.
 __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
 {
@@ -52,7 +50,7 @@ __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, 
     }
 }
 
-// Two elements in one register, rounded to nearest even; lo in the lower half.
+// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
     uint32 x;
@@ -68,7 +66,7 @@ __device__ __forceinline__ uint32 pack2(float lo, float hi)
     return x;
 }
 
-// Both fp16 numbers of a register.
+// Returns both fp16 numbers of a register.
 __device__ __forceinline__ float2 unpack_fp16(uint32 x)
 {
     float2 y;
@@ -79,7 +77,7 @@ __device__ __forceinline__ float2 unpack_fp16(uint32 x)
     return y;
 }
 
-// Both elements of a register.
+// Returns both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
     if constexpr (kBf16)

@@ -3,7 +3,7 @@
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
 
-// threadIdx.x, read again at each call: what is computed from it is not kept in registers.
+// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
 __device__ __forceinline__ int thread_index()
 {
     int index;
@@ -11,7 +11,7 @@ __device__ __forceinline__ int thread_index()
     return index;
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -20,7 +20,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
                  : "memory");
 }
 
-// The same, each matrix transposed on the way.
+// The same, with each matrix transposed.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -85,7 +85,7 @@ __device__ __forceinline__ uint4 load_shared_16(uint32 smem)
     return x;
 }
 
-// 2^x; 0 for -infinity.
+// Returns 2^x; 0 for -infinity.
 __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
@@ -93,13 +93,13 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-// Barrier `id` (0 is __syncthreads) for `threads` threads, whole warps.
+// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// A counter in memory goes up by one; what it was.
+// Increments a counter in memory; returns its old value.
 __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
 {
     uint32 ticket;
@@ -107,13 +107,14 @@ __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
     return ticket;
 }
 
-// The same; whoever sees it finds what this thread did before, and what barriers brought to it, done.
+// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
+// barriers have made visible to this thread.
 __device__ __forceinline__ void count_up(uint32 *gmem)
 {
     asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
 }
 
-// What other blocks have counted; past the L1 cache.
+// Reads a counter that other blocks increment, bypassing L1.
 __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
 {
     uint32 x;
@@ -121,7 +122,7 @@ __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
     return x;
 }
 
-// One number, or four that lie side by side, added in memory; nothing comes back. Four need SM 9.0.
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
