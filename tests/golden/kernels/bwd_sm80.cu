@@ -1,6 +1,6 @@
 // bwd_sm80 d=64 dtype=bf16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=1 barriers=2 order=early dq=red dqbc=0 rows=prepared layout=swizzle
 // op=backward abi=1 rows=64 keys=128 columns=64 workspace=rows_and_dq; bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; bwd_sm80 role=main threads=128 smem=66048 blocks=key_tiles; bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32
-// bwd_sm80: attention backward on SM 8.0 and newer. fp16 or bf16, mma m16n8k16, tiles filled by cp.async.
+// bwd_sm80: attention backward on SM 8.0 and newer. fp16 or bf16, mma m16n8k16, tiles loaded by cp.async.
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kHeadDim = 64;            // D: columns of Q, K and their gradients
 constexpr int kBr = 64;                // query rows per tile
@@ -8,85 +8,85 @@ constexpr int kBc = 128;                // key rows per block
 constexpr int kWarps = 4;
 constexpr int kQueryWarps = 1;    // S^T, dP^T: warps that divide the queries; the rest divide keys
 constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest divide its columns
-constexpr int kParts = 2;          // of a warp's queries in a tile: one at a time is in registers
-constexpr int kDqParts = 1;      // of a warp's rows of dQ in a tile: one at a time is in registers
-constexpr int kStages = 1;        // tiles of Q and dO in shared memory
-constexpr int kBarriers = 2;    // per tile: 1 lets warps run apart by a tile, and needs more room
-constexpr bool kFillLater = false;     // tiles pass through registers one by one, when dQ is done; else while it is computed
-constexpr bool kLate = false;     // S^T and dP^T are computed before P^T is; else dV is added to between them
-constexpr bool kOneLoop = false;     // tiles that need a mask and those that need none are visited by one loop
+constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
+constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
+constexpr int kStages = 1;        // stages of Q and dO in shared memory
+constexpr int kBarriers = 2;    // barriers per tile: with 1, warps may be a tile apart; more shared memory
+constexpr bool kFillLater = false;     // tiles pass through registers one by one, after dQ; else during dQ
+constexpr bool kLate = false;     // S^T and dP^T are computed before P^T; else dV is computed in between
+constexpr bool kOneLoop = false;     // one loop processes tiles with and without a mask
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr int kDqBc = 0;            // key rows per tile of the blocks of dQ
-constexpr bool kSwizzle = true;  // rows of a tile: 16-byte chunks permuted by row; else a chunk of padding after each
+constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
+constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
 constexpr int kGeneratorSmemBytes = 66048;
-// ---- what all backward families are told ---------------------------------------------------------------------
+// ---- configuration of all backward families --------------------------------------------------------------------
 constexpr int kHeadDimV = 64;             // columns of V, O and their gradients
-constexpr bool kApart = false;    // dQ has blocks of its own, which compute S and dP again
+constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
 constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
-constexpr bool kTakesTurns = false;      // blocks take turns at a tile of dQ: one order of sums
+constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
 constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
-constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // of queries, in the order of visits
-constexpr bool kPrepared = true;        // LSE and delta come from a step before; else each block computes them
+constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
+constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
 constexpr bool kByProduct = false;       // on wgmma: warpgroups divide the products of a tile, not its keys
 constexpr int kWriters = 128;            // threads that write a tile of dK, or of dV
-// Of steps before and after the main one: threads of a block, or rows.
+// Kernels before and after the main one: threads of a block, or rows.
 constexpr int kPrepareThreads = 256;
 constexpr int kConvertRows = 32;
 constexpr int kSinkThreads = 256;
 constexpr int kClearRows = 8;
 
-// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = false;       // products are those of warpgroups
+constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = false;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     true  // those of the kernels of gradients
-#define FA2_SCORE_PARAMS false  // those of softcap and window
-#define FA2_FEATURES     false  // those of all other features
+#define FA2_BACKWARD     true  // members of the backward kernels
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_FEATURES     false  // members of all other features
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // they get less the farther the key is
-constexpr bool kSinks = false;        // the softmax has a column more
-constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
 constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
 constexpr bool kLeftpad = false;      // the first keys are padding
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V lie in pages
-constexpr bool kCacheRows = false;    // sequences name their rows of K and V
-constexpr bool kAppend = false;       // new keys and values are written into K and V first
-constexpr bool kRotary = false;       // new keys, and queries, are rotated before
-constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr bool kRotary = false;       // new keys, and queries, are rotated first
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
-constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
-constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
+// ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
 constexpr int kKeyWarps = kWarps / kQueryWarps;
 constexpr int kColWarps = kWarps / kRowWarps;
 constexpr int kHeadDimPadded = (kHeadDim + 16 * kQueryWarps - 1) / (16 * kQueryWarps) * (16 * kQueryWarps);
 constexpr int kHeadDimVPadded = (kHeadDimV + 16 * kQueryWarps - 1) / (16 * kQueryWarps) * (16 * kQueryWarps);
-constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S; column pairs of dK and dQ
+constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S; 16-column pairs of dK and dQ
 constexpr int kKeyTiles = kBc / (16 * kKeyWarps);                  // m16 tiles of keys per warp
-constexpr int kWarpQueries = kBr / kQueryWarps;                    // per tile and warp
+constexpr int kWarpQueries = kBr / kQueryWarps;                    // queries per tile and warp
 constexpr int kQueryTiles = kWarpQueries / (8 * kParts);           // n8 tiles of queries per part
 constexpr int kQuerySteps = kQueryTiles / 2;                       // k16 steps of dK and dV per part
 constexpr int kOutPairs = kDepth / kQueryWarps;                    // 16-column pairs of n8 tiles of dK per warp
-constexpr int kValuePairs = kHeadDimVPadded / (16 * kQueryWarps);  // and of dV
+constexpr int kValuePairs = kHeadDimVPadded / (16 * kQueryWarps);  // 16-column pairs of n8 tiles of dV per warp
 constexpr int kDqRowTiles = kBr / (16 * kRowWarps);                // m16 tiles of dQ per warp
-constexpr int kDqPartTiles = kDqRowTiles / kDqParts;               // of them at a time
+constexpr int kDqPartTiles = kDqRowTiles / kDqParts;               // m16 tiles of dQ per warp at a time
 constexpr int kDqPairs = kDepth / kColWarps;                       // 16-column pairs of dQ per warp
-constexpr unsigned kTogether = 512;  // tiles of keys, of several heads, that are dealt out in turn
-// Blocks with the most work come first, of all heads; else they are in the order of their keys.
+constexpr unsigned kTogether = 512;  // tiles of keys, over several heads, that are interleaved
+// Blocks with the most work come first, over all heads; else blocks are in the order of their keys.
 constexpr bool kHeavyFirst = kCausal && kWindow == Window::kNone;
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
@@ -110,7 +110,7 @@ struct Strides {
     int64 batch, seq, head;
 };
 
-// A constant that a generic lambda takes as an argument.
+// A compile-time constant, to be passed to a generic lambda.
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
@@ -120,7 +120,7 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Of two types the first one if kFirst.
+// Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
 };
@@ -128,17 +128,17 @@ template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
 
-// ---- tiles in shared memory -----------------------------------------------------------------------
+// ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's
-// ldmatrix reads one chunk of eight rows at a time, so these eight must lie in different banks, as must
-// any eight consecutive chunks that a fill writes.
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
+// chunks that a load writes.
 //
-// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8,
-// that divides the chunks of a row. Rows r and r + 8 / p begin in the same banks; XOR with
-// (r / (8 / p)) % p tells them apart, and permutes only within aligned groups of p chunks, so that
-// eight consecutive chunks still cover every bank once.
-// Padding: one chunk behind each row makes the pitch an odd number of chunks.
+// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8, that divides the
+// number of chunks of a row. Rows r and r + 8 / p begin in the same banks; the XOR with (r / (8 / p)) % p separates
+// them. It permutes only within aligned groups of p chunks, so eight consecutive chunks still cover every bank once.
+//
+// Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
     static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
@@ -146,7 +146,7 @@ template <int kColumns> struct TileForm {
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
 
-    // Depends on row % 8 only.
+    // Depends only on row % 8.
     static __device__ __forceinline__ int swizzle(int row)
     {
         return kSwizzle ? row / (8 / kPermuted) % kPermuted : 0;
@@ -158,8 +158,8 @@ template <int kColumns> struct TileForm {
         return row * kPitch + (chunk ^ swizzle(row)) * 16;
     }
 
-    // The same for a lane whose offset for chunk `odd` (0 or 1) of its row is known: chunk
-    // 2 * pair + odd. pair is a constant after unrolling, so this is one XOR and one immediate.
+    // The byte offset of chunk 2 * pair + odd of a row. lane_offset: the offset of chunk `odd` (0 or 1) of the row.
+    // pair is a constant after unrolling, so this is one XOR and one immediate.
     static __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     {
         const int chunk = 2 * pair;
@@ -169,8 +169,8 @@ template <int kColumns> struct TileForm {
             return lane_offset + chunk * 16;
     }
 
-    // Where a lane points ldmatrix.x4 for a 16x16 block: its quarters in the order top left, bottom
-    // left, top right, bottom right (A; B of a transposed tile) ...
+    // This lane's ldmatrix.x4 offset for a 16x16 block, with its quarters in the order top left, bottom left, top
+    // right, bottom right (A; B of a transposed tile) ...
     static __device__ __forceinline__ uint32 lane_offset_rows(int lane)
     {
         return chunk_offset(lane % 16, lane / 16);
@@ -183,7 +183,7 @@ template <int kColumns> struct TileForm {
     }
 };
 
-// Rows of the tensors: kHeadDimPadded columns.
+// The layout of rows of the tensors: kHeadDimPadded columns.
 using RowTile = TileForm<kHeadDimPadded>;
 constexpr int kChunks = RowTile::kChunks;
 constexpr int kPitch = RowTile::kPitch;
@@ -198,16 +198,16 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     return RowTile::pair_offset(lane_offset, pair);
 }
 
-// ---- the areas of shared memory -------------------------------------------------------------------
+// ---- areas of shared memory -----------------------------------------------------------------------------------
 //
-// Rows of V, O and their gradients.
+// ValueTile: rows of V, O and their gradients.
 using ValueTile = TileForm<kHeadDimVPadded>;
 constexpr int kQTileBytes = kBr * kPitch;
 constexpr int kKTileBytes = kBc * kPitch;
 constexpr int kDoTileBytes = kBr * ValueTile::kPitch;
 constexpr int kVTileBytes = kBc * ValueTile::kPitch;
 
-// dS^T [keys][queries]: all of it, for dQ, which needs what every warp has computed.
+// dS^T [keys][queries] of the whole tile: dQ needs the results of every warp.
 using ScoreTile = TileForm<kBr>;
 constexpr int kScoreBytes = kBc * ScoreTile::kPitch;
 
@@ -216,7 +216,7 @@ constexpr int kFragmentBytes = 32 * 16;
 constexpr int kWarpFragments = kParts * kQuerySteps * kKeyTiles;
 constexpr int kSharedPBytes = kQueryWarps > 1 ? kWarps *kWarpFragments *kFragmentBytes : 0;
 
-// With one barrier per tile, a tile's P^T and dS^T are still read while those of the next are written.
+// With one barrier per tile, a tile's P^T and dS^T are still read while the next tile's are written.
 constexpr int kScoreStages = kBarriers == 1 ? 2 : 1;
 
 // LSE in log2 units and delta of the rows of a tile.
@@ -231,7 +231,7 @@ constexpr int kSharedPArea = kScoreArea + kScoreStages * kScoreBytes;
 constexpr int kRowArea = kSharedPArea + kScoreStages * kSharedPBytes;
 constexpr int kKeyBlockBytes = kRowArea + kStages * kRowBytes;
 
-// The blocks of dQ: 16 rows of Q and dO per warp, two tiles of K and V, LSE and delta.
+// Separate blocks of dQ: 16 rows of Q and dO per warp, two tiles of K and V, LSE and delta.
 constexpr int kDqRows = 16 * kWarps;
 constexpr int kDqKBytes = kDqBc * kPitch;
 constexpr int kDqVBytes = kDqBc * ValueTile::kPitch;
@@ -244,10 +244,10 @@ constexpr int kQueryBlockBytes = kDqStatArea + 2 * kDqRows * 4;
 constexpr int kSmemBytes = kApart && kQueryBlockBytes > kKeyBlockBytes ? kQueryBlockBytes : kKeyBlockBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 
-// ---- cp.async: copies from global to shared memory that a thread need not wait for; SM 8.0 and newer --------
+// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
 
-// 16 bytes from global to shared memory, past the L1 cache, if wanted: a predicate, where a branch would
-// part the instructions around it.
+// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
+// separate the instructions around it.
 __device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
 {
     asm volatile("{\n"
@@ -259,7 +259,7 @@ __device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool 
                  : "memory");
 }
 
-// The same, but 16 zero bytes unless keep; gmem is not read then.
+// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
 __device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
 {
     asm volatile("{\n"
@@ -276,7 +276,7 @@ __device__ __forceinline__ void cp_async_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Wait until at most kPending of this thread's committed groups are unfinished.
+// Waits until at most kPending of this thread's committed groups are unfinished.
 template <int kPending> __device__ __forceinline__ void cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -284,7 +284,7 @@ template <int kPending> __device__ __forceinline__ void cp_async_wait()
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
 
-// threadIdx.x, read again at each call: what is computed from it is not kept in registers.
+// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
 __device__ __forceinline__ int thread_index()
 {
     int index;
@@ -292,7 +292,7 @@ __device__ __forceinline__ int thread_index()
     return index;
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -301,7 +301,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
                  : "memory");
 }
 
-// The same, each matrix transposed on the way.
+// The same, with each matrix transposed.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -366,7 +366,7 @@ __device__ __forceinline__ uint4 load_shared_16(uint32 smem)
     return x;
 }
 
-// 2^x; 0 for -infinity.
+// Returns 2^x; 0 for -infinity.
 __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
@@ -374,13 +374,13 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-// Barrier `id` (0 is __syncthreads) for `threads` threads, whole warps.
+// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// A counter in memory goes up by one; what it was.
+// Increments a counter in memory; returns its old value.
 __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
 {
     uint32 ticket;
@@ -388,13 +388,14 @@ __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
     return ticket;
 }
 
-// The same; whoever sees it finds what this thread did before, and what barriers brought to it, done.
+// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
+// barriers have made visible to this thread.
 __device__ __forceinline__ void count_up(uint32 *gmem)
 {
     asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
 }
 
-// What other blocks have counted; past the L1 cache.
+// Reads a counter that other blocks increment, bypassing L1.
 __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
 {
     uint32 x;
@@ -402,7 +403,7 @@ __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
     return x;
 }
 
-// One number, or four that lie side by side, added in memory; nothing comes back. Four need SM 9.0.
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
@@ -414,24 +415,24 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
                  : "memory");
 }
 
-// ---- filling a tile of shared memory from global memory ------------------------------------------------------
+// ---- loads of a tile from global to shared memory -------------------------------------------------------------
 //
-// A thread always copies the same chunk column, of rows kRowStep apart: neighbouring lanes take neighbouring chunks.
-// Chunks beyond the tensor's columns and rows beyond its end become zeros.
+// A thread always copies the same chunk column, in rows that are kRowStep apart; neighbouring lanes take neighbouring
+// chunks. Chunks beyond the tensor's columns and rows beyond its end become zeros.
 
-// The passes of a fill that are issued at once: part `part` of `parts`, if wanted.
+// The passes of a load that are issued at once: part `part` of `parts`, if wanted.
 struct Share {
     int part, parts;
     bool wanted;
 };
 constexpr Share kWhole = {0, 1, true};
 
-// V has a form of its own if it has fewer columns.
+// The layout of a tile: V has its own if it has fewer columns.
 template <int kColumns> using FormOf = TileForm<kColumns == kHeadDimV ? kHeadDimVPadded : kHeadDimPadded>;
 
-// Which chunks of a [kRows][kColumns] tile a thread copies, of kCount that share the work. Nothing of it is kept
-// between tiles: thread_index() cannot be moved out of the loop, so these addresses are computed again for each tile,
-// which costs a few instructions and saves the registers that the accumulators need.
+// The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
+// again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves
+// registers that the accumulators need.
 template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
     using Form = FormOf<kColumns>;
     static constexpr int kChunks = Form::kChunks, kPitch = Form::kPitch;
@@ -476,7 +477,7 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
         return kAllColumns || chunk < kColumns / 8;
     }
 
-    // In shared memory, from the tile's start.
+    // Byte offset in shared memory from the tile's start.
     __device__ __forceinline__ uint32 offset(int pass) const
     {
         if constexpr (kRowStep % 8 == 0)  // the swizzle is the same in every pass
@@ -486,15 +487,15 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
     }
 };
 
-// kStaged: through registers, as SM 7.5 does it. The loads are issued early and land in registers; store() puts them
-// into shared memory when the tile that was there is no longer read.
+// kStaged: the load goes through registers, for SM 7.5. Global loads are issued early; store() writes the registers to
+// shared memory when the tile there is no longer read.
 template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring> struct Fill {
     using Plan = FillPlan<kRows, kCount, kColumns>;
     uint4 staged[Plan::kPasses];
 
-    // Start loading a tile, always all of it: spread over a product, the loads would keep its registers
-    // waiting. address(row): where its row begins in global memory; rows from valid_rows on are zeros.
-    // kFull: all rows are valid.
+    // Starts loading a tile, always all of it, because loads that are spread over a product would keep its registers
+    // waiting. address(row): start of a row in global memory. Rows from valid_rows on become zeros. kFull: all rows are
+    // valid.
     template <bool kFull, class Address>
     __device__ __forceinline__ void issue(const Plan &plan, Share, uint32, int valid_rows, Address address)
     {
@@ -516,12 +517,12 @@ template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring
     }
 };
 
-// By cp.async.
+// The load by cp.async.
 template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColumns, false> {
     using Plan = FillPlan<kRows, kCount, kColumns>;
 
-    // Start copying a share of a tile to smem. address(row): where its row begins in global memory; rows
-    // from valid_rows on are zeros. kFull: all rows are valid.
+    // Starts copying a share of a tile to smem. address(row): start of a row in global memory. Rows from valid_rows on
+    // become zeros. kFull: all rows are valid.
     template <bool kFull, class Address>
     __device__ __forceinline__ void issue(const Plan &plan, Share share, uint32 smem, int valid_rows, Address address)
     {
@@ -538,21 +539,21 @@ template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColum
         }
     }
 
-    // Nothing is left to do once the copies have landed.
+    // Does nothing: cp.async has written shared memory.
     __device__ __forceinline__ void store(uint32)
     {
     }
 };
 
-// Loads into registers are ordered by their use: there is nothing to commit or to wait for.
+// Loads into registers are ordered by their use, so there is nothing to commit or to wait for.
 __device__ __forceinline__ void fill_commit()
 {
     if constexpr (!kTuring)
         cp_async_commit();
 }
 
-// Wait until at most kPending committed fills of this thread are in flight. A barrier must follow before
-// other threads' chunks are read.
+// Waits until at most kPending committed loads of this thread are in flight. A barrier must follow before other
+// threads' chunks are read.
 template <int kPending> __device__ __forceinline__ void fill_wait()
 {
     if constexpr (!kTuring)
@@ -561,8 +562,8 @@ template <int kPending> __device__ __forceinline__ void fill_wait()
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// Lists of members (params.def) are expanded with FA2I_MEMBER; with FA2I_CONSTANT where a kernel has no such
-// parameters: constants of the same names, so that text which is compiled out still has types.
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks such parameters, they are expanded
+// with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still has types.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -582,85 +583,88 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
-// The parameters of features, which all kernels with a feature have.
+// The parameters of features; present in all kernels with a feature.
 #define FA2I_PARAM FA2I_MEMBER
 struct FeatureParams {
 /*
- * What kernels with features are given beside their operation's parameters, member by member: a struct at
- * the end of both operations' parameter blocks, of the runtime and of the templates. Plain C preprocessor
- * text, without template lines. A launch passes as many bytes as a kernel declares, so new members go to
- * the end; what a problem does not ask for is 0.
+ * The parameters of kernels with features, member by member. They are a struct at the end of both operations' parameter
+ * blocks, in the runtime and in the templates. This is plain C preprocessor text, without template lines. A launch
+ * passes as many bytes as a kernel declares, so new members go to the end. Members of features that a problem does not
+ * use are 0.
  *
- * kind: as in forward/params.def; INT64; INT64S: 64-bit integers in device memory; STEPS: three 32-bit integers, from
- *       page to page, from row to row, and the bytes that both count
+ * kind: as in forward/params.def, and
+ *       INT64    64 bits
+ *       INT64S   64-bit integers in device memory
+ *       STEPS    three 32-bit integers: distance from page to page, from row to row, and their unit in bytes
  */
 /* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
 FA2I_PARAM(FLOATS, alibi_slopes)
 FA2I_PARAM(INT64, alibi_stride)
 /* sinks: [Hq] */
 FA2I_PARAM(FLOATS, sinks)
-/* Terms that are added to scores, in the units of q k: divided by the scale. */
+/* The factor that brings terms into the unit of Q K^T: 1 / scale. */
 FA2I_PARAM(FLOAT, inverse_scale)
-/* seqused, varlen or leftpad, in a kernel that divides keys: blocks of a key head (features/shares.cuh) */
+/* seqused, varlen or leftpad, in a kernel that divides keys: number of blocks per key head (features/shares.cuh) */
 FA2I_PARAM(INT, slots)
-/* seqused: [B], keys of each sequence, of which seq_k at most are there */
+/* seqused: [B], keys of each sequence; at most seq_k of them are used */
 FA2I_PARAM(INTS, seqused_k)
-/* bias: of query i and key j of head h in batch b, at the sum of each times its stride, in elements. */
+/* bias: the element of query i and key j of head h in batch b is at the sum of each index times its stride, in
+ * elements. */
 FA2I_PARAM(INPUT, bias)
 FA2I_PARAM(INT64, bias_batch)
 FA2I_PARAM(INT64, bias_head)
 FA2I_PARAM(INT64, bias_query)
 FA2I_PARAM(INT64, bias_key)
-/* dropout: an element is kept if its byte is at least a threshold, or the next one, and multiplied by keep_scale. */
+/* dropout: an element is kept if its byte is at least a threshold (or the next one), and multiplied by keep_scale. */
 FA2I_PARAM(INT64, seed)
 FA2I_PARAM(INT64, offset)
 FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
 FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
 FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
-FA2I_PARAM(INT, drop_part)    /* of 2^32 choices, those of the next threshold; unsigned */
+FA2I_PARAM(INT, drop_part)    /* how many of 2^32 choices use the next threshold; unsigned */
 FA2I_PARAM(FLOAT, keep_scale)
 FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
 FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
-/* varlen: [B + 1], sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
+/* varlen: [B + 1]; sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
 FA2I_PARAM(INTS, cu_seqlens_q)
 FA2I_PARAM(INTS, cu_seqlens_k)
 FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
 FA2I_PARAM(INT, total_k) /* rows of packed K and V */
-/* paged: page j of sequence b is block_table[b * table_stride + j], one of so many. */
+/* paged: page j of sequence b is block_table[b * table_stride + j], in a cache of so many pages. */
 FA2I_PARAM(INTS, block_table)
 FA2I_PARAM(INT64, table_stride)
 FA2I_PARAM(INT, pages)
 FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
-/* leftpad: [B], keys of each sequence that are padding; cache_rows: [B], its row of K and V, one of so many. */
+/* leftpad: [B], number of padding keys of each sequence; cache_rows: [B], its row of K and V, of so many rows. */
 FA2I_PARAM(INTS, leftpad)
 FA2I_PARAM(INTS, cache_rows)
 FA2I_PARAM(INT, cache_row_count)
-/* append: [B, new_count, Hkv, D], or packed as Q is (new_count is 0 then), to be written into K and V */
+/* append: [B, new_count, Hkv, D], to be written into K and V; or packed like Q, and new_count is 0 */
 FA2I_PARAM(INT, new_count)
 FA2I_PARAM(INPUT, new_k)
 FA2I_PARAM(INPUT, new_v)
 FA2I_PARAM(STRIDES, new_k_stride)
 FA2I_PARAM(STRIDES, new_v_stride)
-/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller has it */
+/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller passed it */
 FA2I_PARAM(INPUT, rotary_cos)
 FA2I_PARAM(INPUT, rotary_sin)
 FA2I_PARAM(INPUT, raw_q)
 FA2I_PARAM(STRIDES, raw_q_stride)
 FA2I_PARAM(INT, rotary_rows)
-FA2I_PARAM(INT, reserved) /* whole 8 bytes */
-/* backward, a bias with a gradient: of query i and key j of head h in batch b, at the sum of each times its stride,
- * in elements */
+FA2I_PARAM(INT, reserved) /* pads to 8 bytes */
+/* backward, gradient of a bias: the element of query i and key j of head h in batch b is at the sum of each index times
+ * its stride, in elements */
 FA2I_PARAM(FLOATS, dbias)
 FA2I_PARAM(INT64, dbias_batch)
 FA2I_PARAM(INT64, dbias_head)
 FA2I_PARAM(INT64, dbias_query)
 FA2I_PARAM(INT64, dbias_key)
-/* paged: row r of page j begins (j * page + r * row) * bytes behind the first one, of K and of V. */
+/* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
 };
 
-// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
@@ -669,24 +673,24 @@ FA2I_PARAM(STEPS, v_steps)
 struct Params {
 #if FA2_BACKWARD
 /*
- * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
- * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
+ * The parameter block of the backward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines. For kinds, and how the list may
+ * grow, see templates/forward/params.def. Dv: columns of V, O and their gradients.
  *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 1, 320 bytes
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature
  */
 FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
 FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
 FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
+FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], output of forward */
 FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
 FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
 FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
 FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
-/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
- * and delta. */
+FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, output of forward */
+/* Workspace, after the parts of dK and dV if splits > 1: [2] arrays of [B, Hq, q_tiles * Br], LSE in log2 units and
+ * delta. */
 FA2I_PARAM(FLOATS, rows)
 FA2I_PARAM(FLOATS,
            dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
@@ -698,8 +702,8 @@ FA2I_PARAM(STRIDES, do_stride)
 FA2I_PARAM(STRIDES, dq_stride)
 FA2I_PARAM(STRIDES, dk_stride)
 FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
+FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
@@ -711,20 +715,20 @@ FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
 
 /* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
 FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 #else
 /*
- * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines.
+ * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines.
  *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
- *                                  older databases go on working
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
- *                                  as a kernel declares, so new ones go to the end
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ *                                  databases continue to work
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
+ *                                  kernel declares, so new members go to the end
  *
  * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
  *       FLOATS          fp32 in device memory
@@ -740,13 +744,13 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
 FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
 FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
 FA2I_PARAM(INT, batch)
 FA2I_PARAM(INT, reserved)
@@ -755,11 +759,11 @@ FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
 /* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
 FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 #endif
 #if FA2_FEATURES
     FeatureParams features;
@@ -771,13 +775,13 @@ static_assert(sizeof(Params) ==
                   (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 
-// ---- bias: a number for each query and key, or a mask ------------------------------------------------------
+// ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
 
-// Whether it is numbers, of 16 bits.
+// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 
-// An element, and two neighbours that are loaded together.
+// The type of an element, and of two neighbours that are loaded together.
 template <BiasKind kKind> struct BiasTypes {
     using Elem = unsigned short;
     using Pair = uint32;
@@ -793,7 +797,7 @@ template <> struct BiasTypes<BiasKind::kBool> {
 using BiasElem = BiasTypes<kBias>::Elem;
 using BiasPair = BiasTypes<kBias>::Pair;
 
-// What is added to a score, before it is divided by the scale.
+// Returns what is added to a score, before the division by the scale.
 template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
 {
     if constexpr (kBias == BiasKind::kFp16) {
@@ -809,15 +813,16 @@ template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
     }
 }
 
-// x, kept between two bounds.
+// Returns x, limited to [least, most].
 __device__ __forceinline__ int between(int least, int x, int most)
 {
     return max(least, min(x, most));
 }
 
-// ---- append: new keys and values, which are written into the cache before attention -----------------------
+// ---- append: new keys and values are written into the cache before attention -------------------------------
 
-// The keys that a sequence with room for so many has before its new ones come; padding counts among them.
+// Returns the number of keys that a sequence has before its new ones, padding included. room: rows of the cache for the
+// sequence.
 __device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
 {
     if constexpr (kSeqused)
@@ -826,11 +831,11 @@ __device__ __forceinline__ int keys_before(const Params &p, int batch, int room,
         return max(0, room - new_count);
 }
 
-// ---- lengths: what device memory says of a sequence ------------------------------------------------------
+// ---- lengths of sequences, which are read from device memory ---------------------------------------------
 //
-// Whatever stands there, a sequence is kept within the tensors.
+// Any values are possible there; a sequence is always limited to the tensors.
 
-// Keys of a sequence, with those that come in this call.
+// Returns the number of keys of a sequence, including those that this call appends.
 __device__ __forceinline__ int keys_used(const Params &p, int batch)
 {
     if constexpr (kAppend)
@@ -839,14 +844,14 @@ __device__ __forceinline__ int keys_used(const Params &p, int batch)
         return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
 }
 
-// Rows of a packed sequence that begins with row `first`: none where it ends before. The end is kept within the tensor
-// before anything is taken off it, as it may be any number.
+// Returns the number of rows of a packed sequence that begins with row `first`; 0 if it ends before. `end` may be any
+// number, so it is limited to the tensor before the subtraction.
 __device__ __forceinline__ int rows_between(int first, int end, int total, int most)
 {
     return between(0, between(0, end, total) - first, most);
 }
 
-// The keys of a sequence. first_k: its keys begin with this row of its row of K and V.
+// The keys of a sequence. first_k: the row of its first key, in its row of the cache.
 struct UsedSequence {
     int seq_k;
     static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
@@ -871,7 +876,7 @@ struct PaddedSequence {
     }
 };
 
-// Of a packed sequence also its queries, and its rows of the packed tensors, which begin with first_q and first_k.
+// A packed sequence: keys, queries, and first_q and first_k, its first rows in the packed tensors.
 struct PackedSequence {
     int seq_k, seq_q, first_q, first_k;
     static constexpr int before = 0;
@@ -888,7 +893,7 @@ struct PackedSequence {
     }
 };
 
-// before: keys that it has before the new ones come, which are as many as its queries.
+// A sequence whose keys grow: `before` keys in the cache, and as many new keys as queries.
 struct GrowingSequence : PackedSequence {
     int before;
 
@@ -903,11 +908,11 @@ struct GrowingSequence : PackedSequence {
 using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
                         Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
 
-// The last sequence whose first(sequence) is at most `at`, if they do not fall; some sequence if they do. By the
-// lanes of a warp together, which look at 32 sequences at a time.
+// Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
+// sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
 template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
 {
-    int low = 0, count = p.batch;  // it is one of so many
+    int low = 0, count = p.batch;  // it is one of the `count` sequences from `low` on
     while (count > 1) {
         const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
         const int from = first(low + min(own, count - 1));
@@ -920,8 +925,9 @@ template <class First> __device__ __forceinline__ int last_sequence(const Params
     return low;
 }
 
-// Tiles of `rows` rows of all sequences are numbered: those of sequence b begin here. So each has room for its
-// rows, wherever they begin, and at most one tile too many: blocks come in proportion to rows, without a table.
+// Returns the number of the first tile of sequence `batch`, where tiles of `rows` rows of all sequences are numbered.
+// Each sequence has room for its rows, wherever they begin, and at most one tile too many. So the number of blocks is
+// proportional to the rows, and no table is needed.
 __device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
 {
     return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
@@ -932,9 +938,10 @@ __device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
     return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
 }
 
-// Calls clear(row, part) for each of the parts of rows that no sequence has: rows before the first bound and from the
-// last one on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. Tile n of a head looks at
-// rows n * kRows ... : there are numbers enough, one more than whole tiles at least (first_tile).
+// Calls clear(row, part) for each part of each row that belongs to no sequence: rows before the first bound and from
+// the last bound on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. If tile n of a head
+// looks at rows n * kRows ..., all rows are covered, because there is at least one tile more than whole tiles
+// (first_tile).
 template <int kBlock, class Clear>
 __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
                                              int parts, Clear clear)
@@ -943,7 +950,7 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     end = min(end, int64(total));
     if (first >= end || (first >= used_from && end <= used_to))
         return;                                  // nearly always
-    const int count = int(end - first) * parts;  // a block's few rows: no 64-bit division, which would branch
+    const int count = int(end - first) * parts;  // few rows per block, so no 64-bit division, which would branch
     for (int i = threadIdx.x; i < count; i += kBlock) {
         const int row = int(first) + i / parts;
         if (row < used_from || row >= used_to)
@@ -951,15 +958,14 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     }
 }
 
-// ---- packed: sequences of different lengths, one after the other ----------------------------------------------
+// ---- packed sequences: of different lengths, one after the other ------------------------------------------------
 //
-// A block works on one sequence as if that were alone, a batch of one: with its lengths, and with tensors that
-// begin with its rows. Only the workspace is one for all. Its size follows the rows of the tensors, however many
-// sequences share them:
+// A block works on one sequence as on a batch of one, with the sequence's lengths, and tensors that begin with its
+// rows. All blocks share the workspace. Its size follows the rows of the tensors, however many sequences share them:
 //
 // - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
 // - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
-// - turns at the tiles of dQ: all sequences' tiles by their numbers (features/lengths.cuh).
+// - counters of dQ tiles: the tiles of all sequences by their numbers (features/lengths.cuh).
 
 // Packed sequences are one batch.
 __device__ __forceinline__ int batches(const Params &p)
@@ -967,7 +973,7 @@ __device__ __forceinline__ int batches(const Params &p)
     return kVarlen ? 1 : p.batch;
 }
 
-// Rows of LSE and delta in the workspace, of a head: whole tiles; of packed sequences whole warps of the preparing
+// Rows of LSE and delta per head in the workspace: whole tiles; with packed sequences, whole warps of the preparing
 // kernel.
 constexpr int kSectorRows = 8;
 
@@ -984,10 +990,10 @@ __device__ __forceinline__ int64 plane_rows(const Params &p)
         return int64(p.q_tiles) * kBr;
 }
 
-// What a number of a tile of kRows keys, or queries, stands for.
+// The sequence and tile that a tile number stands for; tiles have kRows keys, or queries.
 template <int kRows, bool kOfKeys> struct PackedTile {
-    int index;  // of the sequence; -1: there is no such tile
-    int tile;   // in the sequence
+    int index;  // index of the sequence; -1: there is no such tile
+    int tile;   // tile within the sequence
     Sequence sequence;
 
     PackedTile() = default;
@@ -1005,7 +1011,8 @@ template <int kRows, bool kOfKeys> struct PackedTile {
             index = -1;
     }
 
-    // The parameters of the sequence alone; all: of all sequences. (A template: most kernels have no such members.)
+    // Returns the parameters of this sequence alone. all: of all sequences. It is a template because most kernels lack
+    // these members.
     template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
     {
         const int64 query = sequence.first_q, key = sequence.first_k;
@@ -1032,7 +1039,7 @@ template <int kRows, bool kOfKeys> struct PackedTile {
     }
 };
 
-// A block's parameters: those of its sequence, which it makes, or those of the kernel.
+// A block's parameters: its sequence's own copy, or the kernel's.
 using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
 
 // The first row of LSE and delta of a sequence.
@@ -1041,8 +1048,8 @@ __device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
     return first_tile(p.features.cu_seqlens_q, p.features.total_q, kSectorRows, sequence) * kSectorRows;
 }
 
-// The packed row whose LSE and delta are row `at` of a head; total_q where that is no sequence's. Lanes of a warp ask
-// for neighbours, the first lane for the first of them.
+// Returns the packed row of row `at` of LSE and delta of a head; total_q if that belongs to no sequence. Lanes of a
+// warp must ask for consecutive rows, lane 0 for the first.
 __device__ __forceinline__ int packed_row(const Params &p, int at)
 {
     auto first = [&](int b) { return prepared_begin(p, b); };
@@ -1054,7 +1061,7 @@ __device__ __forceinline__ int packed_row(const Params &p, int at)
     return row >= 0 && row < sequence.seq_q ? sequence.first_q + row : p.features.total_q;
 }
 
-// Rows first ... end - 1 of dQ that are no sequence's become 0. p: of all sequences. By all kBlock threads.
+// Sets rows first ... end - 1 of dQ that belong to no sequence to 0. p: of all sequences. Called by all kBlock threads.
 template <int kBlock>
 __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
 {
@@ -1065,12 +1072,12 @@ __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, 
         });
 }
 
-// Numbers that are added to scores may hide keys: -infinity, -1e9 and their like. A row's maximum begins with the least
-// score that counts, and does not fall below: P of hidden keys is 0 then, also where a row has no others (fa2.h).
-// Scores so far from 0 still tell keys apart, to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // scaled, with all that is added
+// A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
+// counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
+// this limit are still precise to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
 
-// The maximum of a row that has seen no key, in the units of q k.
+// The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
 {
     if constexpr (kBiasNumbers)
@@ -1079,9 +1086,7 @@ __device__ __forceinline__ float least_maximum(const Params &p)
         return minus_infinity();
 }
 
-// ---- products of warps, and the conversions around them ----------------------------------------------------
-//
-// SM 7.5 (kTuring) has no m16n8k16, no bf16 and no packed conversion.
+// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
 
 // c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
 __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
@@ -1092,7 +1097,7 @@ __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint
         : "r"(a0), "r"(a1), "r"(b0));
 }
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it in two halves, on the
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
 // same fragments.
 __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
 {
@@ -1112,7 +1117,7 @@ __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uin
     }
 }
 
-// c = a b + from, of bytes: a is 16x16 row-major, of which this lane has a word of either half's row, b is 16x8
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
 // column-major.
 __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
 {
@@ -1130,7 +1135,7 @@ __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, 
     }
 }
 
-// Two elements in one register, rounded to nearest even; lo in the lower half.
+// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
     uint32 x;
@@ -1146,7 +1151,7 @@ __device__ __forceinline__ uint32 pack2(float lo, float hi)
     return x;
 }
 
-// Both fp16 numbers of a register.
+// Returns both fp16 numbers of a register.
 __device__ __forceinline__ float2 unpack_fp16(uint32 x)
 {
     float2 y;
@@ -1157,7 +1162,7 @@ __device__ __forceinline__ float2 unpack_fp16(uint32 x)
     return y;
 }
 
-// Both elements of a register.
+// Returns both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
     if constexpr (kBf16)
@@ -1166,27 +1171,28 @@ __device__ __forceinline__ float2 unpack2(uint32 x)
         return unpack_fp16(x);
 }
 
-// ---- what the softmax of a row left: LSE and delta ---------------------------------------------------------
+// ---- LSE and delta of rows --------------------------------------------------------------------------------------
 
-// Rows of a head: p's, or, where sequences are packed and p is of them all, theirs.
+// Rows of a head: of p, or of all packed sequences if kOfAll.
 template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
 {
     return kOfAll && kVarlen ? p.features.total_q : p.seq_q;
 }
 
-// LSE in log2 units, +infinity for rows that saw no key and for those after the tensor: their P is 0.
+// Returns LSE in log2 units; +infinity for rows that saw no key and for rows after the tensor's end, so that their P is
+// 0.
 template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
 {
     const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
     bool none;
     if constexpr (kBiasNumbers)
-        none = lse < kLeastScore - 128.0f;  // no key that counts gives so little: a sink that is as low may
+        none = lse < kLeastScore - 128.0f;  // lower only if no key was visible, or if the sink is that low
     else
         none = lse == minus_infinity();
     return none ? -minus_infinity() : lse * 1.4426950408889634f;
 }
 
-// LSE or delta of four rows that are not there.
+// LSE or delta of four rows beyond the end.
 __device__ __forceinline__ uint4 no_rows(bool lse)
 {
     const uint32 x = lse ? __float_as_uint(-minus_infinity()) : 0;
@@ -1213,7 +1219,8 @@ constexpr int kRowLanes = kRowChunks > 16  ? 32
                           : kRowChunks > 2 ? 4
                                            : kRowChunks;
 
-// delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor. All lanes of the warp take part.
+// Returns delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor's end. All lanes of the warp must call
+// it.
 template <bool kOfAll = false>
 __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int head, int row, int lane)
 {
@@ -1227,11 +1234,11 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
         delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
-    // dP is not multiplied by the scale of kept elements; dQ and dK are, at the end.
+    // dP is not multiplied by keep_scale (dQ and dK are, at the end), so delta is divided by it.
     return kDropout ? delta / p.features.keep_scale : delta;
 }
 
-// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one after the other: one pass of all
+// Writes LSE and delta of rows first_row ... first_row + kRows - 1 to shared memory, contiguously. One pass of all
 // threads of a block.
 constexpr int kRowsAtOnce = kThreads / kRowLanes;
 
@@ -1248,7 +1255,7 @@ __device__ __forceinline__ void put_some_rows(const Params &p, int batch, int he
     }
 }
 
-// All passes.
+// All passes of the block.
 template <int kRows>
 __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
 {
@@ -1256,7 +1263,7 @@ __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, i
     const int64 plane = int64(batch) * p.heads_q + head;
     const int thread = thread_index();
     if constexpr (kAllKeys) {
-#pragma unroll 2  // sums of dK and dV take registers meanwhile
+#pragma unroll 2  // no deeper unrolling: the sums of dK and dV hold registers meanwhile
         for (int pass = 0; pass < kPasses; pass++)
             put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
     } else {
@@ -1266,9 +1273,9 @@ __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, i
     }
 }
 
-// ---- LSE and delta of a tile's rows, on their way to shared memory -------------------------------------------
+// ---- loads of LSE and delta of a tile's rows into shared memory -------------------------------------------------
 
-// Computed by each block that needs them.
+// Policy: each block computes them.
 struct ComputedRows {
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int, uint32 smem)
     {
@@ -1280,12 +1287,12 @@ struct ComputedRows {
     }
 };
 
-// Those of the workspace, 16 bytes per thread. It has whole tiles; of packed sequences, rows of others follow after a
-// sequence's last ones.
-constexpr int kRowQuarters = kBr / 4;  // of a thread's 16 bytes: LSE; as many more are delta
+// Policy: loaded from the workspace, 16 bytes per thread. The workspace has whole tiles; with packed sequences, rows of
+// others follow a sequence's last rows.
+constexpr int kRowQuarters = kBr / 4;  // 16-byte loads of LSE; delta has as many
 static_assert(2 * kRowQuarters <= kThreads, "a thread copies 16 bytes at most");
 
-// The first row of a tile, of LSE or delta as thread i has it. first: the first row of the sequence.
+// Index of the first row that thread i loads, of LSE or delta of a tile. first: first row of the sequence.
 __device__ __forceinline__ int64 prepared_row(const Params &p, int64 plane, int tile, int first, int i)
 {
     const int64 rows = plane_rows(p);
@@ -1293,7 +1300,7 @@ __device__ __forceinline__ int64 prepared_row(const Params &p, int64 plane, int 
     return (i < kRowQuarters ? plane : planes + plane) * rows + first + tile * kBr;
 }
 
-// Through registers.
+// Loaded through registers.
 struct StagedRows {
     uint4 staged;
 
@@ -1316,7 +1323,7 @@ struct StagedRows {
     }
 };
 
-// By cp.async.
+// Loaded by cp.async.
 struct CopiedRows {
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32 smem)
     {
@@ -1339,14 +1346,14 @@ struct CopiedRows {
 
 using RowFill = Either<kPrepared, Either<kTuring, StagedRows, CopiedRows>::Type, ComputedRows>::Type;
 
-// ---- where a block works: kBc key rows of one key head --------------------------------------------------
+// ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 
-// Where sequences are packed: which one it is.
+// Packed sequences: the block's sequence.
 struct PlaceInSequence {
     PackedTile<kBc, true> own;
-    int number;            // of the tile
-    int sequence_q_tiles;  // of the sequence
-    int first_q_tile;      // the number of its first one
+    int number;            // number of the tile, counted over all sequences
+    int sequence_q_tiles;  // tiles of queries of the sequence
+    int first_q_tile;      // number of its first tile of queries
     int first_prepared;    // its first row of LSE and delta
 
     __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
@@ -1402,18 +1409,18 @@ struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
     int first_key;
     int kv_head, batch;
 
-    // Heavy tiles first when causal, of all heads: the first keys are seen by the most queries. In a window
-    // all are seen by as many, but for the last ones.
+    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
+    // the last ones are seen by equally many.
     __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
     {
         const unsigned kv_heads = p.heads_q / p.group;
         unsigned tile, plane;
-        if constexpr (kAllKeys) {  // one block has all tiles, one after the other
+        if constexpr (kAllKeys) {  // one block processes all tiles, one after the other
             tile = block % p.k_tiles;
             plane = block / p.k_tiles;
         } else {
             const unsigned planes = kv_heads * batches(p);
-            // Blocks that begin together have keys of several heads, because those of one head add to the same dQ; not
+            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
             const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
             const unsigned first_plane = block / (most * p.k_tiles) * most;
@@ -1429,7 +1436,7 @@ struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
         find(p, tile, first_key);
     }
 
-    // What dropout counts batches by.
+    // The batch number for dropout.
     __device__ __forceinline__ int sequence() const
     {
         return sequence_of(*this);
@@ -1447,15 +1454,16 @@ private:
 
 // ---- windows: which keys a query sees -----------------------------------------------------------------------
 //
-// Query i stands at p = i + seq_k - seq_q.
-// Sliding: it sees the keys p - window_left ... p + window_right. What is unbounded is larger than any length, and a
-//   causal mask is a window_right of 0: the host sees to both.
-// Prefix: it sees the keys up to p, as with a causal mask, and those before window_left.
-// Chunks: it sees the keys of the same window_left, p / window_left.
+// Query i is at position p = i + seq_k - seq_q.
+//
+// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
+//          a causal mask is window_right = 0; the host sets both.
+// Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
+// Chunks:  it sees keys j with j / window_left = p / window_left.
 constexpr int kUnbounded = 1 << 30;
 
-// Keys [run_begin, run_end) that a query sees at a position, and the positions first_at ... last_at from which a
-// key is seen. None of them falls where its argument grows.
+// Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
+// which a key is seen. All four are non-decreasing functions.
 __device__ __forceinline__ int run_begin(const Params &p, int at)
 {
     if constexpr (kWindow == Window::kPrefix)
@@ -1496,8 +1504,8 @@ __device__ __forceinline__ int last_at(const Params &p, int key)
         return key + p.window_left;
 }
 
-// Keys [begin, end) that some query sees of those that stand at first ... last; [begin_of_all, end_of_all) that
-// each of them sees, if any.
+// Keys [begin, end) that some query at positions first ... last sees, and [begin_of_all, end_of_all) that each of them
+// sees, if any.
 struct WindowKeys {
     int begin, end, begin_of_all, end_of_all;
 
@@ -1510,10 +1518,10 @@ struct WindowKeys {
     }
 };
 
-// ---- the tiles of queries that a block visits, for each head of its group -----------------------------------
+// ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
 
-// Queries [begin, end) that see some of the keys first_key ... last_key; [begin_of_all, end_of_all) that
-// see each of them, if any.
+// Queries [begin, end) that see some of the keys first_key ... last_key, and [begin_of_all, end_of_all) that see each
+// of them, if any.
 struct WindowQueries {
     int begin, end, begin_of_all, end_of_all;
 
@@ -1544,9 +1552,9 @@ struct AllTiles {
     static constexpr int masked = kUnbounded;
 };
 
-// From first to end(p); those before unmasked need a mask.
+// The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
 struct TileRange : Either<kWindow != Window::kNone, WindowTiles, Either<kVarlen, SequenceTiles, AllTiles>::Type>::Type {
-    // p: of the block's sequence.
+    // p: parameters of the block's sequence.
     __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
     {
         if constexpr (kWindow != Window::kNone)
@@ -1577,16 +1585,16 @@ private:
         range.first = queries.begin / kBr;
         range.stop = (queries.end + kBr - 1) / kBr;
         range.unmasked = (queries.begin_of_all + kBr - 1) / kBr;
-        // Queries after the tensor's end see nothing: they have an LSE for that.
+        // Queries after the tensor's end need no mask: their LSE makes P 0.
         range.masked = queries.end_of_all == p.seq_q ? place.q_tiles(p) : queries.end_of_all / kBr;
-        if (last_key != place.first_key + kBc - 1)  // keys after the end are seen by nobody
+        if (last_key != place.first_key + kBc - 1)  // keys after the end must be masked for every query
             range.unmasked = range.stop;
     }
 
     template <class Range>
     static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
     {
-        // The first query that sees some key of the block, and that sees all of them.
+        // The first query that sees some key of the block, and the first that sees all of them.
         int query = 0, query_of_all = 0;
         if (kCausal) {
             const int offset = p.seq_k - p.seq_q;
@@ -1595,14 +1603,14 @@ private:
         }
         range.first = min(query / kBr, place.q_tiles(p));
         range.unmasked = (query_of_all + kBr - 1) / kBr;
-        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end are seen by nobody
+        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
             range.unmasked = place.q_tiles(p);
         if constexpr (kVarlen)
             range.stop = place.q_tiles(p);
     }
 };
 
-// A tile of queries of a head of the group, in the order in which they are visited.
+// A position in the order of processing: a tile of queries of one head of the group.
 struct Cursor {
     int head, tile;
 
@@ -1622,7 +1630,7 @@ struct Cursor {
     }
 };
 
-// The tile that is visited so many after this one.
+// Returns the position `count` tiles after `at`.
 __device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
 {
     Cursor cursor = at;
@@ -1631,14 +1639,14 @@ __device__ __forceinline__ Cursor after(const Cursor &at, int count, const Param
     return cursor;
 }
 
-// ---- who writes dK and dV: all threads of a block; on wgmma those that compute, or one warpgroup of them -------
+// ---- the threads that write dK and dV: all of a block; on wgmma the consumers, or one warpgroup of them --------
 
 __device__ __forceinline__ unsigned writer()
 {
     return kByProduct ? threadIdx.x % kWriters : threadIdx.x;
 }
 
-// Orders what they do.
+// A barrier for these threads.
 __device__ __forceinline__ void writers_meet()
 {
     if constexpr (kByProduct)
@@ -1649,15 +1657,15 @@ __device__ __forceinline__ void writers_meet()
         __syncthreads();
 }
 
-// ---- few blocks: several share the queries of their keys -----------------------------------------------------
+// ---- kSplit: several blocks share the queries of their keys, if there are few blocks ------------------------------
 //
-// Block n of a tile of keys visits the n-th part of the tiles of queries that it would visit alone, those of all
-// heads of the group one after the other, and leaves its parts of dK and dV in the workspace, in the order of its
-// fragments. A step after it sums them in the order of the blocks.
+// Block n of a tile of keys processes the n-th part of the tiles of queries, counted over all heads of the group, one
+// head after the other. It writes its partial dK and dV to the workspace, in the order of its fragments. A later kernel
+// sums the parts in the order of the blocks (combine.cuh).
 
 struct SplitRange {
     Cursor begin, end;
-    int visits;  // tiles from `begin` to `end`
+    int visits;  // number of tiles of queries in this block's part
 
     __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
     {
@@ -1691,7 +1699,7 @@ struct SplitRange {
     }
 };
 
-// A block that has its keys alone visits them all.
+// The range of a block that has its keys alone: all tiles.
 struct WholeRange {
     __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
     {
@@ -1715,9 +1723,9 @@ struct WholeRange {
 
 using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
 
-constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // of dK or of dV
+constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
 
-// This thread's numbers of a part; they are before the rows.
+// Address of this thread's numbers of a part. Parts are before the rows of LSE and delta in the workspace.
 __device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
 {
     const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
@@ -1740,9 +1748,13 @@ __device__ __forceinline__ void put_part(const Params &p, const BlockPlace &plac
             part[(m * kTiles + n) * kWriters] = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
 }
 
-// ---- what a block copies to shared memory: K and V once, tiles of Q and dO with LSE and delta of their rows ------
+// ---- loads: K and V once, tiles of Q and dO with LSE and delta of their rows -----------------------------------
+//
+// Called by the kernel of bwd.cuh: load_keys and begin_queries in its prologue, issue_queries and store_queries in each
+// step.
 
-// kBc rows of K and V. Where tiles pass through registers later (kFillLater), there is room for one of them there.
+// Loads kBc rows of K and V. If later tiles pass through registers one by one (kFillLater), there are registers for
+// only one tile here, too.
 __device__ __forceinline__ void load_keys(const Params &p, const BlockPlace &place, uint32 smem)
 {
     Fill<kBc, kThreads> k_fill;
@@ -1762,7 +1774,7 @@ __device__ __forceinline__ void load_keys(const Params &p, const BlockPlace &pla
     v_fill.store(smem + kVArea);
 }
 
-// Tiles of queries, of which one is copied while another is visited.
+// The loads of a tile of queries, which are under way while another tile is processed.
 struct QueryFills {
     Fill<kBr, kThreads> q;
     Fill<kBr, kThreads, kHeadDimV> d_o;
@@ -1796,7 +1808,7 @@ __device__ __forceinline__ void issue_rows(QueryFills &fills, const Params &p, c
                      smem + kRowArea + stage * kRowBytes);
 }
 
-// Begin to copy a tile of queries.
+// Starts to copy a tile of queries.
 __device__ __forceinline__ void issue_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
                                               const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
                                               int stage)
@@ -1809,7 +1821,7 @@ __device__ __forceinline__ void issue_queries(QueryFills &fills, const Params &p
     fill_commit();
 }
 
-// End it, when nobody reads any more what was in the stage.
+// Finishes the copy, when the stage is no longer read.
 __device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
                                               const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
                                               int stage)
@@ -1827,9 +1839,9 @@ __device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p
     }
 }
 
-constexpr int kAhead = kBarriers == 1 ? 2 : 1;  // the tile that is copied meanwhile is visited so many after this one
+constexpr int kAhead = kBarriers == 1 ? 2 : 1;  // how many tiles the copy is ahead of the tile that is processed
 
-// Its stage.
+// The stage of that tile.
 __device__ __forceinline__ int stage_ahead(int stage)
 {
     if constexpr (kBarriers == 2)
@@ -1840,7 +1852,7 @@ __device__ __forceinline__ int stage_ahead(int stage)
         return stage == 0 ? 2 : stage - 1;
 }
 
-// The first tiles, from `at` on.
+// Prologue: loads the first tiles, from `at` on.
 __device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
                                               const TileRange &tiles, const QueryRange &range, int first_head,
                                               uint32 smem, const Cursor &at)
@@ -1855,7 +1867,7 @@ __device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p
     }
 }
 
-// Two neighbouring accumulator tiles are laid out like one 16x16 A fragment.
+// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
 __device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
 {
     a[0] = pack2(left[0], left[1]);
@@ -1864,12 +1876,12 @@ __device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left
     a[3] = pack2(right[2], right[3]);
 }
 
-// ---- softcap: scores stay between -softcap and softcap ------------------------------------------------
+// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). The factor before the tanh is p.softcap_rate; the one
-// after it is that of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
+// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
 
-// One instruction; its error is at most 2^-11 of the result (PTX ISA).
+// One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
 {
     float y;
@@ -1877,7 +1889,7 @@ __device__ __forceinline__ float tanh_approx(float x)
     return y;
 }
 
-// Tiles of products become the tanh.
+// Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
 #pragma unroll
@@ -1889,7 +1901,7 @@ template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[
                 s[m][n][e] = tanh_approx(s[m][n][e] * rate);
 }
 
-// How fast the score grows with the product, over softmax_scale; t: the tanh.
+// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
 __device__ __forceinline__ float cap_slope(float t)
 {
     return fmaf(-t, t, 1.0f);
@@ -1897,16 +1909,16 @@ __device__ __forceinline__ float cap_slope(float t)
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
-// Scores are transformed, made P, masked; dP less delta is multiplied by P and by what the transform's
-// derivative is.
+// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
+// cap.
 //
-// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
-// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Rows
-// are keys, columns are queries: what varies by query comes in pairs from shared memory.
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
+// keys and columns are queries, so values per query are read in pairs from shared memory.
 
 using Scores = float[kKeyTiles][kQueryTiles][4];
 
-// S^T becomes P^T = 2^(scale_log2 * S - lse). lse_smem: of this lane's first query.
+// Turns S^T into P^T = 2^(scale_log2 * S - lse). lse_smem: LSE of this lane's first query.
 __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float scale_log2)
 {
 #pragma unroll
@@ -1931,8 +1943,8 @@ __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
             pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
-// P^T = 0 where the query is before the first or after the last one that sees the key, which count from
-// this lane's first one: queries are constants after unrolling.
+// Sets P^T to 0 if the query is before the first or after the last one that sees the key. Both are relative to this
+// lane's first query, because queries are then constants after unrolling.
 __device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
 {
 #pragma unroll
@@ -1952,7 +1964,7 @@ __device__ __forceinline__ void mask_window(Scores &s, const Params &p, int firs
         }
 }
 
-// The same where no query is the last one that sees a key.
+// Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
 __device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
@@ -1993,7 +2005,7 @@ __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
                 to[m][n][e] = from[m][n][e];
 }
 
-// P^T becomes P^T times the derivative of the cap.
+// Multiplies P^T by the derivative of the softcap.
 __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
 {
 #pragma unroll
@@ -2005,7 +2017,8 @@ __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
                 p[m][n][e] *= cap_slope(capped[m][n][e]);
 }
 
-// dP^T becomes dS^T = P^T * (dP^T - delta), without the softmax scale. p: times a transform's derivative.
+// Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
+// softcap.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll
@@ -2019,12 +2032,12 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
     }
 }
 
-// ---- the gradient of the bias: dS of each query and key, added to where it is ----------------------------------
+// ---- the gradient of the bias: the sum of dS over what shares an element of the bias ----------------------------
 //
-// What is the same for several batches, heads or queries is summed there, in any order.
+// If batches, heads or queries share a bias, their dS is summed by atomics, in any order.
 
-// Of a head, all of whose numbers are dS in the order of S^T; first_key, first_query: of this lane's first ones. What
-// is hidden adds nothing.
+// Adds dS of one head to the gradient. ds is in the layout of S^T; first_key, first_query: this lane's first ones.
+// Hidden elements add nothing.
 __device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int64 batch, int head, int first_key,
                                           int first_query)
 {
@@ -2043,8 +2056,8 @@ __device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int
             }
 }
 
-// Zeros, before the main kernel: a warp for each query of a head, of those that come to one place for the first. The
-// step's kernel, of kClearRows warps.
+// The kernel before the main one: sets the gradient to zero. One warp per query of a head; if several queries share an
+// element, the first one clears it. kClearRows warps per block.
 __device__ __forceinline__ void clear_dbias(const Params &p)
 {
     const auto &f = p.features;
@@ -2061,15 +2074,17 @@ __device__ __forceinline__ void clear_dbias(const Params &p)
         sum[key * f.dbias_key] = 0.0f;
 }
 
-// ---- dropout: some of P is 0, the rest is larger ---------------------------------------------------------------
+// ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
 //
-// Whether an element is kept is a function of seed, offset, batch, head, row and column alone
-// (runtime/ops/dropout.h): a row has a key of sixteen bytes, two neighbouring columns have one, made by Philox, and the
-// product of both keys, as the tensor cores compute it, has a byte for either column. An element is kept if its byte is
-// not below a threshold. So a lane calls Philox once for 32 rows or 64 columns, and not for each sixteen elements.
-// A byte has 256 values only, so a part of the elements has the next threshold. No loop over keys asks which ones.
+// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
+// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
+// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
+// threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
+//
+// A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
+// over keys.
 
-// Both halves of a product in one instruction: to the upper half of one in C++ ptxas adds 0.
+// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
 __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
 {
     asm("{\n"
@@ -2083,15 +2098,16 @@ __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32
 
 constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
 
-// A constant in a register of its own for each i: of constants that it knows ptxas makes copies, for each use of them.
+// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
+// for each use.
 __device__ __forceinline__ uint32 opaque(uint32 x, int i)
 {
     return x + (thread_index() >> (10 + i));
 }
 
-// For two neighbours, whose bytes the selector takes from x and y, 0x64 behind each: 1 or 0 in fp16. A byte behind 0x64
-// is 1024 more in fp16; bound, twice 1 - 1024 - threshold, makes that at least 1 or at most 0. On the units of fp16,
-// which have little to do here, while all that is done to bits shares another one.
+// Returns the factors of two neighbours, 1 or 0 in fp16. The selector takes their bytes from x and y and puts 0x64
+// above each: in fp16 that is 1024 + byte. Adding bound, twice 1 - 1024 - threshold, and saturating gives 1 or 0. This
+// runs on the fp16 units, which are idle here, while bit operations all share another unit.
 __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
 {
     uint32 keep;
@@ -2105,21 +2121,22 @@ __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, ui
     return keep;
 }
 
-// The bound of keep_pair. word: the last of the key of the first of 32 rows; rows: which of four pairs of each eight;
-// column: of eight. The next threshold's bound is 1 less: from 1024 on numbers of fp16 are 1 apart.
+// Returns the bound for keep_pair. word: last word of the key of the first of 32 rows; rows: which of four pairs in
+// each eight; column: of eight. The bound of the next threshold is 1 less. It is negative, and fp16 numbers from 1024
+// on are 1 apart, so its bits are 1 more.
 __device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
 {
     const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
     return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
 }
 
-// Two bounds: of two neighbouring columns, the first of which is even.
+// Returns the bounds of two neighbouring columns; the first one is even.
 __device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
 {
     return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
 }
 
-// Two elements of P times what keep_pair says.
+// Multiplies two elements of P by the factors of keep_pair.
 __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
 {
     uint32 kept;
@@ -2130,13 +2147,13 @@ __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
     return kept;
 }
 
-// What is kept of P is multiplied by this at the end: in bf16 its elements are 2^-7 of what they would be.
+// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
 __device__ __forceinline__ float keep_scale(const Params &p)
 {
     return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
 }
 
-// 1 or 0 of two neighbours in fp32.
+// Converts two factors, 1 or 0, to fp32.
 __device__ __forceinline__ float2 keep_factors(uint32 keep)
 {
     return unpack_fp16(keep);
@@ -2161,7 +2178,7 @@ struct DropoutSeed {
     }
 };
 
-// x: the counter's four words, and what Philox makes of them in seven rounds.
+// Philox with seven rounds. x: receives the four words made from the counter (offset, index, of).
 __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
 {
     x[0] = seed.offset[0];
@@ -2170,7 +2187,7 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     x[3] = of;
 #pragma unroll
     for (int round = 0; round < 7; round++) {
-        uint32 a[2], b[2];  // lower and upper half of the round's two products
+        uint32 a[2], b[2];  // lower and upper half of the two products of the round
         multiply(x[0], kPhilox[0], a[0], a[1]);
         multiply(x[2], kPhilox[1], b[0], b[1]);
         x[0] = b[1] ^ x[1] ^ seed.key(0, round);
@@ -2180,8 +2197,8 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     }
 }
 
-// Of rows 32 * rows32 + 8 * n + g, g = lane / 4, the word t = lane % 4 of their keys. plane: batch * heads + head. The
-// first byte of a key is odd.
+// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
+// The first byte of a row key is odd.
 __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
 {
     philox(x, seed, rows32 * 32 + lane, plane);
@@ -2190,7 +2207,7 @@ __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed
         x[n] |= lane % 4 == 0;
 }
 
-// The same of pairs of columns 32 * pairs32 + 8 * n + pair. Their second byte is odd.
+// Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
 __device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
 {
     philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
@@ -2205,13 +2222,14 @@ __device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
     return n >= 2 ? upper : lower;
 }
 
-// The last word of the first row's key, of 32 rows that a warp has made keys of.
+// Returns the last word of the key of the first row. x: keys of 32 rows made by this warp.
 __device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
 {
     return __shfl_sync(0xffffffffu, x[0], 3);
 }
 
-// Of sixteen rows' keys what products take: of rows g and g + 8. sixteen: which ones. Returns word_of_rows.
+// Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
+// rows. Returns word_of_rows.
 __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
                                                int lane)
 {
@@ -2223,25 +2241,25 @@ __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const Dropout
     return word_of_rows(x);
 }
 
-// Of eight pairs of columns the one whose key this lane has where rows are queries: the products of pairs 2 t and
-// 2 t + 1 come to lanes that have columns 2 t, 2 t + 1 of either half of sixteen.
+// Returns the pair, of eight pairs of columns, whose key this lane has if rows are queries. The products of pairs 2 t
+// and 2 t + 1 then come to lanes that have columns 2 t and 2 t + 1 of either half of sixteen.
 __device__ __forceinline__ int lane_pair(int lane)
 {
     const int g = lane / 4;
     return g % 2 * 4 + g / 2;
 }
 
-// What is kept of this lane's elements of S^T. Keys are rows of it: where both of a pair are, the product of the pair's
-// key stands twice, and either has its byte there.
+// Dropout for this lane's elements of S^T, whose rows are keys. Keys (columns of S) come in pairs: the product with a
+// pair's column key is computed twice, and each key of the pair takes its byte of it.
 struct PhiloxDropout {
     const DropoutSeed seed;
-    uint32 exponents[4];                     // what numbers are added to: each has 0x64 above then
-    uint32 columns[kKeyTiles][2];            // words of the keys of the pairs of this lane's rows
-    uint32 keep[kKeyTiles][kQueryTiles][2];  // of two neighbouring queries, in either half of the rows: 1 or 0 in fp16
+    uint32 exponents[4];                     // added to the bytes of numbers, to put 0x64 above each
+    uint32 columns[kKeyTiles][2];            // words of the column keys of this lane's pairs of keys
+    uint32 keep[kKeyTiles][kQueryTiles][2];  // factors of two neighbouring queries, for either half of the rows
 
     static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
 
-    // first_key: of this warp, a multiple of 16 for each of its tiles of keys.
+    // first_key: of this warp; each tile of keys begins at a multiple of 16.
     __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
     {
 #pragma unroll
@@ -2257,10 +2275,10 @@ struct PhiloxDropout {
         }
     }
 
-    // first_query: of this warp, a multiple of 16 for each of its steps.
+    // Computes the factors of a tile of queries. first_query: of this warp; each step begins at a multiple of 16.
     __device__ __forceinline__ void begin(const Params &p, int plane, int first_query, int lane)
     {
-        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // that a call of Philox has keys of
+        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // steps per call of Philox
         const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
 #pragma unroll
         for (int step = 0; step < kQuerySteps; step += kSteps) {
@@ -2283,7 +2301,7 @@ struct PhiloxDropout {
         }
     }
 
-    // P^T of dV.
+    // Applies dropout to P^T, for dV.
     __device__ __forceinline__ void mask(Fragments &a) const
     {
 #pragma unroll
@@ -2295,7 +2313,7 @@ struct PhiloxDropout {
                     a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
     }
 
-    // P^T with a sign where it is not kept.
+    // Marks dropped elements of P^T by a negative sign.
     __device__ __forceinline__ void mark(Scores &p) const
     {
 #pragma unroll
@@ -2306,7 +2324,8 @@ struct PhiloxDropout {
                     p[0][n][e] = -p[0][n][e];
     }
 
-    // dP^T. A product, which the subtraction behind it makes one instruction of; so what is dropped has to be finite.
+    // Applies dropout to dP^T. It is a product, which fuses with the subtraction after it into one FMA; so dropped
+    // elements must be finite.
     __device__ __forceinline__ void mask(Scores &dp) const
     {
 #pragma unroll
@@ -2342,15 +2361,15 @@ struct NoDropout {
 
 using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
 
-// What dV is multiplied by.
+// The factor of dV at the end.
 __device__ __forceinline__ float value_scale(const Params &p)
 {
     return kDropout ? keep_scale(p) : 1.0f;
 }
 
-// ---- P^T and dS^T in shared memory, for other warps -----------------------------------------------------------
+// ---- exchange of P^T and dS^T between warps, through shared memory --------------------------------------------
 
-// Put P^T where warps with the same keys find it. smem: of this lane.
+// Stores P^T for the warps with the same keys. smem: this lane's address.
 __device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
 {
 #pragma unroll
@@ -2361,7 +2380,7 @@ __device__ __forceinline__ void store_p(const Fragments &a, uint32 smem)
                             uint4{a[step][m][0], a[step][m][1], a[step][m][2], a[step][m][3]});
 }
 
-// Put dS^T into its tile.
+// Stores dS^T into its tile.
 __device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, int first_key, int first_query,
                                          int lane)
 {
@@ -2378,9 +2397,9 @@ __device__ __forceinline__ void store_ds(const Fragments &a, uint32 score_smem, 
                                a[step][m][i]);
 }
 
-// ---- products ---------------------------------------------------------------------------------------
+// ---- products of tiles in shared memory --------------------------------------------------------------------------
 //
-// Tiles of c are m16n8. load_a(step, a) puts the A fragments of a k16 step into a. Form: of the tiles' rows.
+// Tiles of c are m16n8. load_a(step, a) loads the A fragments of a k16 step into a. Form: layout of the tiles' rows.
 
 template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][kN][4])
 {
@@ -2393,7 +2412,7 @@ template <int kM, int kN> __device__ __forceinline__ void clear(float (&c)[kM][k
                 c[m][n][e] = 0.0f;
 }
 
-// A fragments of 16 * kM rows of a tile, one k16 step.
+// Loads the A fragments of 16 * kM rows of a tile for one k16 step.
 template <class Form = RowTile, int kM>
 __device__ __forceinline__ void load_rows(uint32 (&a)[kM][4], uint32 smem, uint32 lane_rows, int step)
 {
@@ -2402,7 +2421,7 @@ __device__ __forceinline__ void load_rows(uint32 (&a)[kM][4], uint32 smem, uint3
         ldmatrix_x4(a[m], smem + Form::pair_offset(lane_rows, step) + m * 16 * Form::kPitch);
 }
 
-// c += A B^T over the columns of two tiles of rows; B is 8 * kN rows from b_smem on.
+// c += A B^T over the columns of two tiles of rows. B: 8 * kN rows from b_smem on.
 template <class Form = RowTile, int kM, int kN, class LoadA>
 __device__ __forceinline__ void product_of_rows(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem, uint32 lane_cols)
 {
@@ -2423,9 +2442,9 @@ __device__ __forceinline__ void product_of_rows(float (&c)[kM][kN][4], LoadA loa
     }
 }
 
-// c += A B, B being kSteps * 16 rows of a tile from b_smem on. Columns are dealt out to kShares warps in
-// pairs of n8 tiles: this one has pairs first, first + kShares, ...; b_lane is lane_offset_rows at pair
-// `first`. (Dealt out like this, the XOR of a swizzle composes: the bits of first and of kShares differ.)
+// c += A B. B: kSteps * 16 rows of a tile from b_smem on. Columns are dealt out to kShares warps in pairs of n8 tiles:
+// this warp has pairs first, first + kShares, ... b_lane: lane_offset_rows at pair `first`. Dealt out in this way, the
+// XOR of a swizzle composes, because the bits of `first` and of kShares differ.
 template <int kShares, int kSteps, int kM, int kN, class LoadA>
 __device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA load_a, uint32 b_smem, uint32 b_lane)
 {
@@ -2448,16 +2467,17 @@ __device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA 
     }
 }
 
-// ---- alibi: a key costs the more the farther it is from the query -------------------------------------
+// ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
 //
-// Scores get -slope |p - j|, p = query + seq_k - seq_q. Here it is in the units of q k, divided by the scale.
+// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
+// the unit of Q K^T, that is, divided by the scale.
 
 __device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
 {
     return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
 }
 
-// The term at p - j = base + step; step is a constant after unrolling. kBefore: that is not negative.
+// The term for p - j = base + step; step is a constant after unrolling. kBefore: base + step is not negative.
 template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
 {
     if constexpr (kBefore)
@@ -2466,15 +2486,15 @@ template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope,
         return -slope * fabsf(base + step);
 }
 
-// ---- terms: what is added to scores, after a cap ------------------------------------------------------------
+// ---- score modifiers: ALiBi and bias, added to scores after a softcap ---------------------------------------------
 //
-// They are in the units of q k, divided by the scale. -infinity hides a key.
+// They are in the units of Q K^T, that is, divided by the scale. -infinity hides a key.
 constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
 
-// Of one head.
+// The terms of one head.
 struct Terms {
     float slope;           // of ALiBi
-    const BiasElem *bias;  // of the first query and key
+    const BiasElem *bias;  // address for the first query and key
 
     __device__ __forceinline__ Terms(const Params &p, int batch, int head)
     {
@@ -2485,9 +2505,9 @@ struct Terms {
                    head * p.features.bias_head;
     }
 
-    // Of a query and a key; base: of the first of several queries or keys, query + seq_k - seq_q - key; step: from
-    // there to this one. kBefore: no key stands after a query's position. Those after the tensors' ends, whose P
-    // is 0, read what the last ones read.
+    // The term of a query and a key. base: query + seq_k - seq_q - key of the first of several queries or keys; step:
+    // distance from there to this one. kBefore: no key is after a query's position. Queries and keys after the tensor's
+    // end read the last element; their P is 0.
     template <bool kBefore>
     __device__ __forceinline__ float term(const Params &p, float base, int step, int query, int key) const
     {
@@ -2506,7 +2526,7 @@ struct Terms {
     }
 };
 
-// key, query: of this lane's first ones.
+// Adds the terms to scores. key, query: this lane's first ones.
 template <bool kBefore>
 __device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
                                           int first_query)
@@ -2526,9 +2546,9 @@ __device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Term
         }
 }
 
-// ---- what a thread is among those of a block, and where its tiles lie ---------------------------------------
+// ---- warp and lane coordinates, and addresses of the tiles ------------------------------------------------------
 
-// Where a thread's warp is among those that share S^T and dP^T, and dQ.
+// The warp's part of S^T and dP^T, and of dQ.
 struct WarpPlace {
     int lane, warp;
     int key_warp, query_warp;
@@ -2544,7 +2564,7 @@ struct WarpPlace {
     }
 };
 
-// Where a lane points ldmatrix in tiles of Q and K, and of dO and V.
+// This lane's ldmatrix offsets in tiles of Q and K, and of dO and V.
 struct LaneOffsets {
     uint32 rows, cols, value_rows, value_cols;
 
@@ -2555,13 +2575,13 @@ struct LaneOffsets {
     }
 };
 
-// What is in shared memory for a tile of queries.
+// Addresses in shared memory for one tile of queries.
 struct TileAreas {
     uint32 q, d_o;
     uint32 rows;            // LSE and delta, at this lane's first query
     uint32 scores;          // dS^T
     uint32 shared_p;        // P^T as fragments, of this lane
-    uint32 out, value_out;  // where a lane points ldmatrix for its columns of dK and dV
+    uint32 out, value_out;  // this lane's ldmatrix addresses for its columns of dK and dV
 
     __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, const WarpPlace &own,
                                          const LaneOffsets &offsets)
@@ -2575,13 +2595,22 @@ struct TileAreas {
     }
 };
 
-// ---- the steps of the mainloop: what a warp does with a tile of queries ----------------------------------------
+// ---- the mainloop's steps: what a warp does with a tile of queries --------------------------------------------------
+//
+// `visit` of bwd.cuh calls visit_part for each part of its queries, then add_others; bwd.cuh has the timeline. In a
+// part:
+//
+//     kLate    S^T | dP^T | P^T | dV += P^T dO | dS^T | dK += dS^T Q
+//     else     S^T | P^T | dV += P^T dO | dP^T | dS^T | dK += dS^T Q
+//
+// P^T and dS^T stay in registers as A fragments. They are also stored: P^T for warps with the same keys, dS^T for those
+// warps and for dQ (dq_step.cuh).
 
 using SumOfKeys = float[kKeyTiles][2 * kOutPairs][4];      // dK of a warp
 using SumOfValues = float[kKeyTiles][2 * kValuePairs][4];  // dV of a warp
 
-// S^T = K Q^T or dP^T = V dO^T. Form: of the tiles' rows; row_smem: those of this warp's keys; tile_smem: the queries;
-// rows, cols: where this lane points ldmatrix in them.
+// Computes S^T = K Q^T or dP^T = V dO^T. Form: layout of the rows; row_smem: this warp's keys; tile_smem: the queries;
+// rows, cols: this lane's ldmatrix offsets.
 template <class Form>
 __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint32 cols, uint32 row_smem, uint32 rows)
 {
@@ -2590,7 +2619,7 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint
         s, [&](int step, uint32(&a)[kKeyTiles][4]) { load_rows<Form>(a, row_smem, rows, step); }, tile_smem, cols);
 }
 
-// S^T becomes P^T. capped: S^T as a cap left it; query: this warp's first one in the tile `at`.
+// Turns S^T into P^T. capped: S^T after the softcap; query: this warp's first query in the tile `at`.
 template <bool kMasked>
 __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
                                           const Terms &terms, const WarpPlace &own, const Cursor &at, int query,
@@ -2608,7 +2637,7 @@ __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Param
         mask_p(s, p, place.first_key + own.key + own.lane / 4, at.tile * kBr + query + own.lane % 4 * 2);
 }
 
-// sum += P^T dO, or dS^T Q. tile_smem: of the queries whose fragments these are.
+// sum += P^T dO, or dS^T Q. tile_smem: the queries of these fragments.
 template <int kTiles>
 __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], const Fragments &frag, uint32 tile_smem,
                                             uint32 lane_offset)
@@ -2625,14 +2654,14 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
         tile_smem, lane_offset);
 }
 
-// A part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
+// Processes a part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
 template <bool kMasked>
 __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &place, const Terms &terms,
                                            Dropout &dropout, const WarpPlace &own, const LaneOffsets &offsets,
                                            TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
-    const int query = own.query + part * 8 * kQueryTiles;  // first one in the tile
+    const int query = own.query + part * 8 * kQueryTiles;  // first query in the tile
     Scores s, dp;
     Scores capped;
     Fragments frag;
@@ -2658,7 +2687,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
         add_dbias(dp, p, place.sequence(), first_head + at.head, place.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
         if constexpr (kSoftcap)
-            multiply_slopes(dp, capped);  // of what comes after the cap there was the gradient
+            multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
     if constexpr (!kApart || kQueryWarps > 1)
@@ -2666,7 +2695,7 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     add_product(dk, frag, areas.q + query * kPitch, areas.out);
 }
 
-// What the other warps with the same keys computed, of their queries: dV += P^T dO, dK += dS^T Q.
+// Adds what other warps with the same keys computed for their queries: dV += P^T dO, dK += dS^T Q.
 __device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, TileAreas areas,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
@@ -2698,15 +2727,15 @@ __device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffse
     }
 }
 
-// ---- dQ: sums over blocks in fp32 ------------------------------------------------------------------------
+// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
 //
-// A tile of dQ in the workspace is in the order of the fragments of the warps that add to it, so that every
-// addition of a warp fills whole sectors: [warp][m16 tile][n8 tile] of 128 numbers, these [lane][4] where
-// four can be added at once, else [4][lane].
+// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
+// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
+// else [4][lane].
 //
-// Packed sequences share the workspace as they share dQ: each has its own rows and no more. Of a sequence the m16 tiles
-// lie one after the other, [m16 tile][column warp][n8 tile] of 128 numbers; one that the sequence's end cuts is
-// [row][column], the columns in the same order.
+// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
+// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
+// in the same order.
 #if __CUDA_ARCH__ >= 900
 constexpr bool kAddFour = true;
 #else
@@ -2714,19 +2743,19 @@ constexpr bool kAddFour = false;
 #endif
 constexpr int kDqFragment = 128;
 constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers of a row
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
 constexpr int kDqTile = kBr * kDqWidth;
 constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
 using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 
-// Rows of the sums of all heads.
+// Rows of the sums over all heads.
 __device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
 {
     return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
 }
 
-// Of packed sequences: a warp's first fragment in m16 tile `first` of a tile of queries.
+// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
 template <class Place>
 __device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
                                           int col_warp)
@@ -2746,7 +2775,7 @@ __device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[
     }
 }
 
-// Adds to an m16 tile of which there are fewer than 16 rows; sum: of this warp's columns.
+// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
 __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
 {
 #pragma unroll
@@ -2759,7 +2788,8 @@ __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * k
         }
 }
 
-// Adds m16 tiles of a warp. sum: of the first fragment; of packed sequences also rows: from there to the sequence's end.
+// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
+// sequence's end.
 __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
 {
 #pragma unroll
@@ -2783,13 +2813,13 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
     }
 }
 
-// ---- dQ of a block that has all keys of a head --------------------------------------------------------------
+// ---- dQ of a block that has all keys of a head (kAllKeys) -----------------------------------------------------------
 //
-// Where these are one tile, a tile of dQ is complete where it was computed, and goes from registers to its
-// tensor. Else the block sums in the workspace, where nobody else adds: a number has one thread, so that the
-// order is always the same.
+// If the keys are one tile, a tile of dQ is complete where it was computed, and goes from registers to the tensor. Else
+// the block sums in the workspace, where no other block adds. Each number belongs to one thread, so the order of sums
+// is fixed.
 
-// Numbers that the block will add to.
+// Clears the numbers that the block will add to.
 __device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
 {
     if (p.k_tiles == 1 || p.dq == nullptr)
@@ -2800,12 +2830,12 @@ __device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
         sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
 
-// Scale m16 tiles of dQ, from `first` of a tile of queries on, and write them. Of two neighbouring n8 tiles, two
-// lanes of a quad have four columns of one row each after an exchange.
+// Scales m16 tiles of dQ, from `first` of a tile of queries on, and writes them. Neighbouring lanes exchange halves of
+// two neighbouring n8 tiles, so that each lane stores four contiguous columns of one row.
 __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, int tile, int first, int col_warp,
                                          const DqTile &dq, int lane)
 {
-    const bool right = lane % 2 != 0;  // this lane's columns are of the right one of the two
+    const bool right = lane % 2 != 0;  // this lane takes columns of the right one of the two
     int row = tile * kBr + first * 16 + lane / 4;
     char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
                        (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
@@ -2830,14 +2860,14 @@ __device__ __forceinline__ void write_dq(const Params &p, int batch, int head, i
         }
 }
 
-// Rows of dQ before tile `first` and from tile `end` on, which no key of the head is seen by: 0.
+// Sets rows of dQ that see no key to 0: those before tile `first` and from tile `end` on.
 __device__ __forceinline__ void clear_unseen(const Params &p, int batch, int head, int first, int end)
 {
     if (p.k_tiles > 1 || p.dq == nullptr)
         return;
     const int before = min(first * kBr, p.seq_q), behind = max(p.seq_q - end * kBr, 0);
     char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
-    constexpr int kRow = kHeadDim / 8;  // chunks of 16 bytes
+    constexpr int kRow = kHeadDim / 8;  // 16-byte chunks per row
     constexpr int kRows = kThreads / kRow;
     const int chunk = threadIdx.x % kRow;
     for (int i = threadIdx.x / kRow; i < before + behind && threadIdx.x < kRows * kRow; i += kRows) {
@@ -2846,21 +2876,21 @@ __device__ __forceinline__ void clear_unseen(const Params &p, int batch, int hea
     }
 }
 
-// ---- turns: dQ is summed in one order -----------------------------------------------------------------------
+// ---- dQ order: blocks add to a tile of dQ in a fixed order (kTakesTurns) ----------------------------------------
 //
-// Each tile of dQ has a counter of the blocks that have added to it, and a block adds when it has counted
-// those with keys before its own. A block's keys come with a ticket, in the order in which blocks begin, and
-// keys of one head have tickets in their order: whoever waits, waits for a block that runs already or is
-// done. The one of them with the lowest ticket waits for nobody, so that there is always one that goes on.
+// Each tile of dQ has a counter of the blocks that have added to it. A block adds when all blocks with earlier keys
+// have added. No deadlock: a block draws a ticket when it begins, and the ticket determines its keys. Keys of one head
+// have ascending tickets, so a block waits only for blocks that are running or done. The running block with the lowest
+// ticket waits for no other.
 //
-// Tiles are visited from the last to the first, each block a little after the one before it: where a mask
-// or a window hides tiles, blocks that begin together do so in tiles that lie apart already.
+// Tiles are processed from the last to the first, each block a little after the one before it. If a mask or a window
+// hides tiles, blocks that begin together start in different tiles anyway.
 //
-// With kLastKeysFirst it is the other way round: the last keys come first, and tiles are visited from the first that
-// sees the block's keys on, where a mask lets no other block add before it. Blocks that begin together need not wait for
-// each other.
+// With kLastKeysFirst the order is reversed: the last keys come first. Tiles are processed in ascending order, from the
+// first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
+// not wait for each other.
 
-// After the sums: a counter per tile, and the one of tickets.
+// The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
 __device__ __forceinline__ uint32 *turn_counters(const Params &p)
 {
     const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
@@ -2870,8 +2900,8 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &p)
         return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
 }
 
-// A block's number, in all threads. smem: 4 bytes that nobody uses yet, and into which no bulk load comes: none of the
-// threads fences what it wrote here.
+// Draws the block's ticket and returns it in all threads. smem: 4 bytes that are not yet used, and that no TMA load
+// writes, because no thread fences this store.
 __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
 {
     if (p.dq == nullptr)
@@ -2884,14 +2914,14 @@ __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
     return ticket;
 }
 
-// How many blocks add to a tile of queries before the one with this tile of keys.
+// Returns how many blocks add to a tile of queries before the one with this tile of keys.
 __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
 {
     if constexpr (kWindow != Window::kNone) {
         const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
         return key_tile - max(first_key, 0) / kBc;
     } else if constexpr (kLastKeysFirst) {
-        // Those with keys after its own that some query of the tile sees.
+        // kLastKeysFirst: blocks with later keys that some query of the tile sees.
         const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
         return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
     } else {
@@ -2899,8 +2929,8 @@ __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, i
     }
 }
 
-// Wait for the others' turns. seen: what lane 0 has read of the counter a while ago. Only additions follow,
-// and none is issued before the loop has ended: there is nothing that a fence could keep from being early.
+// Waits for the block's turn. seen: the counter as lane 0 has read it earlier. No fence is needed: only additions
+// follow, and none is issued before the loop ends.
 __device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
 {
     if (lane == 0)
@@ -2909,11 +2939,11 @@ __device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, u
     __syncwarp();  // no lane adds before it is the block's turn
 }
 
-// ---- where dQ is accumulated: dQ += dS K of a tile of queries -----------------------------------------------
+// ---- the dQ step: dQ += dS K of a tile of queries -----------------------------------------------------------------
 //
-// A warp has some rows and columns of the tile, and all keys of the block. What it computed is added to the sums in the
-// workspace (dq_sums.cuh), or, where a block has all keys of a head, written at once. counter: where blocks take turns,
-// of the tile that was added to.
+// Called by `visit` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
+// all keys of the block. Its result is added to the sums in the workspace (dq_sums.cuh); if the block has all keys of a
+// head, and they are one tile, it is written at once. counter: with kTakesTurns, receives the counter of the tile.
 __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace &place, const WarpPlace &own,
                                                const LaneOffsets &offsets, TileAreas areas, const Cursor &at,
                                                int first_head, uint32 smem, uint32 *&counter)
@@ -2954,9 +2984,11 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace
     }
 }
 
-// ---- the result of a block: dK and dV ------------------------------------------------------------------------
+// ---- epilogue: writes dK and dV of a block ------------------------------------------------------------------------
+//
+// Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
 
-// Rows of dK and dV that are no sequence's become 0. p: of all sequences. By all threads of a block.
+// Sets rows of dK and dV that belong to no sequence to 0. p: of all sequences. Called by all threads of a block.
 template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
 {
     if constexpr (kVarlen) {
@@ -2976,8 +3008,8 @@ template <class Place> __device__ __forceinline__ void clear_unused_keys(const P
     }
 }
 
-// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free. Form: of the rows
-// there; kColumns: of the tensor.
+// Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
+// of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
 __device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
                                            const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
@@ -2995,12 +3027,12 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
                 store_shared_4(smem + Form::chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) + lane % 4 * 4,
                                pack2(x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale));
             }
-    writers_meet();  // the rows are complete: warps wrote parts of each
+    writers_meet();  // the rows are complete: several warps wrote parts of each
 
     out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
@@ -3009,40 +3041,46 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 
 // ---- backward -----------------------------------------------------------------------------------------
 //
-// One block computes kBc rows of dK and dV, which stay in registers, and adds to dQ, over all queries that
-// see its keys. Per tile of kBr queries:
+// The kernel of bwd_sm75 and bwd_sm80 (entry.cu.in calls `backward`). One block computes kBc rows of dK and dV, which
+// stay in registers, over all queries that see its keys, and adds to dQ. Per tile of kBr queries:
 //
 //     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
 //     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
 //
-// With kSplit several blocks have the same keys, and each a part of these queries (split.cuh). With kAllKeys a block does
-// so for one tile of keys of a head after the other (dq_whole.cuh). With kApart dQ has blocks of its own (dq_apart.cuh).
+// Variants:
 //
-// Keys are rows of S^T, so that P^T and dS^T are A fragments of dV and dK where they were computed. Warps
-// are kKeyWarps x kQueryWarps over S^T and over (keys, columns) of dK and dV: those with the same keys
-// exchange what they computed, P^T as fragments and dS^T through the tile that dQ needs as well.
+//     kSplit     several blocks have the same keys, and each a part of these queries (split.cuh)
+//     kAllKeys   a block does all tiles of keys of a head, one after the other (dq_whole.cuh)
+//     kApart     separate blocks compute dQ (dq_apart.cuh)
 //
-// The prologue loads K, V and the first tiles (loads.cuh). A visit to tile t has the steps of mainloop.cuh and
-// dq_step.cuh, while the next tile is copied. With two barriers all warps begin a tile together:
+// Keys are rows of S^T, so P^T and dS^T are A fragments of dV and dK where they were computed. Warps are arranged as
+// kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:
+// P^T as fragments, and dS^T through the tile that dQ needs as well.
+//
+// The prologue loads K, V and the first tiles (loads.cuh). The step of tile t (`visit`) is in mainloop.cuh and
+// dq_step.cuh; the next tile is copied meanwhile. With two barriers all warps begin a tile together:
 //
 //   wait, barrier | S^T P^T dV dP^T dS^T dK, part by part | barrier | others' dV, dK |           dQ | store t + 1
 //   two stages:   | copy Q, dO (t + 1) ........................................................
 //   one stage:                                                                 barrier | copy ....
 //
-// With one they may be a tile apart:
+// With one barrier, warps may be a tile apart:
 //
 //   S^T P^T dV dP^T dS^T dK, part by part | wait, barrier | others' dV, dK | dQ | store t + 2
 //                                                         | copy Q, dO (t + 2) ....
 //
-// "others'": of the warps with the same keys. What each barrier orders is said where it stands. The epilogue writes dK
-// and dV (epilogue.cuh).
+// "others'" means of the warps with the same keys. The comment at each barrier says what it orders. The epilogue writes
+// dK and dV (epilogue.cuh).
 //
-// What features change has its place, here and in the blocks of dQ alone: which tiles are visited and which are masked
-// (tiles.cuh, and the loop over them); how scores become P^T (compute_p); what is dropped from P^T for dV, and from dP^T
-// before it becomes dS^T (dropout.cuh); the derivative of a cap, which dS^T alone is times. How a row begins and ends is
-// in its LSE and delta (delta.cuh).
+// Each feature changes one place, here and in the separate blocks of dQ:
+//
+//     which tiles are processed, which are masked    tiles.cuh, and the loop over them
+//     how scores become P^T                          compute_p
+//     what is dropped: of P^T for dV, and of dP^T    dropout.cuh
+//     the derivative of softcap                      a factor of dS^T only
+//     how a row begins and ends                      its LSE and delta (delta.cuh)
 
-// dK and dV, which are complete, or this block's part of them.
+// Writes dK and dV, or this block's partial sums of them.
 __device__ __forceinline__ void write_keys(const Params &p, const BlockPlace &place, const WarpPlace &own,
                                            const SumOfKeys &dk, const SumOfValues &dv, unsigned block, uint32 smem)
 {
@@ -3063,7 +3101,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     if constexpr (kTakesTurns)
         block = block_ticket(all, smem);
     const BlockPlace place(all, kSplit ? block / all.splits : block);
-    uint32 *counter = nullptr;  // where blocks take turns: of the tile of dQ that was added to last
+    uint32 *counter = nullptr;  // with kTakesTurns: counter of the dQ tile that was added to last
     clear_unused_keys(all, place);
     if (place.is_empty())
         return;
@@ -3089,7 +3127,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             const int next_stage = stage_ahead(stage);
             if constexpr (kBarriers == 2) {
                 fill_wait<0>();
-                __syncthreads();  // Q, dO and rows are complete (K and V too); what the tile before had is free
+                __syncthreads();  // Q, dO and rows are complete (K and V too); the areas of the tile before are free
                 if constexpr (kStages == 2)
                     issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
@@ -3100,8 +3138,8 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                 visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
-            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier: the next tile is
-            // complete, the one before and its P^T and dS^T are read.
+            // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier per tile: the next
+            // tile is complete; the tile before, its P^T and dS^T are read.
             __syncthreads();
             if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before
@@ -3125,7 +3163,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
         };
 
         if constexpr (kOneLoop) {
-            // A third loop after the two, or the second one, would take registers that spill.
+            // A third loop, or a separate second one, would take registers, which spill.
 #pragma unroll 1
             while (range.has(p, at))
                 if (at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked))
@@ -3154,7 +3192,7 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     write_keys(p, place, own, dk, dv, block, smem);
 }
 
-// The kernel, of kThreads threads, where dQ has no blocks of its own.
+// The kernel if dQ has no separate blocks; kThreads threads.
 __device__ __forceinline__ void backward(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
@@ -3164,7 +3202,7 @@ __device__ __forceinline__ void backward(const Params &p)
 #pragma unroll 1
         for (int tile = 0; tile < p.k_tiles; tile++) {
             if (tile > 0)
-                __syncthreads();  // dK and dV of the tile before are written, from where K and V come
+                __syncthreads();  // dK and dV are written: K and V are loaded into the same area
             key_block(p, smem, blockIdx.x * p.k_tiles + tile);
         }
     } else {
@@ -3177,11 +3215,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) bwd_sm80(const __grid_con
     backward(p);
 }
 
-// ---- before: LSE in log2 units and delta of all rows, a dQ of zeros for those that add to it ---------
+// ---- the kernel before the main one: LSE in log2 units and delta of all rows; zeros for the dQ sums ------
+//
+// Its entry point is in steps.cu.in.
 
-constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // per block
+constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 
-// The step's kernel, of kPrepareThreads threads.
+// The kernel; kPrepareThreads threads per block.
 __device__ __forceinline__ void prepare(const Params &p)
 {
     const int64 rows = plane_rows(p);
@@ -3207,7 +3247,7 @@ __device__ __forceinline__ void prepare(const Params &p)
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;
     }
-    // As many numbers of dQ as this block has rows.
+    // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
     constexpr int kQuarters = kRowSums * kPrepareRows;
     float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;
@@ -3223,16 +3263,16 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads) bwd_sm80_prepare(c
     prepare(p);
 }
 
-// ---- after: dQ in its type --------------------------------------------------------------------------------
+// ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
 //
-// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns. Eight lanes take the
-// rows of a fragment; the next eight, the next fragment.
+// Its entry point is in steps.cu.in. A lane has a quad's part of a fragment: 8 columns of rows quad_row and quad_row +
+// 8 of an m16 tile. Eight lanes take the rows of one fragment; the next eight lanes take the next fragment.
 
-constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // of 16 numbers
+constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // parts of 16 numbers
 constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;
 static_assert(kBr % kConvertRows == 0, "tiles are whole blocks");
 
-// The 16-byte chunk of a row of dQ that n8 tile n of a warp is.
+// The 16-byte chunk of a row of dQ that contains n8 tile n of a warp.
 __device__ __forceinline__ int dq_chunk(int warp, int n)
 {
     if constexpr (kWgmma)
@@ -3241,13 +3281,13 @@ __device__ __forceinline__ int dq_chunk(int warp, int n)
         return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
 }
 
-// Both rows of a part of a fragment, converted.
+// Converts both rows of a part of a fragment.
 struct ConvertedRows {
     uint4 upper, lower;
 
     __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
     {
-        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
+        float4 x[4];  // numbers of lane 4 * quad_row + i; or element i of four lanes
 #pragma unroll
         for (int e = 0; e < 4; e++)
             x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
@@ -3264,7 +3304,7 @@ struct ConvertedRows {
         }
     }
 
-    // p: of the sequence alone; to: where the upper row goes, whose number is `row`.
+    // Writes both rows. p: parameters of the sequence alone; to: address of the upper row; row: its index.
     __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
     {
         if (row < p.seq_q)
@@ -3276,7 +3316,7 @@ struct ConvertedRows {
 
 __device__ __forceinline__ void convert_batches(const Params &p)
 {
-    constexpr int kSlices = kBr / kConvertRows;  // of a tile's parts, whatever their rows are
+    constexpr int kSlices = kBr / kConvertRows;  // blocks per tile; they divide its parts, not its rows
     const int64 tile = blockIdx.x / kSlices;
     const int64 plane = tile / p.q_tiles;
     const int head = plane % p.heads_q;
@@ -3301,7 +3341,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     }
 }
 
-// Eight columns of a row whose m16 tile a sequence's end cuts.
+// Eight columns of a row in an m16 tile that the sequence's end cuts.
 __device__ __forceinline__ uint4 cut_row(const float *from, float scale)
 {
     const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
@@ -3312,7 +3352,7 @@ __device__ __forceinline__ uint4 cut_row(const float *from, float scale)
 
 __device__ __forceinline__ void convert_packed(const Params &p)
 {
-    const int blocks = p.features.total_q / kConvertRows + p.batch;  // of a head
+    const int blocks = p.features.total_q / kConvertRows + p.batch;  // blocks of a head
     const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
     constexpr int64 batch = 0;
     clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
@@ -3327,7 +3367,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
 
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
-        constexpr int kFragments = kDqWidth / 8;  // of an m16 tile
+        constexpr int kFragments = kDqWidth / 8;  // fragments of an m16 tile
         const int quad_row = i % 8, fragment = i / 8;
         const float *from = from_tile + fragment * kDqFragment;
         const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
@@ -3336,7 +3376,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
         const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        if (row - quad_row + 16 > own.seq_q) {  // the end cuts this m16 tile
+        if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
             for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
                 *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
                     cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
@@ -3347,7 +3387,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
     }
 }
 
-// The step's kernel, of kConvertThreads threads.
+// The kernel; kConvertThreads threads per block.
 __device__ __forceinline__ void convert(const Params &p)
 {
     if constexpr (kVarlen)

@@ -3,64 +3,64 @@
 // bwd_sm90: attention backward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kHeadDim = 128;            // D: columns of Q, K, V, O and their gradients
-constexpr int kGroups = 2;             // warpgroups that compute
+constexpr int kGroups = 2;             // consumer warpgroups
 constexpr int kBr = 64;                // query rows per tile
 constexpr int kBc = 128;                // key rows per block
-constexpr int kStages = 2;             // tiles of Q and dO in shared memory
+constexpr int kStages = 2;             // stages of Q and dO in shared memory
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr int kDqColumns = 64;         // columns of dQ of a warpgroup, or at a time
+constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a time
 constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
-constexpr int kDqRegisters = 0;       // of a warpgroup that computes dQ alone
+constexpr int kDqRegisters = 0;       // of the warpgroup that computes dQ
 constexpr int kGeneratorSmemBytes = 164944;
-// ---- what all backward families are told ---------------------------------------------------------------------
+// ---- configuration of all backward families --------------------------------------------------------------------
 constexpr int kHeadDimV = 128;             // columns of V, O and their gradients
-constexpr bool kApart = false;    // dQ has blocks of its own, which compute S and dP again
+constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
 constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
-constexpr bool kTakesTurns = false;      // blocks take turns at a tile of dQ: one order of sums
+constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
 constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
-constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // of queries, in the order of visits
-constexpr bool kPrepared = true;        // LSE and delta come from a step before; else each block computes them
+constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
+constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
 constexpr bool kByProduct = false;       // on wgmma: warpgroups divide the products of a tile, not its keys
 constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
-// Of steps before and after the main one: threads of a block, or rows.
+// Kernels before and after the main one: threads of a block, or rows.
 constexpr int kPrepareThreads = 256;
 constexpr int kConvertRows = 32;
 constexpr int kSinkThreads = 256;
 constexpr int kClearRows = 8;
 
-// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = true;       // products are those of warpgroups
+constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = true;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     true  // those of the kernels of gradients
-#define FA2_SCORE_PARAMS false  // those of softcap and window
-#define FA2_FEATURES     false  // those of all other features
+#define FA2_BACKWARD     true  // members of the backward kernels
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_FEATURES     false  // members of all other features
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // they get less the farther the key is
-constexpr bool kSinks = false;        // the softmax has a column more
-constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
 constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
 constexpr bool kLeftpad = false;      // the first keys are padding
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V lie in pages
-constexpr bool kCacheRows = false;    // sequences name their rows of K and V
-constexpr bool kAppend = false;       // new keys and values are written into K and V first
-constexpr bool kRotary = false;       // new keys, and queries, are rotated before
-constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr bool kRotary = false;       // new keys, and queries, are rotated first
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
-constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
-constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
@@ -71,7 +71,7 @@ struct Strides {
     int64 batch, seq, head;
 };
 
-// A constant that a generic lambda takes as an argument.
+// A compile-time constant, to be passed to a generic lambda.
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
@@ -81,7 +81,7 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Of two types the first one if kFirst.
+// Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
 };
@@ -89,26 +89,26 @@ template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
-constexpr bool kHeavyFirst = false;               // blocks with the most work come first among those dealt out in turn
-constexpr unsigned kTogether = 128;               // tiles of keys, of several heads, that are dealt out in turn
-constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed whether they are wanted or not
+// ---- derived constants -----------------------------------------------------------------------------------------
+constexpr bool kHeavyFirst = false;               // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;               // tiles of keys, over several heads, that are interleaved
+constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
 constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
-constexpr int kGroupKeys = 64;                    // of wgmma
-constexpr int kWarps = 4 * kGroups;               // that compute
-constexpr int kReaders = 8;                       // of them, that read a tile of Q, and as many one of dO
+constexpr int kGroupKeys = 64;                    // M of wgmma
+constexpr int kWarps = 4 * kGroups;               // consumer warps
+constexpr int kReaders = 8;                       // consumer warps that read a stage of Q, and that read one of dO
 constexpr int kWorkers = 32 * kWarps;
-constexpr int kThreads = kWorkers + 128;  // the last warpgroup loads
+constexpr int kThreads = kWorkers + 128;  // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
 constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
-constexpr int kPages = (kHeadDim + 63) / 64;   // 64 columns of a tile lie together
-constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp, which has all queries of a tile
+constexpr int kPages = (kHeadDim + 63) / 64;   // pages of 64 columns per tile
+constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
-// dQ: one warpgroup computes it, 64 columns after the other (kByProduct); else warpgroups divide its rows by 64, and
-// then its columns.
+// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. Else warpgroups divide its rows by 64, then its
+// columns.
 constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct ? kPages : kGroups / kRowGroups;
 constexpr int kDqRowTiles = 1, kDqPartTiles = 1;  // m16 tiles per warp
 constexpr int kDqPairs = kDqColumns / 16;
@@ -120,48 +120,48 @@ static_assert(kByProduct
                   : kBr % 64 == 0 && kGroups % kRowGroups == 0 && kBc == kGroups * kGroupKeys && kReaders == kWarps,
               "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
-// The block is launched with even shares; then the loading warpgroup, and one that computes dQ alone, give some to the
-// others.
+// All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
+// alone, give some to the others.
 static_assert(kLoadRegisters + (kByProduct ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
                   (kGroups + 1) * (65536 / kThreads / 8 * 8),
               "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
-// Tiles are pages of 64 columns, [page][row][64], rows of 128 bytes whose 16-byte chunks are permuted by
-// row % 8: the 128-byte swizzle that TMA writes and wgmma reads. So is dS^T [keys][queries].
+// Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
+// is the 128-byte swizzle that TMA writes and wgmma reads. dS^T [keys][queries] has the same layout.
 constexpr int kPageColumns = 64, kPageRowBytes = 128;
 constexpr int kQPageBytes = kBr * kPageRowBytes;
 constexpr int kQTileBytes = kPages * kQPageBytes;
 constexpr int kKvPageBytes = kBc * kPageRowBytes;
 constexpr int kKvTileBytes = kPages * kKvPageBytes;
-// From columns of K to those after them, of the next warpgroup or part of dQ.
+// Distance from the columns of K of one warpgroup, or part of dQ, to the next.
 constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
-constexpr int kScoreStages = 2;     // of dS^T: one is written while others may still read the one before
+constexpr int kScoreStages = 2;     // stages of dS^T: one is written while others may still read the one before
 constexpr int kRowBytes = kBr * 4;  // LSE in log2 units, or delta, of the rows of a tile
 constexpr int kKArea = 0;
 constexpr int kVArea = kKArea + kKvTileBytes;
 constexpr int kQArea = kVArea + kKvTileBytes;
 constexpr int kDoArea = kQArea + kStages * kQTileBytes;
 constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
-constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, as accumulators have it (kByProduct)
+constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
 static_assert(!kByProduct || kScoreStages == kStages, "dS^T has as many places as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
-constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // barriers of P^T and dS^T
+constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
 constexpr int kSmemBytes = kExchangeArea + (kByProduct ? (2 + 2 * kScoreStages) * 8 : 0);
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
-// ---- what C++ cannot say of wgmma: it names each register of its accumulator -----------------------------------------
+// ---- generated text: wgmma names each register of its accumulator, which C++ cannot express -------------------------
 //
-// Wgmma<kColumns> has products of 64 rows, so many columns and a depth of 16. They are added to n8 column tiles of the
-// accumulator d, from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 where
-// its depth is contiguous, 1 where its rows (a) or columns (b) are.
+// Wgmma<kColumns> multiplies 64 rows by kColumns columns with a depth of 16, into n8 column tiles of the accumulator d
+// from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 if the depth is
+// contiguous, 1 if the rows of a (or the columns of b) are.
 //
-// The products clobber no memory for the compiler. Barriers order their reads of shared memory, as do fence, commit and
-// wait. With a clobber, each product in a row would end what the compiler keeps in registers.
+// The asm has no "memory" clobber. Barriers, fence, commit and wait order its reads of shared memory. A clobber would
+// force the compiler to reload values from memory between the products of a row.
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
@@ -198,7 +198,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_TILES_16 FA2I_TILES_15, FA2I_TILE(15)
 #define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
 
-// a0 ... a6: numbers of the operands after the accumulator.
+// a0 ... a6: numbers of the asm operands after the accumulator.
 #define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
     template <> struct Wgmma<columns> {                                                                                \
         /* d = a b, or d += a b */                                                                                     \
@@ -247,9 +247,7 @@ template <int kColumns> struct Wgmma;
 FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
 FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
 
-// ---- products of warps, and the conversions around them ----------------------------------------------------
-//
-// SM 7.5 (kTuring) has no m16n8k16, no bf16 and no packed conversion.
+// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
 
 // c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
 __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
@@ -260,7 +258,7 @@ __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint
         : "r"(a0), "r"(a1), "r"(b0));
 }
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it in two halves, on the
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
 // same fragments.
 __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
 {
@@ -280,7 +278,7 @@ __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uin
     }
 }
 
-// c = a b + from, of bytes: a is 16x16 row-major, of which this lane has a word of either half's row, b is 16x8
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
 // column-major.
 __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
 {
@@ -298,7 +296,7 @@ __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, 
     }
 }
 
-// Two elements in one register, rounded to nearest even; lo in the lower half.
+// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
     uint32 x;
@@ -314,7 +312,7 @@ __device__ __forceinline__ uint32 pack2(float lo, float hi)
     return x;
 }
 
-// Both fp16 numbers of a register.
+// Returns both fp16 numbers of a register.
 __device__ __forceinline__ float2 unpack_fp16(uint32 x)
 {
     float2 y;
@@ -325,7 +323,7 @@ __device__ __forceinline__ float2 unpack_fp16(uint32 x)
     return y;
 }
 
-// Both elements of a register.
+// Returns both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
     if constexpr (kBf16)
@@ -334,7 +332,7 @@ __device__ __forceinline__ float2 unpack2(uint32 x)
         return unpack_fp16(x);
 }
 
-// Two neighbouring accumulator tiles are laid out like one 16x16 A fragment.
+// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
 __device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
 {
     a[0] = pack2(left[0], left[1]);
@@ -343,12 +341,12 @@ __device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left
     a[3] = pack2(right[2], right[3]);
 }
 
-// ---- softcap: scores stay between -softcap and softcap ------------------------------------------------
+// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). The factor before the tanh is p.softcap_rate; the one
-// after it is that of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
+// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
 
-// One instruction; its error is at most 2^-11 of the result (PTX ISA).
+// One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
 {
     float y;
@@ -356,7 +354,7 @@ __device__ __forceinline__ float tanh_approx(float x)
     return y;
 }
 
-// Tiles of products become the tanh.
+// Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
 #pragma unroll
@@ -368,7 +366,7 @@ template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[
                 s[m][n][e] = tanh_approx(s[m][n][e] * rate);
 }
 
-// How fast the score grows with the product, over softmax_scale; t: the tanh.
+// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
 __device__ __forceinline__ float cap_slope(float t)
 {
     return fmaf(-t, t, 1.0f);
@@ -376,8 +374,8 @@ __device__ __forceinline__ float cap_slope(float t)
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// Lists of members (params.def) are expanded with FA2I_MEMBER; with FA2I_CONSTANT where a kernel has no such
-// parameters: constants of the same names, so that text which is compiled out still has types.
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks such parameters, they are expanded
+// with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still has types.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -397,85 +395,88 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
-// The parameters of features, which all kernels with a feature have.
+// The parameters of features; present in all kernels with a feature.
 #define FA2I_PARAM FA2I_MEMBER
 struct FeatureParams {
 /*
- * What kernels with features are given beside their operation's parameters, member by member: a struct at
- * the end of both operations' parameter blocks, of the runtime and of the templates. Plain C preprocessor
- * text, without template lines. A launch passes as many bytes as a kernel declares, so new members go to
- * the end; what a problem does not ask for is 0.
+ * The parameters of kernels with features, member by member. They are a struct at the end of both operations' parameter
+ * blocks, in the runtime and in the templates. This is plain C preprocessor text, without template lines. A launch
+ * passes as many bytes as a kernel declares, so new members go to the end. Members of features that a problem does not
+ * use are 0.
  *
- * kind: as in forward/params.def; INT64; INT64S: 64-bit integers in device memory; STEPS: three 32-bit integers, from
- *       page to page, from row to row, and the bytes that both count
+ * kind: as in forward/params.def, and
+ *       INT64    64 bits
+ *       INT64S   64-bit integers in device memory
+ *       STEPS    three 32-bit integers: distance from page to page, from row to row, and their unit in bytes
  */
 /* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
 FA2I_PARAM(FLOATS, alibi_slopes)
 FA2I_PARAM(INT64, alibi_stride)
 /* sinks: [Hq] */
 FA2I_PARAM(FLOATS, sinks)
-/* Terms that are added to scores, in the units of q k: divided by the scale. */
+/* The factor that brings terms into the unit of Q K^T: 1 / scale. */
 FA2I_PARAM(FLOAT, inverse_scale)
-/* seqused, varlen or leftpad, in a kernel that divides keys: blocks of a key head (features/shares.cuh) */
+/* seqused, varlen or leftpad, in a kernel that divides keys: number of blocks per key head (features/shares.cuh) */
 FA2I_PARAM(INT, slots)
-/* seqused: [B], keys of each sequence, of which seq_k at most are there */
+/* seqused: [B], keys of each sequence; at most seq_k of them are used */
 FA2I_PARAM(INTS, seqused_k)
-/* bias: of query i and key j of head h in batch b, at the sum of each times its stride, in elements. */
+/* bias: the element of query i and key j of head h in batch b is at the sum of each index times its stride, in
+ * elements. */
 FA2I_PARAM(INPUT, bias)
 FA2I_PARAM(INT64, bias_batch)
 FA2I_PARAM(INT64, bias_head)
 FA2I_PARAM(INT64, bias_query)
 FA2I_PARAM(INT64, bias_key)
-/* dropout: an element is kept if its byte is at least a threshold, or the next one, and multiplied by keep_scale. */
+/* dropout: an element is kept if its byte is at least a threshold (or the next one), and multiplied by keep_scale. */
 FA2I_PARAM(INT64, seed)
 FA2I_PARAM(INT64, offset)
 FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
 FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
 FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
-FA2I_PARAM(INT, drop_part)    /* of 2^32 choices, those of the next threshold; unsigned */
+FA2I_PARAM(INT, drop_part)    /* how many of 2^32 choices use the next threshold; unsigned */
 FA2I_PARAM(FLOAT, keep_scale)
 FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
 FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
-/* varlen: [B + 1], sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
+/* varlen: [B + 1]; sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
 FA2I_PARAM(INTS, cu_seqlens_q)
 FA2I_PARAM(INTS, cu_seqlens_k)
 FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
 FA2I_PARAM(INT, total_k) /* rows of packed K and V */
-/* paged: page j of sequence b is block_table[b * table_stride + j], one of so many. */
+/* paged: page j of sequence b is block_table[b * table_stride + j], in a cache of so many pages. */
 FA2I_PARAM(INTS, block_table)
 FA2I_PARAM(INT64, table_stride)
 FA2I_PARAM(INT, pages)
 FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
-/* leftpad: [B], keys of each sequence that are padding; cache_rows: [B], its row of K and V, one of so many. */
+/* leftpad: [B], number of padding keys of each sequence; cache_rows: [B], its row of K and V, of so many rows. */
 FA2I_PARAM(INTS, leftpad)
 FA2I_PARAM(INTS, cache_rows)
 FA2I_PARAM(INT, cache_row_count)
-/* append: [B, new_count, Hkv, D], or packed as Q is (new_count is 0 then), to be written into K and V */
+/* append: [B, new_count, Hkv, D], to be written into K and V; or packed like Q, and new_count is 0 */
 FA2I_PARAM(INT, new_count)
 FA2I_PARAM(INPUT, new_k)
 FA2I_PARAM(INPUT, new_v)
 FA2I_PARAM(STRIDES, new_k_stride)
 FA2I_PARAM(STRIDES, new_v_stride)
-/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller has it */
+/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller passed it */
 FA2I_PARAM(INPUT, rotary_cos)
 FA2I_PARAM(INPUT, rotary_sin)
 FA2I_PARAM(INPUT, raw_q)
 FA2I_PARAM(STRIDES, raw_q_stride)
 FA2I_PARAM(INT, rotary_rows)
-FA2I_PARAM(INT, reserved) /* whole 8 bytes */
-/* backward, a bias with a gradient: of query i and key j of head h in batch b, at the sum of each times its stride,
- * in elements */
+FA2I_PARAM(INT, reserved) /* pads to 8 bytes */
+/* backward, gradient of a bias: the element of query i and key j of head h in batch b is at the sum of each index times
+ * its stride, in elements */
 FA2I_PARAM(FLOATS, dbias)
 FA2I_PARAM(INT64, dbias_batch)
 FA2I_PARAM(INT64, dbias_head)
 FA2I_PARAM(INT64, dbias_query)
 FA2I_PARAM(INT64, dbias_key)
-/* paged: row r of page j begins (j * page + r * row) * bytes behind the first one, of K and of V. */
+/* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
 };
 
-// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
@@ -484,24 +485,24 @@ FA2I_PARAM(STEPS, v_steps)
 struct Params {
 #if FA2_BACKWARD
 /*
- * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
- * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
+ * The parameter block of the backward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines. For kinds, and how the list may
+ * grow, see templates/forward/params.def. Dv: columns of V, O and their gradients.
  *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 1, 320 bytes
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature
  */
 FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
 FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
 FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
+FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], output of forward */
 FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
 FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
 FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
 FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
-/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
- * and delta. */
+FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, output of forward */
+/* Workspace, after the parts of dK and dV if splits > 1: [2] arrays of [B, Hq, q_tiles * Br], LSE in log2 units and
+ * delta. */
 FA2I_PARAM(FLOATS, rows)
 FA2I_PARAM(FLOATS,
            dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
@@ -513,8 +514,8 @@ FA2I_PARAM(STRIDES, do_stride)
 FA2I_PARAM(STRIDES, dq_stride)
 FA2I_PARAM(STRIDES, dk_stride)
 FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
+FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
@@ -526,20 +527,20 @@ FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
 
 /* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
 FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 #else
 /*
- * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines.
+ * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines.
  *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
- *                                  older databases go on working
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
- *                                  as a kernel declares, so new ones go to the end
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ *                                  databases continue to work
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
+ *                                  kernel declares, so new members go to the end
  *
  * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
  *       FLOATS          fp32 in device memory
@@ -555,13 +556,13 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
 FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
 FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
 FA2I_PARAM(INT, batch)
 FA2I_PARAM(INT, reserved)
@@ -570,11 +571,11 @@ FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
 /* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
 FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 #endif
 #if FA2_FEATURES
     FeatureParams features;
@@ -588,15 +589,16 @@ static_assert(sizeof(Params) ==
 
 // ---- windows: which keys a query sees -----------------------------------------------------------------------
 //
-// Query i stands at p = i + seq_k - seq_q.
-// Sliding: it sees the keys p - window_left ... p + window_right. What is unbounded is larger than any length, and a
-//   causal mask is a window_right of 0: the host sees to both.
-// Prefix: it sees the keys up to p, as with a causal mask, and those before window_left.
-// Chunks: it sees the keys of the same window_left, p / window_left.
+// Query i is at position p = i + seq_k - seq_q.
+//
+// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
+//          a causal mask is window_right = 0; the host sets both.
+// Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
+// Chunks:  it sees keys j with j / window_left = p / window_left.
 constexpr int kUnbounded = 1 << 30;
 
-// Keys [run_begin, run_end) that a query sees at a position, and the positions first_at ... last_at from which a
-// key is seen. None of them falls where its argument grows.
+// Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
+// which a key is seen. All four are non-decreasing functions.
 __device__ __forceinline__ int run_begin(const Params &p, int at)
 {
     if constexpr (kWindow == Window::kPrefix)
@@ -637,8 +639,8 @@ __device__ __forceinline__ int last_at(const Params &p, int key)
         return key + p.window_left;
 }
 
-// Keys [begin, end) that some query sees of those that stand at first ... last; [begin_of_all, end_of_all) that
-// each of them sees, if any.
+// Keys [begin, end) that some query at positions first ... last sees, and [begin_of_all, end_of_all) that each of them
+// sees, if any.
 struct WindowKeys {
     int begin, end, begin_of_all, end_of_all;
 
@@ -653,7 +655,7 @@ struct WindowKeys {
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
 
-// threadIdx.x, read again at each call: what is computed from it is not kept in registers.
+// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
 __device__ __forceinline__ int thread_index()
 {
     int index;
@@ -661,7 +663,7 @@ __device__ __forceinline__ int thread_index()
     return index;
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -670,7 +672,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
                  : "memory");
 }
 
-// The same, each matrix transposed on the way.
+// The same, with each matrix transposed.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -735,7 +737,7 @@ __device__ __forceinline__ uint4 load_shared_16(uint32 smem)
     return x;
 }
 
-// 2^x; 0 for -infinity.
+// Returns 2^x; 0 for -infinity.
 __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
@@ -743,13 +745,13 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-// Barrier `id` (0 is __syncthreads) for `threads` threads, whole warps.
+// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// A counter in memory goes up by one; what it was.
+// Increments a counter in memory; returns its old value.
 __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
 {
     uint32 ticket;
@@ -757,13 +759,14 @@ __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
     return ticket;
 }
 
-// The same; whoever sees it finds what this thread did before, and what barriers brought to it, done.
+// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
+// barriers have made visible to this thread.
 __device__ __forceinline__ void count_up(uint32 *gmem)
 {
     asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
 }
 
-// What other blocks have counted; past the L1 cache.
+// Reads a counter that other blocks increment, bypassing L1.
 __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
 {
     uint32 x;
@@ -771,7 +774,7 @@ __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
     return x;
 }
 
-// One number, or four that lie side by side, added in memory; nothing comes back. Four need SM 9.0.
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
@@ -785,16 +788,16 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
 //
-// Scores are transformed, made P, masked; dP less delta is multiplied by P and by what the transform's
-// derivative is.
+// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
+// cap.
 //
-// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
-// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Rows
-// are keys, columns are queries: what varies by query comes in pairs from shared memory.
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
+// keys and columns are queries, so values per query are read in pairs from shared memory.
 
 using Scores = float[kKeyTiles][kQueryTiles][4];
 
-// S^T becomes P^T = 2^(scale_log2 * S - lse). lse_smem: of this lane's first query.
+// Turns S^T into P^T = 2^(scale_log2 * S - lse). lse_smem: LSE of this lane's first query.
 __device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float scale_log2)
 {
 #pragma unroll
@@ -819,8 +822,8 @@ __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
             pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
-// P^T = 0 where the query is before the first or after the last one that sees the key, which count from
-// this lane's first one: queries are constants after unrolling.
+// Sets P^T to 0 if the query is before the first or after the last one that sees the key. Both are relative to this
+// lane's first query, because queries are then constants after unrolling.
 __device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
 {
 #pragma unroll
@@ -840,7 +843,7 @@ __device__ __forceinline__ void mask_window(Scores &s, const Params &p, int firs
         }
 }
 
-// The same where no query is the last one that sees a key.
+// Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
 __device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
 {
     int first[kKeyTiles][2];
@@ -881,7 +884,7 @@ __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
                 to[m][n][e] = from[m][n][e];
 }
 
-// P^T becomes P^T times the derivative of the cap.
+// Multiplies P^T by the derivative of the softcap.
 __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
 {
 #pragma unroll
@@ -893,7 +896,8 @@ __device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
                 p[m][n][e] *= cap_slope(capped[m][n][e]);
 }
 
-// dP^T becomes dS^T = P^T * (dP^T - delta), without the softmax scale. p: times a transform's derivative.
+// Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
+// softcap.
 __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
 {
 #pragma unroll
@@ -907,15 +911,17 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
     }
 }
 
-// ---- dropout: some of P is 0, the rest is larger ---------------------------------------------------------------
+// ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
 //
-// Whether an element is kept is a function of seed, offset, batch, head, row and column alone
-// (runtime/ops/dropout.h): a row has a key of sixteen bytes, two neighbouring columns have one, made by Philox, and the
-// product of both keys, as the tensor cores compute it, has a byte for either column. An element is kept if its byte is
-// not below a threshold. So a lane calls Philox once for 32 rows or 64 columns, and not for each sixteen elements.
-// A byte has 256 values only, so a part of the elements has the next threshold. No loop over keys asks which ones.
+// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
+// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
+// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
+// threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
+//
+// A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
+// over keys.
 
-// Both halves of a product in one instruction: to the upper half of one in C++ ptxas adds 0.
+// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
 __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
 {
     asm("{\n"
@@ -929,15 +935,16 @@ __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32
 
 constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
 
-// A constant in a register of its own for each i: of constants that it knows ptxas makes copies, for each use of them.
+// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
+// for each use.
 __device__ __forceinline__ uint32 opaque(uint32 x, int i)
 {
     return x + (thread_index() >> (10 + i));
 }
 
-// For two neighbours, whose bytes the selector takes from x and y, 0x64 behind each: 1 or 0 in fp16. A byte behind 0x64
-// is 1024 more in fp16; bound, twice 1 - 1024 - threshold, makes that at least 1 or at most 0. On the units of fp16,
-// which have little to do here, while all that is done to bits shares another one.
+// Returns the factors of two neighbours, 1 or 0 in fp16. The selector takes their bytes from x and y and puts 0x64
+// above each: in fp16 that is 1024 + byte. Adding bound, twice 1 - 1024 - threshold, and saturating gives 1 or 0. This
+// runs on the fp16 units, which are idle here, while bit operations all share another unit.
 __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
 {
     uint32 keep;
@@ -951,21 +958,22 @@ __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, ui
     return keep;
 }
 
-// The bound of keep_pair. word: the last of the key of the first of 32 rows; rows: which of four pairs of each eight;
-// column: of eight. The next threshold's bound is 1 less: from 1024 on numbers of fp16 are 1 apart.
+// Returns the bound for keep_pair. word: last word of the key of the first of 32 rows; rows: which of four pairs in
+// each eight; column: of eight. The bound of the next threshold is 1 less. It is negative, and fp16 numbers from 1024
+// on are 1 apart, so its bits are 1 more.
 __device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
 {
     const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
     return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
 }
 
-// Two bounds: of two neighbouring columns, the first of which is even.
+// Returns the bounds of two neighbouring columns; the first one is even.
 __device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
 {
     return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
 }
 
-// Two elements of P times what keep_pair says.
+// Multiplies two elements of P by the factors of keep_pair.
 __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
 {
     uint32 kept;
@@ -976,13 +984,13 @@ __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
     return kept;
 }
 
-// What is kept of P is multiplied by this at the end: in bf16 its elements are 2^-7 of what they would be.
+// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
 __device__ __forceinline__ float keep_scale(const Params &p)
 {
     return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
 }
 
-// 1 or 0 of two neighbours in fp32.
+// Converts two factors, 1 or 0, to fp32.
 __device__ __forceinline__ float2 keep_factors(uint32 keep)
 {
     return unpack_fp16(keep);
@@ -1007,7 +1015,7 @@ struct DropoutSeed {
     }
 };
 
-// x: the counter's four words, and what Philox makes of them in seven rounds.
+// Philox with seven rounds. x: receives the four words made from the counter (offset, index, of).
 __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
 {
     x[0] = seed.offset[0];
@@ -1016,7 +1024,7 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     x[3] = of;
 #pragma unroll
     for (int round = 0; round < 7; round++) {
-        uint32 a[2], b[2];  // lower and upper half of the round's two products
+        uint32 a[2], b[2];  // lower and upper half of the two products of the round
         multiply(x[0], kPhilox[0], a[0], a[1]);
         multiply(x[2], kPhilox[1], b[0], b[1]);
         x[0] = b[1] ^ x[1] ^ seed.key(0, round);
@@ -1026,8 +1034,8 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     }
 }
 
-// Of rows 32 * rows32 + 8 * n + g, g = lane / 4, the word t = lane % 4 of their keys. plane: batch * heads + head. The
-// first byte of a key is odd.
+// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
+// The first byte of a row key is odd.
 __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
 {
     philox(x, seed, rows32 * 32 + lane, plane);
@@ -1036,7 +1044,7 @@ __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed
         x[n] |= lane % 4 == 0;
 }
 
-// The same of pairs of columns 32 * pairs32 + 8 * n + pair. Their second byte is odd.
+// Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
 __device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
 {
     philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
@@ -1051,13 +1059,14 @@ __device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
     return n >= 2 ? upper : lower;
 }
 
-// The last word of the first row's key, of 32 rows that a warp has made keys of.
+// Returns the last word of the key of the first row. x: keys of 32 rows made by this warp.
 __device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
 {
     return __shfl_sync(0xffffffffu, x[0], 3);
 }
 
-// Of sixteen rows' keys what products take: of rows g and g + 8. sixteen: which ones. Returns word_of_rows.
+// Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
+// rows. Returns word_of_rows.
 __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
                                                int lane)
 {
@@ -1069,25 +1078,25 @@ __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const Dropout
     return word_of_rows(x);
 }
 
-// Of eight pairs of columns the one whose key this lane has where rows are queries: the products of pairs 2 t and
-// 2 t + 1 come to lanes that have columns 2 t, 2 t + 1 of either half of sixteen.
+// Returns the pair, of eight pairs of columns, whose key this lane has if rows are queries. The products of pairs 2 t
+// and 2 t + 1 then come to lanes that have columns 2 t and 2 t + 1 of either half of sixteen.
 __device__ __forceinline__ int lane_pair(int lane)
 {
     const int g = lane / 4;
     return g % 2 * 4 + g / 2;
 }
 
-// What is kept of this lane's elements of S^T. Keys are rows of it: where both of a pair are, the product of the pair's
-// key stands twice, and either has its byte there.
+// Dropout for this lane's elements of S^T, whose rows are keys. Keys (columns of S) come in pairs: the product with a
+// pair's column key is computed twice, and each key of the pair takes its byte of it.
 struct PhiloxDropout {
     const DropoutSeed seed;
-    uint32 exponents[4];                     // what numbers are added to: each has 0x64 above then
-    uint32 columns[kKeyTiles][2];            // words of the keys of the pairs of this lane's rows
-    uint32 keep[kKeyTiles][kQueryTiles][2];  // of two neighbouring queries, in either half of the rows: 1 or 0 in fp16
+    uint32 exponents[4];                     // added to the bytes of numbers, to put 0x64 above each
+    uint32 columns[kKeyTiles][2];            // words of the column keys of this lane's pairs of keys
+    uint32 keep[kKeyTiles][kQueryTiles][2];  // factors of two neighbouring queries, for either half of the rows
 
     static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
 
-    // first_key: of this warp, a multiple of 16 for each of its tiles of keys.
+    // first_key: of this warp; each tile of keys begins at a multiple of 16.
     __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
     {
 #pragma unroll
@@ -1103,10 +1112,10 @@ struct PhiloxDropout {
         }
     }
 
-    // first_query: of this warp, a multiple of 16 for each of its steps.
+    // Computes the factors of a tile of queries. first_query: of this warp; each step begins at a multiple of 16.
     __device__ __forceinline__ void begin(const Params &p, int plane, int first_query, int lane)
     {
-        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // that a call of Philox has keys of
+        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // steps per call of Philox
         const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
 #pragma unroll
         for (int step = 0; step < kQuerySteps; step += kSteps) {
@@ -1129,7 +1138,7 @@ struct PhiloxDropout {
         }
     }
 
-    // P^T of dV.
+    // Applies dropout to P^T, for dV.
     __device__ __forceinline__ void mask(Fragments &a) const
     {
 #pragma unroll
@@ -1141,7 +1150,7 @@ struct PhiloxDropout {
                     a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
     }
 
-    // P^T with a sign where it is not kept.
+    // Marks dropped elements of P^T by a negative sign.
     __device__ __forceinline__ void mark(Scores &p) const
     {
 #pragma unroll
@@ -1152,7 +1161,8 @@ struct PhiloxDropout {
                     p[0][n][e] = -p[0][n][e];
     }
 
-    // dP^T. A product, which the subtraction behind it makes one instruction of; so what is dropped has to be finite.
+    // Applies dropout to dP^T. It is a product, which fuses with the subtraction after it into one FMA; so dropped
+    // elements must be finite.
     __device__ __forceinline__ void mask(Scores &dp) const
     {
 #pragma unroll
@@ -1188,19 +1198,19 @@ struct NoDropout {
 
 using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
 
-// What dV is multiplied by.
+// The factor of dV at the end.
 __device__ __forceinline__ float value_scale(const Params &p)
 {
     return kDropout ? keep_scale(p) : 1.0f;
 }
 
-// ---- bias: a number for each query and key, or a mask ------------------------------------------------------
+// ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
 
-// Whether it is numbers, of 16 bits.
+// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 
-// An element, and two neighbours that are loaded together.
+// The type of an element, and of two neighbours that are loaded together.
 template <BiasKind kKind> struct BiasTypes {
     using Elem = unsigned short;
     using Pair = uint32;
@@ -1216,7 +1226,7 @@ template <> struct BiasTypes<BiasKind::kBool> {
 using BiasElem = BiasTypes<kBias>::Elem;
 using BiasPair = BiasTypes<kBias>::Pair;
 
-// What is added to a score, before it is divided by the scale.
+// Returns what is added to a score, before the division by the scale.
 template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
 {
     if constexpr (kBias == BiasKind::kFp16) {
@@ -1232,15 +1242,16 @@ template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
     }
 }
 
-// x, kept between two bounds.
+// Returns x, limited to [least, most].
 __device__ __forceinline__ int between(int least, int x, int most)
 {
     return max(least, min(x, most));
 }
 
-// ---- append: new keys and values, which are written into the cache before attention -----------------------
+// ---- append: new keys and values are written into the cache before attention -------------------------------
 
-// The keys that a sequence with room for so many has before its new ones come; padding counts among them.
+// Returns the number of keys that a sequence has before its new ones, padding included. room: rows of the cache for the
+// sequence.
 __device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
 {
     if constexpr (kSeqused)
@@ -1249,11 +1260,11 @@ __device__ __forceinline__ int keys_before(const Params &p, int batch, int room,
         return max(0, room - new_count);
 }
 
-// ---- lengths: what device memory says of a sequence ------------------------------------------------------
+// ---- lengths of sequences, which are read from device memory ---------------------------------------------
 //
-// Whatever stands there, a sequence is kept within the tensors.
+// Any values are possible there; a sequence is always limited to the tensors.
 
-// Keys of a sequence, with those that come in this call.
+// Returns the number of keys of a sequence, including those that this call appends.
 __device__ __forceinline__ int keys_used(const Params &p, int batch)
 {
     if constexpr (kAppend)
@@ -1262,14 +1273,14 @@ __device__ __forceinline__ int keys_used(const Params &p, int batch)
         return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
 }
 
-// Rows of a packed sequence that begins with row `first`: none where it ends before. The end is kept within the tensor
-// before anything is taken off it, as it may be any number.
+// Returns the number of rows of a packed sequence that begins with row `first`; 0 if it ends before. `end` may be any
+// number, so it is limited to the tensor before the subtraction.
 __device__ __forceinline__ int rows_between(int first, int end, int total, int most)
 {
     return between(0, between(0, end, total) - first, most);
 }
 
-// The keys of a sequence. first_k: its keys begin with this row of its row of K and V.
+// The keys of a sequence. first_k: the row of its first key, in its row of the cache.
 struct UsedSequence {
     int seq_k;
     static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
@@ -1294,7 +1305,7 @@ struct PaddedSequence {
     }
 };
 
-// Of a packed sequence also its queries, and its rows of the packed tensors, which begin with first_q and first_k.
+// A packed sequence: keys, queries, and first_q and first_k, its first rows in the packed tensors.
 struct PackedSequence {
     int seq_k, seq_q, first_q, first_k;
     static constexpr int before = 0;
@@ -1311,7 +1322,7 @@ struct PackedSequence {
     }
 };
 
-// before: keys that it has before the new ones come, which are as many as its queries.
+// A sequence whose keys grow: `before` keys in the cache, and as many new keys as queries.
 struct GrowingSequence : PackedSequence {
     int before;
 
@@ -1326,11 +1337,11 @@ struct GrowingSequence : PackedSequence {
 using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
                         Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
 
-// The last sequence whose first(sequence) is at most `at`, if they do not fall; some sequence if they do. By the
-// lanes of a warp together, which look at 32 sequences at a time.
+// Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
+// sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
 template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
 {
-    int low = 0, count = p.batch;  // it is one of so many
+    int low = 0, count = p.batch;  // it is one of the `count` sequences from `low` on
     while (count > 1) {
         const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
         const int from = first(low + min(own, count - 1));
@@ -1343,8 +1354,9 @@ template <class First> __device__ __forceinline__ int last_sequence(const Params
     return low;
 }
 
-// Tiles of `rows` rows of all sequences are numbered: those of sequence b begin here. So each has room for its
-// rows, wherever they begin, and at most one tile too many: blocks come in proportion to rows, without a table.
+// Returns the number of the first tile of sequence `batch`, where tiles of `rows` rows of all sequences are numbered.
+// Each sequence has room for its rows, wherever they begin, and at most one tile too many. So the number of blocks is
+// proportional to the rows, and no table is needed.
 __device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
 {
     return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
@@ -1355,9 +1367,10 @@ __device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
     return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
 }
 
-// Calls clear(row, part) for each of the parts of rows that no sequence has: rows before the first bound and from the
-// last one on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. Tile n of a head looks at
-// rows n * kRows ... : there are numbers enough, one more than whole tiles at least (first_tile).
+// Calls clear(row, part) for each part of each row that belongs to no sequence: rows before the first bound and from
+// the last bound on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. If tile n of a head
+// looks at rows n * kRows ..., all rows are covered, because there is at least one tile more than whole tiles
+// (first_tile).
 template <int kBlock, class Clear>
 __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
                                              int parts, Clear clear)
@@ -1366,7 +1379,7 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     end = min(end, int64(total));
     if (first >= end || (first >= used_from && end <= used_to))
         return;                                  // nearly always
-    const int count = int(end - first) * parts;  // a block's few rows: no 64-bit division, which would branch
+    const int count = int(end - first) * parts;  // few rows per block, so no 64-bit division, which would branch
     for (int i = threadIdx.x; i < count; i += kBlock) {
         const int row = int(first) + i / parts;
         if (row < used_from || row >= used_to)
@@ -1374,15 +1387,14 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     }
 }
 
-// ---- packed: sequences of different lengths, one after the other ----------------------------------------------
+// ---- packed sequences: of different lengths, one after the other ------------------------------------------------
 //
-// A block works on one sequence as if that were alone, a batch of one: with its lengths, and with tensors that
-// begin with its rows. Only the workspace is one for all. Its size follows the rows of the tensors, however many
-// sequences share them:
+// A block works on one sequence as on a batch of one, with the sequence's lengths, and tensors that begin with its
+// rows. All blocks share the workspace. Its size follows the rows of the tensors, however many sequences share them:
 //
 // - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
 // - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
-// - turns at the tiles of dQ: all sequences' tiles by their numbers (features/lengths.cuh).
+// - counters of dQ tiles: the tiles of all sequences by their numbers (features/lengths.cuh).
 
 // Packed sequences are one batch.
 __device__ __forceinline__ int batches(const Params &p)
@@ -1390,7 +1402,7 @@ __device__ __forceinline__ int batches(const Params &p)
     return kVarlen ? 1 : p.batch;
 }
 
-// Rows of LSE and delta in the workspace, of a head: whole tiles; of packed sequences whole warps of the preparing
+// Rows of LSE and delta per head in the workspace: whole tiles; with packed sequences, whole warps of the preparing
 // kernel.
 constexpr int kSectorRows = 8;
 
@@ -1407,10 +1419,10 @@ __device__ __forceinline__ int64 plane_rows(const Params &p)
         return int64(p.q_tiles) * kBr;
 }
 
-// What a number of a tile of kRows keys, or queries, stands for.
+// The sequence and tile that a tile number stands for; tiles have kRows keys, or queries.
 template <int kRows, bool kOfKeys> struct PackedTile {
-    int index;  // of the sequence; -1: there is no such tile
-    int tile;   // in the sequence
+    int index;  // index of the sequence; -1: there is no such tile
+    int tile;   // tile within the sequence
     Sequence sequence;
 
     PackedTile() = default;
@@ -1428,7 +1440,8 @@ template <int kRows, bool kOfKeys> struct PackedTile {
             index = -1;
     }
 
-    // The parameters of the sequence alone; all: of all sequences. (A template: most kernels have no such members.)
+    // Returns the parameters of this sequence alone. all: of all sequences. It is a template because most kernels lack
+    // these members.
     template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
     {
         const int64 query = sequence.first_q, key = sequence.first_k;
@@ -1455,7 +1468,7 @@ template <int kRows, bool kOfKeys> struct PackedTile {
     }
 };
 
-// A block's parameters: those of its sequence, which it makes, or those of the kernel.
+// A block's parameters: its sequence's own copy, or the kernel's.
 using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
 
 // The first row of LSE and delta of a sequence.
@@ -1464,8 +1477,8 @@ __device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
     return first_tile(p.features.cu_seqlens_q, p.features.total_q, kSectorRows, sequence) * kSectorRows;
 }
 
-// The packed row whose LSE and delta are row `at` of a head; total_q where that is no sequence's. Lanes of a warp ask
-// for neighbours, the first lane for the first of them.
+// Returns the packed row of row `at` of LSE and delta of a head; total_q if that belongs to no sequence. Lanes of a
+// warp must ask for consecutive rows, lane 0 for the first.
 __device__ __forceinline__ int packed_row(const Params &p, int at)
 {
     auto first = [&](int b) { return prepared_begin(p, b); };
@@ -1477,7 +1490,7 @@ __device__ __forceinline__ int packed_row(const Params &p, int at)
     return row >= 0 && row < sequence.seq_q ? sequence.first_q + row : p.features.total_q;
 }
 
-// Rows first ... end - 1 of dQ that are no sequence's become 0. p: of all sequences. By all kBlock threads.
+// Sets rows first ... end - 1 of dQ that belong to no sequence to 0. p: of all sequences. Called by all kBlock threads.
 template <int kBlock>
 __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
 {
@@ -1488,14 +1501,14 @@ __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, 
         });
 }
 
-// ---- where a block works: kBc key rows of one key head --------------------------------------------------
+// ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 
-// Where sequences are packed: which one it is.
+// Packed sequences: the block's sequence.
 struct PlaceInSequence {
     PackedTile<kBc, true> own;
-    int number;            // of the tile
-    int sequence_q_tiles;  // of the sequence
-    int first_q_tile;      // the number of its first one
+    int number;            // number of the tile, counted over all sequences
+    int sequence_q_tiles;  // tiles of queries of the sequence
+    int first_q_tile;      // number of its first tile of queries
     int first_prepared;    // its first row of LSE and delta
 
     __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
@@ -1551,18 +1564,18 @@ struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
     int first_key;
     int kv_head, batch;
 
-    // Heavy tiles first when causal, of all heads: the first keys are seen by the most queries. In a window
-    // all are seen by as many, but for the last ones.
+    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
+    // the last ones are seen by equally many.
     __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
     {
         const unsigned kv_heads = p.heads_q / p.group;
         unsigned tile, plane;
-        if constexpr (kAllKeys) {  // one block has all tiles, one after the other
+        if constexpr (kAllKeys) {  // one block processes all tiles, one after the other
             tile = block % p.k_tiles;
             plane = block / p.k_tiles;
         } else {
             const unsigned planes = kv_heads * batches(p);
-            // Blocks that begin together have keys of several heads, because those of one head add to the same dQ; not
+            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
             const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
             const unsigned first_plane = block / (most * p.k_tiles) * most;
@@ -1578,7 +1591,7 @@ struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
         find(p, tile, first_key);
     }
 
-    // What dropout counts batches by.
+    // The batch number for dropout.
     __device__ __forceinline__ int sequence() const
     {
         return sequence_of(*this);
@@ -1594,14 +1607,14 @@ private:
     }
 };
 
-// ---- who writes dK and dV: all threads of a block; on wgmma those that compute, or one warpgroup of them -------
+// ---- the threads that write dK and dV: all of a block; on wgmma the consumers, or one warpgroup of them --------
 
 __device__ __forceinline__ unsigned writer()
 {
     return kByProduct ? threadIdx.x % kWriters : threadIdx.x;
 }
 
-// Orders what they do.
+// A barrier for these threads.
 __device__ __forceinline__ void writers_meet()
 {
     if constexpr (kByProduct)
@@ -1612,17 +1625,17 @@ __device__ __forceinline__ void writers_meet()
         __syncthreads();
 }
 
-// ---- tiles in shared memory -----------------------------------------------------------------------
+// ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's
-// ldmatrix reads one chunk of eight rows at a time, so these eight must lie in different banks, as must
-// any eight consecutive chunks that a fill writes.
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
+// chunks that a load writes.
 //
-// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8,
-// that divides the chunks of a row. Rows r and r + 8 / p begin in the same banks; XOR with
-// (r / (8 / p)) % p tells them apart, and permutes only within aligned groups of p chunks, so that
-// eight consecutive chunks still cover every bank once.
-// Padding: one chunk behind each row makes the pitch an odd number of chunks.
+// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8, that divides the
+// number of chunks of a row. Rows r and r + 8 / p begin in the same banks; the XOR with (r / (8 / p)) % p separates
+// them. It permutes only within aligned groups of p chunks, so eight consecutive chunks still cover every bank once.
+//
+// Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
     static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
@@ -1630,7 +1643,7 @@ template <int kColumns> struct TileForm {
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
 
-    // Depends on row % 8 only.
+    // Depends only on row % 8.
     static __device__ __forceinline__ int swizzle(int row)
     {
         return kSwizzle ? row / (8 / kPermuted) % kPermuted : 0;
@@ -1642,8 +1655,8 @@ template <int kColumns> struct TileForm {
         return row * kPitch + (chunk ^ swizzle(row)) * 16;
     }
 
-    // The same for a lane whose offset for chunk `odd` (0 or 1) of its row is known: chunk
-    // 2 * pair + odd. pair is a constant after unrolling, so this is one XOR and one immediate.
+    // The byte offset of chunk 2 * pair + odd of a row. lane_offset: the offset of chunk `odd` (0 or 1) of the row.
+    // pair is a constant after unrolling, so this is one XOR and one immediate.
     static __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     {
         const int chunk = 2 * pair;
@@ -1653,8 +1666,8 @@ template <int kColumns> struct TileForm {
             return lane_offset + chunk * 16;
     }
 
-    // Where a lane points ldmatrix.x4 for a 16x16 block: its quarters in the order top left, bottom
-    // left, top right, bottom right (A; B of a transposed tile) ...
+    // This lane's ldmatrix.x4 offset for a 16x16 block, with its quarters in the order top left, bottom left, top
+    // right, bottom right (A; B of a transposed tile) ...
     static __device__ __forceinline__ uint32 lane_offset_rows(int lane)
     {
         return chunk_offset(lane % 16, lane / 16);
@@ -1667,7 +1680,7 @@ template <int kColumns> struct TileForm {
     }
 };
 
-// Rows of the tensors: kHeadDimPadded columns.
+// The layout of rows of the tensors: kHeadDimPadded columns.
 using RowTile = TileForm<kHeadDimPadded>;
 constexpr int kChunks = RowTile::kChunks;
 constexpr int kPitch = RowTile::kPitch;
@@ -1682,9 +1695,11 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     return RowTile::pair_offset(lane_offset, pair);
 }
 
-// ---- the result of a block: dK and dV ------------------------------------------------------------------------
+// ---- epilogue: writes dK and dV of a block ------------------------------------------------------------------------
+//
+// Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
 
-// Rows of dK and dV that are no sequence's become 0. p: of all sequences. By all threads of a block.
+// Sets rows of dK and dV that belong to no sequence to 0. p: of all sequences. Called by all threads of a block.
 template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
 {
     if constexpr (kVarlen) {
@@ -1704,8 +1719,8 @@ template <class Place> __device__ __forceinline__ void clear_unused_keys(const P
     }
 }
 
-// Scale rows of dK or dV and write them, 16 bytes per lane, through shared memory, which is free. Form: of the rows
-// there; kColumns: of the tensor.
+// Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
+// of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
 __device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
                                            const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
@@ -1723,27 +1738,27 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
                 store_shared_4(smem + Form::chunk_offset(warp_key + m * 16 + h * 8 + lane / 4, chunk) + lane % 4 * 4,
                                pack2(x[m][n][2 * h] * scale, x[m][n][2 * h + 1] * scale));
             }
-    writers_meet();  // the rows are complete: warps wrote parts of each
+    writers_meet();  // the rows are complete: several warps wrote parts of each
 
     out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
 }
 
-// ---- dQ: sums over blocks in fp32 ------------------------------------------------------------------------
+// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
 //
-// A tile of dQ in the workspace is in the order of the fragments of the warps that add to it, so that every
-// addition of a warp fills whole sectors: [warp][m16 tile][n8 tile] of 128 numbers, these [lane][4] where
-// four can be added at once, else [4][lane].
+// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
+// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
+// else [4][lane].
 //
-// Packed sequences share the workspace as they share dQ: each has its own rows and no more. Of a sequence the m16 tiles
-// lie one after the other, [m16 tile][column warp][n8 tile] of 128 numbers; one that the sequence's end cuts is
-// [row][column], the columns in the same order.
+// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
+// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
+// in the same order.
 #if __CUDA_ARCH__ >= 900
 constexpr bool kAddFour = true;
 #else
@@ -1751,19 +1766,19 @@ constexpr bool kAddFour = false;
 #endif
 constexpr int kDqFragment = 128;
 constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers of a row
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
 constexpr int kDqTile = kBr * kDqWidth;
 constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
 
 using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
 
-// Rows of the sums of all heads.
+// Rows of the sums over all heads.
 __device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
 {
     return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
 }
 
-// Of packed sequences: a warp's first fragment in m16 tile `first` of a tile of queries.
+// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
 template <class Place>
 __device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
                                           int col_warp)
@@ -1783,7 +1798,7 @@ __device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[
     }
 }
 
-// Adds to an m16 tile of which there are fewer than 16 rows; sum: of this warp's columns.
+// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
 __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
 {
 #pragma unroll
@@ -1796,7 +1811,8 @@ __device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * k
         }
 }
 
-// Adds m16 tiles of a warp. sum: of the first fragment; of packed sequences also rows: from there to the sequence's end.
+// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
+// sequence's end.
 __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
 {
 #pragma unroll
@@ -1820,21 +1836,21 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
     }
 }
 
-// ---- turns: dQ is summed in one order -----------------------------------------------------------------------
+// ---- dQ order: blocks add to a tile of dQ in a fixed order (kTakesTurns) ----------------------------------------
 //
-// Each tile of dQ has a counter of the blocks that have added to it, and a block adds when it has counted
-// those with keys before its own. A block's keys come with a ticket, in the order in which blocks begin, and
-// keys of one head have tickets in their order: whoever waits, waits for a block that runs already or is
-// done. The one of them with the lowest ticket waits for nobody, so that there is always one that goes on.
+// Each tile of dQ has a counter of the blocks that have added to it. A block adds when all blocks with earlier keys
+// have added. No deadlock: a block draws a ticket when it begins, and the ticket determines its keys. Keys of one head
+// have ascending tickets, so a block waits only for blocks that are running or done. The running block with the lowest
+// ticket waits for no other.
 //
-// Tiles are visited from the last to the first, each block a little after the one before it: where a mask
-// or a window hides tiles, blocks that begin together do so in tiles that lie apart already.
+// Tiles are processed from the last to the first, each block a little after the one before it. If a mask or a window
+// hides tiles, blocks that begin together start in different tiles anyway.
 //
-// With kLastKeysFirst it is the other way round: the last keys come first, and tiles are visited from the first that
-// sees the block's keys on, where a mask lets no other block add before it. Blocks that begin together need not wait for
-// each other.
+// With kLastKeysFirst the order is reversed: the last keys come first. Tiles are processed in ascending order, from the
+// first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
+// not wait for each other.
 
-// After the sums: a counter per tile, and the one of tickets.
+// The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
 __device__ __forceinline__ uint32 *turn_counters(const Params &p)
 {
     const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
@@ -1844,8 +1860,8 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &p)
         return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
 }
 
-// A block's number, in all threads. smem: 4 bytes that nobody uses yet, and into which no bulk load comes: none of the
-// threads fences what it wrote here.
+// Draws the block's ticket and returns it in all threads. smem: 4 bytes that are not yet used, and that no TMA load
+// writes, because no thread fences this store.
 __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
 {
     if (p.dq == nullptr)
@@ -1858,14 +1874,14 @@ __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
     return ticket;
 }
 
-// How many blocks add to a tile of queries before the one with this tile of keys.
+// Returns how many blocks add to a tile of queries before the one with this tile of keys.
 __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
 {
     if constexpr (kWindow != Window::kNone) {
         const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
         return key_tile - max(first_key, 0) / kBc;
     } else if constexpr (kLastKeysFirst) {
-        // Those with keys after its own that some query of the tile sees.
+        // kLastKeysFirst: blocks with later keys that some query of the tile sees.
         const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
         return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
     } else {
@@ -1873,8 +1889,8 @@ __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, i
     }
 }
 
-// Wait for the others' turns. seen: what lane 0 has read of the counter a while ago. Only additions follow,
-// and none is issued before the loop has ended: there is nothing that a fence could keep from being early.
+// Waits for the block's turn. seen: the counter as lane 0 has read it earlier. No fence is needed: only additions
+// follow, and none is issued before the loop ends.
 __device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
 {
     if (lane == 0)
@@ -1883,10 +1899,10 @@ __device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, u
     __syncwarp();  // no lane adds before it is the block's turn
 }
 
-// ---- the tiles of queries that a block visits, for each head of its group -----------------------------------
+// ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
 
-// Queries [begin, end) that see some of the keys first_key ... last_key; [begin_of_all, end_of_all) that
-// see each of them, if any.
+// Queries [begin, end) that see some of the keys first_key ... last_key, and [begin_of_all, end_of_all) that see each
+// of them, if any.
 struct WindowQueries {
     int begin, end, begin_of_all, end_of_all;
 
@@ -1917,9 +1933,9 @@ struct AllTiles {
     static constexpr int masked = kUnbounded;
 };
 
-// From first to end(p); those before unmasked need a mask.
+// The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
 struct TileRange : Either<kWindow != Window::kNone, WindowTiles, Either<kVarlen, SequenceTiles, AllTiles>::Type>::Type {
-    // p: of the block's sequence.
+    // p: parameters of the block's sequence.
     __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
     {
         if constexpr (kWindow != Window::kNone)
@@ -1950,16 +1966,16 @@ private:
         range.first = queries.begin / kBr;
         range.stop = (queries.end + kBr - 1) / kBr;
         range.unmasked = (queries.begin_of_all + kBr - 1) / kBr;
-        // Queries after the tensor's end see nothing: they have an LSE for that.
+        // Queries after the tensor's end need no mask: their LSE makes P 0.
         range.masked = queries.end_of_all == p.seq_q ? place.q_tiles(p) : queries.end_of_all / kBr;
-        if (last_key != place.first_key + kBc - 1)  // keys after the end are seen by nobody
+        if (last_key != place.first_key + kBc - 1)  // keys after the end must be masked for every query
             range.unmasked = range.stop;
     }
 
     template <class Range>
     static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
     {
-        // The first query that sees some key of the block, and that sees all of them.
+        // The first query that sees some key of the block, and the first that sees all of them.
         int query = 0, query_of_all = 0;
         if (kCausal) {
             const int offset = p.seq_k - p.seq_q;
@@ -1968,14 +1984,14 @@ private:
         }
         range.first = min(query / kBr, place.q_tiles(p));
         range.unmasked = (query_of_all + kBr - 1) / kBr;
-        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end are seen by nobody
+        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
             range.unmasked = place.q_tiles(p);
         if constexpr (kVarlen)
             range.stop = place.q_tiles(p);
     }
 };
 
-// A tile of queries of a head of the group, in the order in which they are visited.
+// A position in the order of processing: a tile of queries of one head of the group.
 struct Cursor {
     int head, tile;
 
@@ -1995,7 +2011,7 @@ struct Cursor {
     }
 };
 
-// The tile that is visited so many after this one.
+// Returns the position `count` tiles after `at`.
 __device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
 {
     Cursor cursor = at;
@@ -2004,15 +2020,15 @@ __device__ __forceinline__ Cursor after(const Cursor &at, int count, const Param
     return cursor;
 }
 
-// ---- few blocks: several share the queries of their keys -----------------------------------------------------
+// ---- kSplit: several blocks share the queries of their keys, if there are few blocks ------------------------------
 //
-// Block n of a tile of keys visits the n-th part of the tiles of queries that it would visit alone, those of all
-// heads of the group one after the other, and leaves its parts of dK and dV in the workspace, in the order of its
-// fragments. A step after it sums them in the order of the blocks.
+// Block n of a tile of keys processes the n-th part of the tiles of queries, counted over all heads of the group, one
+// head after the other. It writes its partial dK and dV to the workspace, in the order of its fragments. A later kernel
+// sums the parts in the order of the blocks (combine.cuh).
 
 struct SplitRange {
     Cursor begin, end;
-    int visits;  // tiles from `begin` to `end`
+    int visits;  // number of tiles of queries in this block's part
 
     __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
     {
@@ -2046,7 +2062,7 @@ struct SplitRange {
     }
 };
 
-// A block that has its keys alone visits them all.
+// The range of a block that has its keys alone: all tiles.
 struct WholeRange {
     __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
     {
@@ -2070,9 +2086,9 @@ struct WholeRange {
 
 using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
 
-constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // of dK or of dV
+constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
 
-// This thread's numbers of a part; they are before the rows.
+// Address of this thread's numbers of a part. Parts are before the rows of LSE and delta in the workspace.
 __device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
 {
     const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
@@ -2095,13 +2111,13 @@ __device__ __forceinline__ void put_part(const Params &p, const BlockPlace &plac
             part[(m * kTiles + n) * kWriters] = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
 }
 
-// ---- barriers in shared memory, and loads that arrive at them -------------------------------------------
+// ---- mbarriers, and TMA loads that arrive at them -----------------------------------------------------------------
 //
-// A barrier's phase ends when all of its arrivals are there, and all bytes that were announced. A wait names
-// the parity of the phase: 0 for the first one. Before that has begun, a wait for parity 1 returns at once.
+// A phase of an mbarrier ends when all arrivals and all announced bytes have come. A wait names the parity of a phase,
+// 0 for the first one. A wait for parity 1 on a fresh barrier returns at once.
 
-// A tensor map, as the driver encodes it: of [batch, head, seq, column], boxes of rows x 64 columns. What is behind the
-// end of a sequence or a row is zeros.
+// A tensor map as the driver encodes it: [batch, head, seq, column], in boxes of rows x 64 columns. Elements after the
+// end of a sequence or a row are loaded as zeros.
 struct alignas(64) TensorMap {
     char opaque[128];
 };
@@ -2111,7 +2127,7 @@ __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Barriers that this thread made are seen by what the tensor maps' loads go through.
+// Makes the barriers that this thread initialised visible to the async proxy (TMA).
 __device__ __forceinline__ void barrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -2122,8 +2138,9 @@ __device__ __forceinline__ void barrier_arrive(uint32 barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// The same by one lane of a warp, without a branch: in one the compiler would compute shared memory's address anew, and
-// take all that follows from it, descriptors of products among that, for different in the lanes.
+// barrier_arrive by lane 0 of a warp, with a predicate instead of a branch. In a branch the compiler would compute the
+// shared-memory address anew, and treat all values derived from it, such as wgmma descriptors, as different in each
+// lane.
 __device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
 {
     asm volatile("{\n"
@@ -2135,7 +2152,7 @@ __device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
                  : "memory");
 }
 
-// Arrive, and announce bytes that are to come.
+// Arrives, and announces bytes that will come.
 __device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -2153,13 +2170,13 @@ __device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
                  : "memory");
 }
 
-// Arrive when what this lane began to copy is there; it is one of those that the barrier counts.
+// Arrives when the cp.async copies that this lane has issued are complete. The barrier counts this arrival (noinc).
 __device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// 16 or 4 bytes from global to shared memory, zeros behind the first `bytes`.
+// Copies 16 or 4 bytes from global to shared memory; only the first `bytes` are read, the rest becomes zeros.
 __device__ __forceinline__ void copy_16_or_less(uint32 smem, const void *gmem, int bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
@@ -2170,13 +2187,13 @@ __device__ __forceinline__ void copy_4_or_less(uint32 smem, const void *gmem, in
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
 }
 
-// A coordinate of a tensor map. Where batches or heads are the same memory, the map has one of them.
+// A coordinate in a tensor map. If batches or heads share memory (stride 0), the map has only one of them.
 __device__ __forceinline__ int coordinate(int index, int64 stride)
 {
     return stride == 0 ? 0 : index;
 }
 
-// Rows from `row` on of 64 columns from `column` on, into a page of a tile.
+// Loads rows from `row` on of 64 columns from `column` on into a page of a tile.
 __device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uint32 barrier, int column, int row,
                                           int head, int batch)
 {
@@ -2186,7 +2203,7 @@ __device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uin
                  : "memory");
 }
 
-// Bytes that lie one after the other, multiples of 16.
+// Loads contiguous bytes, a multiple of 16.
 __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int bytes, uint32 barrier)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem),
@@ -2194,13 +2211,13 @@ __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int by
                  : "memory");
 }
 
-// What this thread did to shared memory is done before loads that come into the same place, behind a barrier.
+// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
 __device__ __forceinline__ void release_to_loads()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The reverse: rows of a page to global memory, as far as there are rows and columns.
+// Stores rows of a page to global memory, clipped to the tensor's rows and columns.
 __device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
 {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
@@ -2213,13 +2230,13 @@ __device__ __forceinline__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// What this thread's stores read of shared memory has been read.
+// Waits until this thread's TMA stores have read shared memory.
 __device__ __forceinline__ void wait_stores()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-// ---- where the barriers of a block are ---------------------------------------------------------------------------
+// ---- the mbarriers of the backward kernel in shared memory ----------------------------------------------------------
 
 struct Barriers {
     uint32 smem;
@@ -2254,7 +2271,7 @@ struct Barriers {
         return q_full(stage) + 24;
     }
 
-    // Of P^T and of places of dS^T, where warpgroups divide products.
+    // kByProduct: mbarriers of P^T and of the stages of dS^T.
     __device__ __forceinline__ uint32 p_full() const
     {
         return smem + kExchangeArea;
@@ -2297,16 +2314,17 @@ struct Barriers {
     }
 };
 
-// ---- alibi: a key costs the more the farther it is from the query -------------------------------------
+// ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
 //
-// Scores get -slope |p - j|, p = query + seq_k - seq_q. Here it is in the units of q k, divided by the scale.
+// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
+// the unit of Q K^T, that is, divided by the scale.
 
 __device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
 {
     return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
 }
 
-// The term at p - j = base + step; step is a constant after unrolling. kBefore: that is not negative.
+// The term for p - j = base + step; step is a constant after unrolling. kBefore: base + step is not negative.
 template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
 {
     if constexpr (kBefore)
@@ -2315,15 +2333,15 @@ template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope,
         return -slope * fabsf(base + step);
 }
 
-// ---- terms: what is added to scores, after a cap ------------------------------------------------------------
+// ---- score modifiers: ALiBi and bias, added to scores after a softcap ---------------------------------------------
 //
-// They are in the units of q k, divided by the scale. -infinity hides a key.
+// They are in the units of Q K^T, that is, divided by the scale. -infinity hides a key.
 constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
 
-// Of one head.
+// The terms of one head.
 struct Terms {
     float slope;           // of ALiBi
-    const BiasElem *bias;  // of the first query and key
+    const BiasElem *bias;  // address for the first query and key
 
     __device__ __forceinline__ Terms(const Params &p, int batch, int head)
     {
@@ -2334,9 +2352,9 @@ struct Terms {
                    head * p.features.bias_head;
     }
 
-    // Of a query and a key; base: of the first of several queries or keys, query + seq_k - seq_q - key; step: from
-    // there to this one. kBefore: no key stands after a query's position. Those after the tensors' ends, whose P
-    // is 0, read what the last ones read.
+    // The term of a query and a key. base: query + seq_k - seq_q - key of the first of several queries or keys; step:
+    // distance from there to this one. kBefore: no key is after a query's position. Queries and keys after the tensor's
+    // end read the last element; their P is 0.
     template <bool kBefore>
     __device__ __forceinline__ float term(const Params &p, float base, int step, int query, int key) const
     {
@@ -2355,7 +2373,7 @@ struct Terms {
     }
 };
 
-// key, query: of this lane's first ones.
+// Adds the terms to scores. key, query: this lane's first ones.
 template <bool kBefore>
 __device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
                                           int first_query)
@@ -2375,12 +2393,12 @@ __device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Term
         }
 }
 
-// ---- products of a warpgroup ------------------------------------------------------------------------------
+// ---- wgmma: products of a warpgroup -----------------------------------------------------------------------------
 //
-// wgmma runs beside the threads that issued it. A fence orders what they did with its registers before; a
-// commit closes a group; a wait for groups makes their registers readable, and what they read of shared memory
-// free. Accumulators are laid out as mma's: 16 rows a warp, n8 column tiles. pin() keeps the compiler from
-// moving uses of registers over the asm around it.
+// wgmma runs asynchronously to the threads that issue it. wgmma_fence orders earlier register accesses before it;
+// wgmma_commit closes a group; wgmma_wait makes the registers of a group readable and its shared memory reusable.
+// Accumulators have the layout of mma: 16 rows per warp, n8 column tiles. pin() keeps the compiler from moving uses of
+// the accumulator across the asm around it.
 
 __device__ __forceinline__ void wgmma_fence()
 {
@@ -2392,13 +2410,14 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// What this thread wrote to shared memory, and waited for, is seen by products, behind a barrier of theirs.
+// Makes this thread's writes to shared memory, including copies that it waited for, visible to wgmma and TMA (async
+// proxy). A barrier must follow.
 __device__ __forceinline__ void fence_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Wait until at most kPending committed groups are unfinished.
+// Waits until at most kPending committed groups are unfinished.
 template <int kPending> __device__ __forceinline__ void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
@@ -2413,15 +2432,15 @@ template <int kN> __device__ __forceinline__ void pin(float (&x)[1][kN][4])
             asm volatile("" : "+f"(x[0][n][e])::"memory");
 }
 
-// How wgmma finds a tile in shared memory, 128-byte swizzle; addresses count 16 bytes. page_bytes: from one page
-// of 64 columns to the next, where a product reads several at a time (V).
+// The wgmma descriptor of a tile in shared memory with 128-byte swizzle; addresses are in units of 16 bytes.
+// page_bytes: the distance of pages of 64 columns, if a product reads several (V).
 __device__ __forceinline__ uint64 tile_descriptor(uint32 smem, int page_bytes)
 {
     constexpr uint64 kSwizzle128 = uint64(1) << 62, kRowsOf8 = uint64(8 * kPageRowBytes / 16) << 32;
     return kSwizzle128 | kRowsOf8 | uint64(page_bytes / 16) << 16 | smem / 16;
 }
 
-// A warpgroup's registers change hands; all of its warps do it together.
+// Lowers (give) or raises (take) the registers per thread of a warpgroup to kRegisters. All of its warps must call it.
 template <int kRegisters> __device__ __forceinline__ void give_registers()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -2432,15 +2451,15 @@ template <int kRegisters> __device__ __forceinline__ void take_registers()
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// named_barrier, but these threads only arrive: they do not wait for the others.
+// Arrives at a named barrier without waiting.
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// ---- the products of a tile -----------------------------------------------------------------------------
+// ---- the wgmma products of a tile ------------------------------------------------------------------------------
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+// Stores four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void stmatrix_x4(uint32 smem, const uint32 (&r)[4])
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(r[0]), "r"(r[1]),
@@ -2448,7 +2467,7 @@ __device__ __forceinline__ void stmatrix_x4(uint32 smem, const uint32 (&r)[4])
                  : "memory");
 }
 
-// dS^T in shared memory.
+// The layout of dS^T in shared memory.
 struct ScoreTile {
     static __device__ __forceinline__ uint32 chunk_offset(int key, int chunk)
     {
@@ -2456,7 +2475,7 @@ struct ScoreTile {
     }
 };
 
-// Put dS^T of a warp into its tile.
+// Stores a warp's dS^T into the tile.
 __device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], uint32 score_smem, int first_key,
                                          int lane)
 {
@@ -2467,10 +2486,10 @@ __device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], u
 
 using Sums = float[1][2 * kOutPairs][4];  // of 64 rows of dK or dV
 
-// Most columns of a sum that one product has: it must not name more registers than a block begins with.
+// Most columns of one product: it must not name more registers than a thread has at launch.
 constexpr int kMostSummed = 128;
 
-// sums += a b, from column kFirst on: 16 columns of P^T or dS^T, which are in registers, and 16 rows of a tile of dO or Q.
+// sums += a b, from column kFirst on. a: 16 columns of P^T or dS^T in registers; b: 16 rows of a tile of dO or Q.
 template <int kFirst = 0> __device__ __forceinline__ void add_to_sums(Sums &d, const uint32 (&a)[4], uint64 b)
 {
     constexpr int kLeft = kHeadDimPadded - kFirst, kColumns = kLeft < kMostSummed ? kLeft : kMostSummed;
@@ -2479,7 +2498,7 @@ template <int kFirst = 0> __device__ __forceinline__ void add_to_sums(Sums &d, c
         add_to_sums<kFirst + kColumns>(d, a, b);
 }
 
-// S^T = K Q^T or dP^T = V dO^T of a warpgroup: started. rows_smem: its 64 rows of K or V.
+// Starts S^T = K Q^T or dP^T = V dO^T of a warpgroup. rows_smem: its 64 rows of K or V.
 __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 rows_smem, uint32 tile_smem)
 {
     const uint64 a = tile_descriptor(rows_smem, 0), b = tile_descriptor(tile_smem, 0);
@@ -2491,7 +2510,7 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint
     wgmma_commit();
 }
 
-// dV += P^T dO or dK += dS^T Q of a warpgroup: started.
+// Starts dV += P^T dO or dK += dS^T Q of a warpgroup.
 __device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQuerySteps][1][4], uint32 tile_smem)
 {
     const uint64 b = tile_descriptor(tile_smem, kQPageBytes);
@@ -2502,7 +2521,7 @@ __device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQueryS
     wgmma_commit();
 }
 
-// dQ = dS K of a warpgroup's rows and columns: started. All keys of the block take part.
+// Starts dQ = dS K of a warpgroup's rows and columns, over all keys of the block.
 __device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32 score_smem, uint32 k_smem)
 {
     const uint64 a = tile_descriptor(score_smem, 0), b = tile_descriptor(k_smem, kKvPageBytes);
@@ -2514,9 +2533,10 @@ __device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32
     wgmma_commit();
 }
 
-// ---- S^T becomes P^T -------------------------------------------------------------------------------------------------
+// ---- S^T becomes P^T ------------------------------------------------------------------------------------------------
 
-// LSE and delta of rows after a sequence's end: their P is 0. The zeros' barrier (clear_rows) is for these, too.
+// Hides rows after a sequence's end: sets LSE to infinity and delta to 0, so their P and dS are 0. The barrier in
+// clear_rows orders these stores, too.
 __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_rows)
 {
     for (int i = valid_rows + threadIdx.x; i < kBr; i += kWorkers) {
@@ -2525,8 +2545,8 @@ __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_ro
     }
 }
 
-// Behind a sequence's end are rows of the next one, whatever they hold: P and dS are 0 there, and the tiles have to be
-// numbers. All warps that compute clear them together.
+// Clears rows of two tiles after a sequence's end. They belong to the next sequence and may hold NaN. P and dS are 0
+// there, but 0 * NaN is NaN. All consumer warps share the work.
 template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uint32 other, int valid_rows)
 {
 #pragma unroll 1
@@ -2540,8 +2560,8 @@ template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uin
     named_barrier(1, kWorkers);  // the zeros are there
 }
 
-// S^T of a warp's 16 keys becomes P^T; first_key: of the warp, in the block; row_smem: LSE of this lane's first query;
-// capped: S^T as the cap left it.
+// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; row_smem: LSE of this lane's first
+// query; capped: receives S^T after the softcap.
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
                                        const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
                                        int lane)
@@ -2564,11 +2584,11 @@ __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &
         mask_p(s, p, key, query);
 }
 
-// ---- places of tiles in shared memory, filled in turn ----------------------------------------------------------
+// ---- a ring of stages in shared memory -------------------------------------------------------------------------
 //
-// A barrier's phase of a stage ends once for each tile that comes there, so its parity changes from round to round.
+// The phase of a stage's mbarrier ends once per tile, so the parity to wait for flips at each round.
 
-// Counts tiles through so many stages.
+// A position in a ring of kCount stages.
 template <int kCount> struct StageOf {
     int index = 0;
     uint32 parity = 0;
@@ -2592,11 +2612,11 @@ template <int kCount> struct StageOf {
 };
 using Stage = StageOf<kStages>;
 
-// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ --------------------------------------
+// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
 //
 // compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
 
-// What is after a packed sequence's end is cleared, before the tile is read.
+// Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
 __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
                                                 const Cursor &at, uint32 q_smem, uint32 do_smem)
 {
@@ -2609,7 +2629,7 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
     }
 }
 
-// P^T when S^T is there, for dV, whose product is started; and dS^T when dP^T is, for dK and dQ.
+// Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
                                             const Dropout &dropout, const Params &p, const BlockPlace &place,
                                             const TileRange &tiles, const Cursor &at, int warp, int lane,
@@ -2622,7 +2642,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     pack_scores(p_frag, s);
     dropout.mask(p_frag);
     start_sums(dv, p_frag, do_smem);
-    wgmma_wait<1>();  // dP^T is, too
+    wgmma_wait<1>();  // dP^T is there
     pin(dp);
     if constexpr (kSoftcap)
         multiply_slopes(s, capped);
@@ -2631,7 +2651,7 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     pack_scores(ds_frag, dp);
 }
 
-// A warp's part of dQ is added to the sums of all blocks. tile_sum: of the tile, unless sequences are packed.
+// Adds a warp's part of dQ to the sums over all blocks. tile_sum: sums of the tile; unused if sequences are packed.
 __device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
                                           float *tile_sum, const DqTile &dq, int row_group, int col_group, int warp,
                                           int lane)
@@ -2643,7 +2663,7 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &pla
         add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
-// dK and dV of 64 keys, and what they add to dQ: of so many tiles of queries from a first one on.
+// Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
                                              Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
@@ -2682,13 +2702,13 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         uint32 seen = 0;
         if (kTakesTurns && p.dq != nullptr && lane == 0)
             seen = load_counter(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
-        if constexpr (kDropout)  // beside these products: ptxas moves what is not in a branch behind the wait
-            if (p.features.drop_bound != 0)  // always
+        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
+            if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
         make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, place, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();
-        named_barrier(1, kWorkers);  // all of dS^T is there; that of the tile before is read
+        named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
         start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
         start_sums(dk, ds_frag, q_smem);
         // All warps have added to dQ of the tile before.
@@ -2722,26 +2742,32 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     }
 }
 
-// ---- warpgroups divide the products of a tile -----------------------------------------------------------------
+// ---- consumers that divide the products of a tile (kByProduct) ------------------------------------------------------
 //
-// Of rows of more than 128 columns, dK or dV of 64 keys is all that a warpgroup's registers hold. A block has 64
-// keys, and each of its warpgroups products of its own:
+// If rows have more than 128 columns, dK or dV of 64 keys fills the registers of a warpgroup. So a block has 64 keys,
+// and each consumer warpgroup has its own products:
 //
 //     dV:  S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
 //     dK:  dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q
 //     dQ:  dQ = dS K, 64 columns at a time, which are added to those in memory
 //
-// P^T goes from the first to the second in fp32, each warp's accumulators to the warp that has the same ones of dP^T
-// (with dropout, what is dropped has a sign), dS^T from there to the third as a tile. Their places, one of P^T and two
-// of dS^T, have barriers `full` and `empty`, at which every warp arrives that has written or read them. Nobody waits
-// for who comes behind it but for a place, so that warpgroups come to be apart, and one's scores are computed while the
-// others' products are.
+// Timeline of a tile, one row per warpgroup; each waits for its operands and for a free stage:
 //
-// Products for gradients that are not wanted are left out, but for those of dV and dK with dropout (kAlways): there
-// branches around them take registers that are spilled.
+//     dV:  wait Q | S^T | P^T | put P^T | wait dO | dV += P^T dO
+//     dK:  wait dO | dP^T            | wait P^T | dS^T | put dS^T | wait Q | dK += dS^T Q
+//     dQ:                                              wait dS^T | dQ, 64 columns at a time, added in memory
+//
+// The dV warpgroup gives P^T to the dK warpgroup in fp32: each warp gives its accumulators to the warp that has the
+// same elements of dP^T. (With dropout, a negative sign marks dropped elements.) The dK warpgroup gives dS^T to the dQ
+// warpgroup as a tile in shared memory. There is one stage of P^T and two of dS^T, each with mbarriers `full` and
+// `empty`; every warp that has written or read a stage arrives there. A warpgroup waits for a later one only if no
+// stage is free. So warpgroups drift apart, and one computes P or dS while the tensor cores work for the others.
+//
+// Products for gradients that are not wanted are skipped. The exceptions are dV and dK with dropout (kAlways): branches
+// around them would take registers, which spill.
 constexpr int kDvGroup = 0, kDkGroup = 1, kDqGroup = 2;
 
-// By a warp, when all of it has written or read a place that others wait for.
+// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
 __device__ __forceinline__ void hand_over(uint32 barrier, int lane)
 {
     __syncwarp();
@@ -2749,7 +2775,7 @@ __device__ __forceinline__ void hand_over(uint32 barrier, int lane)
         barrier_arrive(barrier);
 }
 
-// Where this lane's part of P^T is, of 16 keys.
+// Address of this lane's part of P^T in the stage; 16 keys per warp.
 __device__ __forceinline__ uint32 p_place(uint32 smem, int warp, int lane)
 {
     return smem + kPArea + warp * kQueryTiles * kPTileBytes + lane * 16;
@@ -2771,7 +2797,7 @@ __device__ __forceinline__ void get_p(Scores &p, uint32 smem)
     }
 }
 
-// dP^T is 0 where P^T has a sign: there it was dropped.
+// Sets dP^T to 0 where P^T has a negative sign, that is, where it was dropped.
 __device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
 {
 #pragma unroll
@@ -2783,14 +2809,14 @@ __device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
         }
 }
 
-// P^T gets a sign where it is dropped.
+// Marks dropped elements of P^T by a negative sign.
 template <class Dropped> __device__ __forceinline__ void mark_dropped(const Dropped &dropout, Scores &p)
 {
     if constexpr (kDropout)
         dropout.mark(p);
 }
 
-// dV of the block's keys.
+// The dV warpgroup: dV of the block's keys.
 __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers, Sums &dv)
 {
@@ -2838,7 +2864,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &pl
     }
 }
 
-// dK of the block's keys, and dS^T for dQ.
+// The dK warpgroup: dK of the block's keys, and dS^T for dQ.
 __device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers, Sums &dk)
 {
@@ -2887,7 +2913,7 @@ __device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &pl
     }
 }
 
-// What the block's keys add to dQ.
+// The dQ warpgroup: adds dS K of the block's keys to dQ.
 __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers)
 {
@@ -2926,7 +2952,7 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &pl
     }
 }
 
-// What one of the warpgroups does that compute.
+// The mainloop of one consumer warpgroup, and its epilogue.
 __device__ __forceinline__ void compute_by_product(const Params &p, const BlockPlace &place, const TileRange &tiles,
                                                    const Cursor &begin, int visits, const Barriers &barriers, int index,
                                                    int split)
@@ -2959,14 +2985,16 @@ __device__ __forceinline__ void compute_by_product(const Params &p, const BlockP
         write_rows(p.dk, p.dk_stride, p, place, sums, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
 }
 
-// ---- producer: a thread that loads -----------------------------------------------------------------------------------
+// ---- producer: a thread that loads ----------------------------------------------------------------------------------
+//
+// hopper/bwd.cuh calls Loads::load_all in the last warpgroup.
 
 // The tensor maps of a launch, in the order of the recipe.
 struct TensorMaps {
     TensorMap q, k, v, d_o;
 };
 
-// Where the rows of the block's sequence begin in the tensors.
+// The first row of the block's sequence in the tensors.
 template <class Place> __device__ __forceinline__ int first_key_row(const Place &place)
 {
     if constexpr (kVarlen)
@@ -2983,7 +3011,7 @@ template <class Place> __device__ __forceinline__ int first_query_row(const Plac
         return 0;
 }
 
-// One thread's: everything that a block reads.
+// All loads of a block; used by one thread.
 struct Loads {
     const Params &p;
     const TensorMaps &maps;
@@ -3008,7 +3036,7 @@ struct Loads {
                                 place.kv_head);
     }
 
-    // A tile of Q or dO, and LSE or delta of its rows.
+    // Loads a tile of Q or dO, and LSE or delta of its rows.
     __device__ __forceinline__ void load_queries(uint32 area, const TensorMap &map, const Strides &stride,
                                                  uint32 row_area, const float *rows, uint32 full,
                                                  const Cursor &at) const
@@ -3016,7 +3044,7 @@ struct Loads {
         const int head = place.kv_head * p.group + at.head;
         const int64 plane = int64(place.batch) * p.heads_q + head;
         int row_bytes = kRowBytes;
-        if constexpr (kVarlen)  // after a sequence's last rows those of others follow
+        if constexpr (kVarlen)  // rows of other sequences follow the last rows of this one
             row_bytes = min(kRowBytes, (p.seq_q - at.tile * kBr + 3) / 4 * 16);
         barrier_expect(full, kQTileBytes + row_bytes);
         load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(place) + at.tile * kBr, head);
@@ -3054,26 +3082,27 @@ struct Loads {
 
 // ---- backward -----------------------------------------------------------------------------------------
 //
-// One block computes kBc rows of dK and dV, 64 in each of its warpgroups but the last, which loads, and adds
-// to dQ, over all queries that see its keys. Per tile of kBr queries:
+// The kernel of bwd_sm90 (bwd_sm90.cu.in calls `backward`). One block computes kBc rows of dK and dV over all queries
+// that see its keys, and adds to dQ. Each consumer warpgroup has 64 of these rows; the last warpgroup is the producer.
+// Per tile of kBr queries:
 //
 //     S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
 //     dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q     dQ += dS K
 //
-// Keys are rows of S^T, so that P^T and dS^T are operands of dV and dK in the registers where they were computed.
-// dS^T goes through shared memory for dQ alone, of which each warpgroup computes a part from all keys.
+// Keys are rows of S^T, so P^T and dS^T are operands of dV and dK in the registers where they were computed. dS^T goes
+// through shared memory for dQ only: each warpgroup computes a part of dQ from all keys.
 //
-// Products run beside what is computed of scores:
+// Timeline of a step; products run while the threads compute P and dS:
 //
-//     start S, dP | wait for S, P | start dV | wait for dP, dS | others' dS is there | start dQ, dK |
+//     start S, dP | wait for S, P | start dV | wait for dP, dS | barrier: dS of all warps | start dQ, dK |
 //     wait for dQ, add it | wait for dK
 //
-// Each stage of Q (with LSE) and of dO (with delta) has two barriers: `full`, at which the loads arrive, and
-// `empty`, at which every warp arrives that has read it.
+// Each stage of Q (with LSE) and of dO (with delta) has two mbarriers. The loads arrive at `full`; every warp that has
+// read the stage arrives at `empty`.
 //
-// Of rows of more than 128 columns warpgroups divide the products instead (bwd_by_product.cuh).
+// If rows have more than 128 columns, warpgroups divide the products instead (bwd_by_product.cuh).
 
-// Tiles of queries that a block visits.
+// Number of tiles of queries that the block processes.
 template <class Range>
 __device__ __forceinline__ int visits_of(const Range &range, const Params &p, const TileRange &tiles)
 {
@@ -3083,7 +3112,7 @@ __device__ __forceinline__ int visits_of(const Range &range, const Params &p, co
         return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
 
-// The kernel, of kThreads threads.
+// The kernel; kThreads threads.
 __device__ __forceinline__ void backward(const Params &all, const TensorMaps &maps)
 {
     extern __shared__ __align__(1024) char shared[];
@@ -3139,12 +3168,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     backward(p, maps);
 }
 
-// Numbers that are added to scores may hide keys: -infinity, -1e9 and their like. A row's maximum begins with the least
-// score that counts, and does not fall below: P of hidden keys is 0 then, also where a row has no others (fa2.h).
-// Scores so far from 0 still tell keys apart, to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // scaled, with all that is added
+// A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
+// counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
+// this limit are still precise to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
 
-// The maximum of a row that has seen no key, in the units of q k.
+// The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
 {
     if constexpr (kBiasNumbers)
@@ -3153,27 +3182,28 @@ __device__ __forceinline__ float least_maximum(const Params &p)
         return minus_infinity();
 }
 
-// ---- what the softmax of a row left: LSE and delta ---------------------------------------------------------
+// ---- LSE and delta of rows --------------------------------------------------------------------------------------
 
-// Rows of a head: p's, or, where sequences are packed and p is of them all, theirs.
+// Rows of a head: of p, or of all packed sequences if kOfAll.
 template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
 {
     return kOfAll && kVarlen ? p.features.total_q : p.seq_q;
 }
 
-// LSE in log2 units, +infinity for rows that saw no key and for those after the tensor: their P is 0.
+// Returns LSE in log2 units; +infinity for rows that saw no key and for rows after the tensor's end, so that their P is
+// 0.
 template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
 {
     const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
     bool none;
     if constexpr (kBiasNumbers)
-        none = lse < kLeastScore - 128.0f;  // no key that counts gives so little: a sink that is as low may
+        none = lse < kLeastScore - 128.0f;  // lower only if no key was visible, or if the sink is that low
     else
         none = lse == minus_infinity();
     return none ? -minus_infinity() : lse * 1.4426950408889634f;
 }
 
-// LSE or delta of four rows that are not there.
+// LSE or delta of four rows beyond the end.
 __device__ __forceinline__ uint4 no_rows(bool lse)
 {
     const uint32 x = lse ? __float_as_uint(-minus_infinity()) : 0;
@@ -3200,7 +3230,8 @@ constexpr int kRowLanes = kRowChunks > 16  ? 32
                           : kRowChunks > 2 ? 4
                                            : kRowChunks;
 
-// delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor. All lanes of the warp take part.
+// Returns delta = rowsum(dO * O), in all lanes of the row; 0 after the tensor's end. All lanes of the warp must call
+// it.
 template <bool kOfAll = false>
 __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int head, int row, int lane)
 {
@@ -3214,11 +3245,11 @@ __device__ __forceinline__ float row_delta(const Params &p, int64 batch, int hea
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
         delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
-    // dP is not multiplied by the scale of kept elements; dQ and dK are, at the end.
+    // dP is not multiplied by keep_scale (dQ and dK are, at the end), so delta is divided by it.
     return kDropout ? delta / p.features.keep_scale : delta;
 }
 
-// LSE and delta of rows first_row ... first_row + kRows - 1 into shared memory, one after the other: one pass of all
+// Writes LSE and delta of rows first_row ... first_row + kRows - 1 to shared memory, contiguously. One pass of all
 // threads of a block.
 constexpr int kRowsAtOnce = kThreads / kRowLanes;
 
@@ -3235,7 +3266,7 @@ __device__ __forceinline__ void put_some_rows(const Params &p, int batch, int he
     }
 }
 
-// All passes.
+// All passes of the block.
 template <int kRows>
 __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
 {
@@ -3243,7 +3274,7 @@ __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, i
     const int64 plane = int64(batch) * p.heads_q + head;
     const int thread = thread_index();
     if constexpr (kAllKeys) {
-#pragma unroll 2  // sums of dK and dV take registers meanwhile
+#pragma unroll 2  // no deeper unrolling: the sums of dK and dV hold registers meanwhile
         for (int pass = 0; pass < kPasses; pass++)
             put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
     } else {
@@ -3253,11 +3284,13 @@ __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, i
     }
 }
 
-// ---- before: LSE in log2 units and delta of all rows, a dQ of zeros for those that add to it ---------
+// ---- the kernel before the main one: LSE in log2 units and delta of all rows; zeros for the dQ sums ------
+//
+// Its entry point is in steps.cu.in.
 
-constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // per block
+constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 
-// The step's kernel, of kPrepareThreads threads.
+// The kernel; kPrepareThreads threads per block.
 __device__ __forceinline__ void prepare(const Params &p)
 {
     const int64 rows = plane_rows(p);
@@ -3283,7 +3316,7 @@ __device__ __forceinline__ void prepare(const Params &p)
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;
     }
-    // As many numbers of dQ as this block has rows.
+    // The block clears as many numbers of dQ as belong to its rows.
     constexpr int kRowSums = kDqWidth / 4;
     constexpr int kQuarters = kRowSums * kPrepareRows;
     float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + int64(blockIdx.x) * kQuarters;
@@ -3299,16 +3332,16 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads) bwd_sm90_prepare(c
     prepare(p);
 }
 
-// ---- after: dQ in its type --------------------------------------------------------------------------------
+// ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
 //
-// A lane has a quad's part of a fragment: rows quad_row and quad_row + 8 of an m16 tile, 8 columns. Eight lanes take the
-// rows of a fragment; the next eight, the next fragment.
+// Its entry point is in steps.cu.in. A lane has a quad's part of a fragment: 8 columns of rows quad_row and quad_row +
+// 8 of an m16 tile. Eight lanes take the rows of one fragment; the next eight lanes take the next fragment.
 
-constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // of 16 numbers
+constexpr int kConvertParts = kConvertRows * kDqWidth / 16;  // parts of 16 numbers
 constexpr int kConvertThreads = kConvertParts > 256 ? 256 : kConvertParts;
 static_assert(kBr % kConvertRows == 0, "tiles are whole blocks");
 
-// The 16-byte chunk of a row of dQ that n8 tile n of a warp is.
+// The 16-byte chunk of a row of dQ that contains n8 tile n of a warp.
 __device__ __forceinline__ int dq_chunk(int warp, int n)
 {
     if constexpr (kWgmma)
@@ -3317,13 +3350,13 @@ __device__ __forceinline__ int dq_chunk(int warp, int n)
         return (n / 2 * kColWarps + warp % kColWarps) * 2 + n % 2;
 }
 
-// Both rows of a part of a fragment, converted.
+// Converts both rows of a part of a fragment.
 struct ConvertedRows {
     uint4 upper, lower;
 
     __device__ __forceinline__ ConvertedRows(const float *from, int quad_row, float scale)
     {
-        float4 x[4];  // of lane 4 * quad_row + i, or element i of four lanes
+        float4 x[4];  // numbers of lane 4 * quad_row + i; or element i of four lanes
 #pragma unroll
         for (int e = 0; e < 4; e++)
             x[e] = __ldg(reinterpret_cast<const float4 *>(from) + (kAddFour ? quad_row * 4 + e : e * 8 + quad_row));
@@ -3340,7 +3373,7 @@ struct ConvertedRows {
         }
     }
 
-    // p: of the sequence alone; to: where the upper row goes, whose number is `row`.
+    // Writes both rows. p: parameters of the sequence alone; to: address of the upper row; row: its index.
     __device__ __forceinline__ void write(const Params &p, char *to, int64 row) const
     {
         if (row < p.seq_q)
@@ -3352,7 +3385,7 @@ struct ConvertedRows {
 
 __device__ __forceinline__ void convert_batches(const Params &p)
 {
-    constexpr int kSlices = kBr / kConvertRows;  // of a tile's parts, whatever their rows are
+    constexpr int kSlices = kBr / kConvertRows;  // blocks per tile; they divide its parts, not its rows
     const int64 tile = blockIdx.x / kSlices;
     const int64 plane = tile / p.q_tiles;
     const int head = plane % p.heads_q;
@@ -3377,7 +3410,7 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     }
 }
 
-// Eight columns of a row whose m16 tile a sequence's end cuts.
+// Eight columns of a row in an m16 tile that the sequence's end cuts.
 __device__ __forceinline__ uint4 cut_row(const float *from, float scale)
 {
     const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
@@ -3388,7 +3421,7 @@ __device__ __forceinline__ uint4 cut_row(const float *from, float scale)
 
 __device__ __forceinline__ void convert_packed(const Params &p)
 {
-    const int blocks = p.features.total_q / kConvertRows + p.batch;  // of a head
+    const int blocks = p.features.total_q / kConvertRows + p.batch;  // blocks of a head
     const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
     constexpr int64 batch = 0;
     clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
@@ -3403,7 +3436,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
 
 #pragma unroll
     for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
-        constexpr int kFragments = kDqWidth / 8;  // of an m16 tile
+        constexpr int kFragments = kDqWidth / 8;  // fragments of an m16 tile
         const int quad_row = i % 8, fragment = i / 8;
         const float *from = from_tile + fragment * kDqFragment;
         const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
@@ -3412,7 +3445,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
         const int chunk = dq_chunk(warp, n);
         if (chunk >= kHeadDim / 8)
             continue;
-        if (row - quad_row + 16 > own.seq_q) {  // the end cuts this m16 tile
+        if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
             for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
                 *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
                     cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
@@ -3423,7 +3456,7 @@ __device__ __forceinline__ void convert_packed(const Params &p)
     }
 }
 
-// The step's kernel, of kConvertThreads threads.
+// The kernel; kConvertThreads threads per block.
 __device__ __forceinline__ void convert(const Params &p)
 {
     if constexpr (kVarlen)

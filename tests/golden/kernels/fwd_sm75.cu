@@ -1,6 +1,6 @@
 // fwd_sm75 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 layout=swizzle q=reg fill=whole
 // op=forward abi=2 rows=128 keys=64; fwd_sm75 role=main threads=128 smem=32768 blocks=row_tiles
-// fwd_sm75: attention forward on Turing. fp16, two mma m16n8k8 for each k16, tiles filled through registers.
+// fwd_sm75: attention forward on Turing. fp16, two mma m16n8k8 per k16 step, tiles loaded through registers.
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kHeadDim = 64;        // D: columns of Q and K
 constexpr int kHeadDimV = 64;       // columns of V and O
@@ -11,57 +11,57 @@ constexpr int kBc = 64;            // key and value rows per tile
 constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
 constexpr bool kSplit = false;     // teams and blocks divide the keys
 constexpr bool kPackedHeads = false;  // rows are those of all query heads of a group
-constexpr int kTeams = 1;          // groups of warps that share the rows and divide the keys
-constexpr int kMaxSplits = 1;      // blocks that divide the keys of a row tile, at most
-constexpr int kAppendThreads = 256;  // of a block that writes new keys and values
-constexpr int kCombineWarps = 1;   // of a block of the combining kernel, a row each
-constexpr int kKStages = 2;        // K tiles in shared memory
-constexpr int kVStages = 2;        // V tiles in shared memory
+constexpr int kTeams = 1;          // teams: groups of warps that share the rows and divide the keys
+constexpr int kMaxSplits = 1;      // most blocks that divide the keys of a row tile
+constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
+constexpr int kCombineWarps = 1;   // rows, one per warp, of a block of the combining kernel
+constexpr int kKStages = 2;        // stages of K
+constexpr int kVStages = 2;        // stages of V
 constexpr bool kCausal = 0 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kSwizzle = true;     // rows of a tile: 16-byte chunks permuted by row; else a chunk of padding after each
-constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else its fragments again for every tile
-constexpr bool kSpreadFill = false;  // copies of the next tile: a share in each step of S = Q K^T; else all in one
-constexpr bool kPagesTold = false;  // lanes that copy a row divide the look-ups of pages
+constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
+constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
+constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
+constexpr bool kPagesTold = false;  // lanes that copy a row divide the look-ups of pages and exchange them
 constexpr int kGeneratorSmemBytes = 32768;
 
-// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
 constexpr bool kBf16 = false;        // elements are bf16; else fp16
-constexpr bool kTuring = true;      // products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = false;       // products are those of warpgroups
+constexpr bool kTuring = true;      // Turing: products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = false;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     false  // those of the kernels of gradients
-#define FA2_SCORE_PARAMS false  // those of softcap and window
-#define FA2_FEATURES     false  // those of all other features
+#define FA2_BACKWARD     false  // members of the backward kernels
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_FEATURES     false  // members of all other features
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // they get less the farther the key is
-constexpr bool kSinks = false;        // the softmax has a column more
-constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
 constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
 constexpr bool kLeftpad = false;      // the first keys are padding
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V lie in pages
-constexpr bool kCacheRows = false;    // sequences name their rows of K and V
-constexpr bool kAppend = false;       // new keys and values are written into K and V first
-constexpr bool kRotary = false;       // new keys, and queries, are rotated before
-constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr bool kRotary = false;       // new keys, and queries, are rotated first
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
-constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
-constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
+// ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
 constexpr int kTeamThreads = kThreads / kTeams;
 constexpr int kRowTiles = kBr * kTeams * kParts / (16 * kWarps);  // m16 row tiles per warp
 constexpr int kColTiles = kBc / 8;                                // n8 column tiles of S
-constexpr int kUnit = 16 * kParts;                                // columns of a step of all warps that share rows
+constexpr int kUnit = 16 * kParts;                                // columns per k16 step of all warps that share rows
 constexpr int kHeadDimPadded = (kHeadDim + kUnit - 1) / kUnit * kUnit;  // columns in shared memory, zero-filled
 constexpr int kHeadDimVPadded = (kHeadDimV + kUnit - 1) / kUnit * kUnit;
 constexpr int kOutTiles = kParts > 1 ? kHeadDimVPadded / (8 * kParts) : kHeadDimV / 8;  // n8 column tiles of O
@@ -87,7 +87,7 @@ struct Strides {
     int64 batch, seq, head;
 };
 
-// A constant that a generic lambda takes as an argument.
+// A compile-time constant, to be passed to a generic lambda.
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
@@ -97,7 +97,7 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Of two types the first one if kFirst.
+// Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
 };
@@ -105,17 +105,17 @@ template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
 
-// ---- tiles in shared memory -----------------------------------------------------------------------
+// ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's
-// ldmatrix reads one chunk of eight rows at a time, so these eight must lie in different banks, as must
-// any eight consecutive chunks that a fill writes.
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
+// chunks that a load writes.
 //
-// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8,
-// that divides the chunks of a row. Rows r and r + 8 / p begin in the same banks; XOR with
-// (r / (8 / p)) % p tells them apart, and permutes only within aligned groups of p chunks, so that
-// eight consecutive chunks still cover every bank once.
-// Padding: one chunk behind each row makes the pitch an odd number of chunks.
+// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8, that divides the
+// number of chunks of a row. Rows r and r + 8 / p begin in the same banks; the XOR with (r / (8 / p)) % p separates
+// them. It permutes only within aligned groups of p chunks, so eight consecutive chunks still cover every bank once.
+//
+// Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
     static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
@@ -123,7 +123,7 @@ template <int kColumns> struct TileForm {
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
 
-    // Depends on row % 8 only.
+    // Depends only on row % 8.
     static __device__ __forceinline__ int swizzle(int row)
     {
         return kSwizzle ? row / (8 / kPermuted) % kPermuted : 0;
@@ -135,8 +135,8 @@ template <int kColumns> struct TileForm {
         return row * kPitch + (chunk ^ swizzle(row)) * 16;
     }
 
-    // The same for a lane whose offset for chunk `odd` (0 or 1) of its row is known: chunk
-    // 2 * pair + odd. pair is a constant after unrolling, so this is one XOR and one immediate.
+    // The byte offset of chunk 2 * pair + odd of a row. lane_offset: the offset of chunk `odd` (0 or 1) of the row.
+    // pair is a constant after unrolling, so this is one XOR and one immediate.
     static __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     {
         const int chunk = 2 * pair;
@@ -146,8 +146,8 @@ template <int kColumns> struct TileForm {
             return lane_offset + chunk * 16;
     }
 
-    // Where a lane points ldmatrix.x4 for a 16x16 block: its quarters in the order top left, bottom
-    // left, top right, bottom right (A; B of a transposed tile) ...
+    // This lane's ldmatrix.x4 offset for a 16x16 block, with its quarters in the order top left, bottom left, top
+    // right, bottom right (A; B of a transposed tile) ...
     static __device__ __forceinline__ uint32 lane_offset_rows(int lane)
     {
         return chunk_offset(lane % 16, lane / 16);
@@ -160,7 +160,7 @@ template <int kColumns> struct TileForm {
     }
 };
 
-// Rows of the tensors: kHeadDimPadded columns.
+// The layout of rows of the tensors: kHeadDimPadded columns.
 using RowTile = TileForm<kHeadDimPadded>;
 constexpr int kChunks = RowTile::kChunks;
 constexpr int kPitch = RowTile::kPitch;
@@ -175,32 +175,32 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     return RowTile::pair_offset(lane_offset, pair);
 }
 
-// ---- the areas of shared memory -------------------------------------------------------------------
+// ---- areas of shared memory -----------------------------------------------------------------------------------
 //
-// Rows of V, and of O at the end. If V is the first columns of K, its tiles are those of K.
+// ValueTile: rows of V, and of O at the end. If V is the first columns of K, its tiles are the tiles of K.
 using ValueTile = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
 constexpr int kQTileBytes = kBr * kPitch;
 constexpr int kKvTileBytes = kBc * kPitch;
 constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch;
 
-// Offsets of the areas. Q in registers is read once, so its tile shares space with V.
+// Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
 constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;
 constexpr int kKArea = kQInRegisters ? 0 : kQTileBytes;
 constexpr int kVArea = kKArea + kTeams * kKStages * kKvTileBytes;
 constexpr int kVBytes = kTeams * kVStages * kVTileBytes;
-// What each warp has of S, in fp32, where warps divide columns (sum_scores.cuh).
+// Partial sums of S of each warp, in fp32, if warps divide columns (sum_scores.cuh).
 constexpr int kSumArea = kVArea + (kQInRegisters && kQTileBytes > kVBytes ? kQTileBytes : kVBytes);
 constexpr int kTileBytes = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
-// Afterwards the teams' results: rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
+// After the mainloop: the teams' rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
 constexpr int kMergeBytes = kTeams * kBr * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8);
 constexpr int kSmemBytes = kSplit && kMergeBytes > kTileBytes ? kMergeBytes : kTileBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 
-// Where keys are divided, short kernels wait for memory once: Q passes through the one V tile of the first team that no
-// copy is on its way to yet, so that the others are on theirs before it is read.
+// If keys are divided, kernels are short and should wait for memory once. So Q is loaded through the one V tile of the
+// first team that no copy uses yet, and the other copies are issued before Q is read.
 constexpr bool kQBehind = kSplit && kQInRegisters && kJoint && kQTileBytes <= kVTileBytes;
 
-// Where a tile of K or V lies while it is in shared memory. A team's tiles are kTeams apart.
+// Address of the stage of a tile of K or V. A team's tiles are kTeams apart.
 __device__ __forceinline__ uint32 k_stage(uint32 smem, int team, int tile)
 {
     return smem + kKArea + (team * kKStages + tile / kTeams % kKStages) * kKvTileBytes;
@@ -214,12 +214,12 @@ __device__ __forceinline__ uint32 v_stage(uint32 smem, int team, int tile)
         return smem + kVArea + (team * kVStages + tile / kTeams % kVStages) * kVTileBytes;
 }
 
-// ---- softcap: scores stay between -softcap and softcap ------------------------------------------------
+// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). The factor before the tanh is p.softcap_rate; the one
-// after it is that of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
+// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
 
-// One instruction; its error is at most 2^-11 of the result (PTX ISA).
+// One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
 {
     float y;
@@ -227,7 +227,7 @@ __device__ __forceinline__ float tanh_approx(float x)
     return y;
 }
 
-// Tiles of products become the tanh.
+// Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
 #pragma unroll
@@ -239,7 +239,7 @@ template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[
                 s[m][n][e] = tanh_approx(s[m][n][e] * rate);
 }
 
-// How fast the score grows with the product, over softmax_scale; t: the tanh.
+// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
 __device__ __forceinline__ float cap_slope(float t)
 {
     return fmaf(-t, t, 1.0f);
@@ -247,8 +247,8 @@ __device__ __forceinline__ float cap_slope(float t)
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// Lists of members (params.def) are expanded with FA2I_MEMBER; with FA2I_CONSTANT where a kernel has no such
-// parameters: constants of the same names, so that text which is compiled out still has types.
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks such parameters, they are expanded
+// with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still has types.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -268,85 +268,88 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
-// The parameters of features, which all kernels with a feature have.
+// The parameters of features; present in all kernels with a feature.
 #define FA2I_PARAM FA2I_MEMBER
 struct FeatureParams {
 /*
- * What kernels with features are given beside their operation's parameters, member by member: a struct at
- * the end of both operations' parameter blocks, of the runtime and of the templates. Plain C preprocessor
- * text, without template lines. A launch passes as many bytes as a kernel declares, so new members go to
- * the end; what a problem does not ask for is 0.
+ * The parameters of kernels with features, member by member. They are a struct at the end of both operations' parameter
+ * blocks, in the runtime and in the templates. This is plain C preprocessor text, without template lines. A launch
+ * passes as many bytes as a kernel declares, so new members go to the end. Members of features that a problem does not
+ * use are 0.
  *
- * kind: as in forward/params.def; INT64; INT64S: 64-bit integers in device memory; STEPS: three 32-bit integers, from
- *       page to page, from row to row, and the bytes that both count
+ * kind: as in forward/params.def, and
+ *       INT64    64 bits
+ *       INT64S   64-bit integers in device memory
+ *       STEPS    three 32-bit integers: distance from page to page, from row to row, and their unit in bytes
  */
 /* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
 FA2I_PARAM(FLOATS, alibi_slopes)
 FA2I_PARAM(INT64, alibi_stride)
 /* sinks: [Hq] */
 FA2I_PARAM(FLOATS, sinks)
-/* Terms that are added to scores, in the units of q k: divided by the scale. */
+/* The factor that brings terms into the unit of Q K^T: 1 / scale. */
 FA2I_PARAM(FLOAT, inverse_scale)
-/* seqused, varlen or leftpad, in a kernel that divides keys: blocks of a key head (features/shares.cuh) */
+/* seqused, varlen or leftpad, in a kernel that divides keys: number of blocks per key head (features/shares.cuh) */
 FA2I_PARAM(INT, slots)
-/* seqused: [B], keys of each sequence, of which seq_k at most are there */
+/* seqused: [B], keys of each sequence; at most seq_k of them are used */
 FA2I_PARAM(INTS, seqused_k)
-/* bias: of query i and key j of head h in batch b, at the sum of each times its stride, in elements. */
+/* bias: the element of query i and key j of head h in batch b is at the sum of each index times its stride, in
+ * elements. */
 FA2I_PARAM(INPUT, bias)
 FA2I_PARAM(INT64, bias_batch)
 FA2I_PARAM(INT64, bias_head)
 FA2I_PARAM(INT64, bias_query)
 FA2I_PARAM(INT64, bias_key)
-/* dropout: an element is kept if its byte is at least a threshold, or the next one, and multiplied by keep_scale. */
+/* dropout: an element is kept if its byte is at least a threshold (or the next one), and multiplied by keep_scale. */
 FA2I_PARAM(INT64, seed)
 FA2I_PARAM(INT64, offset)
 FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
 FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
 FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
-FA2I_PARAM(INT, drop_part)    /* of 2^32 choices, those of the next threshold; unsigned */
+FA2I_PARAM(INT, drop_part)    /* how many of 2^32 choices use the next threshold; unsigned */
 FA2I_PARAM(FLOAT, keep_scale)
 FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
 FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
-/* varlen: [B + 1], sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
+/* varlen: [B + 1]; sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
 FA2I_PARAM(INTS, cu_seqlens_q)
 FA2I_PARAM(INTS, cu_seqlens_k)
 FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
 FA2I_PARAM(INT, total_k) /* rows of packed K and V */
-/* paged: page j of sequence b is block_table[b * table_stride + j], one of so many. */
+/* paged: page j of sequence b is block_table[b * table_stride + j], in a cache of so many pages. */
 FA2I_PARAM(INTS, block_table)
 FA2I_PARAM(INT64, table_stride)
 FA2I_PARAM(INT, pages)
 FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
-/* leftpad: [B], keys of each sequence that are padding; cache_rows: [B], its row of K and V, one of so many. */
+/* leftpad: [B], number of padding keys of each sequence; cache_rows: [B], its row of K and V, of so many rows. */
 FA2I_PARAM(INTS, leftpad)
 FA2I_PARAM(INTS, cache_rows)
 FA2I_PARAM(INT, cache_row_count)
-/* append: [B, new_count, Hkv, D], or packed as Q is (new_count is 0 then), to be written into K and V */
+/* append: [B, new_count, Hkv, D], to be written into K and V; or packed like Q, and new_count is 0 */
 FA2I_PARAM(INT, new_count)
 FA2I_PARAM(INPUT, new_k)
 FA2I_PARAM(INPUT, new_v)
 FA2I_PARAM(STRIDES, new_k_stride)
 FA2I_PARAM(STRIDES, new_v_stride)
-/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller has it */
+/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller passed it */
 FA2I_PARAM(INPUT, rotary_cos)
 FA2I_PARAM(INPUT, rotary_sin)
 FA2I_PARAM(INPUT, raw_q)
 FA2I_PARAM(STRIDES, raw_q_stride)
 FA2I_PARAM(INT, rotary_rows)
-FA2I_PARAM(INT, reserved) /* whole 8 bytes */
-/* backward, a bias with a gradient: of query i and key j of head h in batch b, at the sum of each times its stride,
- * in elements */
+FA2I_PARAM(INT, reserved) /* pads to 8 bytes */
+/* backward, gradient of a bias: the element of query i and key j of head h in batch b is at the sum of each index times
+ * its stride, in elements */
 FA2I_PARAM(FLOATS, dbias)
 FA2I_PARAM(INT64, dbias_batch)
 FA2I_PARAM(INT64, dbias_head)
 FA2I_PARAM(INT64, dbias_query)
 FA2I_PARAM(INT64, dbias_key)
-/* paged: row r of page j begins (j * page + r * row) * bytes behind the first one, of K and of V. */
+/* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
 };
 
-// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
@@ -355,24 +358,24 @@ FA2I_PARAM(STEPS, v_steps)
 struct Params {
 #if FA2_BACKWARD
 /*
- * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
- * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
+ * The parameter block of the backward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines. For kinds, and how the list may
+ * grow, see templates/forward/params.def. Dv: columns of V, O and their gradients.
  *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 1, 320 bytes
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature
  */
 FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
 FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
 FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
+FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], output of forward */
 FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
 FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
 FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
 FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
-/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
- * and delta. */
+FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, output of forward */
+/* Workspace, after the parts of dK and dV if splits > 1: [2] arrays of [B, Hq, q_tiles * Br], LSE in log2 units and
+ * delta. */
 FA2I_PARAM(FLOATS, rows)
 FA2I_PARAM(FLOATS,
            dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
@@ -384,8 +387,8 @@ FA2I_PARAM(STRIDES, do_stride)
 FA2I_PARAM(STRIDES, dq_stride)
 FA2I_PARAM(STRIDES, dk_stride)
 FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
+FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
@@ -397,20 +400,20 @@ FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
 
 /* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
 FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 #else
 /*
- * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines.
+ * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines.
  *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
- *                                  older databases go on working
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
- *                                  as a kernel declares, so new ones go to the end
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ *                                  databases continue to work
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
+ *                                  kernel declares, so new members go to the end
  *
  * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
  *       FLOATS          fp32 in device memory
@@ -426,13 +429,13 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
 FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
 FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
 FA2I_PARAM(INT, batch)
 FA2I_PARAM(INT, reserved)
@@ -441,11 +444,11 @@ FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
 /* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
 FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 #endif
 #if FA2_FEATURES
     FeatureParams features;
@@ -457,9 +460,7 @@ static_assert(sizeof(Params) ==
                   (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 
-// ---- products of warps, and the conversions around them ----------------------------------------------------
-//
-// SM 7.5 (kTuring) has no m16n8k16, no bf16 and no packed conversion.
+// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
 
 // c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
 __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
@@ -470,7 +471,7 @@ __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint
         : "r"(a0), "r"(a1), "r"(b0));
 }
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it in two halves, on the
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
 // same fragments.
 __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
 {
@@ -490,7 +491,7 @@ __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uin
     }
 }
 
-// c = a b + from, of bytes: a is 16x16 row-major, of which this lane has a word of either half's row, b is 16x8
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
 // column-major.
 __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
 {
@@ -508,7 +509,7 @@ __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, 
     }
 }
 
-// Two elements in one register, rounded to nearest even; lo in the lower half.
+// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
     uint32 x;
@@ -524,7 +525,7 @@ __device__ __forceinline__ uint32 pack2(float lo, float hi)
     return x;
 }
 
-// Both fp16 numbers of a register.
+// Returns both fp16 numbers of a register.
 __device__ __forceinline__ float2 unpack_fp16(uint32 x)
 {
     float2 y;
@@ -535,7 +536,7 @@ __device__ __forceinline__ float2 unpack_fp16(uint32 x)
     return y;
 }
 
-// Both elements of a register.
+// Returns both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
     if constexpr (kBf16)
@@ -546,7 +547,7 @@ __device__ __forceinline__ float2 unpack2(uint32 x)
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
 
-// threadIdx.x, read again at each call: what is computed from it is not kept in registers.
+// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
 __device__ __forceinline__ int thread_index()
 {
     int index;
@@ -554,7 +555,7 @@ __device__ __forceinline__ int thread_index()
     return index;
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -563,7 +564,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
                  : "memory");
 }
 
-// The same, each matrix transposed on the way.
+// The same, with each matrix transposed.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -628,7 +629,7 @@ __device__ __forceinline__ uint4 load_shared_16(uint32 smem)
     return x;
 }
 
-// 2^x; 0 for -infinity.
+// Returns 2^x; 0 for -infinity.
 __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
@@ -636,13 +637,13 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-// Barrier `id` (0 is __syncthreads) for `threads` threads, whole warps.
+// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// A counter in memory goes up by one; what it was.
+// Increments a counter in memory; returns its old value.
 __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
 {
     uint32 ticket;
@@ -650,13 +651,14 @@ __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
     return ticket;
 }
 
-// The same; whoever sees it finds what this thread did before, and what barriers brought to it, done.
+// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
+// barriers have made visible to this thread.
 __device__ __forceinline__ void count_up(uint32 *gmem)
 {
     asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
 }
 
-// What other blocks have counted; past the L1 cache.
+// Reads a counter that other blocks increment, bypassing L1.
 __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
 {
     uint32 x;
@@ -664,7 +666,7 @@ __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
     return x;
 }
 
-// One number, or four that lie side by side, added in memory; nothing comes back. Four need SM 9.0.
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
@@ -676,15 +678,17 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
                  : "memory");
 }
 
-// ---- dropout: some of P is 0, the rest is larger ---------------------------------------------------------------
+// ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
 //
-// Whether an element is kept is a function of seed, offset, batch, head, row and column alone
-// (runtime/ops/dropout.h): a row has a key of sixteen bytes, two neighbouring columns have one, made by Philox, and the
-// product of both keys, as the tensor cores compute it, has a byte for either column. An element is kept if its byte is
-// not below a threshold. So a lane calls Philox once for 32 rows or 64 columns, and not for each sixteen elements.
-// A byte has 256 values only, so a part of the elements has the next threshold. No loop over keys asks which ones.
+// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
+// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
+// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
+// threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
+//
+// A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
+// over keys.
 
-// Both halves of a product in one instruction: to the upper half of one in C++ ptxas adds 0.
+// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
 __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
 {
     asm("{\n"
@@ -698,15 +702,16 @@ __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32
 
 constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
 
-// A constant in a register of its own for each i: of constants that it knows ptxas makes copies, for each use of them.
+// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
+// for each use.
 __device__ __forceinline__ uint32 opaque(uint32 x, int i)
 {
     return x + (thread_index() >> (10 + i));
 }
 
-// For two neighbours, whose bytes the selector takes from x and y, 0x64 behind each: 1 or 0 in fp16. A byte behind 0x64
-// is 1024 more in fp16; bound, twice 1 - 1024 - threshold, makes that at least 1 or at most 0. On the units of fp16,
-// which have little to do here, while all that is done to bits shares another one.
+// Returns the factors of two neighbours, 1 or 0 in fp16. The selector takes their bytes from x and y and puts 0x64
+// above each: in fp16 that is 1024 + byte. Adding bound, twice 1 - 1024 - threshold, and saturating gives 1 or 0. This
+// runs on the fp16 units, which are idle here, while bit operations all share another unit.
 __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
 {
     uint32 keep;
@@ -720,21 +725,22 @@ __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, ui
     return keep;
 }
 
-// The bound of keep_pair. word: the last of the key of the first of 32 rows; rows: which of four pairs of each eight;
-// column: of eight. The next threshold's bound is 1 less: from 1024 on numbers of fp16 are 1 apart.
+// Returns the bound for keep_pair. word: last word of the key of the first of 32 rows; rows: which of four pairs in
+// each eight; column: of eight. The bound of the next threshold is 1 less. It is negative, and fp16 numbers from 1024
+// on are 1 apart, so its bits are 1 more.
 __device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
 {
     const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
     return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
 }
 
-// Two bounds: of two neighbouring columns, the first of which is even.
+// Returns the bounds of two neighbouring columns; the first one is even.
 __device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
 {
     return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
 }
 
-// Two elements of P times what keep_pair says.
+// Multiplies two elements of P by the factors of keep_pair.
 __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
 {
     uint32 kept;
@@ -745,13 +751,13 @@ __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
     return kept;
 }
 
-// What is kept of P is multiplied by this at the end: in bf16 its elements are 2^-7 of what they would be.
+// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
 __device__ __forceinline__ float keep_scale(const Params &p)
 {
     return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
 }
 
-// 1 or 0 of two neighbours in fp32.
+// Converts two factors, 1 or 0, to fp32.
 __device__ __forceinline__ float2 keep_factors(uint32 keep)
 {
     return unpack_fp16(keep);
@@ -776,7 +782,7 @@ struct DropoutSeed {
     }
 };
 
-// x: the counter's four words, and what Philox makes of them in seven rounds.
+// Philox with seven rounds. x: receives the four words made from the counter (offset, index, of).
 __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
 {
     x[0] = seed.offset[0];
@@ -785,7 +791,7 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     x[3] = of;
 #pragma unroll
     for (int round = 0; round < 7; round++) {
-        uint32 a[2], b[2];  // lower and upper half of the round's two products
+        uint32 a[2], b[2];  // lower and upper half of the two products of the round
         multiply(x[0], kPhilox[0], a[0], a[1]);
         multiply(x[2], kPhilox[1], b[0], b[1]);
         x[0] = b[1] ^ x[1] ^ seed.key(0, round);
@@ -795,8 +801,8 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     }
 }
 
-// Of rows 32 * rows32 + 8 * n + g, g = lane / 4, the word t = lane % 4 of their keys. plane: batch * heads + head. The
-// first byte of a key is odd.
+// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
+// The first byte of a row key is odd.
 __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
 {
     philox(x, seed, rows32 * 32 + lane, plane);
@@ -805,7 +811,7 @@ __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed
         x[n] |= lane % 4 == 0;
 }
 
-// The same of pairs of columns 32 * pairs32 + 8 * n + pair. Their second byte is odd.
+// Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
 __device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
 {
     philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
@@ -820,13 +826,14 @@ __device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
     return n >= 2 ? upper : lower;
 }
 
-// The last word of the first row's key, of 32 rows that a warp has made keys of.
+// Returns the last word of the key of the first row. x: keys of 32 rows made by this warp.
 __device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
 {
     return __shfl_sync(0xffffffffu, x[0], 3);
 }
 
-// Of sixteen rows' keys what products take: of rows g and g + 8. sixteen: which ones. Returns word_of_rows.
+// Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
+// rows. Returns word_of_rows.
 __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
                                                int lane)
 {
@@ -838,32 +845,33 @@ __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const Dropout
     return word_of_rows(x);
 }
 
-// Of eight pairs of columns the one whose key this lane has where rows are queries: the products of pairs 2 t and
-// 2 t + 1 come to lanes that have columns 2 t, 2 t + 1 of either half of sixteen.
+// Returns the pair, of eight pairs of columns, whose key this lane has if rows are queries. The products of pairs 2 t
+// and 2 t + 1 then come to lanes that have columns 2 t and 2 t + 1 of either half of sixteen.
 __device__ __forceinline__ int lane_pair(int lane)
 {
     const int g = lane / 4;
     return g % 2 * 4 + g / 2;
 }
 
-// ---- cache rows: which row of K and V a sequence has -----------------------------------------------------
+// ---- cache rows: which row of the K/V cache a sequence uses ---------------------------------------------
 //
-// A number that is no row's counts as the last one's.
+// An invalid row number counts as the last row.
 
 __device__ __forceinline__ int cache_row_of(const Params &p, int batch)
 {
     return min(uint32(__ldg(p.features.cache_rows + batch)), p.features.cache_row_count - 1u);
 }
 
-// x, kept between two bounds.
+// Returns x, limited to [least, most].
 __device__ __forceinline__ int between(int least, int x, int most)
 {
     return max(least, min(x, most));
 }
 
-// ---- append: new keys and values, which are written into the cache before attention -----------------------
+// ---- append: new keys and values are written into the cache before attention -------------------------------
 
-// The keys that a sequence with room for so many has before its new ones come; padding counts among them.
+// Returns the number of keys that a sequence has before its new ones, padding included. room: rows of the cache for the
+// sequence.
 __device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
 {
     if constexpr (kSeqused)
@@ -872,11 +880,11 @@ __device__ __forceinline__ int keys_before(const Params &p, int batch, int room,
         return max(0, room - new_count);
 }
 
-// ---- lengths: what device memory says of a sequence ------------------------------------------------------
+// ---- lengths of sequences, which are read from device memory ---------------------------------------------
 //
-// Whatever stands there, a sequence is kept within the tensors.
+// Any values are possible there; a sequence is always limited to the tensors.
 
-// Keys of a sequence, with those that come in this call.
+// Returns the number of keys of a sequence, including those that this call appends.
 __device__ __forceinline__ int keys_used(const Params &p, int batch)
 {
     if constexpr (kAppend)
@@ -885,14 +893,14 @@ __device__ __forceinline__ int keys_used(const Params &p, int batch)
         return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
 }
 
-// Rows of a packed sequence that begins with row `first`: none where it ends before. The end is kept within the tensor
-// before anything is taken off it, as it may be any number.
+// Returns the number of rows of a packed sequence that begins with row `first`; 0 if it ends before. `end` may be any
+// number, so it is limited to the tensor before the subtraction.
 __device__ __forceinline__ int rows_between(int first, int end, int total, int most)
 {
     return between(0, between(0, end, total) - first, most);
 }
 
-// The keys of a sequence. first_k: its keys begin with this row of its row of K and V.
+// The keys of a sequence. first_k: the row of its first key, in its row of the cache.
 struct UsedSequence {
     int seq_k;
     static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
@@ -917,7 +925,7 @@ struct PaddedSequence {
     }
 };
 
-// Of a packed sequence also its queries, and its rows of the packed tensors, which begin with first_q and first_k.
+// A packed sequence: keys, queries, and first_q and first_k, its first rows in the packed tensors.
 struct PackedSequence {
     int seq_k, seq_q, first_q, first_k;
     static constexpr int before = 0;
@@ -934,7 +942,7 @@ struct PackedSequence {
     }
 };
 
-// before: keys that it has before the new ones come, which are as many as its queries.
+// A sequence whose keys grow: `before` keys in the cache, and as many new keys as queries.
 struct GrowingSequence : PackedSequence {
     int before;
 
@@ -949,11 +957,11 @@ struct GrowingSequence : PackedSequence {
 using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
                         Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
 
-// The last sequence whose first(sequence) is at most `at`, if they do not fall; some sequence if they do. By the
-// lanes of a warp together, which look at 32 sequences at a time.
+// Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
+// sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
 template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
 {
-    int low = 0, count = p.batch;  // it is one of so many
+    int low = 0, count = p.batch;  // it is one of the `count` sequences from `low` on
     while (count > 1) {
         const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
         const int from = first(low + min(own, count - 1));
@@ -966,8 +974,9 @@ template <class First> __device__ __forceinline__ int last_sequence(const Params
     return low;
 }
 
-// Tiles of `rows` rows of all sequences are numbered: those of sequence b begin here. So each has room for its
-// rows, wherever they begin, and at most one tile too many: blocks come in proportion to rows, without a table.
+// Returns the number of the first tile of sequence `batch`, where tiles of `rows` rows of all sequences are numbered.
+// Each sequence has room for its rows, wherever they begin, and at most one tile too many. So the number of blocks is
+// proportional to the rows, and no table is needed.
 __device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
 {
     return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
@@ -978,9 +987,10 @@ __device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
     return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
 }
 
-// Calls clear(row, part) for each of the parts of rows that no sequence has: rows before the first bound and from the
-// last one on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. Tile n of a head looks at
-// rows n * kRows ... : there are numbers enough, one more than whole tiles at least (first_tile).
+// Calls clear(row, part) for each part of each row that belongs to no sequence: rows before the first bound and from
+// the last bound on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. If tile n of a head
+// looks at rows n * kRows ..., all rows are covered, because there is at least one tile more than whole tiles
+// (first_tile).
 template <int kBlock, class Clear>
 __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
                                              int parts, Clear clear)
@@ -989,7 +999,7 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     end = min(end, int64(total));
     if (first >= end || (first >= used_from && end <= used_to))
         return;                                  // nearly always
-    const int count = int(end - first) * parts;  // a block's few rows: no 64-bit division, which would branch
+    const int count = int(end - first) * parts;  // few rows per block, so no 64-bit division, which would branch
     for (int i = threadIdx.x; i < count; i += kBlock) {
         const int row = int(first) + i / parts;
         if (row < used_from || row >= used_to)
@@ -997,12 +1007,12 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     }
 }
 
-// ---- shares: the keys of sequences of different lengths, divided among blocks ------------------------------
+// ---- work partition: blocks divide the keys of sequences of different lengths --------------------------------
 //
-// A step is what the teams of a block take at a time. The steps of all row tiles, of a key head, are divided by
-// p.splits: no share has more, so that long sequences have many shares and short ones one. A block has one
-// share; its number, its slot, counts the sequences' row tiles, and the shares of each. Every warp works this
-// out for itself, 32 sequences at a time: there is nothing to prepare, and nothing that a launch leaves behind.
+// The unit is a step: the keys that the teams of a block process at a time. The steps of all row tiles of a key head
+// are divided by p.splits; no share has more steps. So long sequences have many shares and short ones have one. A block
+// has one share. Its number is its slot; slots are numbered by sequence, row tile and share. Every warp computes this
+// by itself, 32 sequences at a time, so nothing has to be prepared and nothing is left after a launch.
 
 constexpr int kStepKeys = kBc * kTeams;
 
@@ -1011,7 +1021,7 @@ __device__ __forceinline__ int ceil_div(int a, int b)
     return a / b + (a % b > 0);
 }
 
-// Of a sequence.
+// Row tiles of a sequence, and steps of each.
 struct SequenceWork {
     int row_tiles, steps;
 
@@ -1021,7 +1031,7 @@ struct SequenceWork {
         int keys = sequence.seq_k;
         row_tiles = ceil_div((kVarlen ? sequence.seq_q : p.seq_q) * p.group, kBr);
         if constexpr (kWindow == Window::kSliding || kWindow == Window::kChunks) {
-            // What the rows of a tile see, wherever they stand.
+            // The most keys that the rows of a tile can see.
             const int64 seen = int64(p.window_left) + p.window_right + kBr + kStepKeys;
             keys = min(int64(keys), seen);
         }
@@ -1031,7 +1041,7 @@ struct SequenceWork {
 
 class Shares
 {
-    int most;  // steps of a share
+    int most;  // most steps of a share
 
 public:
     __device__ __forceinline__ explicit Shares(const Params &p) : most(0x7fffffff)
@@ -1048,7 +1058,7 @@ public:
         most = min(max((sum + p.splits - 1) / p.splits, int64(1)), int64(0x7fffffff));
     }
 
-    // Of a row tile: at least one, and no more than the combining kernel has room for.
+    // Returns the number of shares of a row tile: at least one, and no more than the combining kernel has room for.
     __device__ __forceinline__ int count(const SequenceWork &work) const
     {
         const int share = max(most, ceil_div(work.steps, kMaxSplits));
@@ -1056,8 +1066,9 @@ public:
     }
 };
 
-// Blocks of a key head whose results are combined. Their row tiles have more than `most` steps each, and all row tiles
-// have p.splits * most at most: there are fewer such tiles than p.splits, and fewer such blocks than twice as many.
+// The limit of slots per key head whose results are combined. Their row tiles have more than `most` steps each, and all
+// row tiles together have at most p.splits * most. So there are fewer than p.splits such tiles, and fewer than 2 *
+// p.splits such slots.
 __device__ __forceinline__ int part_slots(const Params &p)
 {
     return min(p.features.slots, 2 * p.splits);
@@ -1065,12 +1076,12 @@ __device__ __forceinline__ int part_slots(const Params &p)
 
 // The slots of one sequence.
 struct Slots {
-    int batch;       // -1: there are no more sequences
-    int first;       // of its slots
-    int shares;      // of each of its row tiles
-    int first_part;  // of its blocks, among those whose results are combined, where sequences are packed
+    int batch;       // -1: no sequence was found
+    int first;       // the sequence's first slot
+    int shares;      // shares of each of its row tiles
+    int first_part;  // packed sequences: its first slot, counting only slots whose results are combined
 
-    // stop(batch, end): whether this is the sequence that is looked for; end: the slot behind its last one.
+    // Finds the first sequence for which stop(batch, end) is true. end: one past its last slot.
     template <class Stop> __device__ __forceinline__ Slots(const Params &p, Stop stop) : batch(-1)
     {
         const Shares all(p);
@@ -1118,10 +1129,10 @@ private:
     }
 };
 
-// ---- where a block works --------------------------------------------------------------------------------------
+// ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 
-// What a kernel keeps of the sequence, and of the row of K and V that it names, if it has such. A member more, though
-// nothing reads it, may give ptxas other registers.
+// The sequence of a block, and its row in the K/V cache. Only kernels with lengths have these members: an unused member
+// may change ptxas's register allocation.
 struct KeptSequence {
     Sequence sequence;
 
@@ -1158,10 +1169,10 @@ struct NoCacheRow {
     }
 };
 
-// The sequence of a block.
+// The batch or sequence of a block, with its lengths.
 struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
                        Either<kCacheRows, KeptCacheRow, NoCacheRow>::Type {
-    int batch;  // -1: there is nothing to do
+    int batch;  // -1: the block has nothing to do
 
     __device__ __forceinline__ int seq_q(const Params &p) const
     {
@@ -1173,7 +1184,7 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
         return kLengths ? sequence.seq_k : p.seq_k;
     }
 
-    // The batch of K and V.
+    // The batch index into K and V.
     __device__ __forceinline__ int key_batch() const
     {
         return kCacheRows ? cache_row : batch;
@@ -1184,14 +1195,15 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
         return 0;
     }
 
-    // Keys of its row of K and V, or of its pages, that are before the sequence's first one.
+    // Keys of the cache row (or of its pages) before the sequence's first key.
     __device__ __forceinline__ int padding() const
     {
         return kLeftpad ? sequence.first_k : 0;
     }
 };
 
-// The work of a block, a block for each: a row tile, and the head of all batches, or the split, key head and batch.
+// Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
+// key head and batch.
 struct WorkOfGrid {
     static __device__ __forceinline__ unsigned tile(const Params &p)
     {
@@ -1204,14 +1216,14 @@ struct WorkOfGrid {
     }
 };
 
-// kBr query rows of one head.
+// Coordinates of a block with kBr query rows of one head.
 struct RowsOfHead : SequencePlace {
-    int first_row, rows;  // of the block; of the tensor
+    int first_row, rows;  // first row of the block; rows of the tensor
     int head;
     static constexpr int split = 0, part = -1;
 
-    // Heavy tiles first when causal: the last rows see the most keys. In a window all see as many, but for
-    // the first ones.
+    // Heavy tiles first when causal: the last rows see the most keys. With a window all rows but the first ones see
+    // equally many.
     template <class Work> __device__ __forceinline__ RowsOfHead(const Params &p, const Work &work) : rows(p.seq_q)
     {
         if constexpr (kVarlen) {
@@ -1245,7 +1257,7 @@ struct RowsOfHead : SequencePlace {
         return head;
     }
 
-    // Position in the sequence of a row: what the causal mask compares.
+    // Position of a row in the sequence; the causal mask compares it with keys.
     __device__ __forceinline__ int query(const Params &, int row) const
     {
         return row;
@@ -1269,13 +1281,13 @@ struct RowsOfHead : SequencePlace {
             return (int64(batch) * p.heads_q + head) * p.seq_q + row;
     }
 
-    // Blocks that divide the keys of its rows.
+    // Number of blocks that divide the keys of its rows.
     __device__ __forceinline__ int splits(const Params &) const
     {
         return 1;
     }
 
-    // Rows of O that are no sequence's become 0, and LSE of them -infinity. By all threads of a block.
+    // Sets rows of O that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a block.
     static __device__ __forceinline__ void clear_unused_rows(const Params &p)
     {
         const int head = blockIdx.x / p.q_tiles;
@@ -1291,15 +1303,15 @@ struct RowsOfHead : SequencePlace {
     }
 };
 
-// kBr packed rows, and a part of the keys if blocks divide them (kSplit). The query heads that share a key head are
-// rows of one matrix: row = query * group + head in the group, so that K and V are read once for all of them. The
-// visible tiles of a row tile are divided among p.splits blocks; those of sequences with lengths of their own as
-// features/shares.cuh says.
+// Coordinates of a block with kBr packed rows, and a part of the keys if blocks divide them (kSplit). The query heads
+// of a group are rows of one matrix, row = query * group + head in the group, so K and V are read once for all of them.
+// The visible tiles of a row tile are divided among p.splits blocks. If sequences have their own lengths,
+// features/shares.cuh divides them.
 struct RowsOfGroup : SequencePlace {
-    int first_row, rows;  // of the block; there are
+    int first_row, rows;  // first row of the block; number of packed rows
     int split, key_head;
-    int own_splits;  // blocks that divide the keys of the row tile, where sequences have lengths of their own
-    int part;        // where this one's part goes, where they are packed; -1: it writes O
+    int own_splits;  // blocks that divide the keys of this row tile, if sequences have their own lengths
+    int part;        // index of this block's partial result if sequences are packed; -1: it writes O
 
     template <class Work>
     __device__ __forceinline__ RowsOfGroup(const Params &p, const Work &work) : rows(p.seq_q * p.group)
@@ -1328,7 +1340,7 @@ struct RowsOfGroup : SequencePlace {
                 split = rest % p.splits;
                 rest /= p.splits;
             } else {
-                first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;  // heavy ones first
+                first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;  // heavy tiles first
             }
             const unsigned key_heads = p.heads_q / p.group;
             key_head = rest % key_heads;
@@ -1347,7 +1359,7 @@ struct RowsOfGroup : SequencePlace {
         return key_head * p.group + row % p.group;
     }
 
-    // Position in the sequence of a row: what the causal mask compares.
+    // Position of a row in the sequence; the causal mask compares it with keys.
     __device__ __forceinline__ int query(const Params &p, int row) const
     {
         return row / p.group;
@@ -1376,13 +1388,14 @@ struct RowsOfGroup : SequencePlace {
         return kLengths ? own_splits : p.splits;
     }
 
-    // The slot that its part goes to, if other blocks have keys of its rows.
+    // The slot of its partial result, if other blocks share its rows.
     __device__ __forceinline__ int64 slot() const
     {
         return kVarlen ? int64(part) : int64(blockIdx.x);
     }
 
-    // Queries that are no sequence's: rows of O become 0, and LSE of them -infinity. By all threads of a block.
+    // Sets rows of O of queries that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a
+    // block.
     static __device__ __forceinline__ void clear_unused_rows(const Params &p)
     {
         constexpr int kRowChunks = kHeadDimV / 8;
@@ -1402,7 +1415,7 @@ struct RowsOfGroup : SequencePlace {
 
 using BlockPlace = Either<kPackedHeads, RowsOfGroup, RowsOfHead>::Type;
 
-// What P is without dropout.
+// The empty policy: P without dropout.
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
     {
@@ -1418,19 +1431,19 @@ struct NoDropout {
     }
 };
 
-// What is kept of this lane's elements of P, 16 columns at a time.
+// Dropout for this lane's elements of P, 16 columns at a time.
 struct PhiloxDropout {
     const Params &p;
     const DropoutSeed seed;
     const int lane;
     const uint32 exponents;
-    uint32 rows[kRowTiles][2];                 // words of the keys of rows g, g + 8
-    uint32 columns[4];                         // and of four times eight pairs of columns
-    uint32 numbers[kRowTiles][4];              // of sixteen columns: [half of rows][half of columns]
-    uint32 bounds[kSplit ? kRowTiles : 1][2];  // of keep_pair, for rows g, g + 8; bounds[0][0] for all unless kSplit
+    uint32 rows[kRowTiles][2];                 // words of the row keys of rows g, g + 8
+    uint32 columns[4];                         // words of the column keys, for four times eight pairs of columns
+    uint32 numbers[kRowTiles][4];              // bytes for sixteen columns: [half of rows][half of columns]
+    uint32 bounds[kSplit ? kRowTiles : 1][2];  // of keep_pair, rows g, g + 8; bounds[0][0] for all unless kSplit
     static_assert(kSplit || kRowTiles <= 2, "a warp's rows are in 32 that choose thresholds together");
 
-    // first_row: of this warp.
+    // first_row: the warp's first row.
     __device__ __forceinline__ PhiloxDropout(const Params &p, const BlockPlace &place, int first_row, int lane)
         : p(p), seed(p.features), lane(lane), exponents(opaque(0x64646464u, 0))
     {
@@ -1456,7 +1469,7 @@ struct PhiloxDropout {
         }
     }
 
-    // Columns from 16 * step on of the tile come next.
+    // Prepares columns 16 * step ... of the tile.
     __device__ __forceinline__ void begin_step(int tile, int step)
     {
         const int sixteen = tile * (kBc / 16) + step;
@@ -1465,7 +1478,7 @@ struct PhiloxDropout {
         multiply_by(kBc % 64 == 0 ? columns[step % 4] : one_of(columns, sixteen % 4));
     }
 
-    // word: of this lane's pair of the sixteen columns that come next.
+    // Multiplies the row keys by the column keys. word: this lane's column key of the sixteen columns.
     __device__ __forceinline__ void multiply_by(uint32 word)
     {
 #pragma unroll
@@ -1473,13 +1486,13 @@ struct PhiloxDropout {
             mma_bytes(numbers[m], rows[m][0], rows[m][1], word, {0, 0, 0, 0});
     }
 
-    // What two elements, of half h of row tile m, in the columns' half n, are multiplied by.
+    // The factors of two elements of P: half h of row tile m, half n of the columns.
     __device__ __forceinline__ uint32 keep(int m, int h, int n) const
     {
         return keep_pair(numbers[m][2 * h + n], exponents, 0x4140, kSplit ? bounds[m][h] : bounds[0][0]);
     }
 
-    // What is left of these two elements.
+    // Applies dropout to two packed elements.
     __device__ __forceinline__ uint32 apply(uint32 elements, int m, int h, int n) const
     {
         return keep_elements(elements, keep(m, h, n));
@@ -1488,18 +1501,19 @@ struct PhiloxDropout {
 
 using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
 
-// What O is multiplied by at the end.
+// The factor of O at the end.
 __device__ __forceinline__ float kept_scale(const Params &p)
 {
     return kDropout ? keep_scale(p) : 1.0f;
 }
 
-// ---- warps that share rows -------------------------------------------------------------------------------
+// ---- column parts: warps that share rows -------------------------------------------------------------------------
 //
-// kParts warps, one after the other, have the same rows: of Q and K each multiplies every kParts-th 16 columns, and
-// of O each computes every kParts-th 16 columns. Between the products all add up what they have of S, in an
-// order that gives each the same; softmax, masks and features are as in a warp that has rows for itself.
-// Warpgroups that share rows each compute S of all keys, and their columns of O: they exchange no S.
+// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
+// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
+// the same result. Softmax, masks and features work as in a warp that has its rows alone.
+//
+// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
 
 __device__ __forceinline__ int own_part()
 {
@@ -1511,7 +1525,7 @@ __device__ __forceinline__ int own_part()
         return threadIdx.x / 32 % kParts;
 }
 
-// Which chunk of a row of O this warp's column tile n is.
+// The chunk of a row of O that column tile n of this warp is.
 __device__ __forceinline__ int own_chunk(int n)
 {
     if constexpr (kParts == 1)
@@ -1522,13 +1536,13 @@ __device__ __forceinline__ int own_chunk(int n)
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
-// ---- bias: a number for each query and key, or a mask ------------------------------------------------------
+// ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
 
-// Whether it is numbers, of 16 bits.
+// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 
-// An element, and two neighbours that are loaded together.
+// The type of an element, and of two neighbours that are loaded together.
 template <BiasKind kKind> struct BiasTypes {
     using Elem = unsigned short;
     using Pair = uint32;
@@ -1544,7 +1558,7 @@ template <> struct BiasTypes<BiasKind::kBool> {
 using BiasElem = BiasTypes<kBias>::Elem;
 using BiasPair = BiasTypes<kBias>::Pair;
 
-// What is added to a score, before it is divided by the scale.
+// Returns what is added to a score, before the division by the scale.
 template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
 {
     if constexpr (kBias == BiasKind::kFp16) {
@@ -1560,12 +1574,12 @@ template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
     }
 }
 
-// Numbers that are added to scores may hide keys: -infinity, -1e9 and their like. A row's maximum begins with the least
-// score that counts, and does not fall below: P of hidden keys is 0 then, also where a row has no others (fa2.h).
-// Scores so far from 0 still tell keys apart, to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // scaled, with all that is added
+// A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
+// counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
+// this limit are still precise to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
 
-// The maximum of a row that has seen no key, in the units of q k.
+// The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
 {
     if constexpr (kBiasNumbers)
@@ -1574,10 +1588,10 @@ __device__ __forceinline__ float least_maximum(const Params &p)
         return minus_infinity();
 }
 
-// ---- sinks: one column more, without a value ------------------------------------------------------------
+// ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
-// How a row ends whose columns gave this maximum, of scores times scale, and this sum, 0 if no key was visible: what O
-// is multiplied by, and LSE. sink may be -infinity.
+// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
+// saw no key. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 
@@ -1592,32 +1606,32 @@ struct SinkEnd {
     }
 };
 
-// ---- fragments and the online softmax ---------------------------------------------------------------
+// ---- fragments, and the online softmax ------------------------------------------------------------------------
 //
-// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
-// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Two
-// neighbouring accumulator tiles of S are laid out like one 16x16 A fragment: P goes into the second
-// product without leaving its lane. A row is shared by the four lanes of a quad.
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Two
+// neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
+// leaving its lane. The four lanes of a quad share a row.
 
-// Rescale O only when a row's maximum has grown by more than this, in log2 units: the row keeps a stale
-// maximum, P stays below 2^8 and far from overflow in fp16, and nearly all rescaling is skipped
-// (as in FlashAttention-4). Where P is made by the maxima so far it may be larger: hopper/guess.cuh.
+// O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
+// maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
+// With the speculative maximum P may be larger: hopper/guess.cuh.
 constexpr float kLazyRescale = 8.0f;
 
-// Per row of this lane; [row tile][rows quad_row, quad_row + 8].
+// State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
     float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
     float sum[kRowTiles][2];  // of this lane's columns only; reduced over the quad at the end
 };
 
 struct RowSumsAndSink : RowSums {
-    float sink;  // of the head: read early, because a row would wait for it at its end
+    float sink;  // of the head; loaded early to hide the latency at the end of the row
 };
 
-// A member more, though nothing reads it, may give ptxas other registers.
+// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
 using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 
-// How a row begins: it has seen no key.
+// The initial state of rows: no key seen.
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
@@ -1630,7 +1644,7 @@ __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
         }
 }
 
-// How a row ends, all of its columns seen: what O is multiplied by, and LSE. sum is 0 if no key was visible.
+// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
 __device__ __forceinline__ float row_inverse(float sum)
 {
     return sum == 0.0f ? 0.0f : 1.0f / sum;
@@ -1653,11 +1667,11 @@ __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Whether some rows may have seen no key yet: their maximum is -infinity, as numbers of a bias do not let it be.
+// True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// Maxima of this lane's columns. True if one has grown so much that O has to be rescaled. offset: what has to be added
-// to all scores of a row, if kOffsets.
+// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
+// added to all scores of a row, if kOffsets.
 template <bool kOffsets>
 __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
                                             float scale_log2, const float (&offset)[kRowTiles][2],
@@ -1681,20 +1695,20 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
     return grown;
 }
 
-// A row takes the maximum of all of its columns, tile_max being this lane's. Returns what its sum and O are to be
-// multiplied by.
+// Updates the maximum of a row from all of its columns; tile_max: maximum of this lane's columns. Returns the factor of
+// the row's sum and of O.
 template <bool kUnseen>
 __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, float scale_log2)
 {
     tile_max = fmaxf(row_max, quad_max(tile_max));
-    // -infinity minus itself: no key yet, nothing to rescale.
+    // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
     const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// S becomes P = 2^(scale_log2 * (S - max)); the sums grow.
+// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
 template <bool kUnseen, bool kOffsets>
 __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
                                           const float (&offset)[kRowTiles][2])
@@ -1718,14 +1732,14 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], R
     }
 }
 
-// On mma.sync: S becomes P, the sums grow, and O is rescaled if a maximum has grown enough. kUnseen: some rows may have
-// seen no key yet.
+// For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
+// have seen no key yet.
 template <bool kUnseen>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
                                              float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
 {
     constexpr float kNoOffset[kRowTiles][2] = {};
-    float tile_max[kRowTiles][2];  // of this lane's columns, until a row needs it
+    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
     const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
     if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
@@ -1745,10 +1759,10 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// On wgmma: what O is to be multiplied by, once the product that adds to it is done.
+// For wgmma: the factors of O, which are applied once the product that adds to O is done.
 struct Rescale {
     float by[kRowTiles][2];
-    bool wanted;  // by any row of the warp; by is not set otherwise
+    bool wanted;  // some row of the warp needs rescaling; `by` is set only then
 
     __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
     {
@@ -1764,13 +1778,13 @@ struct Rescale {
     }
 };
 
-// The same, but what this means to O is returned. offset: what has to be added to all scores of a row, if kOffsets.
+// For wgmma: as above, but returns how O must be rescaled. offset: added to all scores of a row, if kOffsets.
 template <bool kUnseen, bool kOffsets = true>
 __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
                                                 const float (&offset)[kRowTiles][2])
 {
     Rescale rescale;
-    float tile_max[kRowTiles][2];  // of this lane's columns, until a row needs it
+    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
     const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
     if (rescale.wanted) {
@@ -1795,6 +1809,8 @@ __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles]
 }
 
 // ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
+//
+// Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
 
 template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
 {
@@ -1804,8 +1820,8 @@ template <class Row> __device__ __forceinline__ float sink_of(const Params &p, c
         return p.features.sinks[place.query_head(p, 0)];
 }
 
-// Normalise O and put it into shared memory; write LSE. warp_row: this warp's first row in the block. address(r, n): of
-// the chunk of row r of the warp that column tile n is.
+// Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
+// the chunk of row r of the warp for column tile n.
 template <class Address>
 __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
                                                const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
@@ -1841,7 +1857,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
     }
 }
 
-// Form: of rows of O in shared memory. 16 bytes per lane are written, through this warp's rows.
+// Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
 template <class Form>
 __device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace &place,
                                               const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
@@ -1850,19 +1866,19 @@ __device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace 
     if constexpr (kQInRegisters)
         __syncthreads();  // every warp has read its last K and V before O comes into their place
     else
-        __syncwarp();  // the rows are this warp's own: its loads of Q before O comes into their place
+        __syncwarp();  // the rows are this warp's own: its reads of Q before O comes into their place
     const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
     constexpr int kWarpRows = 16 * kRowTiles;
     normalise_rows(p, place, o, row, warp_row, lane,
                    [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
     if constexpr (kParts > 1)
-        __syncthreads();  // columns of a row are several warps': their stores before the loads
+        __syncthreads();  // several warps have columns of a row: their stores before the loads
     else
         __syncwarp();  // the rows are this warp's own: its stores before its loads
 
 #pragma unroll
     for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         const int block_row = place.first_row + warp_row + r;
         if (chunk < kHeadDimV / 8 && block_row < place.rows)
             *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
@@ -1870,28 +1886,33 @@ __device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace 
     }
 }
 
-// ---- epilogue of a block whose teams, or which with other blocks, shared the keys of its rows -------------
+// ---- epilogue of a block that shares the keys of its rows: with its own teams, or with other blocks -----------------
 //
-// Partial results of one row over disjoint keys, each O_i normalised or not, merge as
-// O = sum(w_i O_i), w_i = exp(m_i - max m): first among a block's teams in shared memory; then, if p.splits > 1,
-// among blocks by the combining kernel (combine.cuh) over p.partial [splits, B, Hq, Sq, D] and p.partial_lse
-// [splits, B, Hq, Sq]; where sequences have lengths of their own, [Hkv, slots, kBr, D] and [Hkv, slots, kBr]; where
-// they are packed, only slots whose results are combined count (part_slots).
+// The kernels of fwd.cuh (if kSplit) and hopper/split.cuh call write_merged.
+//
+// Partial results O_i of one row over disjoint keys, normalised or not, are merged as O = sum(w_i O_i), w_i = exp(m_i -
+// max m). First the teams of a block are merged in shared memory. Then, if p.splits > 1, the combining kernel
+// (combine.cuh) merges the results of blocks:
+//
+//     lengths        p.partial                  p.partial_lse
+//     all equal      [splits, B, Hq, Sq, D]     [splits, B, Hq, Sq]
+//     one each       [Hkv, slots, kBr, D]       [Hkv, slots, kBr]
+//     packed         as above; only slots that are combined count (part_slots)
 
-// Teams put O, maxima and sums here in fp32. The pitch is 32 bytes modulo 128: lanes of a quad store 8 bytes
-// each, and four quads fill the banks once.
+// Teams store O, maxima and sums here in fp32. The pitch is 32 bytes modulo 128: lanes of a quad store 8 bytes each, so
+// four quads cover all banks once.
 constexpr int kMergePitch = kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128;
 constexpr int kMergeStates = kTeams * kBr * kMergePitch;  // float2 {max, sum} [team][row]
-// Lanes that read a row, 16 bytes each: whole groups of eight, so that no group crosses rows, whose
-// beginnings share banks with the ends of others.
+// Lanes that read a row, 16 bytes each. Their number is a multiple of eight, so no group of eight crosses rows: the
+// beginning of a row shares banks with the end of others.
 constexpr int kMergeLanes = (kHeadDimV / 4 + 7) / 8 * 8;
 static_assert(kMergeStates + kTeams * kBr * 8 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
 
-// All threads that compute.
+// A barrier for all threads that compute.
 __device__ __forceinline__ void block_sync()
 {
     if constexpr (kWgmma)
-        named_barrier(0, kThreads);  // without those that copy, which have ended
+        named_barrier(0, kThreads);  // without the producer's threads, which have ended
     else
         __syncthreads();
 }
@@ -1910,7 +1931,7 @@ __device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTil
                 if (kParts == 1 || kHeadDimV == kHeadDimVPadded || own_chunk(n) < kHeadDimV / 8)
                     store_shared_8(smem + r * kMergePitch + own_chunk(n) * 32 + lane % 4 * 8, o[m][n][2 * h],
                                    o[m][n][2 * h + 1]);
-            // One lane for each of the two: a store of 8 bytes takes two wavefronts.
+            // Two lanes store one value each, because a store of 8 bytes takes two wavefronts.
             if (lane % 4 < 2 && own_part() == 0)
                 store_shared_4(smem + kMergeStates + r * 8 + lane % 4 * 4,
                                __float_as_uint(lane % 4 == 0 ? row.max[m][h] : sum));
@@ -1918,7 +1939,7 @@ __device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTil
     }
 }
 
-// One row of the block, merged: 4 columns of O, the maximum of the scores and the sum.
+// One merged row of the block: 4 columns of O, the maximum of the scores and the sum.
 struct MergedRow {
     float4 o;
     float max, sum;
@@ -1947,7 +1968,7 @@ struct MergedRow {
         multiply(row_inverse(sum));
     }
 
-    // The sink has come on top: of a row that no other block has keys of.
+    // Adds the sink to a row. Only for a row whose keys all belong to this block.
     __device__ __forceinline__ float add_sink(float scale, float sink)
     {
         const SinkEnd end(max * scale, sum, sink);
@@ -1969,7 +1990,7 @@ struct MergedRow {
     }
 };
 
-// A row that no other block has keys of.
+// Writes a row whose keys all belong to this block.
 __device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &place, MergedRow &merged, int block_row,
                                             int64 index, int column)
 {
@@ -2005,7 +2026,7 @@ __device__ __forceinline__ void write_merged(const Params &p, const BlockPlace &
         if constexpr (kDropout)
             merged.multiply(keep_scale(p));
         const int64 index = place.index(p, block_row);
-        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // no other block has keys of its rows
+        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // this block has all keys of its rows
             write_whole(p, place, merged, block_row, index, column);
         } else {
             const int64 at = kLengths ? place.slot() * kBr + r : place.split * all_rows + index;
@@ -2018,15 +2039,16 @@ __device__ __forceinline__ void write_merged(const Params &p, const BlockPlace &
 
 // ---- windows: which keys a query sees -----------------------------------------------------------------------
 //
-// Query i stands at p = i + seq_k - seq_q.
-// Sliding: it sees the keys p - window_left ... p + window_right. What is unbounded is larger than any length, and a
-//   causal mask is a window_right of 0: the host sees to both.
-// Prefix: it sees the keys up to p, as with a causal mask, and those before window_left.
-// Chunks: it sees the keys of the same window_left, p / window_left.
+// Query i is at position p = i + seq_k - seq_q.
+//
+// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
+//          a causal mask is window_right = 0; the host sets both.
+// Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
+// Chunks:  it sees keys j with j / window_left = p / window_left.
 constexpr int kUnbounded = 1 << 30;
 
-// Keys [run_begin, run_end) that a query sees at a position, and the positions first_at ... last_at from which a
-// key is seen. None of them falls where its argument grows.
+// Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
+// which a key is seen. All four are non-decreasing functions.
 __device__ __forceinline__ int run_begin(const Params &p, int at)
 {
     if constexpr (kWindow == Window::kPrefix)
@@ -2067,8 +2089,8 @@ __device__ __forceinline__ int last_at(const Params &p, int key)
         return key + p.window_left;
 }
 
-// Keys [begin, end) that some query sees of those that stand at first ... last; [begin_of_all, end_of_all) that
-// each of them sees, if any.
+// Keys [begin, end) that some query at positions first ... last sees, and [begin_of_all, end_of_all) that each of them
+// sees, if any.
 struct WindowKeys {
     int begin, end, begin_of_all, end_of_all;
 
@@ -2083,8 +2105,9 @@ struct WindowKeys {
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
-// Of column tile n of S a lane has two neighbouring keys: lane % 4 * kLaneKeys + key_column(n) and the next one, counted
-// from the tile's first key. If kWide, the rows of K are permuted (keys.cuh) so that it has eight neighbours of 32.
+// In column tile n of S a lane has two neighbouring keys: lane % 4 * kLaneKeys + key_column(n), relative to the tile's
+// first key, and the next one. If kWide, the rows of K are permuted (keys.cuh) so that a lane has eight neighbours of
+// 32 keys.
 constexpr int kLaneKeys = kWide ? 8 : 2;
 
 __device__ __forceinline__ int key_column(int n)
@@ -2099,9 +2122,11 @@ __device__ __forceinline__ int key_column(int n)
 
 // ---- masks: which keys a row sees ----------------------------------------------------------------------------------
 //
-// Masks come after what transforms scores (softcap), which would turn -infinity into a number.
+// The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and hopper/split_consumer.cuh call mask_scores for tiles that need
+// a mask. Masks are applied after softcap, which would turn -infinity into a finite number.
 
-// Set scores to -infinity where the key is beyond the tensor's end or outside the row's window. first_row: of this warp.
+// Sets scores to -infinity if the key is beyond the tensor's end or outside the row's window. first_row: the warp's
+// first row.
 __device__ __forceinline__ void mask_outside_window(float (&s)[kRowTiles][kColTiles][4], const Params &p,
                                                     const BlockPlace &place, int first_row, int tile, int lane)
 {
@@ -2123,11 +2148,11 @@ __device__ __forceinline__ void mask_outside_window(float (&s)[kRowTiles][kColTi
         }
 }
 
-// The same where the key is beyond the tensor's end or, if causal, the row's own position.
+// Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_after_end(float (&s)[kRowTiles][kColTiles][4], const Params &p,
                                                const BlockPlace &place, int first_row, int tile, int lane)
 {
-    int limit[kRowTiles][2];  // last visible column, from this lane's first one
+    int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
@@ -2156,9 +2181,9 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
         mask_after_end(s, p, place, first_row, tile, lane);
 }
 
-// ---- where K and V lie -----------------------------------------------------------------------------------
+// ---- addresses of rows of K and V -------------------------------------------------------------------------
 //
-// A head of K or V that a block reads begins at a head pointer: row 0, of page 0 if it lies in pages.
+// A block reads a head of K or V from a head pointer: its row 0, in page 0 if the cache is paged.
 __device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &place,
                                                  int head)
 {
@@ -2173,7 +2198,7 @@ __device__ __forceinline__ const char *key_plane(const char *tensor, const Strid
         return tensor + (place.key_batch() * stride.batch + head * stride.head) * 2;
 }
 
-// The rows of a tile, one after the other.
+// A tile whose rows are contiguous in memory.
 struct ContiguousRows {
     const int tile;
 
@@ -2187,16 +2212,16 @@ struct ContiguousRows {
     }
 };
 
-// K and V in pages: a page has 2^page_shift rows of every head, [pages, page, Hkv, D]. Key j of a sequence is row
-// j % page of page table[j / page], and a number that is no page's counts as the last one's.
-// Where pages are as long as a tile at least, it lies in one: a single look-up, whose latency the rows share. Not where
-// padding, which has any length, comes first.
+// Paged K and V. A page has 2^page_shift rows of every head, [pages, page, Hkv, D]. Key j of a sequence is row j % page
+// of page table[j / page]. An invalid page number counts as the last page. If a page is at least as long as a tile, the
+// tile lies in one page: one look-up, whose latency all rows share. This does not hold after left padding, which has
+// any length.
 struct PagedRows {
     const Params &p;
     const int *table;
     const int first_key, last_key;  // of the tile; of the sequence
     bool one;
-    uint32 page;  // that one
+    uint32 page;  // the page, if there is one for the tile
 
     __device__ __forceinline__ PagedRows(const Params &p, const BlockPlace &place, int tile)
         : p(p), table(p.features.block_table + place.batch * p.features.table_stride),
@@ -2207,8 +2232,8 @@ struct PagedRows {
             page = look_up(key(0));
     }
 
-    // Of row r; where a tile is that will not be read, or a row beyond the sequence's end, some key of its row of the
-    // table.
+    // The key of row r. For a row beyond the sequence's end or a tile that will not be read: any key whose table entry
+    // exists.
     __device__ __forceinline__ int key(int r) const
     {
         return max(0, min(first_key + r, last_key));
@@ -2229,17 +2254,17 @@ struct PagedRows {
 
 using KeyRows = Either<kPaged, PagedRows, ContiguousRows>::Type;
 
-// The key of a row of a tile, where a lane is to have eight neighbours of 32 keys (kWide): of column tile n, columns 2 t
-// and 2 t + 1 are keys 8 t + 2 n and the next one. Nothing is after the last key: rows repeat it, and are masked.
+// Returns the key of row r of a tile, so that a lane has eight neighbours of 32 keys (kWide). Columns 2 t and 2 t + 1
+// of column tile n are keys 8 t + 2 n and 8 t + 2 n + 1. Rows after the last key repeat it, and are masked.
 __device__ __forceinline__ int wide_key(int r, int last)
 {
     return min(r / 32 * 32 + r / 2 % 4 * 8 + r / 8 % 4 * 2 + r % 2, last);
 }
 
-// ---- cp.async: copies from global to shared memory that a thread need not wait for; SM 8.0 and newer --------
+// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
 
-// 16 bytes from global to shared memory, past the L1 cache, if wanted: a predicate, where a branch would
-// part the instructions around it.
+// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
+// separate the instructions around it.
 __device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
 {
     asm volatile("{\n"
@@ -2251,7 +2276,7 @@ __device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool 
                  : "memory");
 }
 
-// The same, but 16 zero bytes unless keep; gmem is not read then.
+// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
 __device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
 {
     asm volatile("{\n"
@@ -2268,30 +2293,30 @@ __device__ __forceinline__ void cp_async_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Wait until at most kPending of this thread's committed groups are unfinished.
+// Waits until at most kPending of this thread's committed groups are unfinished.
 template <int kPending> __device__ __forceinline__ void cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// ---- filling a tile of shared memory from global memory ------------------------------------------------------
+// ---- loads of a tile from global to shared memory -------------------------------------------------------------
 //
-// A thread always copies the same chunk column, of rows kRowStep apart: neighbouring lanes take neighbouring chunks.
-// Chunks beyond the tensor's columns and rows beyond its end become zeros.
+// A thread always copies the same chunk column, in rows that are kRowStep apart; neighbouring lanes take neighbouring
+// chunks. Chunks beyond the tensor's columns and rows beyond its end become zeros.
 
-// The passes of a fill that are issued at once: part `part` of `parts`, if wanted.
+// The passes of a load that are issued at once: part `part` of `parts`, if wanted.
 struct Share {
     int part, parts;
     bool wanted;
 };
 constexpr Share kWhole = {0, 1, true};
 
-// V has a form of its own if it has fewer columns.
+// The layout of a tile: V has its own if it has fewer columns.
 template <int kColumns> using FormOf = TileForm<kColumns == kHeadDimV ? kHeadDimVPadded : kHeadDimPadded>;
 
-// Which chunks of a [kRows][kColumns] tile a thread copies, of kCount that share the work. Nothing of it is kept
-// between tiles: thread_index() cannot be moved out of the loop, so these addresses are computed again for each tile,
-// which costs a few instructions and saves the registers that the accumulators need.
+// The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
+// again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves
+// registers that the accumulators need.
 template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
     using Form = FormOf<kColumns>;
     static constexpr int kChunks = Form::kChunks, kPitch = Form::kPitch;
@@ -2336,7 +2361,7 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
         return kAllColumns || chunk < kColumns / 8;
     }
 
-    // In shared memory, from the tile's start.
+    // Byte offset in shared memory from the tile's start.
     __device__ __forceinline__ uint32 offset(int pass) const
     {
         if constexpr (kRowStep % 8 == 0)  // the swizzle is the same in every pass
@@ -2346,15 +2371,15 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
     }
 };
 
-// kStaged: through registers, as SM 7.5 does it. The loads are issued early and land in registers; store() puts them
-// into shared memory when the tile that was there is no longer read.
+// kStaged: the load goes through registers, for SM 7.5. Global loads are issued early; store() writes the registers to
+// shared memory when the tile there is no longer read.
 template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring> struct Fill {
     using Plan = FillPlan<kRows, kCount, kColumns>;
     uint4 staged[Plan::kPasses];
 
-    // Start loading a tile, always all of it: spread over a product, the loads would keep its registers
-    // waiting. address(row): where its row begins in global memory; rows from valid_rows on are zeros.
-    // kFull: all rows are valid.
+    // Starts loading a tile, always all of it, because loads that are spread over a product would keep its registers
+    // waiting. address(row): start of a row in global memory. Rows from valid_rows on become zeros. kFull: all rows are
+    // valid.
     template <bool kFull, class Address>
     __device__ __forceinline__ void issue(const Plan &plan, Share, uint32, int valid_rows, Address address)
     {
@@ -2376,12 +2401,12 @@ template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring
     }
 };
 
-// By cp.async.
+// The load by cp.async.
 template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColumns, false> {
     using Plan = FillPlan<kRows, kCount, kColumns>;
 
-    // Start copying a share of a tile to smem. address(row): where its row begins in global memory; rows
-    // from valid_rows on are zeros. kFull: all rows are valid.
+    // Starts copying a share of a tile to smem. address(row): start of a row in global memory. Rows from valid_rows on
+    // become zeros. kFull: all rows are valid.
     template <bool kFull, class Address>
     __device__ __forceinline__ void issue(const Plan &plan, Share share, uint32 smem, int valid_rows, Address address)
     {
@@ -2398,36 +2423,36 @@ template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColum
         }
     }
 
-    // Nothing is left to do once the copies have landed.
+    // Does nothing: cp.async has written shared memory.
     __device__ __forceinline__ void store(uint32)
     {
     }
 };
 
-// Loads into registers are ordered by their use: there is nothing to commit or to wait for.
+// Loads into registers are ordered by their use, so there is nothing to commit or to wait for.
 __device__ __forceinline__ void fill_commit()
 {
     if constexpr (!kTuring)
         cp_async_commit();
 }
 
-// Wait until at most kPending committed fills of this thread are in flight. A barrier must follow before
-// other threads' chunks are read.
+// Waits until at most kPending committed loads of this thread are in flight. A barrier must follow before other
+// threads' chunks are read.
 template <int kPending> __device__ __forceinline__ void fill_wait()
 {
     if constexpr (!kTuring)
         cp_async_wait<kPending>();
 }
 
-// ---- pages whose numbers lanes tell each other (kPagesTold) -----------------------------------------------------
+// ---- page numbers exchanged between lanes (kPagesTold) -----------------------------------------------------------
 //
-// The lanes that copy a row copy the same rows in all passes of a fill: each looks up the pages of some passes, works
-// out where these rows begin, and tells the others.
+// The lanes that copy a row copy the same rows in all passes of a load. So each lane looks up the pages of some passes,
+// computes where their rows begin, and passes these offsets to the other lanes by shuffles.
 
 // The pages of the tiles that are copied next.
 template <class Plan> struct PageNumbers {
-    static constexpr int kOwn = (Plan::kPasses + kChunks - 1) / kChunks;  // passes of a lane
-    static constexpr int kTiles = kJoint ? kKStages - 1 : 2;              // V of a tile after K, K of the next with it
+    static constexpr int kOwn = (Plan::kPasses + kChunks - 1) / kChunks;  // passes that a lane looks up
+    static constexpr int kTiles = kJoint ? kKStages - 1 : 2;              // V of a tile after K, and K of the next tile
     static_assert(32 % kChunks == 0 && Plan::kAllThreads && kBc % Plan::kRowStep * kChunks % 32 == 0,
                   "a warp copies whole rows, and all of it takes part in a pass or none");
 
@@ -2443,14 +2468,14 @@ template <class Plan> struct PageNumbers {
     {
     }
 
-    // Of this lane's pass; where a tile is that will not be read, or a row beyond the sequence's end, some key of its
-    // row of the table.
+    // The key of the row of this lane's pass i. For a row beyond the sequence's end or a tile that will not be read:
+    // any key whose table entry exists.
     __device__ __forceinline__ int key(const Plan &plan, int tile, int i) const
     {
         return max(0, min(first_key + tile * kBc + plan.row(plan.chunk + i * kChunks), last_key));
     }
 
-    // Look up those of the tile that is `ahead` tiles after the next one, long before they are wanted.
+    // Looks up the pages of the tile that is `ahead` tiles after the next one, long before they are needed.
     __device__ __forceinline__ void find(int ahead, int tile)
     {
         const Plan plan;
@@ -2459,7 +2484,7 @@ template <class Plan> struct PageNumbers {
             own[ahead][i] = __ldg(table + (key(plan, tile, i) >> p.features.page_shift));
     }
 
-    // At first: the tile, and those that are copied right after it.
+    // In the prologue: looks up the tile and those that are copied right after it.
     __device__ __forceinline__ void find_first(int tile)
     {
         find(0, tile);
@@ -2469,7 +2494,7 @@ template <class Plan> struct PageNumbers {
                 find(ahead, tile - ahead * kTeams);
     }
 
-    // While S of a tile is computed: those of the tile that is copied after the next ones.
+    // While S of a tile is computed: looks up the tile to be copied after the next ones.
     __device__ __forceinline__ void find_next(int tile)
     {
         if constexpr (kJoint)
@@ -2478,7 +2503,7 @@ template <class Plan> struct PageNumbers {
             find(1, tile - kTeams);
     }
 
-    // The next tile is copied.
+    // Advances to the next tile to be copied.
     __device__ __forceinline__ void pass()
     {
 #pragma unroll
@@ -2489,7 +2514,7 @@ template <class Plan> struct PageNumbers {
     }
 };
 
-// The same where no page is told.
+// The empty policy: lanes exchange no page numbers.
 struct NoPageNumbers {
     const Params &p;
     const BlockPlace &place;
@@ -2511,7 +2536,7 @@ struct NoPageNumbers {
     }
 };
 
-// Where the rows of the next tile begin, in K or V: 32 bits, that one instruction makes an address of.
+// Offsets of the rows of the next tile in K or V: 32 bits, which one instruction turns into an address.
 template <class Plan> struct ToldRows {
     using Numbers = PageNumbers<Plan>;
     const int first_row;  // of this lane's rows
@@ -2537,7 +2562,7 @@ template <class Plan> struct ToldRows {
     }
 };
 
-// The rows of the tile that is copied next.
+// Returns the rows of the tile that is copied next.
 template <class Plan>
 __device__ __forceinline__ ToldRows<Plan> rows_of(const PageNumbers<Plan> &numbers, const Plan &plan, int tile,
                                                   const PageSteps &steps)
@@ -2553,10 +2578,9 @@ __device__ __forceinline__ KeyRows rows_of(const NoPageNumbers &numbers, const P
 
 // ---- the two products of a tile ---------------------------------------------------------------------
 //
-// after_step(step) is called after the instructions of each k16 step: what it issues is under way while
-// the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
+// A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
+// the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
 
-// S becomes 0.
 __device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
 {
 #pragma unroll
@@ -2568,7 +2592,7 @@ __device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4]
                 s[m][n][e] = 0.0f;
 }
 
-// S += Q K^T for one tile. q_frag is used when Q is in registers, q_smem (this warp's rows) when not.
+// S += Q K^T for one tile. q_frag is used if Q is in registers, else q_smem (this warp's rows).
 template <class AfterStep>
 __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4],
                                            const uint32 (&q_frag)[kRowTiles][kDepth][4], uint32 q_smem, uint32 k_smem,
@@ -2639,11 +2663,11 @@ __device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
     }
 }
 
-// ---- S of warps that divide columns: each adds up what all have of it --------------------------------------
+// ---- sum of S over warps that divide columns (kParts) --------------------------------------------------------
 constexpr int kWarpSumBytes = kRowTiles * kColTiles * 32 * 16;  // [row tile][column tile][lane]
 static_assert(kParts == 1 || kSumArea + kWarps * kWarpSumBytes == kTileBytes, "each warp has a place for its S");
 
-// What a lane has of a column tile of S, in the area of a warp of the same rows.
+// Where a lane puts its part of a column tile of S, in the area of warp `part` of the same rows.
 __device__ __forceinline__ uint32 sum_place(uint32 smem, int part, int m, int n)
 {
     const int warp = threadIdx.x / 32 / kParts * kParts + part;
@@ -2661,7 +2685,7 @@ __device__ __forceinline__ void put_scores(uint32 smem, const float (&s)[kRowTil
                                   __float_as_uint(s[m][n][3])});
 }
 
-// A barrier must have come after put_scores.
+// Sums S over all parts. A barrier must come after put_scores.
 __device__ __forceinline__ void add_scores(uint32 smem, float (&s)[kRowTiles][kColTiles][4])
 {
     const int part = own_part();
@@ -2685,16 +2709,17 @@ __device__ __forceinline__ void add_scores(uint32 smem, float (&s)[kRowTiles][kC
         }
 }
 
-// ---- alibi: a key costs the more the farther it is from the query -------------------------------------
+// ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
 //
-// Scores get -slope |p - j|, p = query + seq_k - seq_q. Here it is in the units of q k, divided by the scale.
+// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
+// the unit of Q K^T, that is, divided by the scale.
 
 __device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
 {
     return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
 }
 
-// The term at p - j = base + step; step is a constant after unrolling. kBefore: that is not negative.
+// The term for p - j = base + step; step is a constant after unrolling. kBefore: base + step is not negative.
 template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
 {
     if constexpr (kBefore)
@@ -2729,7 +2754,7 @@ struct NoAlibi {
     }
 };
 
-// This lane's first column in tile 0, where ALiBi comes with the product.
+// This lane's first column in tile 0, kept if ALiBi is computed by the product (kAlibiMma).
 struct KeptColumn {
     float first_column;
 
@@ -2750,7 +2775,7 @@ using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
 
 // ALiBi for this lane's rows.
 struct AlibiOfRows : FirstColumn {
-    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p less this lane's first column in tile 0
+    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p minus this lane's first column in tile 0
 
     __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
         : FirstColumn(lane)
@@ -2765,14 +2790,14 @@ struct AlibiOfRows : FirstColumn {
             }
     }
 
-    // The term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
-    // stands after a row's own position.
+    // The ALiBi term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
+    // is after a row's own position.
     template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
     {
         return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc), -float(key_column(n) + e));
     }
 
-    // The same in two parts, where no key of the tile stands after a row's own position: of a row ...
+    // The term in two parts, if no key of the tile is after a row's own position: the part of the row ...
     __device__ __forceinline__ float offset(int tile, int m, int h) const
     {
         if constexpr (kAlibiMma)
@@ -2781,7 +2806,7 @@ struct AlibiOfRows : FirstColumn {
             return -slope[m][h] * (position[m][h] - float(tile * kBc));
     }
 
-    // ... and, on top of the score, of a column.
+    // ... and the part of the column, added to the score.
     __device__ __forceinline__ float added(float score, int m, int h, int n, int e) const
     {
         if constexpr (kAlibiMma)
@@ -2790,7 +2815,8 @@ struct AlibiOfRows : FirstColumn {
             return fmaf(slope[m][h], float(key_column(n) + e), score);
     }
 
-    // kAlibiMma: slope * column comes with the product if 16 bits hold it. If not, it is added here.
+    // kAlibiMma: true if 16 bits hold the slope, so that the product contains slope * column. If false, it is added
+    // here.
     __device__ __forceinline__ bool in_product(int m, int h) const
     {
         return kBf16 || fabsf(slope[m][h]) <= 65504.0f;
@@ -2799,10 +2825,10 @@ struct AlibiOfRows : FirstColumn {
 
 using Alibi = Either<kAlibi, AlibiOfRows, NoAlibi>::Type;
 
-// Neighbours of a row that a lane has, and so reads at once.
+// Neighbours of a row that a lane has, and reads with one load.
 constexpr int kTogether = kWide ? 8 : 2;
 
-// kTogether neighbours that lie side by side, aligned.
+// A load of kTogether contiguous, aligned neighbours.
 template <BiasKind kKind>
 __device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>::Elem *at,
                                                 typename BiasTypes<kKind>::Elem (&x)[kTogether])
@@ -2865,10 +2891,10 @@ struct NoBias {
 struct BiasOfRows {
     const BiasElem *row[kRowTiles][2];  // at this lane's first column in tile 0
     int64 key_stride;
-    int columns;  // before the tensor's end, from this lane's first one
+    int columns;  // columns before the tensor's end, relative to this lane's first one
     int seq_k;
     float inverse_scale;
-    bool side;  // kTogether neighbours lie side by side, aligned
+    bool side;  // kTogether neighbours are contiguous and aligned
 
     __device__ __forceinline__ BiasOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
         : key_stride(p.features.bias_key), columns(place.seq_k(p) - lane % 4 * kLaneKeys), seq_k(place.seq_k(p))
@@ -2888,14 +2914,14 @@ struct BiasOfRows {
         side = p.features.bias_side >= kTogether && place.padding() % kTogether == 0;
     }
 
-    // Whether neighbours are read at once in a tile: none is beyond the tensor's end.
+    // True if neighbours of a tile are read with one load: none is beyond the tensor's end.
     template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
     {
         return side && (!kMasked || (tile + 1) * kBc <= seq_k);
     }
 
-    // kTogether neighbours of a row; those beyond the tensor's end are not read. kSide: they lie side by side, aligned,
-    // and none is beyond it.
+    // Reads kTogether neighbours of a row, but none beyond the tensor's end. kSide: they are contiguous, aligned, and
+    // before the end.
     template <bool kMasked, bool kSide>
     __device__ __forceinline__ void load(int m, int h, int column, BiasElem (&x)[kTogether]) const
     {
@@ -2912,29 +2938,30 @@ struct BiasOfRows {
 
 using Bias = Either<kBias != BiasKind::kNone, BiasOfRows, NoBias>::Type;
 
-// ---- terms: what is added to scores ------------------------------------------------------------------------
+// ---- score modifiers: ALiBi and bias, which are added to scores -----------------------------------------------
 //
-// On mma.sync, scores begin as the terms, and the product comes on top of them: accumulators have to begin as
-// something. After a transform (softcap), and where warps divide columns, the terms are added. So is a bias in 16
-// bits, whose words are read before the product, which hides their way. On wgmma: hopper/fwd_consumer.cuh.
+// On mma.sync the accumulator of S is initialised with the terms, and Q K^T is added: an accumulator must be
+// initialised anyway. After a transform (softcap), and if warps divide columns, the terms are added afterwards. A bias
+// in 16 bits is also added afterwards: its words are read before the product, which hides their latency. On wgmma:
+// hopper/fwd_consumer.cuh.
 constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
 constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
 constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
-constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile of which it sees no key
+constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile if it sees none of its keys
 
-// No key of a tile stands after a row's own position.
+// No key of the tile is after a row's own position.
 template <bool kMasked> constexpr bool kNoKeyAfter = kCausal && !kMasked;
 
-// Bases and not members: an empty member takes a place, and ptxas other registers.
+// Base classes instead of members: an empty member takes space and changes ptxas's registers.
 struct Terms : Alibi, Bias {
-    // first_row: of this warp.
+    // first_row: the warp's first row.
     __device__ __forceinline__ Terms(const Params &p, const BlockPlace &place, int first_row, int lane)
         : Alibi(p, place, first_row, lane), Bias(p, place, first_row, lane)
     {
     }
 
-    // Scores of a tile begin as their terms; kAdd: these are added. False where no key of the tile is seen by any
-    // row of this warp.
+    // Sets the scores of a tile to their terms, or adds these if kAdd. Returns false if no row of this warp sees a key
+    // of the tile.
     template <bool kMasked, bool kAdd>
     __device__ __forceinline__ bool apply(float (&s)[kRowTiles][kColTiles][4], int tile) const
     {
@@ -2946,8 +2973,8 @@ struct Terms : Alibi, Bias {
         return true;
     }
 
-    // ALiBi added where nothing is masked, but for what all scores of a row get, which is left to the softmax; with
-    // kAlibiMma also but for what the product has.
+    // Adds ALiBi to a tile without a mask. The part that is the same for all scores of a row goes to `offset` instead,
+    // for the softmax. With kAlibiMma the product already contains slope * column.
     __device__ __forceinline__ void add_columns(float (&s)[kRowTiles][kColTiles][4], float (&offset)[kRowTiles][2],
                                                 int tile) const
     {
@@ -2966,7 +2993,7 @@ struct Terms : Alibi, Bias {
             }
     }
 
-    // A bias in 16 bits, for add(): two neighbours of a row a word.
+    // Reads a bias in 16 bits for add(), two neighbours of a row per word.
     template <bool kMasked>
     __device__ __forceinline__ void load(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
     {
@@ -3013,7 +3040,7 @@ private:
                 }
     }
 
-    // The same of a bias, with ALiBi if there is one.
+    // Adds a bias that read() has read, with ALiBi if there is any.
     template <bool kMasked, bool kAdd, bool kSide>
     __device__ __forceinline__ bool apply_bias(float (&s)[kRowTiles][kColTiles][4], int tile) const
     {
@@ -3060,7 +3087,7 @@ private:
     }
 };
 
-// ---- the tiles of K and V that a block visits: [first, count) ------------------------------------------------------
+// ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
 
 struct AnyFirstTile {
     int first;
@@ -3073,7 +3100,7 @@ struct FirstTileIs0 {
 struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, FirstTileIs0>::Type {
     int count;
     int unmasked;  // tiles from this one on need a mask
-    int plain;     // in a window, so do those before this one
+    int plain;     // with a window, tiles before this one need a mask, too
 
     __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
     {
@@ -3101,7 +3128,7 @@ private:
     template <class Range>
     static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
     {
-        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block, by every row
+        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
         if (kCausal) {
             const int offset = place.seq_k(p) - place.seq_q(p);
             const int last_row = min(place.first_row + kBr, place.rows) - 1;
@@ -3114,7 +3141,7 @@ private:
         range.unmasked = keys_of_all / kBc;
     }
 
-    // Of the blocks that divide the keys, each has one share.
+    // Reduces the range to this block's share if several blocks divide the keys.
     template <class Range>
     static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
     {
@@ -3123,10 +3150,11 @@ private:
         range.count = min(range.first + share, range.count);
     }
 };
-// ---- a step that begins while the one before it is at work: SM 9.0 and newer --------------------------------
+// ---- programmatic dependent launch: a kernel starts while the one before it runs; SM 9.0 and newer -------------
 //
-// A launch that says so (runtime/cuda/launch.c) is on its way when all blocks of the step before have called
-// let_next_step_begin, or have ended, and there is room; elsewhere steps follow each other, and these do nothing.
+// A launch with this attribute (runtime/cuda/launch.c) starts when all blocks of the kernel before have called
+// let_next_step_begin, or have ended, and there is room. Elsewhere kernels follow each other, and these functions do
+// nothing.
 
 __device__ __forceinline__ void let_next_step_begin()
 {
@@ -3135,7 +3163,8 @@ __device__ __forceinline__ void let_next_step_begin()
 #endif
 }
 
-// The step before has ended, and what it wrote is there. All threads wait, so that this step ends behind it.
+// Waits until the kernel before has ended and its writes are visible. All threads must wait, so that this kernel ends
+// after it.
 __device__ __forceinline__ void await_step_before()
 {
 #if __CUDA_ARCH__ >= 900
@@ -3145,29 +3174,36 @@ __device__ __forceinline__ void await_step_before()
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
-// One block computes kBr rows of O. K and V tiles are visited from the last to the first, so the tiles that
-// need a mask (the tensor's end, the causal diagonal) come first and the loop over the others has no
-// compare code. A window has a beginning, too: there are tiles to mask at both ends.
+// The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
+// computes kBr rows of O. The mainloop (`visit` is one step) goes through the tiles of K and V from the last to the
+// first. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop over the others
+// has no compare code. With a window, there are tiles to mask at both ends.
 //
-// What features change has its place: which tiles are visited (tiles.cuh) and which keys a row sees (mask.cuh); where a
-// row of K or V lies (keys.cuh); what is added to scores (terms.cuh); what is left of P (dropout.cuh), which product_pv
-// alone reads; how a row begins and ends (softmax.cuh). Features that a kernel lacks are compiled out.
+// Each feature changes one place. Features that a kernel lacks are compiled out.
 //
-// A step of tile t, with what is copied meanwhile. K and V of a tile are one stage (kJoint, two or three stages):
+//     which tiles are processed           tiles.cuh
+//     which keys a row sees               mask.cuh
+//     where a row of K or V lies          keys.cuh
+//     what is added to scores             terms.cuh
+//     what dropout leaves of P            dropout.cuh; only product_pv reads it
+//     how a row begins and ends           softmax.cuh
+//
+// Timeline of the step of tile t, with the copies that run meanwhile. K and V of a tile are one stage (kJoint, two or
+// three stages):
 //
 //   wait K, V (t) | S = Q K^T                            softmax   O += P V
 //                 | copy K, V (t - 1, or t - 2 with three stages) ........
 //
-// or they are apart, with two barriers a step (one or two stages of K):
+// or K and V have separate stages, with two barriers per step (one or two stages of K):
 //
 //   wait K (t) | S = Q K^T        | wait V (t) | softmax   O += P V
 //              | copy V (t) ..... |            | copy K (t - 1), into its one stage
 //              | copy K (t - 1), with two stages of K .............
 //
-// Barriers per tile: one if kJoint, else two. What each orders is said where it stands. A team of warps visits every
-// kTeams-th tile and waits only for its own members.
+// Barriers per tile: one if kJoint, else two. The comment at each barrier says what it orders. A team of warps
+// processes every kTeams-th tile and waits only for its own members.
 
-// Orders what the threads of one team do.
+// A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
 {
     if constexpr (kTeams == 1)
@@ -3178,7 +3214,7 @@ __device__ __forceinline__ void team_sync()
         named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);
 }
 
-// V that comes with K.
+// The empty policy: V is loaded with K.
 struct NoFill {
     template <bool kFull, class Plan, class Address>
     __device__ __forceinline__ void issue(const Plan &, Share, uint32, int, Address)
@@ -3190,10 +3226,10 @@ struct NoFill {
     }
 };
 
-// V has a plan of its own if it has another form than K.
+// V has its own load plan if its rows and the rows of K differ.
 constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 
-// The kernel, of kThreads threads.
+// The kernel; kThreads threads.
 __device__ __forceinline__ void forward(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
@@ -3235,7 +3271,7 @@ __device__ __forceinline__ void forward(const Params &p)
         Either<kPagesTold, PageNumbers<Plan>, NoPageNumbers>::Type numbers(p, place);
         numbers.find_first(tile);
 
-        // A share of a tile of K, or of V. full: all of its rows are before the tensor's end.
+        // Starts copying a share of a tile of K, or of V. full: all rows of the tile are before the tensor's end.
         auto issue_k = [&](auto full, const Plan &plan, Share share, int tile) {
             const int last = place.seq_k(p) - 1 - tile * kBc;
             const auto rows = rows_of(numbers, plan, tile, p.features.k_steps);
@@ -3261,7 +3297,7 @@ __device__ __forceinline__ void forward(const Params &p)
         Dropout dropped(p, place, place.first_row + warp_row, lane);
         const Terms terms(p, place, place.first_row + warp_row, lane);
 
-        // Only the first tile that is visited can reach beyond the tensor's end.
+        // Only the first tile that is processed can reach beyond the tensor's end.
         q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, place.rows - place.first_row,
                                      [&](int r) { return p.q + place.offset(p, p.q_stride, place.first_row + r) * 2; });
         if (kTeams == 1 || tile >= tiles.first)
@@ -3276,7 +3312,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 for (int step = 0; step < kDepth; step++)
                     ldmatrix_x4(q_frag[m][step], q_smem + pair_offset(lane_rows, step * kParts) + m * 16 * kPitch);
             if constexpr (kJoint || kTeams > 1)
-                __syncthreads();  // Q is read before V comes into its place
+                __syncthreads();  // Q is read before V is loaded into its area
         };
         if constexpr (kQInRegisters && !kQBehind) {
             fill_wait<0>();
@@ -3302,7 +3338,7 @@ __device__ __forceinline__ void forward(const Params &p)
         }
         if constexpr (kTeams > 1 && !kQInRegisters) {
             fill_wait<kJoint ? kKStages - 1 : 0>();
-            __syncthreads();  // Q is complete: all threads filled it, and teams wait only for themselves
+            __syncthreads();  // Q is complete: all threads loaded it, but a team's barrier covers the team only
         }
 
         auto visit = [&](auto masked) {
@@ -3312,7 +3348,7 @@ __device__ __forceinline__ void forward(const Params &p)
             uint32 bias_words[kRowTiles][2][kColTiles];
             bool seen = true;
 
-            numbers.find_next(tile);  // on their way while S is computed
+            numbers.find_next(tile);  // the look-ups run while S is computed
             if constexpr (kTermsFirst)
                 seen = terms.template apply<kMasked, false>(s, tile);
             else if constexpr (kBiasAhead)
@@ -3327,7 +3363,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 team_sync();  // K is complete; V of the tile before is read (Q too), V is free
             }
 
-            // Copies run meanwhile: of the next tile, and of V of this one unless it came with K.
+            // Copies that run meanwhile: the next tile, and V of this tile unless it came with K.
             constexpr int kAhead = kKStages > 1 ? kKStages - 1 : 1;
             constexpr int kFillStep = kJoint ? kDepth - 1 : 0;  // this V is waited for after S
             const int next = tile - kAhead * kTeams;
@@ -3346,7 +3382,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 }
             };
             if constexpr (kSkips)
-                if (!seen) {  // by no row of this warp: it takes part in copies and barriers alone
+                if (!seen) {  // no row of this warp sees a key of the tile: it only takes part in copies and barriers
                     if constexpr (kSpreadFill) {
                         const Plan plan;
                         issue_k(Bool<true>{}, plan, {0, 1, has_next}, next);
@@ -3426,7 +3462,8 @@ __device__ __forceinline__ void forward(const Params &p)
         };
 
         if constexpr (kWindow != Window::kNone) {
-            // One loop: a third one after the two would take registers that spill elsewhere.
+            // A single loop over the remaining tiles: a third loop after the two would take registers, which spill
+            // elsewhere.
 #pragma unroll 1
             for (; tile >= tiles.first; tile -= kTeams)
                 if (tile >= tiles.unmasked || tile < tiles.plain)

@@ -3,57 +3,57 @@
 // fwd_sm90: attention forward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kHeadDim = 128;  // D: columns of Q, K, V and O
-constexpr int kGroups = 3;  // warpgroups that compute, 64 query rows each
+constexpr int kGroups = 3;  // consumer warpgroups, 64 query rows each
 constexpr int kBc = 64;  // key and value rows per tile
-constexpr int kStages = 2;  // tiles of K, and as many of V, in shared memory
+constexpr int kStages = 2;  // stages of K, and as many of V
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kTurns = 1 == 1;  // warpgroups issue their products one after the other
-constexpr bool kPackedHeads = 0 == 1;  // rows are those of all query heads of a group
-constexpr int kPersistent = 1;  // 0: a block computes one row tile; 1: its share of all; 2: what a counter says
+constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
+constexpr bool kPackedHeads = 0 == 1;  // rows are all query heads of a group
+constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
 constexpr bool kByWeight = true;  // row tiles that see the most keys come first
-constexpr bool kOwnOPlace = true;  // O has a place in shared memory beside that of Q
+constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
 constexpr bool kOByMap = true;  // O is stored by TMA
-constexpr bool kGuesses = false;  // P of tiles without a mask is made by the maxima so far (guess.cuh)
-constexpr bool kBegun = false;  // scores begin as a bias in 16 bits
-constexpr int kSideStages = 2;  // tiles of such a bias in shared memory, for each warpgroup
-constexpr bool kDropsBeside = false;  // dropout's work on P is done beside the next S
-constexpr bool kKeepsEarly = false;  // what P is multiplied by is made beside S
-constexpr int kKeysOfBlock = 256;  // columns whose keys a block of the step before makes
+constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
+constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
+constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
+constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
+constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
+constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
 constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 constexpr int kGeneratorSmemBytes = 163952;
 
-// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = true;       // products are those of warpgroups
+constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = true;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     false  // those of the kernels of gradients
-#define FA2_SCORE_PARAMS false  // those of softcap and window
-#define FA2_FEATURES     false  // those of all other features
+#define FA2_BACKWARD     false  // members of the backward kernels
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_FEATURES     false  // members of all other features
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // they get less the farther the key is
-constexpr bool kSinks = false;        // the softmax has a column more
-constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
 constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
 constexpr bool kLeftpad = false;      // the first keys are padding
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V lie in pages
-constexpr bool kCacheRows = false;    // sequences name their rows of K and V
-constexpr bool kAppend = false;       // new keys and values are written into K and V first
-constexpr bool kRotary = false;       // new keys, and queries, are rotated before
-constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr bool kRotary = false;       // new keys, and queries, are rotated first
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
-constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
-constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
@@ -64,7 +64,7 @@ struct Strides {
     int64 batch, seq, head;
 };
 
-// A constant that a generic lambda takes as an argument.
+// A compile-time constant, to be passed to a generic lambda.
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
@@ -74,7 +74,7 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Of two types the first one if kFirst.
+// Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
 };
@@ -82,43 +82,43 @@ template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
+// ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kHeadDimV = kHeadDim;
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
-constexpr int kGroupRows = 64;                                     // of wgmma
+constexpr int kGroupRows = 64;                                     // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                          // query rows per block
 constexpr int kThreads = (kGroups + 1) * 128;                      // the last warpgroup loads
-constexpr int kPrepareThreads = kDropout ? kKeysOfBlock / 2 : 32;  // of the step before
+constexpr int kPrepareThreads = kDropout ? kKeysOfBlock / 2 : 32;  // of the kernel that runs before
 constexpr int kRowTiles = 1;                                       // m16 row tiles per warp
 constexpr int kColTiles = kBc / 8;                                 // n8 column tiles of S
 constexpr int kOutTiles = kHeadDim / 8;                            // n8 column tiles of O
-constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;          // columns that S = Q K^T sums over
-constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of it
-constexpr int kPages = (kHeadDim + 63) / 64;                       // 64 columns of a tile lie together
-constexpr bool kSwizzle = true;        // rows of O on their way out: 16-byte chunks permuted by row
-constexpr bool kQInRegisters = false;  // they come into the place of Q
+constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;          // columns that S = Q K^T sums over, padded
+constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S = Q K^T
+constexpr int kPages = (kHeadDim + 63) / 64;                       // pages of 64 columns per tile
+constexpr bool kSwizzle = true;        // rows of O in shared memory: 16-byte chunks permuted by row
+constexpr bool kQInRegisters = false;  // O may use the area of Q, so its rows must be read first
 
-// A bias in 16 bits comes through shared memory (bias_tiles.cuh); words of it are read beside the product that it is
-// added to, where nothing else is done there.
+// A bias in 16 bits comes through shared memory (bias_tiles.cuh). Its words are read while S is computed, unless other
+// work is done at that time.
 constexpr bool kBiasStaged = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 constexpr bool kBiasEarly = kBiasStaged && !kBegun && !kDropout;
 
-// Rows of K and V, of all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
+// Rows of K and V, over all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
 constexpr int kSectionRows = (32 << 20) / (2 * 2 * kHeadDim);
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
-// The block is launched with even shares; then the loading warpgroup gives some of its own to the others.
+// All warpgroups are launched with the same number of registers; then the producer gives some to the consumers.
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
               "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
-// Tiles are pages of 64 columns, [page][row][64], rows of 128 bytes whose 16-byte chunks are permuted by
-// row % 8: the 128-byte swizzle that TMA writes and wgmma reads. Q has its pages apart for each warpgroup,
-// so that O of a warpgroup can come into their place while others still read theirs.
+// Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
+// is the 128-byte swizzle that TMA writes and wgmma reads. Q has separate pages for each warpgroup, so O of one
+// warpgroup can use its pages while others still read theirs.
 constexpr int kPageColumns = 64, kPageRowBytes = 128;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
@@ -129,30 +129,30 @@ constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
 constexpr int kTilesEnd = kVArea + kStages * kTileBytes;
 constexpr int kOArea = kOwnOPlace ? kTilesEnd : kQArea;
-// For the rows of each warpgroup, tiles of a bias beside those of K, with pages like these.
+// Bias tiles of each warpgroup, in the same pages (side_tiles.cuh).
 constexpr int kSideArea = kTilesEnd + (kOwnOPlace ? kGroups * kGroupBytes : 0);
 constexpr int kSidePages = kBc / kPageColumns;
 constexpr int kSideTileBytes = kSidePages * kQPageBytes;
 constexpr int kSideBytes = kBiasStaged ? kSideStages * kGroups * kSideTileBytes : 0;
 static_assert(!kBiasStaged || kBc % kPageColumns == 0, "pages of a tile beside those of K are full");
-constexpr int kColumnArea = kSideArea + kSideBytes;  // sixteen columns more of K (slopes.cuh)
+constexpr int kColumnArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
 constexpr int kBarrierArea = kColumnArea + (kAlibiMma ? kBc * 32 : 0);
 constexpr int kSideBarrierArea = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
 constexpr int kKeysArea = kSideBarrierArea + (kBiasStaged ? kSideStages * kGroups * 16 : 0);
-constexpr int kKeyTileBytes = kBc * 8;  // keys of the columns of a tile (column_keys.cuh)
+constexpr int kKeyTileBytes = kBc * 8;  // column keys of a tile (column_keys.cuh)
 static_assert(!kDropout || (kKeysArea % 16 == 0 && kBc % 32 == 0),
               "words of 32 columns are read at once, and copied whole");
 constexpr int kPieceArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
-constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes for each warpgroup
+constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
-// ---- what C++ cannot say of wgmma: it names each register of its accumulator -----------------------------------------
+// ---- generated text: wgmma names each register of its accumulator, which C++ cannot express -------------------------
 //
-// Wgmma<kColumns> has products of 64 rows, so many columns and a depth of 16. They are added to n8 column tiles of the
-// accumulator d, from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 where
-// its depth is contiguous, 1 where its rows (a) or columns (b) are.
+// Wgmma<kColumns> multiplies 64 rows by kColumns columns with a depth of 16, into n8 column tiles of the accumulator d
+// from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 if the depth is
+// contiguous, 1 if the rows of a (or the columns of b) are.
 //
-// The products clobber no memory for the compiler. Barriers order their reads of shared memory, as do fence, commit and
-// wait. With a clobber, each product in a row would end what the compiler keeps in registers.
+// The asm has no "memory" clobber. Barriers, fence, commit and wait order its reads of shared memory. A clobber would
+// force the compiler to reload values from memory between the products of a row.
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
@@ -189,7 +189,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_TILES_16 FA2I_TILES_15, FA2I_TILE(15)
 #define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
 
-// a0 ... a6: numbers of the operands after the accumulator.
+// a0 ... a6: numbers of the asm operands after the accumulator.
 #define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
     template <> struct Wgmma<columns> {                                                                                \
         /* d = a b, or d += a b */                                                                                     \
@@ -238,12 +238,12 @@ template <int kColumns> struct Wgmma;
 FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
 FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
 
-// ---- softcap: scores stay between -softcap and softcap ------------------------------------------------
+// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
 //
-// s = softcap * tanh(softmax_scale / softcap * (q k)). The factor before the tanh is p.softcap_rate; the one
-// after it is that of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
+// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
 
-// One instruction; its error is at most 2^-11 of the result (PTX ISA).
+// One instruction; its relative error is at most 2^-11 (PTX ISA).
 __device__ __forceinline__ float tanh_approx(float x)
 {
     float y;
@@ -251,7 +251,7 @@ __device__ __forceinline__ float tanh_approx(float x)
     return y;
 }
 
-// Tiles of products become the tanh.
+// Replaces scores by tanh(rate * score).
 template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
 {
 #pragma unroll
@@ -263,7 +263,7 @@ template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[
                 s[m][n][e] = tanh_approx(s[m][n][e] * rate);
 }
 
-// How fast the score grows with the product, over softmax_scale; t: the tanh.
+// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
 __device__ __forceinline__ float cap_slope(float t)
 {
     return fmaf(-t, t, 1.0f);
@@ -271,8 +271,8 @@ __device__ __forceinline__ float cap_slope(float t)
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// Lists of members (params.def) are expanded with FA2I_MEMBER; with FA2I_CONSTANT where a kernel has no such
-// parameters: constants of the same names, so that text which is compiled out still has types.
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks such parameters, they are expanded
+// with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still has types.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -292,85 +292,88 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
-// The parameters of features, which all kernels with a feature have.
+// The parameters of features; present in all kernels with a feature.
 #define FA2I_PARAM FA2I_MEMBER
 struct FeatureParams {
 /*
- * What kernels with features are given beside their operation's parameters, member by member: a struct at
- * the end of both operations' parameter blocks, of the runtime and of the templates. Plain C preprocessor
- * text, without template lines. A launch passes as many bytes as a kernel declares, so new members go to
- * the end; what a problem does not ask for is 0.
+ * The parameters of kernels with features, member by member. They are a struct at the end of both operations' parameter
+ * blocks, in the runtime and in the templates. This is plain C preprocessor text, without template lines. A launch
+ * passes as many bytes as a kernel declares, so new members go to the end. Members of features that a problem does not
+ * use are 0.
  *
- * kind: as in forward/params.def; INT64; INT64S: 64-bit integers in device memory; STEPS: three 32-bit integers, from
- *       page to page, from row to row, and the bytes that both count
+ * kind: as in forward/params.def, and
+ *       INT64    64 bits
+ *       INT64S   64-bit integers in device memory
+ *       STEPS    three 32-bit integers: distance from page to page, from row to row, and their unit in bytes
  */
 /* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
 FA2I_PARAM(FLOATS, alibi_slopes)
 FA2I_PARAM(INT64, alibi_stride)
 /* sinks: [Hq] */
 FA2I_PARAM(FLOATS, sinks)
-/* Terms that are added to scores, in the units of q k: divided by the scale. */
+/* The factor that brings terms into the unit of Q K^T: 1 / scale. */
 FA2I_PARAM(FLOAT, inverse_scale)
-/* seqused, varlen or leftpad, in a kernel that divides keys: blocks of a key head (features/shares.cuh) */
+/* seqused, varlen or leftpad, in a kernel that divides keys: number of blocks per key head (features/shares.cuh) */
 FA2I_PARAM(INT, slots)
-/* seqused: [B], keys of each sequence, of which seq_k at most are there */
+/* seqused: [B], keys of each sequence; at most seq_k of them are used */
 FA2I_PARAM(INTS, seqused_k)
-/* bias: of query i and key j of head h in batch b, at the sum of each times its stride, in elements. */
+/* bias: the element of query i and key j of head h in batch b is at the sum of each index times its stride, in
+ * elements. */
 FA2I_PARAM(INPUT, bias)
 FA2I_PARAM(INT64, bias_batch)
 FA2I_PARAM(INT64, bias_head)
 FA2I_PARAM(INT64, bias_query)
 FA2I_PARAM(INT64, bias_key)
-/* dropout: an element is kept if its byte is at least a threshold, or the next one, and multiplied by keep_scale. */
+/* dropout: an element is kept if its byte is at least a threshold (or the next one), and multiplied by keep_scale. */
 FA2I_PARAM(INT64, seed)
 FA2I_PARAM(INT64, offset)
 FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
 FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
 FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
-FA2I_PARAM(INT, drop_part)    /* of 2^32 choices, those of the next threshold; unsigned */
+FA2I_PARAM(INT, drop_part)    /* how many of 2^32 choices use the next threshold; unsigned */
 FA2I_PARAM(FLOAT, keep_scale)
 FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
 FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
-/* varlen: [B + 1], sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
+/* varlen: [B + 1]; sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
 FA2I_PARAM(INTS, cu_seqlens_q)
 FA2I_PARAM(INTS, cu_seqlens_k)
 FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
 FA2I_PARAM(INT, total_k) /* rows of packed K and V */
-/* paged: page j of sequence b is block_table[b * table_stride + j], one of so many. */
+/* paged: page j of sequence b is block_table[b * table_stride + j], in a cache of so many pages. */
 FA2I_PARAM(INTS, block_table)
 FA2I_PARAM(INT64, table_stride)
 FA2I_PARAM(INT, pages)
 FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
-/* leftpad: [B], keys of each sequence that are padding; cache_rows: [B], its row of K and V, one of so many. */
+/* leftpad: [B], number of padding keys of each sequence; cache_rows: [B], its row of K and V, of so many rows. */
 FA2I_PARAM(INTS, leftpad)
 FA2I_PARAM(INTS, cache_rows)
 FA2I_PARAM(INT, cache_row_count)
-/* append: [B, new_count, Hkv, D], or packed as Q is (new_count is 0 then), to be written into K and V */
+/* append: [B, new_count, Hkv, D], to be written into K and V; or packed like Q, and new_count is 0 */
 FA2I_PARAM(INT, new_count)
 FA2I_PARAM(INPUT, new_k)
 FA2I_PARAM(INPUT, new_v)
 FA2I_PARAM(STRIDES, new_k_stride)
 FA2I_PARAM(STRIDES, new_v_stride)
-/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller has it */
+/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller passed it */
 FA2I_PARAM(INPUT, rotary_cos)
 FA2I_PARAM(INPUT, rotary_sin)
 FA2I_PARAM(INPUT, raw_q)
 FA2I_PARAM(STRIDES, raw_q_stride)
 FA2I_PARAM(INT, rotary_rows)
-FA2I_PARAM(INT, reserved) /* whole 8 bytes */
-/* backward, a bias with a gradient: of query i and key j of head h in batch b, at the sum of each times its stride,
- * in elements */
+FA2I_PARAM(INT, reserved) /* pads to 8 bytes */
+/* backward, gradient of a bias: the element of query i and key j of head h in batch b is at the sum of each index times
+ * its stride, in elements */
 FA2I_PARAM(FLOATS, dbias)
 FA2I_PARAM(INT64, dbias_batch)
 FA2I_PARAM(INT64, dbias_head)
 FA2I_PARAM(INT64, dbias_query)
 FA2I_PARAM(INT64, dbias_key)
-/* paged: row r of page j begins (j * page + r * row) * bytes behind the first one, of K and of V. */
+/* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
 FA2I_PARAM(STEPS, k_steps)
 FA2I_PARAM(STEPS, v_steps)
 };
 
-// One flat struct: with parts as bases, ptxas chooses other registers (gate.py).
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
@@ -379,24 +382,24 @@ FA2I_PARAM(STEPS, v_steps)
 struct Params {
 #if FA2_BACKWARD
 /*
- * The parameter block of the backward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines. Kinds, and how it may
- * grow: templates/forward/params.def. Dv: columns of V, O and their gradients.
+ * The parameter block of the backward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines. For kinds, and how the list may
+ * grow, see templates/forward/params.def. Dv: columns of V, O and their gradients.
  *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 1, 320 bytes
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature
  */
 FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
 FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
 FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], what forward gave */
+FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], output of forward */
 FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
 FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
 FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
 FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, what forward gave */
-/* Workspace, behind parts of dK and dV where splits > 1: [2] planes of [B, Hq, q_tiles * Br], LSE in log2 units
- * and delta. */
+FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, output of forward */
+/* Workspace, after the parts of dK and dV if splits > 1: [2] arrays of [B, Hq, q_tiles * Br], LSE in log2 units and
+ * delta. */
 FA2I_PARAM(FLOATS, rows)
 FA2I_PARAM(FLOATS,
            dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
@@ -408,8 +411,8 @@ FA2I_PARAM(STRIDES, do_stride)
 FA2I_PARAM(STRIDES, dq_stride)
 FA2I_PARAM(STRIDES, dk_stride)
 FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * that, or * the softcap: of scores in the exponent */
+FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
@@ -421,20 +424,20 @@ FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
 
 /* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
 FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 #else
 /*
- * The parameter block of the forward kernels, member by member: the runtime's struct and the templates'
- * are both made from this list. Plain C preprocessor text, without template lines.
+ * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines.
  *
- * FA2I_PARAM(kind, name)           every kernel's: ABI 2, 192 bytes that never change, so that kernels of
- *                                  older databases go on working
- * FA2I_FEATURE_PARAM(kind, name)   behind them, of kernels with a feature; a launch passes as many bytes
- *                                  as a kernel declares, so new ones go to the end
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ *                                  databases continue to work
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
+ *                                  kernel declares, so new members go to the end
  *
  * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
  *       FLOATS          fp32 in device memory
@@ -450,13 +453,13 @@ FA2I_PARAM(STRIDES, q_stride)
 FA2I_PARAM(STRIDES, k_stride)
 FA2I_PARAM(STRIDES, v_stride)
 FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
 FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
 FA2I_PARAM(INT, seq_q)
 FA2I_PARAM(INT, seq_k)
 FA2I_PARAM(INT, heads_q)
 FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows of a block) */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
 FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
 FA2I_PARAM(INT, batch)
 FA2I_PARAM(INT, reserved)
@@ -465,11 +468,11 @@ FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
 
 /* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
 FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, p = i + seq_k - seq_q. Unbounded is
- * 2^30; causal is a window_right of 0. */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
 FA2I_FEATURE_PARAM(INT, window_left)
 FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* whole 16 bytes */
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
 #endif
 #if FA2_FEATURES
     FeatureParams features;
@@ -481,9 +484,7 @@ static_assert(sizeof(Params) ==
                   (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 
-// ---- products of warps, and the conversions around them ----------------------------------------------------
-//
-// SM 7.5 (kTuring) has no m16n8k16, no bf16 and no packed conversion.
+// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
 
 // c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
 __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
@@ -494,7 +495,7 @@ __device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint
         : "r"(a0), "r"(a1), "r"(b0));
 }
 
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it in two halves, on the
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
 // same fragments.
 __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
 {
@@ -514,7 +515,7 @@ __device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uin
     }
 }
 
-// c = a b + from, of bytes: a is 16x16 row-major, of which this lane has a word of either half's row, b is 16x8
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
 // column-major.
 __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
 {
@@ -532,7 +533,7 @@ __device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, 
     }
 }
 
-// Two elements in one register, rounded to nearest even; lo in the lower half.
+// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
 __device__ __forceinline__ uint32 pack2(float lo, float hi)
 {
     uint32 x;
@@ -548,7 +549,7 @@ __device__ __forceinline__ uint32 pack2(float lo, float hi)
     return x;
 }
 
-// Both fp16 numbers of a register.
+// Returns both fp16 numbers of a register.
 __device__ __forceinline__ float2 unpack_fp16(uint32 x)
 {
     float2 y;
@@ -559,7 +560,7 @@ __device__ __forceinline__ float2 unpack_fp16(uint32 x)
     return y;
 }
 
-// Both elements of a register.
+// Returns both elements of a register.
 __device__ __forceinline__ float2 unpack2(uint32 x)
 {
     if constexpr (kBf16)
@@ -570,7 +571,7 @@ __device__ __forceinline__ float2 unpack2(uint32 x)
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
 
-// threadIdx.x, read again at each call: what is computed from it is not kept in registers.
+// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
 __device__ __forceinline__ int thread_index()
 {
     int index;
@@ -578,7 +579,7 @@ __device__ __forceinline__ int thread_index()
     return index;
 }
 
-// Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -587,7 +588,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
                  : "memory");
 }
 
-// The same, each matrix transposed on the way.
+// The same, with each matrix transposed.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -652,7 +653,7 @@ __device__ __forceinline__ uint4 load_shared_16(uint32 smem)
     return x;
 }
 
-// 2^x; 0 for -infinity.
+// Returns 2^x; 0 for -infinity.
 __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
@@ -660,13 +661,13 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-// Barrier `id` (0 is __syncthreads) for `threads` threads, whole warps.
+// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
 __device__ __forceinline__ void named_barrier(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// A counter in memory goes up by one; what it was.
+// Increments a counter in memory; returns its old value.
 __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
 {
     uint32 ticket;
@@ -674,13 +675,14 @@ __device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
     return ticket;
 }
 
-// The same; whoever sees it finds what this thread did before, and what barriers brought to it, done.
+// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
+// barriers have made visible to this thread.
 __device__ __forceinline__ void count_up(uint32 *gmem)
 {
     asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
 }
 
-// What other blocks have counted; past the L1 cache.
+// Reads a counter that other blocks increment, bypassing L1.
 __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
 {
     uint32 x;
@@ -688,7 +690,7 @@ __device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
     return x;
 }
 
-// One number, or four that lie side by side, added in memory; nothing comes back. Four need SM 9.0.
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
 __device__ __forceinline__ void add_global_4(float *gmem, float x)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
@@ -700,15 +702,17 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
                  : "memory");
 }
 
-// ---- dropout: some of P is 0, the rest is larger ---------------------------------------------------------------
+// ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
 //
-// Whether an element is kept is a function of seed, offset, batch, head, row and column alone
-// (runtime/ops/dropout.h): a row has a key of sixteen bytes, two neighbouring columns have one, made by Philox, and the
-// product of both keys, as the tensor cores compute it, has a byte for either column. An element is kept if its byte is
-// not below a threshold. So a lane calls Philox once for 32 rows or 64 columns, and not for each sixteen elements.
-// A byte has 256 values only, so a part of the elements has the next threshold. No loop over keys asks which ones.
+// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
+// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
+// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
+// threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
+//
+// A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
+// over keys.
 
-// Both halves of a product in one instruction: to the upper half of one in C++ ptxas adds 0.
+// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
 __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
 {
     asm("{\n"
@@ -722,15 +726,16 @@ __device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32
 
 constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
 
-// A constant in a register of its own for each i: of constants that it knows ptxas makes copies, for each use of them.
+// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
+// for each use.
 __device__ __forceinline__ uint32 opaque(uint32 x, int i)
 {
     return x + (thread_index() >> (10 + i));
 }
 
-// For two neighbours, whose bytes the selector takes from x and y, 0x64 behind each: 1 or 0 in fp16. A byte behind 0x64
-// is 1024 more in fp16; bound, twice 1 - 1024 - threshold, makes that at least 1 or at most 0. On the units of fp16,
-// which have little to do here, while all that is done to bits shares another one.
+// Returns the factors of two neighbours, 1 or 0 in fp16. The selector takes their bytes from x and y and puts 0x64
+// above each: in fp16 that is 1024 + byte. Adding bound, twice 1 - 1024 - threshold, and saturating gives 1 or 0. This
+// runs on the fp16 units, which are idle here, while bit operations all share another unit.
 __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
 {
     uint32 keep;
@@ -744,21 +749,22 @@ __device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, ui
     return keep;
 }
 
-// The bound of keep_pair. word: the last of the key of the first of 32 rows; rows: which of four pairs of each eight;
-// column: of eight. The next threshold's bound is 1 less: from 1024 on numbers of fp16 are 1 apart.
+// Returns the bound for keep_pair. word: last word of the key of the first of 32 rows; rows: which of four pairs in
+// each eight; column: of eight. The bound of the next threshold is 1 less. It is negative, and fp16 numbers from 1024
+// on are 1 apart, so its bits are 1 more.
 __device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
 {
     const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
     return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
 }
 
-// Two bounds: of two neighbouring columns, the first of which is even.
+// Returns the bounds of two neighbouring columns; the first one is even.
 __device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
 {
     return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
 }
 
-// Two elements of P times what keep_pair says.
+// Multiplies two elements of P by the factors of keep_pair.
 __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
 {
     uint32 kept;
@@ -769,13 +775,13 @@ __device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
     return kept;
 }
 
-// What is kept of P is multiplied by this at the end: in bf16 its elements are 2^-7 of what they would be.
+// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
 __device__ __forceinline__ float keep_scale(const Params &p)
 {
     return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
 }
 
-// 1 or 0 of two neighbours in fp32.
+// Converts two factors, 1 or 0, to fp32.
 __device__ __forceinline__ float2 keep_factors(uint32 keep)
 {
     return unpack_fp16(keep);
@@ -800,7 +806,7 @@ struct DropoutSeed {
     }
 };
 
-// x: the counter's four words, and what Philox makes of them in seven rounds.
+// Philox with seven rounds. x: receives the four words made from the counter (offset, index, of).
 __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
 {
     x[0] = seed.offset[0];
@@ -809,7 +815,7 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     x[3] = of;
 #pragma unroll
     for (int round = 0; round < 7; round++) {
-        uint32 a[2], b[2];  // lower and upper half of the round's two products
+        uint32 a[2], b[2];  // lower and upper half of the two products of the round
         multiply(x[0], kPhilox[0], a[0], a[1]);
         multiply(x[2], kPhilox[1], b[0], b[1]);
         x[0] = b[1] ^ x[1] ^ seed.key(0, round);
@@ -819,8 +825,8 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     }
 }
 
-// Of rows 32 * rows32 + 8 * n + g, g = lane / 4, the word t = lane % 4 of their keys. plane: batch * heads + head. The
-// first byte of a key is odd.
+// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
+// The first byte of a row key is odd.
 __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
 {
     philox(x, seed, rows32 * 32 + lane, plane);
@@ -829,7 +835,7 @@ __device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed
         x[n] |= lane % 4 == 0;
 }
 
-// The same of pairs of columns 32 * pairs32 + 8 * n + pair. Their second byte is odd.
+// Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
 __device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
 {
     philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
@@ -844,13 +850,14 @@ __device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
     return n >= 2 ? upper : lower;
 }
 
-// The last word of the first row's key, of 32 rows that a warp has made keys of.
+// Returns the last word of the key of the first row. x: keys of 32 rows made by this warp.
 __device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
 {
     return __shfl_sync(0xffffffffu, x[0], 3);
 }
 
-// Of sixteen rows' keys what products take: of rows g and g + 8. sixteen: which ones. Returns word_of_rows.
+// Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
+// rows. Returns word_of_rows.
 __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
                                                int lane)
 {
@@ -862,32 +869,33 @@ __device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const Dropout
     return word_of_rows(x);
 }
 
-// Of eight pairs of columns the one whose key this lane has where rows are queries: the products of pairs 2 t and
-// 2 t + 1 come to lanes that have columns 2 t, 2 t + 1 of either half of sixteen.
+// Returns the pair, of eight pairs of columns, whose key this lane has if rows are queries. The products of pairs 2 t
+// and 2 t + 1 then come to lanes that have columns 2 t and 2 t + 1 of either half of sixteen.
 __device__ __forceinline__ int lane_pair(int lane)
 {
     const int g = lane / 4;
     return g % 2 * 4 + g / 2;
 }
 
-// ---- cache rows: which row of K and V a sequence has -----------------------------------------------------
+// ---- cache rows: which row of the K/V cache a sequence uses ---------------------------------------------
 //
-// A number that is no row's counts as the last one's.
+// An invalid row number counts as the last row.
 
 __device__ __forceinline__ int cache_row_of(const Params &p, int batch)
 {
     return min(uint32(__ldg(p.features.cache_rows + batch)), p.features.cache_row_count - 1u);
 }
 
-// x, kept between two bounds.
+// Returns x, limited to [least, most].
 __device__ __forceinline__ int between(int least, int x, int most)
 {
     return max(least, min(x, most));
 }
 
-// ---- append: new keys and values, which are written into the cache before attention -----------------------
+// ---- append: new keys and values are written into the cache before attention -------------------------------
 
-// The keys that a sequence with room for so many has before its new ones come; padding counts among them.
+// Returns the number of keys that a sequence has before its new ones, padding included. room: rows of the cache for the
+// sequence.
 __device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
 {
     if constexpr (kSeqused)
@@ -896,11 +904,11 @@ __device__ __forceinline__ int keys_before(const Params &p, int batch, int room,
         return max(0, room - new_count);
 }
 
-// ---- lengths: what device memory says of a sequence ------------------------------------------------------
+// ---- lengths of sequences, which are read from device memory ---------------------------------------------
 //
-// Whatever stands there, a sequence is kept within the tensors.
+// Any values are possible there; a sequence is always limited to the tensors.
 
-// Keys of a sequence, with those that come in this call.
+// Returns the number of keys of a sequence, including those that this call appends.
 __device__ __forceinline__ int keys_used(const Params &p, int batch)
 {
     if constexpr (kAppend)
@@ -909,14 +917,14 @@ __device__ __forceinline__ int keys_used(const Params &p, int batch)
         return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
 }
 
-// Rows of a packed sequence that begins with row `first`: none where it ends before. The end is kept within the tensor
-// before anything is taken off it, as it may be any number.
+// Returns the number of rows of a packed sequence that begins with row `first`; 0 if it ends before. `end` may be any
+// number, so it is limited to the tensor before the subtraction.
 __device__ __forceinline__ int rows_between(int first, int end, int total, int most)
 {
     return between(0, between(0, end, total) - first, most);
 }
 
-// The keys of a sequence. first_k: its keys begin with this row of its row of K and V.
+// The keys of a sequence. first_k: the row of its first key, in its row of the cache.
 struct UsedSequence {
     int seq_k;
     static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
@@ -941,7 +949,7 @@ struct PaddedSequence {
     }
 };
 
-// Of a packed sequence also its queries, and its rows of the packed tensors, which begin with first_q and first_k.
+// A packed sequence: keys, queries, and first_q and first_k, its first rows in the packed tensors.
 struct PackedSequence {
     int seq_k, seq_q, first_q, first_k;
     static constexpr int before = 0;
@@ -958,7 +966,7 @@ struct PackedSequence {
     }
 };
 
-// before: keys that it has before the new ones come, which are as many as its queries.
+// A sequence whose keys grow: `before` keys in the cache, and as many new keys as queries.
 struct GrowingSequence : PackedSequence {
     int before;
 
@@ -973,11 +981,11 @@ struct GrowingSequence : PackedSequence {
 using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
                         Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
 
-// The last sequence whose first(sequence) is at most `at`, if they do not fall; some sequence if they do. By the
-// lanes of a warp together, which look at 32 sequences at a time.
+// Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
+// sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
 template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
 {
-    int low = 0, count = p.batch;  // it is one of so many
+    int low = 0, count = p.batch;  // it is one of the `count` sequences from `low` on
     while (count > 1) {
         const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
         const int from = first(low + min(own, count - 1));
@@ -990,8 +998,9 @@ template <class First> __device__ __forceinline__ int last_sequence(const Params
     return low;
 }
 
-// Tiles of `rows` rows of all sequences are numbered: those of sequence b begin here. So each has room for its
-// rows, wherever they begin, and at most one tile too many: blocks come in proportion to rows, without a table.
+// Returns the number of the first tile of sequence `batch`, where tiles of `rows` rows of all sequences are numbered.
+// Each sequence has room for its rows, wherever they begin, and at most one tile too many. So the number of blocks is
+// proportional to the rows, and no table is needed.
 __device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
 {
     return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
@@ -1002,9 +1011,10 @@ __device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
     return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
 }
 
-// Calls clear(row, part) for each of the parts of rows that no sequence has: rows before the first bound and from the
-// last one on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. Tile n of a head looks at
-// rows n * kRows ... : there are numbers enough, one more than whole tiles at least (first_tile).
+// Calls clear(row, part) for each part of each row that belongs to no sequence: rows before the first bound and from
+// the last bound on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. If tile n of a head
+// looks at rows n * kRows ..., all rows are covered, because there is at least one tile more than whole tiles
+// (first_tile).
 template <int kBlock, class Clear>
 __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
                                              int parts, Clear clear)
@@ -1013,7 +1023,7 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     end = min(end, int64(total));
     if (first >= end || (first >= used_from && end <= used_to))
         return;                                  // nearly always
-    const int count = int(end - first) * parts;  // a block's few rows: no 64-bit division, which would branch
+    const int count = int(end - first) * parts;  // few rows per block, so no 64-bit division, which would branch
     for (int i = threadIdx.x; i < count; i += kBlock) {
         const int row = int(first) + i / parts;
         if (row < used_from || row >= used_to)
@@ -1021,12 +1031,12 @@ __device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, i
     }
 }
 
-// ---- shares: the keys of sequences of different lengths, divided among blocks ------------------------------
+// ---- work partition: blocks divide the keys of sequences of different lengths --------------------------------
 //
-// A step is what the teams of a block take at a time. The steps of all row tiles, of a key head, are divided by
-// p.splits: no share has more, so that long sequences have many shares and short ones one. A block has one
-// share; its number, its slot, counts the sequences' row tiles, and the shares of each. Every warp works this
-// out for itself, 32 sequences at a time: there is nothing to prepare, and nothing that a launch leaves behind.
+// The unit is a step: the keys that the teams of a block process at a time. The steps of all row tiles of a key head
+// are divided by p.splits; no share has more steps. So long sequences have many shares and short ones have one. A block
+// has one share. Its number is its slot; slots are numbered by sequence, row tile and share. Every warp computes this
+// by itself, 32 sequences at a time, so nothing has to be prepared and nothing is left after a launch.
 
 constexpr int kStepKeys = kBc * kTeams;
 
@@ -1035,7 +1045,7 @@ __device__ __forceinline__ int ceil_div(int a, int b)
     return a / b + (a % b > 0);
 }
 
-// Of a sequence.
+// Row tiles of a sequence, and steps of each.
 struct SequenceWork {
     int row_tiles, steps;
 
@@ -1045,7 +1055,7 @@ struct SequenceWork {
         int keys = sequence.seq_k;
         row_tiles = ceil_div((kVarlen ? sequence.seq_q : p.seq_q) * p.group, kBr);
         if constexpr (kWindow == Window::kSliding || kWindow == Window::kChunks) {
-            // What the rows of a tile see, wherever they stand.
+            // The most keys that the rows of a tile can see.
             const int64 seen = int64(p.window_left) + p.window_right + kBr + kStepKeys;
             keys = min(int64(keys), seen);
         }
@@ -1055,7 +1065,7 @@ struct SequenceWork {
 
 class Shares
 {
-    int most;  // steps of a share
+    int most;  // most steps of a share
 
 public:
     __device__ __forceinline__ explicit Shares(const Params &p) : most(0x7fffffff)
@@ -1072,7 +1082,7 @@ public:
         most = min(max((sum + p.splits - 1) / p.splits, int64(1)), int64(0x7fffffff));
     }
 
-    // Of a row tile: at least one, and no more than the combining kernel has room for.
+    // Returns the number of shares of a row tile: at least one, and no more than the combining kernel has room for.
     __device__ __forceinline__ int count(const SequenceWork &work) const
     {
         const int share = max(most, ceil_div(work.steps, kMaxSplits));
@@ -1080,8 +1090,9 @@ public:
     }
 };
 
-// Blocks of a key head whose results are combined. Their row tiles have more than `most` steps each, and all row tiles
-// have p.splits * most at most: there are fewer such tiles than p.splits, and fewer such blocks than twice as many.
+// The limit of slots per key head whose results are combined. Their row tiles have more than `most` steps each, and all
+// row tiles together have at most p.splits * most. So there are fewer than p.splits such tiles, and fewer than 2 *
+// p.splits such slots.
 __device__ __forceinline__ int part_slots(const Params &p)
 {
     return min(p.features.slots, 2 * p.splits);
@@ -1089,12 +1100,12 @@ __device__ __forceinline__ int part_slots(const Params &p)
 
 // The slots of one sequence.
 struct Slots {
-    int batch;       // -1: there are no more sequences
-    int first;       // of its slots
-    int shares;      // of each of its row tiles
-    int first_part;  // of its blocks, among those whose results are combined, where sequences are packed
+    int batch;       // -1: no sequence was found
+    int first;       // the sequence's first slot
+    int shares;      // shares of each of its row tiles
+    int first_part;  // packed sequences: its first slot, counting only slots whose results are combined
 
-    // stop(batch, end): whether this is the sequence that is looked for; end: the slot behind its last one.
+    // Finds the first sequence for which stop(batch, end) is true. end: one past its last slot.
     template <class Stop> __device__ __forceinline__ Slots(const Params &p, Stop stop) : batch(-1)
     {
         const Shares all(p);
@@ -1142,10 +1153,10 @@ private:
     }
 };
 
-// ---- where a block works --------------------------------------------------------------------------------------
+// ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 
-// What a kernel keeps of the sequence, and of the row of K and V that it names, if it has such. A member more, though
-// nothing reads it, may give ptxas other registers.
+// The sequence of a block, and its row in the K/V cache. Only kernels with lengths have these members: an unused member
+// may change ptxas's register allocation.
 struct KeptSequence {
     Sequence sequence;
 
@@ -1182,10 +1193,10 @@ struct NoCacheRow {
     }
 };
 
-// The sequence of a block.
+// The batch or sequence of a block, with its lengths.
 struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
                        Either<kCacheRows, KeptCacheRow, NoCacheRow>::Type {
-    int batch;  // -1: there is nothing to do
+    int batch;  // -1: the block has nothing to do
 
     __device__ __forceinline__ int seq_q(const Params &p) const
     {
@@ -1197,7 +1208,7 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
         return kLengths ? sequence.seq_k : p.seq_k;
     }
 
-    // The batch of K and V.
+    // The batch index into K and V.
     __device__ __forceinline__ int key_batch() const
     {
         return kCacheRows ? cache_row : batch;
@@ -1208,14 +1219,15 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
         return 0;
     }
 
-    // Keys of its row of K and V, or of its pages, that are before the sequence's first one.
+    // Keys of the cache row (or of its pages) before the sequence's first key.
     __device__ __forceinline__ int padding() const
     {
         return kLeftpad ? sequence.first_k : 0;
     }
 };
 
-// The work of a block, a block for each: a row tile, and the head of all batches, or the split, key head and batch.
+// Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
+// key head and batch.
 struct WorkOfGrid {
     static __device__ __forceinline__ unsigned tile(const Params &p)
     {
@@ -1228,14 +1240,14 @@ struct WorkOfGrid {
     }
 };
 
-// kBr query rows of one head.
+// Coordinates of a block with kBr query rows of one head.
 struct RowsOfHead : SequencePlace {
-    int first_row, rows;  // of the block; of the tensor
+    int first_row, rows;  // first row of the block; rows of the tensor
     int head;
     static constexpr int split = 0, part = -1;
 
-    // Heavy tiles first when causal: the last rows see the most keys. In a window all see as many, but for
-    // the first ones.
+    // Heavy tiles first when causal: the last rows see the most keys. With a window all rows but the first ones see
+    // equally many.
     template <class Work> __device__ __forceinline__ RowsOfHead(const Params &p, const Work &work) : rows(p.seq_q)
     {
         if constexpr (kVarlen) {
@@ -1269,7 +1281,7 @@ struct RowsOfHead : SequencePlace {
         return head;
     }
 
-    // Position in the sequence of a row: what the causal mask compares.
+    // Position of a row in the sequence; the causal mask compares it with keys.
     __device__ __forceinline__ int query(const Params &, int row) const
     {
         return row;
@@ -1293,13 +1305,13 @@ struct RowsOfHead : SequencePlace {
             return (int64(batch) * p.heads_q + head) * p.seq_q + row;
     }
 
-    // Blocks that divide the keys of its rows.
+    // Number of blocks that divide the keys of its rows.
     __device__ __forceinline__ int splits(const Params &) const
     {
         return 1;
     }
 
-    // Rows of O that are no sequence's become 0, and LSE of them -infinity. By all threads of a block.
+    // Sets rows of O that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a block.
     static __device__ __forceinline__ void clear_unused_rows(const Params &p)
     {
         const int head = blockIdx.x / p.q_tiles;
@@ -1315,15 +1327,15 @@ struct RowsOfHead : SequencePlace {
     }
 };
 
-// kBr packed rows, and a part of the keys if blocks divide them (kSplit). The query heads that share a key head are
-// rows of one matrix: row = query * group + head in the group, so that K and V are read once for all of them. The
-// visible tiles of a row tile are divided among p.splits blocks; those of sequences with lengths of their own as
-// features/shares.cuh says.
+// Coordinates of a block with kBr packed rows, and a part of the keys if blocks divide them (kSplit). The query heads
+// of a group are rows of one matrix, row = query * group + head in the group, so K and V are read once for all of them.
+// The visible tiles of a row tile are divided among p.splits blocks. If sequences have their own lengths,
+// features/shares.cuh divides them.
 struct RowsOfGroup : SequencePlace {
-    int first_row, rows;  // of the block; there are
+    int first_row, rows;  // first row of the block; number of packed rows
     int split, key_head;
-    int own_splits;  // blocks that divide the keys of the row tile, where sequences have lengths of their own
-    int part;        // where this one's part goes, where they are packed; -1: it writes O
+    int own_splits;  // blocks that divide the keys of this row tile, if sequences have their own lengths
+    int part;        // index of this block's partial result if sequences are packed; -1: it writes O
 
     template <class Work>
     __device__ __forceinline__ RowsOfGroup(const Params &p, const Work &work) : rows(p.seq_q * p.group)
@@ -1352,7 +1364,7 @@ struct RowsOfGroup : SequencePlace {
                 split = rest % p.splits;
                 rest /= p.splits;
             } else {
-                first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;  // heavy ones first
+                first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;  // heavy tiles first
             }
             const unsigned key_heads = p.heads_q / p.group;
             key_head = rest % key_heads;
@@ -1371,7 +1383,7 @@ struct RowsOfGroup : SequencePlace {
         return key_head * p.group + row % p.group;
     }
 
-    // Position in the sequence of a row: what the causal mask compares.
+    // Position of a row in the sequence; the causal mask compares it with keys.
     __device__ __forceinline__ int query(const Params &p, int row) const
     {
         return row / p.group;
@@ -1400,13 +1412,14 @@ struct RowsOfGroup : SequencePlace {
         return kLengths ? own_splits : p.splits;
     }
 
-    // The slot that its part goes to, if other blocks have keys of its rows.
+    // The slot of its partial result, if other blocks share its rows.
     __device__ __forceinline__ int64 slot() const
     {
         return kVarlen ? int64(part) : int64(blockIdx.x);
     }
 
-    // Queries that are no sequence's: rows of O become 0, and LSE of them -infinity. By all threads of a block.
+    // Sets rows of O of queries that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a
+    // block.
     static __device__ __forceinline__ void clear_unused_rows(const Params &p)
     {
         constexpr int kRowChunks = kHeadDimV / 8;
@@ -1426,7 +1439,7 @@ struct RowsOfGroup : SequencePlace {
 
 using BlockPlace = Either<kPackedHeads, RowsOfGroup, RowsOfHead>::Type;
 
-// What P is without dropout.
+// The empty policy: P without dropout.
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
     {
@@ -1442,19 +1455,19 @@ struct NoDropout {
     }
 };
 
-// What is kept of this lane's elements of P, 16 columns at a time.
+// Dropout for this lane's elements of P, 16 columns at a time.
 struct PhiloxDropout {
     const Params &p;
     const DropoutSeed seed;
     const int lane;
     const uint32 exponents;
-    uint32 rows[kRowTiles][2];                 // words of the keys of rows g, g + 8
-    uint32 columns[4];                         // and of four times eight pairs of columns
-    uint32 numbers[kRowTiles][4];              // of sixteen columns: [half of rows][half of columns]
-    uint32 bounds[kSplit ? kRowTiles : 1][2];  // of keep_pair, for rows g, g + 8; bounds[0][0] for all unless kSplit
+    uint32 rows[kRowTiles][2];                 // words of the row keys of rows g, g + 8
+    uint32 columns[4];                         // words of the column keys, for four times eight pairs of columns
+    uint32 numbers[kRowTiles][4];              // bytes for sixteen columns: [half of rows][half of columns]
+    uint32 bounds[kSplit ? kRowTiles : 1][2];  // of keep_pair, rows g, g + 8; bounds[0][0] for all unless kSplit
     static_assert(kSplit || kRowTiles <= 2, "a warp's rows are in 32 that choose thresholds together");
 
-    // first_row: of this warp.
+    // first_row: the warp's first row.
     __device__ __forceinline__ PhiloxDropout(const Params &p, const BlockPlace &place, int first_row, int lane)
         : p(p), seed(p.features), lane(lane), exponents(opaque(0x64646464u, 0))
     {
@@ -1480,7 +1493,7 @@ struct PhiloxDropout {
         }
     }
 
-    // Columns from 16 * step on of the tile come next.
+    // Prepares columns 16 * step ... of the tile.
     __device__ __forceinline__ void begin_step(int tile, int step)
     {
         const int sixteen = tile * (kBc / 16) + step;
@@ -1489,7 +1502,7 @@ struct PhiloxDropout {
         multiply_by(kBc % 64 == 0 ? columns[step % 4] : one_of(columns, sixteen % 4));
     }
 
-    // word: of this lane's pair of the sixteen columns that come next.
+    // Multiplies the row keys by the column keys. word: this lane's column key of the sixteen columns.
     __device__ __forceinline__ void multiply_by(uint32 word)
     {
 #pragma unroll
@@ -1497,13 +1510,13 @@ struct PhiloxDropout {
             mma_bytes(numbers[m], rows[m][0], rows[m][1], word, {0, 0, 0, 0});
     }
 
-    // What two elements, of half h of row tile m, in the columns' half n, are multiplied by.
+    // The factors of two elements of P: half h of row tile m, half n of the columns.
     __device__ __forceinline__ uint32 keep(int m, int h, int n) const
     {
         return keep_pair(numbers[m][2 * h + n], exponents, 0x4140, kSplit ? bounds[m][h] : bounds[0][0]);
     }
 
-    // What is left of these two elements.
+    // Applies dropout to two packed elements.
     __device__ __forceinline__ uint32 apply(uint32 elements, int m, int h, int n) const
     {
         return keep_elements(elements, keep(m, h, n));
@@ -1512,7 +1525,7 @@ struct PhiloxDropout {
 
 using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
 
-// What O is multiplied by at the end.
+// The factor of O at the end.
 __device__ __forceinline__ float kept_scale(const Params &p)
 {
     return kDropout ? keep_scale(p) : 1.0f;
@@ -1520,15 +1533,16 @@ __device__ __forceinline__ float kept_scale(const Params &p)
 
 // ---- windows: which keys a query sees -----------------------------------------------------------------------
 //
-// Query i stands at p = i + seq_k - seq_q.
-// Sliding: it sees the keys p - window_left ... p + window_right. What is unbounded is larger than any length, and a
-//   causal mask is a window_right of 0: the host sees to both.
-// Prefix: it sees the keys up to p, as with a causal mask, and those before window_left.
-// Chunks: it sees the keys of the same window_left, p / window_left.
+// Query i is at position p = i + seq_k - seq_q.
+//
+// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
+//          a causal mask is window_right = 0; the host sets both.
+// Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
+// Chunks:  it sees keys j with j / window_left = p / window_left.
 constexpr int kUnbounded = 1 << 30;
 
-// Keys [run_begin, run_end) that a query sees at a position, and the positions first_at ... last_at from which a
-// key is seen. None of them falls where its argument grows.
+// Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
+// which a key is seen. All four are non-decreasing functions.
 __device__ __forceinline__ int run_begin(const Params &p, int at)
 {
     if constexpr (kWindow == Window::kPrefix)
@@ -1569,8 +1583,8 @@ __device__ __forceinline__ int last_at(const Params &p, int key)
         return key + p.window_left;
 }
 
-// Keys [begin, end) that some query sees of those that stand at first ... last; [begin_of_all, end_of_all) that
-// each of them sees, if any.
+// Keys [begin, end) that some query at positions first ... last sees, and [begin_of_all, end_of_all) that each of them
+// sees, if any.
 struct WindowKeys {
     int begin, end, begin_of_all, end_of_all;
 
@@ -1585,8 +1599,9 @@ struct WindowKeys {
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
-// Of column tile n of S a lane has two neighbouring keys: lane % 4 * kLaneKeys + key_column(n) and the next one, counted
-// from the tile's first key. If kWide, the rows of K are permuted (keys.cuh) so that it has eight neighbours of 32.
+// In column tile n of S a lane has two neighbouring keys: lane % 4 * kLaneKeys + key_column(n), relative to the tile's
+// first key, and the next one. If kWide, the rows of K are permuted (keys.cuh) so that a lane has eight neighbours of
+// 32 keys.
 constexpr int kLaneKeys = kWide ? 8 : 2;
 
 __device__ __forceinline__ int key_column(int n)
@@ -1601,9 +1616,11 @@ __device__ __forceinline__ int key_column(int n)
 
 // ---- masks: which keys a row sees ----------------------------------------------------------------------------------
 //
-// Masks come after what transforms scores (softcap), which would turn -infinity into a number.
+// The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and hopper/split_consumer.cuh call mask_scores for tiles that need
+// a mask. Masks are applied after softcap, which would turn -infinity into a finite number.
 
-// Set scores to -infinity where the key is beyond the tensor's end or outside the row's window. first_row: of this warp.
+// Sets scores to -infinity if the key is beyond the tensor's end or outside the row's window. first_row: the warp's
+// first row.
 __device__ __forceinline__ void mask_outside_window(float (&s)[kRowTiles][kColTiles][4], const Params &p,
                                                     const BlockPlace &place, int first_row, int tile, int lane)
 {
@@ -1625,11 +1642,11 @@ __device__ __forceinline__ void mask_outside_window(float (&s)[kRowTiles][kColTi
         }
 }
 
-// The same where the key is beyond the tensor's end or, if causal, the row's own position.
+// Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_after_end(float (&s)[kRowTiles][kColTiles][4], const Params &p,
                                                const BlockPlace &place, int first_row, int tile, int lane)
 {
-    int limit[kRowTiles][2];  // last visible column, from this lane's first one
+    int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
@@ -1658,13 +1675,13 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
         mask_after_end(s, p, place, first_row, tile, lane);
 }
 
-// ---- bias: a number for each query and key, or a mask ------------------------------------------------------
+// ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
 
-// Whether it is numbers, of 16 bits.
+// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
 constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
 constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 
-// An element, and two neighbours that are loaded together.
+// The type of an element, and of two neighbours that are loaded together.
 template <BiasKind kKind> struct BiasTypes {
     using Elem = unsigned short;
     using Pair = uint32;
@@ -1680,7 +1697,7 @@ template <> struct BiasTypes<BiasKind::kBool> {
 using BiasElem = BiasTypes<kBias>::Elem;
 using BiasPair = BiasTypes<kBias>::Pair;
 
-// What is added to a score, before it is divided by the scale.
+// Returns what is added to a score, before the division by the scale.
 template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
 {
     if constexpr (kBias == BiasKind::kFp16) {
@@ -1696,12 +1713,12 @@ template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
     }
 }
 
-// Numbers that are added to scores may hide keys: -infinity, -1e9 and their like. A row's maximum begins with the least
-// score that counts, and does not fall below: P of hidden keys is 0 then, also where a row has no others (fa2.h).
-// Scores so far from 0 still tell keys apart, to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // scaled, with all that is added
+// A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
+// counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
+// this limit are still precise to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
 
-// The maximum of a row that has seen no key, in the units of q k.
+// The maximum of a row that has seen no key, in the unit of Q K^T.
 __device__ __forceinline__ float least_maximum(const Params &p)
 {
     if constexpr (kBiasNumbers)
@@ -1710,10 +1727,10 @@ __device__ __forceinline__ float least_maximum(const Params &p)
         return minus_infinity();
 }
 
-// ---- sinks: one column more, without a value ------------------------------------------------------------
+// ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 
-// How a row ends whose columns gave this maximum, of scores times scale, and this sum, 0 if no key was visible: what O
-// is multiplied by, and LSE. sink may be -infinity.
+// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
+// saw no key. sink may be -infinity.
 struct SinkEnd {
     float inverse, lse;
 
@@ -1728,32 +1745,32 @@ struct SinkEnd {
     }
 };
 
-// ---- fragments and the online softmax ---------------------------------------------------------------
+// ---- fragments, and the online softmax ------------------------------------------------------------------------
 //
-// Fragments (PTX ISA, mma.m16n8k16), lane = 4 * quad_row + quad_lane: an accumulator holds, of a 16x8
-// tile, row quad_row columns 2 * quad_lane, + 1 in c[0], c[1] and row quad_row + 8 in c[2], c[3]. Two
-// neighbouring accumulator tiles of S are laid out like one 16x16 A fragment: P goes into the second
-// product without leaving its lane. A row is shared by the four lanes of a quad.
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Two
+// neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
+// leaving its lane. The four lanes of a quad share a row.
 
-// Rescale O only when a row's maximum has grown by more than this, in log2 units: the row keeps a stale
-// maximum, P stays below 2^8 and far from overflow in fp16, and nearly all rescaling is skipped
-// (as in FlashAttention-4). Where P is made by the maxima so far it may be larger: hopper/guess.cuh.
+// O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
+// maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
+// With the speculative maximum P may be larger: hopper/guess.cuh.
 constexpr float kLazyRescale = 8.0f;
 
-// Per row of this lane; [row tile][rows quad_row, quad_row + 8].
+// State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
     float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
     float sum[kRowTiles][2];  // of this lane's columns only; reduced over the quad at the end
 };
 
 struct RowSumsAndSink : RowSums {
-    float sink;  // of the head: read early, because a row would wait for it at its end
+    float sink;  // of the head; loaded early to hide the latency at the end of the row
 };
 
-// A member more, though nothing reads it, may give ptxas other registers.
+// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
 using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
 
-// How a row begins: it has seen no key.
+// The initial state of rows: no key seen.
 __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
 {
     const float least = least_maximum(p);
@@ -1766,7 +1783,7 @@ __device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
         }
 }
 
-// How a row ends, all of its columns seen: what O is multiplied by, and LSE. sum is 0 if no key was visible.
+// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
 __device__ __forceinline__ float row_inverse(float sum)
 {
     return sum == 0.0f ? 0.0f : 1.0f / sum;
@@ -1789,11 +1806,11 @@ __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Whether some rows may have seen no key yet: their maximum is -infinity, as numbers of a bias do not let it be.
+// True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
 template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
 
-// Maxima of this lane's columns. True if one has grown so much that O has to be rescaled. offset: what has to be added
-// to all scores of a row, if kOffsets.
+// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
+// added to all scores of a row, if kOffsets.
 template <bool kOffsets>
 __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
                                             float scale_log2, const float (&offset)[kRowTiles][2],
@@ -1817,20 +1834,20 @@ __device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTile
     return grown;
 }
 
-// A row takes the maximum of all of its columns, tile_max being this lane's. Returns what its sum and O are to be
-// multiplied by.
+// Updates the maximum of a row from all of its columns; tile_max: maximum of this lane's columns. Returns the factor of
+// the row's sum and of O.
 template <bool kUnseen>
 __device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, float scale_log2)
 {
     tile_max = fmaxf(row_max, quad_max(tile_max));
-    // -infinity minus itself: no key yet, nothing to rescale.
+    // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
     const bool none = kUnseen && tile_max == minus_infinity();
     const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
     row_max = tile_max;
     return alpha;
 }
 
-// S becomes P = 2^(scale_log2 * (S - max)); the sums grow.
+// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
 template <bool kUnseen, bool kOffsets>
 __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
                                           const float (&offset)[kRowTiles][2])
@@ -1854,14 +1871,14 @@ __device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], R
     }
 }
 
-// On mma.sync: S becomes P, the sums grow, and O is rescaled if a maximum has grown enough. kUnseen: some rows may have
-// seen no key yet.
+// For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
+// have seen no key yet.
 template <bool kUnseen>
 __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
                                              float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
 {
     constexpr float kNoOffset[kRowTiles][2] = {};
-    float tile_max[kRowTiles][2];  // of this lane's columns, until a row needs it
+    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
     const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
     if (__any_sync(0xffffffffu, grown)) {
 #pragma unroll
@@ -1881,10 +1898,10 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// On wgmma: what O is to be multiplied by, once the product that adds to it is done.
+// For wgmma: the factors of O, which are applied once the product that adds to O is done.
 struct Rescale {
     float by[kRowTiles][2];
-    bool wanted;  // by any row of the warp; by is not set otherwise
+    bool wanted;  // some row of the warp needs rescaling; `by` is set only then
 
     __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
     {
@@ -1900,13 +1917,13 @@ struct Rescale {
     }
 };
 
-// The same, but what this means to O is returned. offset: what has to be added to all scores of a row, if kOffsets.
+// For wgmma: as above, but returns how O must be rescaled. offset: added to all scores of a row, if kOffsets.
 template <bool kUnseen, bool kOffsets = true>
 __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
                                                 const float (&offset)[kRowTiles][2])
 {
     Rescale rescale;
-    float tile_max[kRowTiles][2];  // of this lane's columns, until a row needs it
+    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
     const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
     rescale.wanted = __any_sync(0xffffffffu, grown);
     if (rescale.wanted) {
@@ -1930,16 +1947,17 @@ __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles]
     return softmax_tile<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// ---- alibi: a key costs the more the farther it is from the query -------------------------------------
+// ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
 //
-// Scores get -slope |p - j|, p = query + seq_k - seq_q. Here it is in the units of q k, divided by the scale.
+// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
+// the unit of Q K^T, that is, divided by the scale.
 
 __device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
 {
     return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
 }
 
-// The term at p - j = base + step; step is a constant after unrolling. kBefore: that is not negative.
+// The term for p - j = base + step; step is a constant after unrolling. kBefore: base + step is not negative.
 template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
 {
     if constexpr (kBefore)
@@ -1974,7 +1992,7 @@ struct NoAlibi {
     }
 };
 
-// This lane's first column in tile 0, where ALiBi comes with the product.
+// This lane's first column in tile 0, kept if ALiBi is computed by the product (kAlibiMma).
 struct KeptColumn {
     float first_column;
 
@@ -1995,7 +2013,7 @@ using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
 
 // ALiBi for this lane's rows.
 struct AlibiOfRows : FirstColumn {
-    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p less this lane's first column in tile 0
+    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p minus this lane's first column in tile 0
 
     __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
         : FirstColumn(lane)
@@ -2010,14 +2028,14 @@ struct AlibiOfRows : FirstColumn {
             }
     }
 
-    // The term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
-    // stands after a row's own position.
+    // The ALiBi term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
+    // is after a row's own position.
     template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
     {
         return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc), -float(key_column(n) + e));
     }
 
-    // The same in two parts, where no key of the tile stands after a row's own position: of a row ...
+    // The term in two parts, if no key of the tile is after a row's own position: the part of the row ...
     __device__ __forceinline__ float offset(int tile, int m, int h) const
     {
         if constexpr (kAlibiMma)
@@ -2026,7 +2044,7 @@ struct AlibiOfRows : FirstColumn {
             return -slope[m][h] * (position[m][h] - float(tile * kBc));
     }
 
-    // ... and, on top of the score, of a column.
+    // ... and the part of the column, added to the score.
     __device__ __forceinline__ float added(float score, int m, int h, int n, int e) const
     {
         if constexpr (kAlibiMma)
@@ -2035,7 +2053,8 @@ struct AlibiOfRows : FirstColumn {
             return fmaf(slope[m][h], float(key_column(n) + e), score);
     }
 
-    // kAlibiMma: slope * column comes with the product if 16 bits hold it. If not, it is added here.
+    // kAlibiMma: true if 16 bits hold the slope, so that the product contains slope * column. If false, it is added
+    // here.
     __device__ __forceinline__ bool in_product(int m, int h) const
     {
         return kBf16 || fabsf(slope[m][h]) <= 65504.0f;
@@ -2044,10 +2063,10 @@ struct AlibiOfRows : FirstColumn {
 
 using Alibi = Either<kAlibi, AlibiOfRows, NoAlibi>::Type;
 
-// Neighbours of a row that a lane has, and so reads at once.
+// Neighbours of a row that a lane has, and reads with one load.
 constexpr int kTogether = kWide ? 8 : 2;
 
-// kTogether neighbours that lie side by side, aligned.
+// A load of kTogether contiguous, aligned neighbours.
 template <BiasKind kKind>
 __device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>::Elem *at,
                                                 typename BiasTypes<kKind>::Elem (&x)[kTogether])
@@ -2110,10 +2129,10 @@ struct NoBias {
 struct BiasOfRows {
     const BiasElem *row[kRowTiles][2];  // at this lane's first column in tile 0
     int64 key_stride;
-    int columns;  // before the tensor's end, from this lane's first one
+    int columns;  // columns before the tensor's end, relative to this lane's first one
     int seq_k;
     float inverse_scale;
-    bool side;  // kTogether neighbours lie side by side, aligned
+    bool side;  // kTogether neighbours are contiguous and aligned
 
     __device__ __forceinline__ BiasOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
         : key_stride(p.features.bias_key), columns(place.seq_k(p) - lane % 4 * kLaneKeys), seq_k(place.seq_k(p))
@@ -2133,14 +2152,14 @@ struct BiasOfRows {
         side = p.features.bias_side >= kTogether && place.padding() % kTogether == 0;
     }
 
-    // Whether neighbours are read at once in a tile: none is beyond the tensor's end.
+    // True if neighbours of a tile are read with one load: none is beyond the tensor's end.
     template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
     {
         return side && (!kMasked || (tile + 1) * kBc <= seq_k);
     }
 
-    // kTogether neighbours of a row; those beyond the tensor's end are not read. kSide: they lie side by side, aligned,
-    // and none is beyond it.
+    // Reads kTogether neighbours of a row, but none beyond the tensor's end. kSide: they are contiguous, aligned, and
+    // before the end.
     template <bool kMasked, bool kSide>
     __device__ __forceinline__ void load(int m, int h, int column, BiasElem (&x)[kTogether]) const
     {
@@ -2157,29 +2176,30 @@ struct BiasOfRows {
 
 using Bias = Either<kBias != BiasKind::kNone, BiasOfRows, NoBias>::Type;
 
-// ---- terms: what is added to scores ------------------------------------------------------------------------
+// ---- score modifiers: ALiBi and bias, which are added to scores -----------------------------------------------
 //
-// On mma.sync, scores begin as the terms, and the product comes on top of them: accumulators have to begin as
-// something. After a transform (softcap), and where warps divide columns, the terms are added. So is a bias in 16
-// bits, whose words are read before the product, which hides their way. On wgmma: hopper/fwd_consumer.cuh.
+// On mma.sync the accumulator of S is initialised with the terms, and Q K^T is added: an accumulator must be
+// initialised anyway. After a transform (softcap), and if warps divide columns, the terms are added afterwards. A bias
+// in 16 bits is also added afterwards: its words are read before the product, which hides their latency. On wgmma:
+// hopper/fwd_consumer.cuh.
 constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
 constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
 constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
-constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile of which it sees no key
+constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile if it sees none of its keys
 
-// No key of a tile stands after a row's own position.
+// No key of the tile is after a row's own position.
 template <bool kMasked> constexpr bool kNoKeyAfter = kCausal && !kMasked;
 
-// Bases and not members: an empty member takes a place, and ptxas other registers.
+// Base classes instead of members: an empty member takes space and changes ptxas's registers.
 struct Terms : Alibi, Bias {
-    // first_row: of this warp.
+    // first_row: the warp's first row.
     __device__ __forceinline__ Terms(const Params &p, const BlockPlace &place, int first_row, int lane)
         : Alibi(p, place, first_row, lane), Bias(p, place, first_row, lane)
     {
     }
 
-    // Scores of a tile begin as their terms; kAdd: these are added. False where no key of the tile is seen by any
-    // row of this warp.
+    // Sets the scores of a tile to their terms, or adds these if kAdd. Returns false if no row of this warp sees a key
+    // of the tile.
     template <bool kMasked, bool kAdd>
     __device__ __forceinline__ bool apply(float (&s)[kRowTiles][kColTiles][4], int tile) const
     {
@@ -2191,8 +2211,8 @@ struct Terms : Alibi, Bias {
         return true;
     }
 
-    // ALiBi added where nothing is masked, but for what all scores of a row get, which is left to the softmax; with
-    // kAlibiMma also but for what the product has.
+    // Adds ALiBi to a tile without a mask. The part that is the same for all scores of a row goes to `offset` instead,
+    // for the softmax. With kAlibiMma the product already contains slope * column.
     __device__ __forceinline__ void add_columns(float (&s)[kRowTiles][kColTiles][4], float (&offset)[kRowTiles][2],
                                                 int tile) const
     {
@@ -2211,7 +2231,7 @@ struct Terms : Alibi, Bias {
             }
     }
 
-    // A bias in 16 bits, for add(): two neighbours of a row a word.
+    // Reads a bias in 16 bits for add(), two neighbours of a row per word.
     template <bool kMasked>
     __device__ __forceinline__ void load(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
     {
@@ -2258,7 +2278,7 @@ private:
                 }
     }
 
-    // The same of a bias, with ALiBi if there is one.
+    // Adds a bias that read() has read, with ALiBi if there is any.
     template <bool kMasked, bool kAdd, bool kSide>
     __device__ __forceinline__ bool apply_bias(float (&s)[kRowTiles][kColTiles][4], int tile) const
     {
@@ -2305,7 +2325,7 @@ private:
     }
 };
 
-// ---- the tiles of K and V that a block visits: [first, count) ------------------------------------------------------
+// ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
 
 struct AnyFirstTile {
     int first;
@@ -2318,7 +2338,7 @@ struct FirstTileIs0 {
 struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, FirstTileIs0>::Type {
     int count;
     int unmasked;  // tiles from this one on need a mask
-    int plain;     // in a window, so do those before this one
+    int plain;     // with a window, tiles before this one need a mask, too
 
     __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
     {
@@ -2346,7 +2366,7 @@ private:
     template <class Range>
     static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
     {
-        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block, by every row
+        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
         if (kCausal) {
             const int offset = place.seq_k(p) - place.seq_q(p);
             const int last_row = min(place.first_row + kBr, place.rows) - 1;
@@ -2359,7 +2379,7 @@ private:
         range.unmasked = keys_of_all / kBc;
     }
 
-    // Of the blocks that divide the keys, each has one share.
+    // Reduces the range to this block's share if several blocks divide the keys.
     template <class Range>
     static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
     {
@@ -2369,11 +2389,11 @@ private:
     }
 };
 
-// ---- places of tiles in shared memory, filled in turn ----------------------------------------------------------
+// ---- a ring of stages in shared memory -------------------------------------------------------------------------
 //
-// A barrier's phase of a stage ends once for each tile that comes there, so its parity changes from round to round.
+// The phase of a stage's mbarrier ends once per tile, so the parity to wait for flips at each round.
 
-// Counts tiles through so many stages.
+// A position in a ring of kCount stages.
 template <int kCount> struct StageOf {
     int index = 0;
     uint32 parity = 0;
@@ -2397,20 +2417,21 @@ template <int kCount> struct StageOf {
 };
 using Stage = StageOf<kStages>;
 
-// ---- keys of columns ----------------------------------------------------------------------------------------------
+// ---- column keys of dropout ---------------------------------------------------------------------------------------
 //
-// All rows, heads and batches have the same keys of columns. The step before the main one puts them into the workspace,
-// as lanes want them; those of a tile come into shared memory with its K where what P is multiplied by is made early,
-// else with its V.
+// The column keys are the same for all rows, heads and batches. The kernel before the main one makes them and stores
+// them in the workspace, in the order in which lanes need them. The keys of a tile are loaded into shared memory
+// together with its K if kKeepsEarly, else with its V.
 
-constexpr int kKeysAt = 128;  // in the workspace, which begins with the counter of work
+constexpr int kKeysAt = 128;  // offset in the workspace, after the counter of work tiles
 
 __device__ __forceinline__ char *column_keys_at(const Params &p, int column)
 {
     return reinterpret_cast<char *>(p.partial) + kKeysAt + int64(column) * 8;
 }
 
-// The step before, of kKeysOfBlock / 2 threads. A warp's call of Philox makes the keys of 64 columns.
+// Makes the column keys; the kernel that runs before, with kKeysOfBlock / 2 threads per block. One Philox call of a
+// warp makes the keys of 64 columns.
 __device__ __forceinline__ void prepare_column_keys(const Params &p)
 {
     const int lane = threadIdx.x % 32, sixty_four = blockIdx.x * (kKeysOfBlock / 64) + threadIdx.x / 32;
@@ -2421,23 +2442,23 @@ __device__ __forceinline__ void prepare_column_keys(const Params &p)
     words[32] = uint2{x[2], x[3]};
 }
 
-// Those of a tile: a lane's word for each 16 columns, the words of 32 columns next to each other.
+// The column keys of a tile: one word per lane for each 16 columns; the words of 32 columns are neighbours.
 struct KeyTile {
-    uint32 first;  // of this lane
+    uint32 first;  // address of this lane's first word
 
     __device__ __forceinline__ KeyTile(uint32 smem, const Stage &stage)
         : first(smem + kKeysArea + stage.index * kKeyTileBytes + thread_index() % 32 * 8)
     {
     }
 
-    // Of 32 columns, from 16 * step on.
+    // The words of 32 columns, from column 16 * step on.
     __device__ __forceinline__ float2 words(int step) const
     {
         return load_shared_8(first + step * 128);
     }
 };
 
-// Calls use(step, i) for each word of P, when dropout has its numbers: step: of 16 columns; i: as pack_scores has it.
+// Calls use(step, i) for each word i of the A fragment of P of a k16 step, after dropout has computed its bytes.
 template <class Dropped, class Use>
 __device__ __forceinline__ void each_word_of_p(Dropped &dropout, KeyTile keys, const Use &use)
 {
@@ -2452,11 +2473,11 @@ __device__ __forceinline__ void each_word_of_p(Dropped &dropout, KeyTile keys, c
                 use(step + half, i);
         }
     }
-    __syncwarp();  // all of it have read, before one gives the tile back
+    __syncwarp();  // all lanes have read before one gives the tile back
 }
 
-// What P of a tile is multiplied by. Made while the tensor cores compute S: in a branch, though it is taken always,
-// because ptxas moves what is not in one behind the wait for S, where the row waits for it. No bound is 0.
+// Computes the factors of P of a tile while the tensor cores compute S. The branch is always taken (a bound is never
+// 0): without it ptxas moves this work after the wait for S.
 template <class Dropped>
 __device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropped &dropout, KeyTile keys)
 {
@@ -2465,13 +2486,13 @@ __device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropped 
     each_word_of_p(dropout, keys, [&](int step, int i) { keep[step][i] = dropout.keep(0, i % 2, i / 2); });
 }
 
-// What is dropped of P, which is in elements, becomes 0.
+// Applies dropout to P, which is packed to 16 bits: dropped elements become 0.
 template <class Dropped> __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropped &dropout, KeyTile keys)
 {
     each_word_of_p(dropout, keys, [&](int step, int i) { p[step][i] = dropout.apply(p[step][i], 0, i % 2, i / 2); });
 }
 
-// The same by what was made early.
+// Applies dropout to P with factors that were made early.
 __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], const uint32 (&keep)[kBc / 16][4])
 {
 #pragma unroll
@@ -2481,10 +2502,10 @@ __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], const uint32 (&ke
             p[step][i] = keep_elements(p[step][i], keep[step][i]);
 }
 
-// ---- cp.async: copies from global to shared memory that a thread need not wait for; SM 8.0 and newer --------
+// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
 
-// 16 bytes from global to shared memory, past the L1 cache, if wanted: a predicate, where a branch would
-// part the instructions around it.
+// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
+// separate the instructions around it.
 __device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
 {
     asm volatile("{\n"
@@ -2496,7 +2517,7 @@ __device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool 
                  : "memory");
 }
 
-// The same, but 16 zero bytes unless keep; gmem is not read then.
+// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
 __device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
 {
     asm volatile("{\n"
@@ -2513,16 +2534,16 @@ __device__ __forceinline__ void cp_async_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Wait until at most kPending of this thread's committed groups are unfinished.
+// Waits until at most kPending of this thread's committed groups are unfinished.
 template <int kPending> __device__ __forceinline__ void cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// ---- rows that threads copy, laid out as TMA loads them ---------------------------------------------------------
+// ---- copies of rows by threads, in the layout of TMA ------------------------------------------------------------
 
-// Start copying kRows rows into pages; rows from valid_rows on, and columns behind the last, are zeros. address(row):
-// where one begins in global memory. kCount threads share the work, eight lanes copy 128 bytes of a row.
+// Starts copying kRows rows into pages. Rows from valid_rows on, and columns after the last, become zeros.
+// address(row): start of a row in global memory. kCount threads share the work; eight lanes copy 128 bytes of a row.
 template <int kRows, int kCount, class Address>
 __device__ __forceinline__ void fill_pages(uint32 smem, int valid_rows, Address address)
 {
@@ -2540,13 +2561,13 @@ __device__ __forceinline__ void fill_pages(uint32 smem, int valid_rows, Address 
     }
 }
 
-// ---- barriers in shared memory, and loads that arrive at them -------------------------------------------
+// ---- mbarriers, and TMA loads that arrive at them -----------------------------------------------------------------
 //
-// A barrier's phase ends when all of its arrivals are there, and all bytes that were announced. A wait names
-// the parity of the phase: 0 for the first one. Before that has begun, a wait for parity 1 returns at once.
+// A phase of an mbarrier ends when all arrivals and all announced bytes have come. A wait names the parity of a phase,
+// 0 for the first one. A wait for parity 1 on a fresh barrier returns at once.
 
-// A tensor map, as the driver encodes it: of [batch, head, seq, column], boxes of rows x 64 columns. What is behind the
-// end of a sequence or a row is zeros.
+// A tensor map as the driver encodes it: [batch, head, seq, column], in boxes of rows x 64 columns. Elements after the
+// end of a sequence or a row are loaded as zeros.
 struct alignas(64) TensorMap {
     char opaque[128];
 };
@@ -2556,7 +2577,7 @@ __device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Barriers that this thread made are seen by what the tensor maps' loads go through.
+// Makes the barriers that this thread initialised visible to the async proxy (TMA).
 __device__ __forceinline__ void barrier_init_fence()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -2567,8 +2588,9 @@ __device__ __forceinline__ void barrier_arrive(uint32 barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// The same by one lane of a warp, without a branch: in one the compiler would compute shared memory's address anew, and
-// take all that follows from it, descriptors of products among that, for different in the lanes.
+// barrier_arrive by lane 0 of a warp, with a predicate instead of a branch. In a branch the compiler would compute the
+// shared-memory address anew, and treat all values derived from it, such as wgmma descriptors, as different in each
+// lane.
 __device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
 {
     asm volatile("{\n"
@@ -2580,7 +2602,7 @@ __device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
                  : "memory");
 }
 
-// Arrive, and announce bytes that are to come.
+// Arrives, and announces bytes that will come.
 __device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -2598,13 +2620,13 @@ __device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
                  : "memory");
 }
 
-// Arrive when what this lane began to copy is there; it is one of those that the barrier counts.
+// Arrives when the cp.async copies that this lane has issued are complete. The barrier counts this arrival (noinc).
 __device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// 16 or 4 bytes from global to shared memory, zeros behind the first `bytes`.
+// Copies 16 or 4 bytes from global to shared memory; only the first `bytes` are read, the rest becomes zeros.
 __device__ __forceinline__ void copy_16_or_less(uint32 smem, const void *gmem, int bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
@@ -2615,13 +2637,13 @@ __device__ __forceinline__ void copy_4_or_less(uint32 smem, const void *gmem, in
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
 }
 
-// A coordinate of a tensor map. Where batches or heads are the same memory, the map has one of them.
+// A coordinate in a tensor map. If batches or heads share memory (stride 0), the map has only one of them.
 __device__ __forceinline__ int coordinate(int index, int64 stride)
 {
     return stride == 0 ? 0 : index;
 }
 
-// Rows from `row` on of 64 columns from `column` on, into a page of a tile.
+// Loads rows from `row` on of 64 columns from `column` on into a page of a tile.
 __device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uint32 barrier, int column, int row,
                                           int head, int batch)
 {
@@ -2631,7 +2653,7 @@ __device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uin
                  : "memory");
 }
 
-// Bytes that lie one after the other, multiples of 16.
+// Loads contiguous bytes, a multiple of 16.
 __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int bytes, uint32 barrier)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem),
@@ -2639,13 +2661,13 @@ __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int by
                  : "memory");
 }
 
-// What this thread did to shared memory is done before loads that come into the same place, behind a barrier.
+// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
 __device__ __forceinline__ void release_to_loads()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The reverse: rows of a page to global memory, as far as there are rows and columns.
+// Stores rows of a page to global memory, clipped to the tensor's rows and columns.
 __device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
 {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
@@ -2658,7 +2680,7 @@ __device__ __forceinline__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// What this thread's stores read of shared memory has been read.
+// Waits until this thread's TMA stores have read shared memory.
 __device__ __forceinline__ void wait_stores()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
@@ -2701,10 +2723,10 @@ struct TensorMaps : Either<kPackedHeads, NoMapOfQ, MapOfQ>::Type,
 static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 + !kPackedHeads + kOByMap + kBiasStaged),
               "what the runtime passes");
 
-// ---- tiles beside K and V -------------------------------------------------------------------------------------
+// ---- tiles loaded beside K and V, in stages of their own (the bias) ------------------------------------------------
 //
-// In stages of their own, filled by a warp of the warpgroup that loads. A stage has the barriers `full`, at which a
-// tensor map's load or the lanes of that warp arrive, and `empty`, at which every warp arrives that has read it.
+// A warp of the producer warpgroup loads them. A TMA load or the lanes of that warp arrive at `full`; every warp that
+// has read the stage arrives at `empty`.
 template <int kCount, int kBytes> struct TilesBeside {
     uint32 area, barriers;
     StageOf<kCount> stage;
@@ -2728,7 +2750,7 @@ template <int kCount, int kBytes> struct TilesBeside {
         return area + stage.index * kBytes;
     }
 
-    // Arrivals at either barrier.
+    // loads, readers: number of arrivals at `full` and at `empty`.
     __device__ __forceinline__ void init(int loads, int readers) const
     {
         for (int i = 0; i < kCount; i++) {
@@ -2738,7 +2760,7 @@ template <int kCount, int kBytes> struct TilesBeside {
         barrier_init_fence();
     }
 
-    // By a warp that loads, before it fills a stage; and by one that reads it, before ...
+    // By a warp that loads, before it loads a stage.
     __device__ __forceinline__ void wait_empty() const
     {
         barrier_wait(empty(), stage.parity ^ 1);
@@ -2749,22 +2771,22 @@ template <int kCount, int kBytes> struct TilesBeside {
         barrier_wait(full(), stage.parity);
     }
 
-    // ... and behind it.
+    // By a warp that reads, after it has read a stage.
     __device__ __forceinline__ void release()
     {
-        __syncwarp();  // all of it have read
+        __syncwarp();  // all lanes have read
         barrier_arrive_by(threadIdx.x % 32, empty());
         stage.advance();
     }
 };
 
-// The warpgroup that this warp works for, if it loads.
+// The index of the consumer warpgroup that this producer warp loads for.
 __device__ __forceinline__ int served_group()
 {
     return thread_index() / 32 - kGroups * 4 - 1;
 }
 
-// What belongs to the scores of one warpgroup.
+// The stages of one consumer warpgroup, for its scores.
 struct SideTiles : TilesBeside<kSideStages, kSideTileBytes> {
     __device__ __forceinline__ SideTiles(uint32 smem, int group)
         : TilesBeside(smem + kSideArea + group * kSideStages * kSideTileBytes,
@@ -2773,12 +2795,12 @@ struct SideTiles : TilesBeside<kSideStages, kSideTileBytes> {
     }
 };
 
-// ---- products of a warpgroup ------------------------------------------------------------------------------
+// ---- wgmma: products of a warpgroup -----------------------------------------------------------------------------
 //
-// wgmma runs beside the threads that issued it. A fence orders what they did with its registers before; a
-// commit closes a group; a wait for groups makes their registers readable, and what they read of shared memory
-// free. Accumulators are laid out as mma's: 16 rows a warp, n8 column tiles. pin() keeps the compiler from
-// moving uses of registers over the asm around it.
+// wgmma runs asynchronously to the threads that issue it. wgmma_fence orders earlier register accesses before it;
+// wgmma_commit closes a group; wgmma_wait makes the registers of a group readable and its shared memory reusable.
+// Accumulators have the layout of mma: 16 rows per warp, n8 column tiles. pin() keeps the compiler from moving uses of
+// the accumulator across the asm around it.
 
 __device__ __forceinline__ void wgmma_fence()
 {
@@ -2790,13 +2812,14 @@ __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// What this thread wrote to shared memory, and waited for, is seen by products, behind a barrier of theirs.
+// Makes this thread's writes to shared memory, including copies that it waited for, visible to wgmma and TMA (async
+// proxy). A barrier must follow.
 __device__ __forceinline__ void fence_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Wait until at most kPending committed groups are unfinished.
+// Waits until at most kPending committed groups are unfinished.
 template <int kPending> __device__ __forceinline__ void wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
@@ -2811,15 +2834,15 @@ template <int kN> __device__ __forceinline__ void pin(float (&x)[1][kN][4])
             asm volatile("" : "+f"(x[0][n][e])::"memory");
 }
 
-// How wgmma finds a tile in shared memory, 128-byte swizzle; addresses count 16 bytes. page_bytes: from one page
-// of 64 columns to the next, where a product reads several at a time (V).
+// The wgmma descriptor of a tile in shared memory with 128-byte swizzle; addresses are in units of 16 bytes.
+// page_bytes: the distance of pages of 64 columns, if a product reads several (V).
 __device__ __forceinline__ uint64 tile_descriptor(uint32 smem, int page_bytes)
 {
     constexpr uint64 kSwizzle128 = uint64(1) << 62, kRowsOf8 = uint64(8 * kPageRowBytes / 16) << 32;
     return kSwizzle128 | kRowsOf8 | uint64(page_bytes / 16) << 16 | smem / 16;
 }
 
-// A warpgroup's registers change hands; all of its warps do it together.
+// Lowers (give) or raises (take) the registers per thread of a warpgroup to kRegisters. All of its warps must call it.
 template <int kRegisters> __device__ __forceinline__ void give_registers()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -2830,7 +2853,7 @@ template <int kRegisters> __device__ __forceinline__ void take_registers()
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// named_barrier, but these threads only arrive: they do not wait for the others.
+// Arrives at a named barrier without waiting.
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -2838,15 +2861,17 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads)
 
 // ---- a bias in 16 bits, through shared memory ---------------------------------------------------------------
 //
-// It comes by a tensor map where there is one of it. Else a warp that loads copies 16 bytes at a time where these lie
-// side by side and aligned, else 4, else single numbers.
+// The warps of the producer load the bias tiles, consumers add them to S. The fastest way that the layout allows is
+// used: a tensor map; else cp.async of 16 bytes, if keys are contiguous and aligned; else of 4 bytes; else single
+// elements.
 
-// Scores begin as what mma.sync makes of the words of a bias, and Q K^T comes on top. Infinity times 0 is NaN: an
-// infinity, which hides a key, or NaN, which a mask may hide, makes NaN of all others of its row in eight columns. The
-// sums of P show it (guess.cuh), and where S is made again, words are converted and multiplied one by one. To
-// look before Q K^T costs 4 % of the time: all that a row has to do then waits for it.
+// With kBegun the accumulator of S is initialised with the bias, converted by mma.sync, and Q K^T is added. A bias of
+// infinity (which hides a key) or NaN (which a mask may hide) breaks this: infinity times 0 is NaN, so eight columns of
+// its row become NaN. The sums of P show the NaN (guess.cuh); S is then computed again, and the bias is converted
+// element by element. To look for such values before Q K^T costs 4 % of the time, because the row then waits for the
+// check.
 
-// A number as a bias has it, rounded to nearest even.
+// Rounds x to the type of the bias, to nearest even.
 __device__ __forceinline__ uint32 bias_bits(float x)
 {
     uint32 bits;
@@ -2857,14 +2882,15 @@ __device__ __forceinline__ uint32 bias_bits(float x)
     return bits;
 }
 
-// 1 / scale is a power of two where the scale is the usual one, 1 / sqrt(D): 16 bits hold all of it.
+// If the scale is the usual 1 / sqrt(D), 1 / scale is a power of two for these D, and 16 bits hold it exactly.
 constexpr bool kScaleIsExact = kHeadDim == 16 || kHeadDim == 64 || kHeadDim == 256;
 
-// What a bias is multiplied by to be in the unit of products, 1 / scale, on the diagonal of a matrix, and what 16 bits
-// leave of it on that of another one: so the products of the words of a column tile with both are the bias.
+// Converts a bias to the unit of Q K^T, that is, multiplies it by 1 / scale. It does so by mma.sync with two diagonal
+// matrices: `most` has 1 / scale rounded to 16 bits, `rest` has the remainder. The sum of both products is the bias of
+// a column tile.
 struct ScoreUnit {
     float of_bias;
-    uint32 most, rest;  // this lane's of the two matrices
+    uint32 most, rest;  // this lane's fragments of the two matrices
     bool by_product;
 
     __device__ __forceinline__ explicit ScoreUnit(const Params &p) : of_bias(p.features.inverse_scale)
@@ -2876,7 +2902,7 @@ struct ScoreUnit {
         by_product = of_bias >= 0x1p-8f && of_bias <= 0x1p15f && (!kScaleIsExact || left == 0.0f);
     }
 
-    // A column tile, from its words of either row.
+    // c = converted bias of a column tile. low, high: the bias of rows quad_row and quad_row + 8.
     __device__ __forceinline__ void multiply(float (&c)[4], uint32 low, uint32 high) const
     {
         begin_product(c, low, high);
@@ -2920,7 +2946,7 @@ private:
     }
 };
 
-// Whether it comes by a tensor map: its keys lie side by side, aligned, and it has rows of its own for queries.
+// True if the bias is loaded by a tensor map: its keys are contiguous and aligned, and it has a row for each query.
 __device__ __forceinline__ bool bias_is_mapped(const Params &p)
 {
     return p.features.bias_side >= 8 && p.features.bias_query > 0;
@@ -2929,15 +2955,15 @@ __device__ __forceinline__ bool bias_is_mapped(const Params &p)
 struct BiasTiles : SideTiles {
     using SideTiles::SideTiles;
 
-    // Pages of 64 columns, whose chunks of 16 bytes are permuted by row as tensor maps' loads do it.
+    // Address of an element: pages of 64 columns with the 128-byte swizzle of TMA.
     __device__ __forceinline__ uint32 at(int row, int key) const
     {
         const uint32 plain = tile() + key / kPageColumns * kQPageBytes + row * kPageRowBytes + key % kPageColumns * 2;
         return plain ^ (plain >> 3 & 0x70);
     }
 
-    // By a warp of the group: scores begin as their bias, in the unit of the product to come.
-    // Those of a tile with a mask are converted: they are few, and nothing looks for NaN there, maxima pass over it.
+    // Initialises the accumulator of S with the bias, in the unit of Q K^T. Called by each consumer warp. Tiles with a
+    // mask are converted element by element: they are few, and the maxima there do not show NaN.
     __device__ __forceinline__ void begin(float (&s)[kRowTiles][kColTiles][4], const ScoreUnit &unit, bool masked) const
     {
         wait_full();
@@ -2951,15 +2977,15 @@ struct BiasTiles : SideTiles {
         pin(s);
     }
 
-    // On top of S that a warp has made again. The row tile's others begin as converted words, too: a bias that hides
-    // some keys hides more.
+    // Adds the bias to an S that a warp has computed again. Later tiles of this row tile are converted element by
+    // element, too: a bias that hides some keys usually hides more.
     __device__ __forceinline__ void add(float (&s)[kRowTiles][kColTiles][4], ScoreUnit &unit) const
     {
         unit.by_product = false;
         each_number([&](int n, int e, float number) { s[0][n][e] = fmaf(number, unit.of_bias, s[0][n][e]); });
     }
 
-    // By a warp of the group: two neighbours of a row a word.
+    // Reads the bias of this warp's rows, two neighbours per word. Called by each consumer warp.
     __device__ __forceinline__ void read(uint32 (&words)[kRowTiles][2][kColTiles])
     {
         wait_full();
@@ -2973,7 +2999,7 @@ struct BiasTiles : SideTiles {
     }
 
 private:
-    // use(n, x): of two column tiles from n on, the words of either row.
+    // Calls use(n, x) for column tiles n and n + 1; x: words of rows quad_row and quad_row + 8 of both.
     template <typename Use> __device__ __forceinline__ void each_pair(const Use &use) const
     {
         const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
@@ -2990,7 +3016,7 @@ private:
         each_number([&](int n, int e, float number) { s[0][n][e] = number * unit.of_bias; });
     }
 
-    // use(n, e, x): of column tile n, the lane's number e.
+    // Calls use(n, e, x) for element e of column tile n.
     template <typename Use> __device__ __forceinline__ void each_number(const Use &use) const
     {
         each_pair([&](int n, const uint32(&x)[4]) {
@@ -3004,12 +3030,12 @@ private:
     }
 };
 
-// ---- how a warp loads it ------------------------------------------------------------------------------------
+// ---- loads of a bias tile, by one warp of the producer --------------------------------------------------------------
 //
-// Of the rows of a group. What is behind the last key or query is zeros, or, in packed sequences by a map, what the
-// bias holds there: keys are masked, and nobody writes O of queries.
+// Elements after the last key or query are zeros. With packed sequences and a tensor map they are what the bias holds
+// there; that does no harm, because the keys are masked and O of the queries is not written.
 
-// The group's first row, in the sequence.
+// The first row of the served warpgroup, in its sequence.
 __device__ __forceinline__ int served_row(const BlockPlace &place)
 {
     return place.first_row + served_group() * kGroupRows;
@@ -3021,7 +3047,7 @@ __device__ __forceinline__ const BiasElem *bias_of(const Params &p, const BlockP
            place.query_head(p, 0) * p.features.bias_head + served_row(place) * p.features.bias_query;
 }
 
-// By a map, one lane.
+// Load by a tensor map; one lane issues it.
 struct BiasPages {
     const TensorMap &map;
     int row, head, batch;
@@ -3041,11 +3067,11 @@ struct BiasPages {
                 load_page(side.tile() + page * kQPageBytes, map, side.full(), first_key + page * kPageColumns, row,
                           head, batch);
         }
-        __syncwarp();  // no lane is two phases behind
+        __syncwarp();  // keeps lanes within one phase of each other
     }
 };
 
-// By copies of kSide neighbours each.
+// Load by cp.async of kSide neighbouring elements.
 template <int kSide> struct BiasCopies {
     const BiasElem *first;
     int rows, keys;
@@ -3057,9 +3083,9 @@ template <int kSide> struct BiasCopies {
 
     __device__ __forceinline__ void load(const Params &p, const BiasTiles &side, int first_key) const
     {
-        constexpr int kLanes = kBc / kSide < 32 ? kBc / kSide : 32, kStep = 32 / kLanes;  // lanes for a row
+        constexpr int kLanes = kBc / kSide < 32 ? kBc / kSide : 32, kStep = 32 / kLanes;  // lanes per row
         const int lane = thread_index() % 32;
-        const int64 step = kSide == 8 ? 0 : p.features.bias_query;  // with another, eight neighbours come by a map
+        const int64 step = kSide == 8 ? 0 : p.features.bias_query;  // not 0: eight neighbours come by a map
 #pragma unroll 1
         for (int key = lane % kLanes * kSide; key < kBc; key += 32 * kSide) {
             const int bytes = max(0, min(keys - first_key - key, kSide)) * 2;
@@ -3075,7 +3101,7 @@ template <int kSide> struct BiasCopies {
     }
 };
 
-// Number by number, two a lane.
+// Load element by element, two per lane.
 struct BiasNumbers {
     const BiasElem *first;
     int rows, keys;
@@ -3098,13 +3124,14 @@ struct BiasNumbers {
                 store_shared_4(side.at(row, key), low | high << 16);
             }
         }
-        barrier_arrive(side.full());  // what was stored is seen behind it; the other one waits for copies alone
+        barrier_arrive(side.full());  // makes the stores visible; barrier_arrive_behind_copies waits for cp.async only
     }
 };
 
-// ---- where the barriers of a block are ---------------------------------------------------------------------------
+// ---- the mbarriers of the forward kernel in shared memory -----------------------------------------------------
 
-// Warps that read what Q comes with: those of a warpgroup, and the one that loads its bias beside.
+// Warps that arrive at q_empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles come
+// from the counter.
 constexpr int kQReaders = kBiasStaged && kCounted ? 5 : 4;
 
 struct Barriers {
@@ -3140,18 +3167,18 @@ struct Barriers {
         return k_full(stage) + 24;
     }
 
-    // Which piece of work the rows of Q are of, if work is by a counter.
+    // The number of the work tile that the rows of Q belong to (kCounted).
     __device__ __forceinline__ uint32 piece(int group) const
     {
         return smem + kPieceArea + group * 4;
     }
 
-    // By a warp: the piece behind the one whose parity this is.
+    // Returns the number of the work tile after the one with this parity. Called by whole warps.
     __device__ __forceinline__ unsigned next_piece(int group, uint32 parity) const
     {
         barrier_wait(q_full(group), parity ^ 1);
         const unsigned next = __float_as_uint(load_shared_4(piece(group)));
-        __syncwarp();  // all lanes have it before one of them says so
+        __syncwarp();  // all lanes have read it before one of them releases it
         return next;
     }
 
@@ -3171,18 +3198,18 @@ struct Barriers {
     }
 };
 
-// ---- what a warpgroup that computes keeps from one piece of work to the next -------------------------------------------
+// ---- the state of a consumer warpgroup, kept from one work tile to the next -------------------------------------
 
-// The order in which warpgroups start products.
+// Ping-pong: the order in which warpgroups start their products (kTurns).
 struct Turns {
     int group;
-    bool may_start;  // before anybody has said so
+    bool may_start;  // the first warpgroup starts first, without a wait
 
     __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0)
     {
     }
 
-    // Behind it, the products of the warpgroup before this one have been started.
+    // Waits until the warpgroup before this one has started its products.
     __device__ __forceinline__ void take()
     {
         if (kTurns && !may_start)
@@ -3194,12 +3221,12 @@ struct Turns {
     {
         int next = group + 1;
         if constexpr (kBegun)
-            asm volatile("" : "+r"(next));  // found anew: there is no register left to keep it
+            asm volatile("" : "+r"(next));  // computed again, because no register is left to keep it
         if (kTurns)
             named_barrier_arrive(1 + next % kGroups, 256);
     }
 
-    // Behind everything: what the last warpgroup passed on is taken, too.
+    // At the end: takes the turn that the last warpgroup passed on, so that the barrier is balanced.
     __device__ __forceinline__ void finish()
     {
         if (group == 0 && !may_start)
@@ -3207,7 +3234,7 @@ struct Turns {
     }
 };
 
-// Where no bias comes through shared memory.
+// The empty policy: no bias in shared memory.
 struct NoBiasTiles {
     __device__ __forceinline__ NoBiasTiles(uint32, int)
     {
@@ -3230,7 +3257,7 @@ struct NoBiasTiles {
     }
 };
 
-// What a warpgroup keeps from one piece of work to the next.
+// The state of a consumer warpgroup.
 struct Group {
     int index, lane, warp_row;  // warp_row: this warp's first row in the block
     Stage k, v;
@@ -3250,15 +3277,15 @@ struct Group {
 
 // ---- ALiBi by one more step of S = Q K^T ---------------------------------------------------------------------------
 //
-// Where no key stands after a row's own position, ALiBi is a number for all keys of a tile, which is left to the
-// softmax (forward/terms.cuh), and slope * column for the key in that column of the tile. Three more columns of Q are
-// the slope in parts, and three of K the tile's column, which 16 bits hold: so no instruction is needed for a score.
-// They are columns 0, 1 and 8 of sixteen, which one lane of a row has.
+// If no key of a tile is after the row's own position, the ALiBi term is linear in the key. Its part that is the same
+// for all keys of the tile goes to the softmax (forward/terms.cuh); slope * column remains. It is computed by one more
+// k16 step: three extra columns of Q hold the slope in 16-bit parts, three of K hold the column number. So ALiBi needs
+// no instruction per score. The three are columns 0, 1 and 8 of the sixteen, which belong to one lane of each row.
 
 static_assert(!kAlibiMma || kBc <= 256, "columns of a tile are numbers in 16 bits");
 
-// Of K: made once for a block. Eight keys of eight columns lie together, 128 bytes; the other eight columns behind
-// them.
+// Writes the extra columns of K, once per block. Eight keys of eight columns are contiguous (128 bytes); the other
+// eight columns follow them.
 __device__ __forceinline__ void put_key_columns(uint32 smem)
 {
     for (int key = threadIdx.x; key < kBc; key += kThreads) {
@@ -3275,7 +3302,7 @@ __device__ __forceinline__ uint64 key_columns(uint32 smem)
     return kRowsOf8 | kColumnsOf8 | (smem + kColumnArea) / 16;
 }
 
-// Of Q: of this lane's rows.
+// Computes the extra columns of Q for this lane's rows.
 template <class AnyAlibi> __device__ __forceinline__ void slope_columns(const AnyAlibi &alibi, int lane, uint32 (&a)[4])
 {
 #pragma unroll
@@ -3288,7 +3315,7 @@ template <class AnyAlibi> __device__ __forceinline__ void slope_columns(const An
     }
 }
 
-// Slopes times columns, added to S that a warp makes by itself.
+// Adds slope * column to an S that a warp has computed by itself.
 __device__ __forceinline__ void add_slopes(float (&s)[kRowTiles][kColTiles][4], const uint32 (&slopes)[4])
 {
     const int lane = thread_index() % 32;
@@ -3302,7 +3329,8 @@ __device__ __forceinline__ void add_slopes(float (&s)[kRowTiles][kColTiles][4], 
 
 // ---- the products of a warpgroup: S = Q K^T and O += P V ------------------------------------------------------------
 
-// S = Q K^T: started. slopes, columns: one step more, ALiBi's part of columns (slopes.cuh), if kSloped.
+// Starts S = Q K^T. If kSloped, one more k16 step adds slope * column of ALiBi from `slopes` and `columns`
+// (slopes.cuh).
 template <bool kSloped>
 __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], uint32 q_smem, uint32 k_smem,
                                              const uint32 (&slopes)[4], uint64 columns)
@@ -3318,7 +3346,7 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], uint32
     wgmma_commit();
 }
 
-// O += P V: started. P is in registers.
+// Starts O += P V. P is in registers.
 __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const uint32 (&p)[kBc / 16][4], uint32 v_smem)
 {
     const uint64 b = tile_descriptor(v_smem, kTilePageBytes);
@@ -3329,7 +3357,7 @@ __device__ __forceinline__ void start_output(float (&o)[1][kOutTiles][4], const 
     wgmma_commit();
 }
 
-// P in elements: two column tiles of an accumulator are laid out as 16 columns of A.
+// Packs P to 16 bits: two column tiles of an accumulator have the layout of a 16-column A fragment.
 __device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], uint32 (&p)[kBc / 16][4])
 {
 #pragma unroll
@@ -3339,19 +3367,19 @@ __device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], u
             p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
 }
 
-// ---- P by the maxima so far -----------------------------------------------------------------------------------
+// ---- the speculative maximum: P without a search for the maximum of the tile -----------------------------------
 //
-// Once a row has seen a tile, its maximum hardly grows, and P may be larger than 1 by as much as an element of 16 bits
-// holds. So tiles without a mask are not searched for maxima: P is made by those that rows have, and its sums, which
-// are wanted anyway, say whether one was too small. Then, which is rare, the warp makes S again, by itself, and goes
-// the usual way: P does not tell S, it may be infinite.
+// Once a row has seen a tile, its maximum hardly grows, and P may exceed 1 by as much as 16 bits can hold. So for tiles
+// without a mask, P is computed with the maxima that the rows have so far. The row sums, which are needed anyway, show
+// if a maximum was too small. This is rare. The warp then computes S again by itself and takes the usual way: S cannot
+// be recovered from P, which may be infinite.
 
-// The most that a lane's sum of P in a row may be, and so each element: fp16 holds twice as much, and fp32 has room for
-// O then, of V up to 2^60.
+// The limit for a lane's sum of P in a row, and so for each element. fp16 can hold twice as much. fp32 then has room
+// for O if values of V are below 2^60.
 constexpr float kMostGuessed = kBf16 ? 0x1p40f : 0x1p15f;
 
-// S becomes P by the maxima so far, and the sums grow. False, in all lanes of the warp: S is lost, nothing else has
-// changed.
+// Turns S into P with the speculative maxima, and adds to the sums. Returns false, in all lanes of the warp, if a sum
+// is too large: then S is lost and nothing else has changed.
 __device__ __forceinline__ bool guess_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
                                            const float (&offset)[kRowTiles][2])
 {
@@ -3369,7 +3397,7 @@ __device__ __forceinline__ bool guess_tile(float (&s)[kRowTiles][kColTiles][4], 
                 sum[h] = n == 0 && e == 2 * h ? s[m][n][e] : sum[h] + s[m][n][e];
             }
     }
-    // NaN is not: it counts as wrong.
+    // The comparison is false for NaN, so NaN counts as wrong.
     const bool right = __all_sync(0xffffffffu, sum[0] <= kMostGuessed && sum[1] <= kMostGuessed);
     if (right)
 #pragma unroll
@@ -3387,10 +3415,10 @@ __device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4]
             s[0][n][e] = 0.0f;
 }
 
-// Q K^T of a warp's 16 rows, of its group's that begin at q_smem, added to s: by this warp, without its group.
+// s += Q K^T for this warp's 16 rows, by mma.sync of this warp alone. q_smem: the 64 rows of its warpgroup.
 __device__ __forceinline__ void add_products(float (&s)[kRowTiles][kColTiles][4], uint32 q_smem, uint32 k_smem)
 {
-    const int thread = thread_index(), lane = thread % 32;  // addresses are found anew: they are hardly ever wanted
+    const int thread = thread_index(), lane = thread % 32;  // computed here, because they are rarely needed
     const int row = thread % 128 / 32 * 16 + lane % 16, key = lane / 16 * 8 + lane % 8;
     q_smem += row * kPageRowBytes + (lane / 16 ^ row % 8) * 16;
     k_smem += key * kPageRowBytes + (lane / 8 % 2 ^ key % 8) * 16;
@@ -3406,22 +3434,22 @@ __device__ __forceinline__ void add_products(float (&s)[kRowTiles][kColTiles][4]
             mma_k16(s[0][n + 1], a, b[2], b[3]);
         }
     }
-    pin(s);  // K's words are used before its place is given back
+    pin(s);  // K's values are used before its stage is given back
 }
 
-// ---- consumer: a warpgroup that computes 64 rows of O ----------------------------------------------------------------
+// ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
 //
-// compute_rows has the loop over tiles, and Rows::step does one of them. S of a tile is computed together with O += P V
-// of the tile before, and the softmax runs beside that product:
+// compute_rows has the loop over tiles; Rows::step is one step of it. A step starts S of its tile, and then O += P V of
+// the tile before. The softmax runs while the tensor cores compute that second product:
 //
 //     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
-//     kGuesses, without a mask: ... | P by the maxima so far | wait for O | rarely S again, softmax, rescale O
+//     kGuesses, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
 //
-// With kTurns, warpgroups start these two products in turns, so that one has its softmax while the tensor
-// cores work for another.
+// With kTurns, warpgroups start these two products in turn (ping-pong): one computes its softmax while the tensor cores
+// work for another.
 
-// Behind a sequence's end are rows of the next one, whatever they hold: P is 0 there, and V has to be a number. All
-// warpgroups that compute share the work.
+// Sets V to 0 after a packed sequence's end. The rows there belong to the next sequence and may hold NaN. P is 0 for
+// them, but 0 * NaN is NaN. All consumer warpgroups share the work.
 __device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
 {
 #pragma unroll 1
@@ -3431,7 +3459,7 @@ __device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
             store_shared_16(tile + page * kTilePageBytes + i * 16, uint4{0, 0, 0, 0});
 }
 
-// Q of a warpgroup, whose rows are several heads': it copies them itself.
+// Copies the Q of one warpgroup by its own threads: with kPackedHeads its rows belong to several heads.
 __device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &place, uint32 smem, int group)
 {
     const int first_row = place.first_row + group * kGroupRows;
@@ -3440,11 +3468,11 @@ __device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &pla
     cp_async_commit();
     cp_async_wait<0>();
     fence_products();
-    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows are there
+    named_barrier(1 + kGroups + group, 128);  // this warpgroup's rows of Q are complete
 }
 
-// The steps of the loop. The struct has references only, because arrays in it would keep its numbers in memory until
-// loops are unrolled, and ptxas would choose other registers.
+// The steps of the mainloop. The struct holds references only: with arrays as members, ptxas keeps them in memory until
+// loops are unrolled, and chooses other registers.
 struct Rows {
     const Params &p;
     const BlockPlace &place;
@@ -3455,8 +3483,8 @@ struct Rows {
     RowState &row;
     float (&s)[kRowTiles][kColTiles][4];
     uint32 (&probabilities)[kBc / 16][4];
-    uint32 (&words)[kRowTiles][2][kColTiles];  // of a bias that is read while products run (kBiasEarly)
-    uint32 (&keeps)[kBc / 16][4];              // what P is multiplied by (kKeepsEarly)
+    uint32 (&words)[kRowTiles][2][kColTiles];  // words of the bias, read while products run (kBiasEarly)
+    uint32 (&keeps)[kBc / 16][4];              // factors of P from dropout (kKeepsEarly)
     Dropout &dropped;
     ScoreUnit &unit;
     const Terms &terms;
@@ -3473,7 +3501,7 @@ struct Rows {
         return smem + kVArea + group.v.index * kTileBytes;
     }
 
-    // S = Q K^T of the tile is started when K is there.
+    // Waits for K, then starts S = Q K^T.
     template <bool kMasked> __device__ __forceinline__ void start_s()
     {
         if constexpr (kBegun)
@@ -3485,16 +3513,16 @@ struct Rows {
             make_keeps(keeps, dropped, KeyTile(smem, group.k));
     }
 
-    // O += P V of the tile before is started when V is there.
+    // Waits for V, then starts O += P V of the tile before.
     __device__ __forceinline__ void start_o()
     {
         barrier_wait(barriers.v_full(group.v.index), group.v.parity);
         if constexpr (kDropsBeside)
-            drop(probabilities, dropped, KeyTile(smem, group.v));  // beside the next S, if there is one
+            drop(probabilities, dropped, KeyTile(smem, group.v));  // runs while the next S, if any, is computed
         start_output(o, probabilities, v_smem());
     }
 
-    // P in elements, as a product takes it.
+    // Converts P to 16-bit A fragments, with dropout applied unless start_o does it.
     __device__ __forceinline__ void pack()
     {
         pack_scores(s, probabilities);
@@ -3520,8 +3548,8 @@ struct Rows {
         group.v.advance();
     }
 
-    // What comes between S = Q K^T and its maxima. offset: what all scores of a row get, which is left to the softmax
-    // (kAlibiOffsets).
+    // Applies softcap, ALiBi, bias and mask to S. Adds to `offset` what all scores of a row have in common; the softmax
+    // takes it into account (kAlibiOffsets).
     template <bool kMasked> __device__ __forceinline__ void add_terms(float (&offset)[kRowTiles][2])
     {
         if constexpr (kSoftcap)
@@ -3539,7 +3567,7 @@ struct Rows {
             mask_scores(s, p, place, place.first_row + group.warp_row, tile, group.lane);
     }
 
-    // S becomes P; returns what that means to O.
+    // Turns S into P; returns how O must be rescaled.
     template <bool kMasked> __device__ __forceinline__ Rescale softmax()
     {
         float offset[kRowTiles][2] = {};
@@ -3563,7 +3591,7 @@ struct Rows {
         rescale.apply(o);
     }
 
-    // S, by this warp alone.
+    // Computes S again, by this warp alone.
     __device__ __forceinline__ void make_again()
     {
         clear_scores(s);
@@ -3574,7 +3602,7 @@ struct Rows {
             group.side.add(s, unit);
     }
 
-    // The same by the maxima so far, where no key is masked (guess.cuh).
+    // Makes P with the speculative maxima (guess.cuh); for tiles without a mask.
     __device__ __forceinline__ void guess_p()
     {
         float offset[kRowTiles][2] = {};
@@ -3587,10 +3615,10 @@ struct Rows {
             softmax<false>().apply(o);
             pack();
         }
-        release_k();  // not before: S might have to be made again
+        release_k();  // K is needed until here, because S may have to be computed again
     }
 
-    // A tile, and O of the one before.
+    // One step: S and P of the tile, and O += P V of the tile before.
     template <bool kMasked> __device__ __forceinline__ void step()
     {
         start_s<kMasked>();
@@ -3607,7 +3635,7 @@ struct Rows {
         pin(o);
     }
 
-    // The first tile, which is the last of the keys.
+    // First step: the last tile of keys; O has nothing to add yet.
     __device__ __forceinline__ void begin()
     {
         start_s<true>();
@@ -3617,13 +3645,13 @@ struct Rows {
         wgmma_wait<0>();
         pin(s);
         release_k();
-        softmax<true>();  // O is 0
+        softmax<true>();  // no rescaling: O is 0
         pack();
         if constexpr (kVarlen)
             clear_values();
     }
 
-    // V is 0 after a sequence's end.
+    // Clears the rows of V after a sequence's end (clear_rows).
     __device__ __forceinline__ void clear_values()
     {
         const int valid_rows = place.sequence.seq_k - tile * kBc;
@@ -3631,11 +3659,11 @@ struct Rows {
             barrier_wait(barriers.v_full(group.v.index), group.v.parity);
             clear_rows(v_smem(), valid_rows);
             fence_products();
-            named_barrier(1 + 2 * kGroups, kGroups * 128);  // the zeros are there before anybody's product reads them
+            named_barrier(1 + 2 * kGroups, kGroups * 128);  // zeros are there before any warpgroup's product reads
         }
     }
 
-    // O of the last tile.
+    // Last step: O += P V of the last tile.
     __device__ __forceinline__ void end()
     {
         if constexpr (kOwnOPlace)
@@ -3649,7 +3677,7 @@ struct Rows {
     }
 };
 
-// O of 64 rows that see some key, not yet divided by the sums of their rows.
+// Computes O of 64 rows that see at least one key. O is not yet divided by the row sums.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
                                              const Barriers &barriers, Group &group,
                                              float (&o)[kRowTiles][kOutTiles][4], RowState &row)
@@ -3692,12 +3720,13 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     rows.end();
 }
 
-// ---- warps that share rows -------------------------------------------------------------------------------
+// ---- column parts: warps that share rows -------------------------------------------------------------------------
 //
-// kParts warps, one after the other, have the same rows: of Q and K each multiplies every kParts-th 16 columns, and
-// of O each computes every kParts-th 16 columns. Between the products all add up what they have of S, in an
-// order that gives each the same; softmax, masks and features are as in a warp that has rows for itself.
-// Warpgroups that share rows each compute S of all keys, and their columns of O: they exchange no S.
+// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
+// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
+// the same result. Softmax, masks and features work as in a warp that has its rows alone.
+//
+// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
 
 __device__ __forceinline__ int own_part()
 {
@@ -3709,7 +3738,7 @@ __device__ __forceinline__ int own_part()
         return threadIdx.x / 32 % kParts;
 }
 
-// Which chunk of a row of O this warp's column tile n is.
+// The chunk of a row of O that column tile n of this warp is.
 __device__ __forceinline__ int own_chunk(int n)
 {
     if constexpr (kParts == 1)
@@ -3720,17 +3749,17 @@ __device__ __forceinline__ int own_chunk(int n)
         return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
-// ---- tiles in shared memory -----------------------------------------------------------------------
+// ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's
-// ldmatrix reads one chunk of eight rows at a time, so these eight must lie in different banks, as must
-// any eight consecutive chunks that a fill writes.
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
+// chunks that a load writes.
 //
-// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8,
-// that divides the chunks of a row. Rows r and r + 8 / p begin in the same banks; XOR with
-// (r / (8 / p)) % p tells them apart, and permutes only within aligned groups of p chunks, so that
-// eight consecutive chunks still cover every bank once.
-// Padding: one chunk behind each row makes the pitch an odd number of chunks.
+// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8, that divides the
+// number of chunks of a row. Rows r and r + 8 / p begin in the same banks; the XOR with (r / (8 / p)) % p separates
+// them. It permutes only within aligned groups of p chunks, so eight consecutive chunks still cover every bank once.
+//
+// Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
     static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
@@ -3738,7 +3767,7 @@ template <int kColumns> struct TileForm {
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
 
-    // Depends on row % 8 only.
+    // Depends only on row % 8.
     static __device__ __forceinline__ int swizzle(int row)
     {
         return kSwizzle ? row / (8 / kPermuted) % kPermuted : 0;
@@ -3750,8 +3779,8 @@ template <int kColumns> struct TileForm {
         return row * kPitch + (chunk ^ swizzle(row)) * 16;
     }
 
-    // The same for a lane whose offset for chunk `odd` (0 or 1) of its row is known: chunk
-    // 2 * pair + odd. pair is a constant after unrolling, so this is one XOR and one immediate.
+    // The byte offset of chunk 2 * pair + odd of a row. lane_offset: the offset of chunk `odd` (0 or 1) of the row.
+    // pair is a constant after unrolling, so this is one XOR and one immediate.
     static __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     {
         const int chunk = 2 * pair;
@@ -3761,8 +3790,8 @@ template <int kColumns> struct TileForm {
             return lane_offset + chunk * 16;
     }
 
-    // Where a lane points ldmatrix.x4 for a 16x16 block: its quarters in the order top left, bottom
-    // left, top right, bottom right (A; B of a transposed tile) ...
+    // This lane's ldmatrix.x4 offset for a 16x16 block, with its quarters in the order top left, bottom left, top
+    // right, bottom right (A; B of a transposed tile) ...
     static __device__ __forceinline__ uint32 lane_offset_rows(int lane)
     {
         return chunk_offset(lane % 16, lane / 16);
@@ -3775,7 +3804,7 @@ template <int kColumns> struct TileForm {
     }
 };
 
-// Rows of the tensors: kHeadDimPadded columns.
+// The layout of rows of the tensors: kHeadDimPadded columns.
 using RowTile = TileForm<kHeadDimPadded>;
 constexpr int kChunks = RowTile::kChunks;
 constexpr int kPitch = RowTile::kPitch;
@@ -3791,6 +3820,8 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 }
 
 // ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
+//
+// Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
 
 template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
 {
@@ -3800,8 +3831,8 @@ template <class Row> __device__ __forceinline__ float sink_of(const Params &p, c
         return p.features.sinks[place.query_head(p, 0)];
 }
 
-// Normalise O and put it into shared memory; write LSE. warp_row: this warp's first row in the block. address(r, n): of
-// the chunk of row r of the warp that column tile n is.
+// Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
+// the chunk of row r of the warp for column tile n.
 template <class Address>
 __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
                                                const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
@@ -3837,7 +3868,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
     }
 }
 
-// Form: of rows of O in shared memory. 16 bytes per lane are written, through this warp's rows.
+// Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
 template <class Form>
 __device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace &place,
                                               const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
@@ -3846,19 +3877,19 @@ __device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace 
     if constexpr (kQInRegisters)
         __syncthreads();  // every warp has read its last K and V before O comes into their place
     else
-        __syncwarp();  // the rows are this warp's own: its loads of Q before O comes into their place
+        __syncwarp();  // the rows are this warp's own: its reads of Q before O comes into their place
     const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
     constexpr int kWarpRows = 16 * kRowTiles;
     normalise_rows(p, place, o, row, warp_row, lane,
                    [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
     if constexpr (kParts > 1)
-        __syncthreads();  // columns of a row are several warps': their stores before the loads
+        __syncthreads();  // several warps have columns of a row: their stores before the loads
     else
         __syncwarp();  // the rows are this warp's own: its stores before its loads
 
 #pragma unroll
     for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // padding too: eight lanes read without a gap
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
         const int block_row = place.first_row + warp_row + r;
         if (chunk < kHeadDimV / 8 && block_row < place.rows)
             *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
@@ -3868,14 +3899,14 @@ __device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace 
 
 // ---- epilogue: O of a warpgroup is normalised and written, with LSE ------------------------------------------------
 
-// By a tensor map: rows of O in pages of 64 columns are stored by TMA.
+// Normalises O and stores it by TMA, in pages of 64 columns; writes LSE.
 __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPlace &place,
                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
                                                   uint32 smem, int warp_row, int lane, const TensorMap &map)
 {
     if (lane == 0)
         wait_stores();
-    __syncwarp();  // the rows before are on their way, and this warp's loads of Q done
+    __syncwarp();  // earlier stores have read these rows, and this warp's reads of Q are done
     const uint32 o_smem = smem + warp_row % kGroupRows * kPageRowBytes;
     normalise_rows(p, place, o, row, warp_row, lane, [&](int r, int n) {
         return o_smem + n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16;
@@ -3891,10 +3922,10 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPl
     }
 }
 
-// ---- which rows a block computes ---------------------------------------------------------------------------
+// ---- work tiles: which rows a block computes --------------------------------------------------------------------
 
-// Where work is by a counter, who is free takes the next piece: the thread that loads does, by a counter in the
-// workspace that the step before this one set to 0. It tells the others when the piece's Q comes.
+// Dynamic work: a block that is free takes the next work tile from a counter in the workspace. The kernel before has
+// set it to 0. The producer thread takes the number, and tells the others when the Q of that work tile comes.
 struct CountedPiece {
     unsigned piece = blockIdx.x;
 
@@ -3912,7 +3943,7 @@ struct NoPiece {
     }
 };
 
-// A row tile of a plane, a head of a batch; BlockPlace says what that is.
+// A work tile: a row tile of one plane, where a plane is a head of a batch (see BlockPlace).
 struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
     unsigned own_tile, own_plane, round = 0;
 
@@ -3935,7 +3966,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
     {
         if constexpr (kCounted)
             return piece;
-        else if constexpr (kStays)  // every other round goes backwards through the blocks, as work gets lighter
+        else if constexpr (kStays)  // odd rounds go through the blocks backwards, because work gets lighter
             return round * gridDim.x + (round % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
         else
             return blockIdx.x;
@@ -3949,7 +3980,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
             return round == 0;
     }
 
-    // By one thread, for the block: what comes next, by the counter.
+    // Takes the next work tile from the counter. Called by one thread for the block.
     __device__ __forceinline__ unsigned take(const Params &p) const
     {
         return gridDim.x + atomicAdd(reinterpret_cast<unsigned *>(p.partial), 1u);
@@ -3967,7 +3998,7 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
         advance(p);
     }
 
-    // Of this piece among those of the block, as barriers count.
+    // The parity of this work tile's barriers: its number within the block, modulo 2.
     __device__ __forceinline__ uint32 parity() const
     {
         return round % 2;
@@ -3982,18 +4013,19 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
             own_plane = index() / p.q_tiles;
         }
         if constexpr (kBiasStaged)
-            if (p.features.bias_batch == 0 && p.features.bias_head != 0)  // batches share a bias: one after the other
+            if (p.features.bias_batch == 0 && p.features.bias_head != 0)  // batches share a bias, so batch varies first
                 own_plane = own_plane % p.batch * p.heads_q + own_plane / p.batch;
     }
 
 private:
-    // The heaviest tiles of a section of planes first: as many as have their K and V in L2.
+    // Order by weight: the heaviest row tiles come first, within a section of as many planes as have their K and V in
+    // L2.
     __device__ __forceinline__ void find_by_weight(const Params &p)
     {
         const unsigned planes = p.heads_q * p.batch;
         int seq_k = p.seq_k;
         if constexpr (kDropout)
-            asm volatile("" : "+r"(seq_k));  // the section is found anew each time: no register is left for it
+            asm volatile("" : "+r"(seq_k));  // computed again each time, because no register is left for it
         const unsigned section = min(max(kSectionRows / seq_k, 1) * unsigned(p.group), planes);
         const unsigned before = index() / (section * p.q_tiles) * section, rest = index() - before * p.q_tiles;
         const unsigned here = min(section, planes - before);
@@ -4002,23 +4034,23 @@ private:
     }
 };
 
-// ---- producer: the warpgroup that loads ------------------------------------------------------------------------------
+// ---- producer: the warpgroup that loads -----------------------------------------------------------------------------
 //
-// One of its threads loads Q, K and V by tensor maps (Loads; fwd.cuh has its loop over pieces of work). A bias that comes
-// through shared memory is loaded by other warps, one for each warpgroup that computes (produce_bias).
+// One thread loads Q, K and V by TMA (Loads; the loop over work tiles is in fwd.cuh). With a bias in shared memory,
+// other warps load its tiles, one warp per consumer warpgroup (produce_bias).
 
-// The batch in a tensor map: packed sequences are one.
+// The batch coordinate in a tensor map: packed sequences are one batch.
 __device__ __forceinline__ int map_batch(const BlockPlace &place)
 {
     return kVarlen ? 0 : place.batch;
 }
 
-// The loads of one thread: Q, K and V of a block.
+// The loads of Q, K and V; used by one thread.
 struct Loads {
     const Params &p;
     const TensorMaps &maps;
     const Barriers &barriers;
-    Stage stage;  // of the next tile, of which K comes first
+    Stage stage;  // stage of the next tile; its K is loaded first
     uint32 q_parity = 1;
 
     __device__ __forceinline__ Loads(const Params &p, const TensorMaps &maps, const Barriers &barriers)
@@ -4026,14 +4058,14 @@ struct Loads {
     {
     }
 
-    // A tile of K or V, into a stage that was read.
+    // Waits until the stage is empty, then loads a tile of K or V.
     __device__ __forceinline__ void load_tile(const BlockPlace &place, int kv_head, int tile, const TensorMap &map,
                                               const Strides &stride, const Stage &stage, uint32 empty, uint32 full,
                                               uint32 area)
     {
         barrier_wait(empty, stage.parity ^ 1);
         if constexpr (kDropout) {
-            // The keys of its columns come with one of both.
+            // The column keys of dropout come with K if kKeepsEarly, else with V.
             const int key_bytes = area == barriers.smem + (kKeepsEarly ? kKArea : kVArea) ? kKeyTileBytes : 0;
             barrier_expect(full, kTileBytes + key_bytes);
             if (key_bytes > 0)
@@ -4077,12 +4109,13 @@ struct Loads {
                       coordinate(map_batch(place), p.q_stride.batch));
     }
 
-    // Q is waited for even where no key is seen, so that it is there before O comes into its place.
+    // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
+    // next.
     __device__ __forceinline__ void load_rows(const BlockPlace &place, const TileRange &tiles, unsigned piece)
     {
         const bool any = tiles.count > tiles.first;
         int kv_head = place.kv_head(p);
-        asm volatile("" : "+r"(kv_head));  // the division is done here, not for each tile
+        asm volatile("" : "+r"(kv_head));  // divide here once, not for each tile
         if (any)
             load_k(place, kv_head, tiles.count - 1, stage);
         if constexpr (!kPackedHeads) {
@@ -4103,7 +4136,7 @@ struct Loads {
         }
     }
 
-    // There is no more work, by the counter.
+    // Tells the consumers that the counter has no more work tiles.
     __device__ __forceinline__ void finish(unsigned piece)
     {
 #pragma unroll
@@ -4115,17 +4148,17 @@ struct Loads {
     }
 };
 
-// By a warp that loads beside K and V, for a warpgroup: what comes behind this piece.
+// Returns the number of the work tile after this one. Called by a warp that loads bias tiles for a warpgroup.
 __device__ __forceinline__ unsigned piece_beside(const Barriers &barriers, int group, const Work &work)
 {
-    // Q of this piece is there: before, a wait for the next one's parity would return at once.
+    // Wait until Q of this work tile is there: before that, a wait for the next parity would return at once.
     barrier_wait(barriers.q_full(group), work.parity());
-    __syncwarp();  // all lanes have seen it
+    __syncwarp();  // all lanes have passed the wait
     barrier_arrive_by(threadIdx.x % 32, barriers.q_empty(group));
     return barriers.next_piece(group, work.parity());
 }
 
-// A warp's: all tiles beside K and V of a warpgroup. Source: of the rows of a piece of work.
+// A warp's loop: loads all bias tiles of one warpgroup. Source: how the rows of a work tile are loaded.
 template <typename Source>
 __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &maps, const Barriers &barriers)
 {
@@ -4136,7 +4169,7 @@ __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &ma
         const Source source(p, maps, place);
 #pragma unroll 1
         for (int tile = tiles.count - 1; tile >= tiles.first; tile--) {
-            BiasTiles side(barriers.smem, served_group());  // found anew each time: these warps have few registers
+            BiasTiles side(barriers.smem, served_group());  // computed again, because these warps have few registers
             side.stage = stage;
             side.wait_empty();
             source.load(p, side, tile * kBc);
@@ -4149,7 +4182,7 @@ __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &ma
     }
 }
 
-// The same, in the way that the bias allows.
+// Loads the bias tiles by the fastest way that the layout of the bias allows.
 __device__ __forceinline__ void produce_bias(const Params &p, const TensorMaps &maps, const Barriers &barriers)
 {
     if (bias_is_mapped(p))
@@ -4160,23 +4193,24 @@ __device__ __forceinline__ void produce_bias(const Params &p, const TensorMaps &
         load_sides<BiasCopies<2>>(p, maps, barriers);
     else
         load_sides<BiasNumbers>(p, maps, barriers);
-    cp_async_wait<0>();  // a warp ends when its copies have
+    cp_async_wait<0>();  // a warp must not end before its copies have
 }
 
 // ---- forward ----------------------------------------------------------------------------------------
 //
-// A block computes kBr rows of O at a time (work.cuh), 64 in each of its warpgroups (fwd_consumer.cuh) but the last,
-// which loads (fwd_producer.cuh). K and V tiles are visited from the last to the first, so the tiles that need a mask
-// come first (forward/tiles.cuh).
+// The kernel of fwd_sm90 (fwd_sm90.cu.in calls `forward`). A block computes kBr rows of O per work tile (work.cuh).
+// Each consumer warpgroup computes 64 of these rows (fwd_consumer.cuh); the last warpgroup is the producer
+// (fwd_producer.cuh). The mainloop goes through the tiles of K and V from the last to the first, so the tiles that need
+// a mask come first (forward/tiles.cuh).
 //
 //     producer    wait until a stage is empty | load K(j) | load V(j+1) | ...
-//     consumers   wait until Q is there | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
+//     consumers   wait for Q | S(n-1) | ... S(j), O += P(j+1) V(j+1) ... | O += P(0) V(0) | write O
 //
-// Each stage of K and of V, and each warpgroup's rows of Q, have two barriers (fwd_barriers.cuh): `full`, at which
-// the loads arrive, and `empty`, at which every warp arrives that has read them. Where O has no place of its own in
-// shared memory, it comes into that of Q, which is empty when O is written.
+// Each stage of K and of V, and each warpgroup's rows of Q, have two mbarriers (fwd_barriers.cuh). The loads arrive at
+// `full`; every warp that has read the stage arrives at `empty`. Unless O has an area of its own in shared memory
+// (kOwnOPlace), O is stored through the area of Q, which has been read by then.
 
-// Before anything is loaded: barriers, and what a block puts into shared memory once.
+// Prologue: initialises the barriers, and writes what stays in shared memory for the whole kernel.
 __device__ __forceinline__ void prologue(const Params &p, const Barriers &barriers)
 {
     if (threadIdx.x == 0)
@@ -4189,7 +4223,7 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
     __syncthreads();  // the barriers are there
 }
 
-// Q of a warpgroup is there.
+// Waits for the warpgroup's rows of Q.
 __device__ __forceinline__ void await_q(const Params &p, const BlockPlace &place, const Barriers &barriers,
                                         const Work &work, int index)
 {
@@ -4199,7 +4233,7 @@ __device__ __forceinline__ void await_q(const Params &p, const BlockPlace &place
         barrier_wait(barriers.q_full(index), work.parity());
 }
 
-// O of a warpgroup is written, and its place, where that is Q's, given back to the loads.
+// Writes O of a warpgroup. If O went through the area of Q, gives that area back to the producer.
 __device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &place, const TensorMaps &maps,
                                          const Barriers &barriers, const Group &group,
                                          const float (&o)[kRowTiles][kOutTiles][4], const RowState &row)
@@ -4215,7 +4249,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &plac
             if (group.lane == 0)
                 wait_stores();
         } else {
-            release_to_loads();  // this lane's reads and writes of O before the next Q comes into their place
+            release_to_loads();  // orders this lane's accesses to O before the load of the next Q
         }
         __syncwarp();
         group.release_q(barriers);
@@ -4228,7 +4262,7 @@ template <class Row> __device__ __forceinline__ void read_sink(Row &row, const P
         row.sink = p.features.sinks[place.query_head(p, 0)];
 }
 
-// The kernel, of kThreads threads.
+// The kernel; kThreads threads.
 __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
 {
     extern __shared__ __align__(1024) char shared[];
@@ -4245,7 +4279,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
         give_registers<kLoadRegisters>();
         Loads loads(p, maps, barriers);
         if constexpr (kVarlen) {
-            if (threadIdx.x < kGroups * 128 + 32) {  // a whole warp looks for the sequence
+            if (threadIdx.x < kGroups * 128 + 32) {  // the whole warp searches for the sequence
                 const BlockPlace place(p, Work(p));
                 if (threadIdx.x == kGroups * 128)
                     loads.load_rows(place, TileRange(p, place), 0);
@@ -4296,7 +4330,8 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             wait_stores();
 }
 
-// The step before: the counter of work is 0.
+// The kernel that runs before the main one. Sets the counter of work tiles to 0, and with dropout makes the column
+// keys.
 __device__ __forceinline__ void prepare(const Params &p)
 {
     if constexpr (kDropout)
