@@ -1,58 +1,58 @@
 #line 1 "templates/hopper/fwd_config.cu.in"
 // ---- the variant -------------------------------------------------------------------------------
 constexpr int kHeadDim = 128;  // D: columns of Q, K, V and O
-constexpr int kGroups = 2;  // warpgroups that compute, 64 query rows each
+constexpr int kGroups = 2;  // consumer warpgroups, 64 query rows each
 constexpr int kBc = 128;  // key and value rows per tile
-constexpr int kStages = 2;  // tiles of K, and as many of V, in shared memory
+constexpr int kStages = 2;  // stages of K, and as many of V
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kTurns = 1 == 1;  // warpgroups issue their products one after the other
-constexpr bool kPackedHeads = 0 == 1;  // rows are those of all query heads of a group
-constexpr int kPersistent = 0;  // 0: a block computes one row tile; 1: its share of all; 2: what a counter says
+constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
+constexpr bool kPackedHeads = 0 == 1;  // rows are all query heads of a group
+constexpr int kPersistent = 0;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
 constexpr bool kByWeight = false;  // row tiles that see the most keys come first
-constexpr bool kOwnOPlace = false;  // O has a place in shared memory beside that of Q
+constexpr bool kOwnOPlace = false;  // O has an area in shared memory beside Q
 constexpr bool kOByMap = false;  // O is stored by TMA
-constexpr bool kGuesses = false;  // P of tiles without a mask is made by the maxima so far (guess.cuh)
-constexpr bool kBegun = false;  // scores begin as a bias in 16 bits
-constexpr int kSideStages = 2;  // tiles of such a bias in shared memory, for each warpgroup
-constexpr bool kDropsBeside = false;  // dropout's work on P is done beside the next S
-constexpr bool kKeepsEarly = false;  // what P is multiplied by is made beside S
-constexpr int kKeysOfBlock = 256;  // columns whose keys a block of the step before makes
+constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
+constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
+constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
+constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
+constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
+constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
 constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
 constexpr int kGeneratorSmemBytes = 163936;
 #line 1 "templates/features/config.cu.in"
 
-// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = true;       // products are those of warpgroups
+constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = true;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     false  // those of the kernels of gradients
-#define FA2_SCORE_PARAMS false  // those of softcap and window
-#define FA2_FEATURES     false  // those of all other features
+#define FA2_BACKWARD     false  // members of the backward kernels
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_FEATURES     false  // members of all other features
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // they get less the farther the key is
-constexpr bool kSinks = false;        // the softmax has a column more
-constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
 constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
 constexpr bool kLeftpad = false;      // the first keys are padding
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V lie in pages
-constexpr bool kCacheRows = false;    // sequences name their rows of K and V
-constexpr bool kAppend = false;       // new keys and values are written into K and V first
-constexpr bool kRotary = false;       // new keys, and queries, are rotated before
-constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr bool kRotary = false;       // new keys, and queries, are rotated first
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
-constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
-constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
 #line 2 "templates/lib/types.cuh"
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
@@ -64,7 +64,7 @@ struct Strides {
     int64 batch, seq, head;
 };
 
-// A constant that a generic lambda takes as an argument.
+// A compile-time constant, to be passed to a generic lambda.
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
@@ -74,7 +74,7 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Of two types the first one if kFirst.
+// Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
 };
@@ -83,43 +83,43 @@ template <class A, class B> struct Either<false, A, B> {
 };
 #line 3 "templates/hopper/fwd_shape.cuh"
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
+// ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kHeadDimV = kHeadDim;
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
-constexpr int kGroupRows = 64;                                     // of wgmma
+constexpr int kGroupRows = 64;                                     // M of wgmma
 constexpr int kBr = kGroupRows * kGroups;                          // query rows per block
 constexpr int kThreads = (kGroups + 1) * 128;                      // the last warpgroup loads
-constexpr int kPrepareThreads = kDropout ? kKeysOfBlock / 2 : 32;  // of the step before
+constexpr int kPrepareThreads = kDropout ? kKeysOfBlock / 2 : 32;  // of the kernel that runs before
 constexpr int kRowTiles = 1;                                       // m16 row tiles per warp
 constexpr int kColTiles = kBc / 8;                                 // n8 column tiles of S
 constexpr int kOutTiles = kHeadDim / 8;                            // n8 column tiles of O
-constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;          // columns that S = Q K^T sums over
-constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of it
-constexpr int kPages = (kHeadDim + 63) / 64;                       // 64 columns of a tile lie together
-constexpr bool kSwizzle = true;        // rows of O on their way out: 16-byte chunks permuted by row
-constexpr bool kQInRegisters = false;  // they come into the place of Q
+constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;          // columns that S = Q K^T sums over, padded
+constexpr int kDepth = kHeadDimPadded / 16;                        // k16 steps of S = Q K^T
+constexpr int kPages = (kHeadDim + 63) / 64;                       // pages of 64 columns per tile
+constexpr bool kSwizzle = true;        // rows of O in shared memory: 16-byte chunks permuted by row
+constexpr bool kQInRegisters = false;  // O may use the area of Q, so its rows must be read first
 
-// A bias in 16 bits comes through shared memory (bias_tiles.cuh); words of it are read beside the product that it is
-// added to, where nothing else is done there.
+// A bias in 16 bits comes through shared memory (bias_tiles.cuh). Its words are read while S is computed, unless other
+// work is done at that time.
 constexpr bool kBiasStaged = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 constexpr bool kBiasEarly = kBiasStaged && !kBegun && !kDropout;
 
-// Rows of K and V, of all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
+// Rows of K and V, over all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
 constexpr int kSectionRows = (32 << 20) / (2 * 2 * kHeadDim);
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256, "D is a multiple of 8 up to 256");
 static_assert(kBc % 16 == 0 && kBc <= 256, "S is one wgmma wide; P V runs in k16 steps");
-// The block is launched with even shares; then the loading warpgroup gives some of its own to the others.
+// All warpgroups are launched with the same number of registers; then the producer gives some to the consumers.
 static_assert(kLoadRegisters + kGroups * kGroupRegisters <= (kGroups + 1) * (65536 / (kBlocksPerSm * kThreads) / 8 * 8),
               "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------
 //
-// Tiles are pages of 64 columns, [page][row][64], rows of 128 bytes whose 16-byte chunks are permuted by
-// row % 8: the 128-byte swizzle that TMA writes and wgmma reads. Q has its pages apart for each warpgroup,
-// so that O of a warpgroup can come into their place while others still read theirs.
+// Tiles are pages of 64 columns, [page][row][64]: rows of 128 bytes, whose 16-byte chunks are permuted by row % 8. This
+// is the 128-byte swizzle that TMA writes and wgmma reads. Q has separate pages for each warpgroup, so O of one
+// warpgroup can use its pages while others still read theirs.
 constexpr int kPageColumns = 64, kPageRowBytes = 128;
 constexpr int kQPageBytes = kGroupRows * kPageRowBytes;
 constexpr int kGroupBytes = kPages * kQPageBytes;
@@ -130,31 +130,31 @@ constexpr int kKArea = kGroups * kGroupBytes;
 constexpr int kVArea = kKArea + kStages * kTileBytes;
 constexpr int kTilesEnd = kVArea + kStages * kTileBytes;
 constexpr int kOArea = kOwnOPlace ? kTilesEnd : kQArea;
-// For the rows of each warpgroup, tiles of a bias beside those of K, with pages like these.
+// Bias tiles of each warpgroup, in the same pages (side_tiles.cuh).
 constexpr int kSideArea = kTilesEnd + (kOwnOPlace ? kGroups * kGroupBytes : 0);
 constexpr int kSidePages = kBc / kPageColumns;
 constexpr int kSideTileBytes = kSidePages * kQPageBytes;
 constexpr int kSideBytes = kBiasStaged ? kSideStages * kGroups * kSideTileBytes : 0;
 static_assert(!kBiasStaged || kBc % kPageColumns == 0, "pages of a tile beside those of K are full");
-constexpr int kColumnArea = kSideArea + kSideBytes;  // sixteen columns more of K (slopes.cuh)
+constexpr int kColumnArea = kSideArea + kSideBytes;  // sixteen more columns of K (slopes.cuh)
 constexpr int kBarrierArea = kColumnArea + (kAlibiMma ? kBc * 32 : 0);
 constexpr int kSideBarrierArea = kBarrierArea + (2 * kGroups + 4 * kStages) * 8;
 constexpr int kKeysArea = kSideBarrierArea + (kBiasStaged ? kSideStages * kGroups * 16 : 0);
-constexpr int kKeyTileBytes = kBc * 8;  // keys of the columns of a tile (column_keys.cuh)
+constexpr int kKeyTileBytes = kBc * 8;  // column keys of a tile (column_keys.cuh)
 static_assert(!kDropout || (kKeysArea % 16 == 0 && kBc % 32 == 0),
               "words of 32 columns are read at once, and copied whole");
 constexpr int kPieceArea = kKeysArea + (kDropout ? kStages * kKeyTileBytes : 0);
-constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes for each warpgroup
+constexpr int kSmemBytes = kPieceArea + (kCounted ? kGroups * 4 : 0);  // 4 bytes per warpgroup
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 #line 1 "templates/hopper/wgmma_lists.cu.in"
-// ---- what C++ cannot say of wgmma: it names each register of its accumulator -----------------------------------------
+// ---- generated text: wgmma names each register of its accumulator, which C++ cannot express -------------------------
 //
-// Wgmma<kColumns> has products of 64 rows, so many columns and a depth of 16. They are added to n8 column tiles of the
-// accumulator d, from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 where
-// its depth is contiguous, 1 where its rows (a) or columns (b) are.
+// Wgmma<kColumns> multiplies 64 rows by kColumns columns with a depth of 16, into n8 column tiles of the accumulator d
+// from kFirst on. A matrix in shared memory is given by a descriptor (wgmma.cuh). kLiesA, kLiesB: 0 if the depth is
+// contiguous, 1 if the rows of a (or the columns of b) are.
 //
-// The products clobber no memory for the compiler. Barriers order their reads of shared memory, as do fence, commit and
-// wait. With a clobber, each product in a row would end what the compiler keeps in registers.
+// The asm has no "memory" clobber. Barriers, fence, commit and wait order its reads of shared memory. A clobber would
+// force the compiler to reload values from memory between the products of a row.
 #define FA2I_ELEMENT "bf16"
 #define FA2I_TILE(n)                                                                                                   \
     "+f"(d[0][kFirst + n][0]), "+f"(d[0][kFirst + n][1]), "+f"(d[0][kFirst + n][2]), "+f"(d[0][kFirst + n][3])
@@ -207,7 +207,7 @@ static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another
 #define FA2I_NAMES_16 FA2I_NAMES_15 ", %60, %61, %62, %63"
 #line 18 "templates/hopper/wgmma_lists.cu.in"
 
-// a0 ... a6: numbers of the operands after the accumulator.
+// a0 ... a6: numbers of the asm operands after the accumulator.
 #define FA2I_WGMMA(columns, tiles, a0, a1, a2, a3, a4, a5, a6)                                                         \
     template <> struct Wgmma<columns> {                                                                                \
         /* d = a b, or d += a b */                                                                                     \

@@ -9,59 +9,59 @@ constexpr int kBc = 32;            // key and value rows per tile
 constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
 constexpr bool kSplit = true;     // teams and blocks divide the keys
 constexpr bool kPackedHeads = true;  // rows are those of all query heads of a group
-constexpr int kTeams = 4;          // groups of warps that share the rows and divide the keys
-constexpr int kMaxSplits = 256;      // blocks that divide the keys of a row tile, at most
-constexpr int kAppendThreads = 256;  // of a block that writes new keys and values
-constexpr int kCombineWarps = 4;   // of a block of the combining kernel, a row each
-constexpr int kKStages = 3;        // K tiles in shared memory
-constexpr int kVStages = 3;        // V tiles in shared memory
+constexpr int kTeams = 4;          // teams: groups of warps that share the rows and divide the keys
+constexpr int kMaxSplits = 256;      // most blocks that divide the keys of a row tile
+constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
+constexpr int kCombineWarps = 4;   // rows, one per warp, of a block of the combining kernel
+constexpr int kKStages = 3;        // stages of K
+constexpr int kVStages = 3;        // stages of V
 constexpr bool kCausal = 0 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kSwizzle = true;     // rows of a tile: 16-byte chunks permuted by row; else a chunk of padding after each
-constexpr bool kQInRegisters = false;  // Q is read from shared memory once; else its fragments again for every tile
-constexpr bool kSpreadFill = false;  // copies of the next tile: a share in each step of S = Q K^T; else all in one
-constexpr bool kPagesTold = false;  // lanes that copy a row divide the look-ups of pages
+constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
+constexpr bool kQInRegisters = false;  // Q is read from shared memory once; else again for every tile
+constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
+constexpr bool kPagesTold = false;  // lanes that copy a row divide the look-ups of pages and exchange them
 constexpr int kGeneratorSmemBytes = 200704;
 #line 1 "templates/features/config.cu.in"
 
-// ---- the element, the SM and the features: what a kernel lacks costs nothing -------------------------------------
+// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
 constexpr bool kBf16 = false;        // elements are bf16; else fp16
-constexpr bool kTuring = false;      // products are m16n8k8, tiles pass through registers
-constexpr bool kWgmma = false;       // products are those of warpgroups
+constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
+constexpr bool kWgmma = false;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     false  // those of the kernels of gradients
-#define FA2_SCORE_PARAMS false  // those of softcap and window
-#define FA2_FEATURES     false  // those of all other features
+#define FA2_BACKWARD     false  // members of the backward kernels
+#define FA2_SCORE_PARAMS false  // members of softcap and window
+#define FA2_FEATURES     false  // members of all other features
 
 enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
-constexpr Window kWindow = Window::kNone;  // which keys a query sees beside the causal mask
-constexpr BiasKind kBias = BiasKind::kNone;  // elements of a bias that is added to scores
+constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
+constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
 constexpr bool kSoftcap = false;      // scores pass through a tanh
-constexpr bool kAlibi = false;        // they get less the farther the key is
-constexpr bool kSinks = false;        // the softmax has a column more
-constexpr bool kDropout = false;      // some of P is 0
+constexpr bool kAlibi = false;        // scores decrease with the distance of the key
+constexpr bool kSinks = false;        // the softmax has one more column, without a value
+constexpr bool kDropout = false;      // some elements of P are dropped
 constexpr bool kVarlen = false;       // sequences are packed
-constexpr bool kSeqused = false;      // device memory says how many keys each sequence has
+constexpr bool kSeqused = false;      // number of keys per sequence is read from device memory
 constexpr bool kLeftpad = false;      // the first keys are padding
 constexpr bool kLengths = kVarlen || kSeqused || kLeftpad;
-constexpr bool kPaged = false;        // K and V lie in pages
-constexpr bool kCacheRows = false;    // sequences name their rows of K and V
-constexpr bool kAppend = false;       // new keys and values are written into K and V first
-constexpr bool kRotary = false;       // new keys, and queries, are rotated before
-constexpr bool kInterleaved = false;  // by pairs of neighbouring columns
+constexpr bool kPaged = false;        // K and V are paged
+constexpr bool kCacheRows = false;    // each sequence names its row of the K/V cache
+constexpr bool kAppend = false;       // new keys and values are first written into K and V
+constexpr bool kRotary = false;       // new keys, and queries, are rotated first
+constexpr bool kInterleaved = false;  // rotary rotates pairs of neighbouring columns
 constexpr int kRotaryDim = 0;     // columns that are rotated
-constexpr bool kWide = false;         // a lane has eight neighbouring keys, to read their bias at once
-constexpr bool kAlibiOffsets = false;  // terms of ALiBi that a row shares go into the softmax
-constexpr bool kAlibiMma = false;      // slope times column comes with the product of Q and K
+constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
+constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
+constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
 #line 2 "templates/forward/shape.cuh"
 
-// ---- what follows from the variant -----------------------------------------------------------------------------
+// ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
 constexpr int kTeamThreads = kThreads / kTeams;
 constexpr int kRowTiles = kBr * kTeams * kParts / (16 * kWarps);  // m16 row tiles per warp
 constexpr int kColTiles = kBc / 8;                                // n8 column tiles of S
-constexpr int kUnit = 16 * kParts;                                // columns of a step of all warps that share rows
+constexpr int kUnit = 16 * kParts;                                // columns per k16 step of all warps that share rows
 constexpr int kHeadDimPadded = (kHeadDim + kUnit - 1) / kUnit * kUnit;  // columns in shared memory, zero-filled
 constexpr int kHeadDimVPadded = (kHeadDimV + kUnit - 1) / kUnit * kUnit;
 constexpr int kOutTiles = kParts > 1 ? kHeadDimVPadded / (8 * kParts) : kHeadDimV / 8;  // n8 column tiles of O
@@ -88,7 +88,7 @@ struct Strides {
     int64 batch, seq, head;
 };
 
-// A constant that a generic lambda takes as an argument.
+// A compile-time constant, to be passed to a generic lambda.
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
@@ -98,7 +98,7 @@ __device__ __forceinline__ float minus_infinity()
     return __int_as_float(0xff800000);
 }
 
-// Of two types the first one if kFirst.
+// Either<kFirst, A, B>::Type is A if kFirst, else B.
 template <bool kFirst, class A, class B> struct Either {
     using Type = A;
 };
@@ -107,17 +107,17 @@ template <class A, class B> struct Either<false, A, B> {
 };
 #line 3 "templates/lib/tile.cuh"
 
-// ---- tiles in shared memory -----------------------------------------------------------------------
+// ---- layout of tiles in shared memory ----------------------------------------------------------------------------
 //
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's
-// ldmatrix reads one chunk of eight rows at a time, so these eight must lie in different banks, as must
-// any eight consecutive chunks that a fill writes.
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
+// chunks that a load writes.
 //
-// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8,
-// that divides the chunks of a row. Rows r and r + 8 / p begin in the same banks; XOR with
-// (r / (8 / p)) % p tells them apart, and permutes only within aligned groups of p chunks, so that
-// eight consecutive chunks still cover every bank once.
-// Padding: one chunk behind each row makes the pitch an odd number of chunks.
+// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8, that divides the
+// number of chunks of a row. Rows r and r + 8 / p begin in the same banks; the XOR with (r / (8 / p)) % p separates
+// them. It permutes only within aligned groups of p chunks, so eight consecutive chunks still cover every bank once.
+//
+// Padding: one chunk after each row makes the pitch an odd number of chunks.
 
 template <int kColumns> struct TileForm {
     static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
@@ -125,7 +125,7 @@ template <int kColumns> struct TileForm {
     static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
     static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
 
-    // Depends on row % 8 only.
+    // Depends only on row % 8.
     static __device__ __forceinline__ int swizzle(int row)
     {
         return kSwizzle ? row / (8 / kPermuted) % kPermuted : 0;
@@ -137,8 +137,8 @@ template <int kColumns> struct TileForm {
         return row * kPitch + (chunk ^ swizzle(row)) * 16;
     }
 
-    // The same for a lane whose offset for chunk `odd` (0 or 1) of its row is known: chunk
-    // 2 * pair + odd. pair is a constant after unrolling, so this is one XOR and one immediate.
+    // The byte offset of chunk 2 * pair + odd of a row. lane_offset: the offset of chunk `odd` (0 or 1) of the row.
+    // pair is a constant after unrolling, so this is one XOR and one immediate.
     static __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
     {
         const int chunk = 2 * pair;
@@ -148,8 +148,8 @@ template <int kColumns> struct TileForm {
             return lane_offset + chunk * 16;
     }
 
-    // Where a lane points ldmatrix.x4 for a 16x16 block: its quarters in the order top left, bottom
-    // left, top right, bottom right (A; B of a transposed tile) ...
+    // This lane's ldmatrix.x4 offset for a 16x16 block, with its quarters in the order top left, bottom left, top
+    // right, bottom right (A; B of a transposed tile) ...
     static __device__ __forceinline__ uint32 lane_offset_rows(int lane)
     {
         return chunk_offset(lane % 16, lane / 16);
@@ -162,7 +162,7 @@ template <int kColumns> struct TileForm {
     }
 };
 
-// Rows of the tensors: kHeadDimPadded columns.
+// The layout of rows of the tensors: kHeadDimPadded columns.
 using RowTile = TileForm<kHeadDimPadded>;
 constexpr int kChunks = RowTile::kChunks;
 constexpr int kPitch = RowTile::kPitch;
@@ -178,32 +178,32 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 }
 #line 3 "templates/forward/tile.cuh"
 
-// ---- the areas of shared memory -------------------------------------------------------------------
+// ---- areas of shared memory -----------------------------------------------------------------------------------
 //
-// Rows of V, and of O at the end. If V is the first columns of K, its tiles are those of K.
+// ValueTile: rows of V, and of O at the end. If V is the first columns of K, its tiles are the tiles of K.
 using ValueTile = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
 constexpr int kQTileBytes = kBr * kPitch;
 constexpr int kKvTileBytes = kBc * kPitch;
 constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch;
 
-// Offsets of the areas. Q in registers is read once, so its tile shares space with V.
+// Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
 constexpr int kQArea = kQInRegisters ? kTeams * kKStages * kKvTileBytes : 0;
 constexpr int kKArea = kQInRegisters ? 0 : kQTileBytes;
 constexpr int kVArea = kKArea + kTeams * kKStages * kKvTileBytes;
 constexpr int kVBytes = kTeams * kVStages * kVTileBytes;
-// What each warp has of S, in fp32, where warps divide columns (sum_scores.cuh).
+// Partial sums of S of each warp, in fp32, if warps divide columns (sum_scores.cuh).
 constexpr int kSumArea = kVArea + (kQInRegisters && kQTileBytes > kVBytes ? kQTileBytes : kVBytes);
 constexpr int kTileBytes = kSumArea + (kParts > 1 ? kTeams * kParts * kBr * kBc * 4 : 0);
-// Afterwards the teams' results: rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
+// After the mainloop: the teams' rows of O in fp32 (epilogue_partial.cuh), maxima and sums.
 constexpr int kMergeBytes = kTeams * kBr * (kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128 + 8);
 constexpr int kSmemBytes = kSplit && kMergeBytes > kTileBytes ? kMergeBytes : kTileBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 
-// Where keys are divided, short kernels wait for memory once: Q passes through the one V tile of the first team that no
-// copy is on its way to yet, so that the others are on theirs before it is read.
+// If keys are divided, kernels are short and should wait for memory once. So Q is loaded through the one V tile of the
+// first team that no copy uses yet, and the other copies are issued before Q is read.
 constexpr bool kQBehind = kSplit && kQInRegisters && kJoint && kQTileBytes <= kVTileBytes;
 
-// Where a tile of K or V lies while it is in shared memory. A team's tiles are kTeams apart.
+// Address of the stage of a tile of K or V. A team's tiles are kTeams apart.
 __device__ __forceinline__ uint32 k_stage(uint32 smem, int team, int tile)
 {
     return smem + kKArea + (team * kKStages + tile / kTeams % kKStages) * kKvTileBytes;
