@@ -20,7 +20,7 @@ static const bug bugs[] = {
      "if (i > 0 && i < left)", 1, BACKWARD, "x the bound", NULL},
     {"a wrong transposition", "rtx3060", ADDED, "ldmatrix_x4_trans(b, b_smem",
      "ldmatrix_x4(b, b_smem", 1, BACKWARD, "x the bound", NULL},
-    {"a stale delta", "rtx3060", ADDED, "kRowArea + stage * kRowBytes + lane", "kRowArea + lane", 1,
+    {"a stale delta", "rtx3060", ADDED, "kRowArea + stage * kRowBytes + own.lane", "kRowArea + own.lane", 1,
      BACKWARD, "", NULL},
     {"delta of dO alone", "rtx3060", ADDED,
      "dot_8(__ldg(reinterpret_cast<const uint4 *>(o) + lane)",

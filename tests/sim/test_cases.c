@@ -452,8 +452,8 @@ static const struct bug {
      "if (split >= 64) most = fmaxf(most, lse_parts[split * step]);"},
     {"weights beyond the 32nd are 0", true, "weights[warp][split] = weight;",
      "weights[warp][split] = split < 32 ? weight : 0.0f;"},
-    {"only 128 columns are combined", true, "begin < kHeadDim; begin += 128",
-     "begin < kHeadDim && begin < 128; begin += 128"},
+    {"only 128 columns are combined", true, "begin < kHeadDimV; begin += 128",
+     "begin < kHeadDimV && begin < 128; begin += 128"},
 };
 
 /* Returns the name of the first case that finds the bug, or NULL. */
