@@ -17,7 +17,8 @@ typedef struct fa2i_asset {
 extern const fa2i_asset fa2i_assets[];
 extern const size_t fa2i_assets_count;
 
-/* A hash of all names and contents. The build computes it. */
+/* A hash of the names and contents of scripts and templates, without those that only write reports. The build computes
+ * it. */
 extern const char fa2i_assets_hash[];
 
 /* Returns the asset of that name, or NULL. */

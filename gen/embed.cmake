@@ -46,11 +46,14 @@ function(fa2_embed target)
       "    {\"${file}\", (const char *)asset_${number}, sizeof asset_${number} - 1},\n")
     math(EXPR number "${number} + 1")
   endforeach()
+  # The hash names what makes kernels: scripts and templates, except those that only write reports.
+  list(FILTER files INCLUDE REGEX "^(gen|templates)/")
+  list(FILTER files EXCLUDE REGEX "^(gen|templates)/report/")
   list(TRANSFORM files PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE paths)
   add_custom_command(OUTPUT ${folder}/hash.inc
     COMMAND ${CMAKE_COMMAND} "-DHASHED=${files}" -DFROM=${PROJECT_SOURCE_DIR} -DOUTPUT=${folder}/hash.inc
             -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
-    DEPENDS ${paths} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} COMMENT "Hashing what is embedded" VERBATIM)
+    DEPENDS ${paths} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} COMMENT "Hashing scripts and templates" VERBATIM)
   target_sources(${target} PRIVATE ${folder}/hash.inc)
   # Written at configure time, and only when the list of files has changed.
   file(CONFIGURE OUTPUT ${folder}/assets.c @ONLY CONTENT

@@ -127,7 +127,7 @@ local function busy_clocks(count, most, mean, arch, resident, clocks)
       return clocks(resident) * (mean * count / slots + fit.tail * mean)
          + fit.edges * (waves + (rest > 0 and 1 or 0))
    elseif rest == 0 then
-      return most * (waves * clocks(resident) + 0) + fit.edges * waves
+      return most * (waves * clocks(resident)) + fit.edges * waves
    end
    local last = clocks((rest + sm_count - 1) // sm_count)
    return most * (waves * (waves > 0 and clocks(resident) or 0) + last) + fit.edges * (waves + 1)

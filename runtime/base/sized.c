@@ -1,7 +1,5 @@
 #include "runtime/base/sized.h"
 
-#include <string.h>
-
 #define SIZED(name, type, least)                                                                                       \
     {                                                                                                                  \
         name, #type, offsetof(type, least), sizeof(type)                                                               \
@@ -32,15 +30,12 @@ static fa2_status check_newer(const fa2i_sized *as, const char *given, size_t st
     return FA2_OK;
 }
 
-fa2_status fa2i_sized_read(const fa2i_sized *as, const void *given, void *copy, const void **ret_struct)
+fa2_status fa2i_sized_convert(const fa2i_sized *as, const void *given, void *copy, const void **ret_struct)
 {
     size_t struct_bytes;
     if (given == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL", as->name);
     memcpy(&struct_bytes, given, sizeof struct_bytes);
-    *ret_struct = given;
-    if (struct_bytes == as->bytes)
-        return FA2_OK;
     fa2_status st = fa2i_sized_check(as, struct_bytes);
     if (st == FA2_OK)
         st = check_newer(as, given, struct_bytes);

@@ -20,7 +20,7 @@
  * dropout. With sinks, the softmax of each row has one more column, of score sink[h] and without a value. The sink
  * counts in the sum of the softmax and in LSE. It adds nothing to O. A row that sees no key has LSE = sink[h].
  *
- * The algorithm is that of Dao, "FlashAttention-2" (2023): tiles, online softmax, S never in memory. Products take fp16
+ * The algorithm is FlashAttention-2 (Dao, 2023): tiles, online softmax, S never in memory. Products take fp16
  * or bf16 and sum in fp32. P is rounded to the input type before the second product. tanh is the hardware's, with a
  * relative error of 2^-11 (PTX ISA, tanh.approx).
  *
@@ -270,7 +270,7 @@ typedef struct fa2_tensor {
     int64_t stride_head;
 } fa2_tensor;
 
-/* The slopes of ALiBi, fp32, on the device. slopes[b * stride_batch + h] is that of head h in batch b. */
+/* The slopes of ALiBi, fp32, on the device. slopes[b * stride_batch + h] belongs to head h of batch b. */
 typedef struct fa2_alibi {
     const float *slopes;  /* 4-byte aligned */
     int64_t stride_batch; /* elements, not negative. 0: all batches share the slopes */
@@ -515,8 +515,8 @@ typedef struct fa2_config {
      *   - bounds that fall
      *   - more padding, or more used keys, than the sequence has keys
      *   - a page or cache row that is named twice where new keys are written to it
-     * New keys without room are no mistake. During stream capture nothing can be read: FA2_E_CAPTURE. What a graph
-     * reads at its replay is not checked. 0: the host reads none of these numbers. */
+     * New keys without room are no mistake. During stream capture nothing can be read: FA2_E_CAPTURE. A replay of
+     * a graph does not check its numbers. 0: the host reads none of these numbers. */
     int check_numbers;
 } fa2_config;
 
@@ -590,9 +590,9 @@ FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropou
 
 /* ---- explanations ---- */
 
-/* What a choice rests on, best first. The rule is always the same: the kernel with the best estimate wins, of all that
- * the database holds for the problem's kind and that the cost model would try. A kernel that must be compiled has to be
- * faster by more than 2 per cent. So a database never makes a choice worse. */
+/* The evidence for a choice, best first. The rule is always the same: of all kernels that the database holds for the
+ * problem's kind and that the cost model would try, the one with the best estimate wins. A kernel that must be compiled
+ * has to be faster by more than 2 per cent. So a database never makes a choice worse. */
 typedef enum fa2_rule {
     FA2_RULE_EXACT = 0,   /* measured on this device for this very problem */
     FA2_RULE_NEAREST = 1, /* measured on this device for near problems; the cost model carries it over */
@@ -615,7 +615,7 @@ typedef struct fa2_explanation {
     fa2_problem tuned_problem;
     double median_us;    /* its time on tuned_problem; 0 if not measured */
     char device[128];    /* the card of the measurement, or the model's card */
-    char variant[256];   /* family and parameters, as the database prints them */
+    char variant[256];   /* family and parameters, in the words of the database */
     char target[16];     /* "sm_86", or "compute_86" for PTX that the driver compiles */
     int registers;       /* per thread */
     int spill_bytes;     /* per thread; 0 is best */

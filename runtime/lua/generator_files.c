@@ -7,7 +7,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,35 +297,24 @@ static fa2_status find_key(const fa2i_generator_files *files, fa2i_key *ret_key)
     return FA2_OK;
 }
 
-/* A third of the time to make a generator is that of its hash. The library's own files do not change. */
+/* The build hashed the embedded files. To hash them again would take a third of the time to make a generator. */
+static fa2_status find_own_key(fa2i_key *ret_key)
+{
+    const fa2i_part embedded = {fa2i_assets_hash, strlen(fa2i_assets_hash)};
+    fa2i_key_of(&embedded, 1, ret_key);
+    return FA2_OK;
+}
+
 fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key *ret_key)
 {
-    enum { UNKNOWN, WRITTEN, KNOWN };
-    static fa2i_key own_key;
-    static atomic_int state = UNKNOWN; /* of own_key: only the thread that makes it WRITTEN writes it */
-    int expected = UNKNOWN;
-    if (!fa2i_generator_files_are_own(files))
-        return find_key(files, ret_key);
-    if (atomic_load(&state) == KNOWN) {
-        *ret_key = own_key;
-        return FA2_OK;
-    }
-    const fa2_status st = find_key(files, ret_key);
-    if (st == FA2_OK && atomic_compare_exchange_strong(&state, &expected, WRITTEN)) {
-        own_key = *ret_key;
-        atomic_store(&state, KNOWN);
-    }
-    return st;
+    return fa2i_generator_files_are_own(files) ? find_own_key(ret_key) : find_key(files, ret_key);
 }
 
 fa2_status fa2i_generator_files_find_hash(fa2i_key *ret_key)
 {
-    const fa2i_part embedded = {fa2i_assets_hash, strlen(fa2i_assets_hash)};
     fa2i_generator_files files = {0};
-    if (fa2i_environment("FA2_GEN_PATH") == NULL) {
-        fa2i_key_of(&embedded, 1, ret_key);
-        return FA2_OK;
-    }
+    if (fa2i_environment("FA2_GEN_PATH") == NULL)
+        return find_own_key(ret_key);
     fa2_status st = fa2i_generator_files_open(&files);
     if (st == FA2_OK)
         st = fa2i_generator_files_key(&files, ret_key);

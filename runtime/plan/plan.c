@@ -26,11 +26,10 @@ enum {
     PLACE_BITS = 14,
     PLACES = 1 << PLACE_BITS,
     STEPS_MOST = 256,
-    PROBLEM_WORDS = (sizeof(fa2_problem) - offsetof(fa2_problem, op)) / sizeof(uint64_t), /* all problems have this
-                                                                                           * size */
+    PROBLEM_WORDS = FA2I_HASHED_WORDS, /* the fields; the other bytes are the same in all valid problems */
+    RESERVED_WORDS = (sizeof(fa2_problem) - offsetof(fa2_problem, op) - FA2I_FIELD_BYTES) / sizeof(uint64_t),
     READY_WORDS = sizeof(fa2i_ready) / sizeof(uint64_t)
 };
-_Static_assert(PROBLEM_WORDS % 4 == 0, "it is compared by four words");
 _Static_assert(sizeof(fa2i_ready) % sizeof(uint64_t) == 0, "it is copied by words");
 
 typedef _Atomic(uint64_t) shared_word;
@@ -87,6 +86,16 @@ static bool is_of(const fa2i_kept_plan *kept, const uint64_t words[PROBLEM_WORDS
     return true;
 }
 
+/* Whether a reserved member after the fields is not 0. Such a problem is not valid, so it has no plan. */
+static bool has_reserved(const fa2_problem *problem)
+{
+    uint64_t words[RESERVED_WORDS], any = 0;
+    memcpy(words, (const char *)&problem->op + FA2I_FIELD_BYTES, sizeof words);
+    for (size_t i = 0; i < RESERVED_WORDS; i++)
+        any |= words[i];
+    return any != 0;
+}
+
 /* Copies four words at a time, for the same reason. */
 static void copy_ready(const fa2i_kept_plan *kept, uint64_t ready[READY_WORDS])
 {
@@ -107,6 +116,8 @@ fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem,
     uint64_t words[PROBLEM_WORDS], ready[READY_WORDS];
     const fa2i_kept_plan *kept =
         atomic_load_explicit(place_of(plans, problem), memory_order_acquire);
+    if (has_reserved(problem))
+        return FA2I_PLAN_NONE;
     memcpy(words, &problem->op, sizeof words);
     for (int step = 0; kept != NULL && step < STEPS_MOST; step++) {
         const uint64_t version = atomic_load_explicit(&kept->version, memory_order_acquire);
