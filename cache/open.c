@@ -21,7 +21,6 @@
 #include "cache/rules.h"
 #include "cache/strangers.h"
 #include "cache/trust.h"
-#include "cache/version_1.h"
 #include "cache/versions.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
@@ -59,8 +58,6 @@ static fa2_status configure(fa2i_cache *cache)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
     if (code == SQLITE_OK)
         code = fa2i_seal_register(cache->db);
-    if (code == SQLITE_OK)
-        code = fa2i_version_1_register(cache->db);
     if (code == SQLITE_OK)
         code = fa2i_columns_register(cache->db);
     if (code == SQLITE_OK)
