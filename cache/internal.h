@@ -103,9 +103,10 @@ const char *fa2i_cache_journal_mode(int library_version);
 /* Open a file in cache->db, by SQLite's name for it, and configure the connection. */
 fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
 
-/* Open these bytes as a database in memory, without reading them yet. Takes over the data (sqlite3_free). path: for
- * messages. */
-fa2_status fa2i_cache_open_bytes(const char *path, unsigned char *data, size_t bytes, fa2i_cache **ret_cache);
+/* Open these bytes as a database in memory. For reading, check them as a file; for writing, do not read them yet. Takes
+ * over the data (sqlite3_free). path: for messages. */
+fa2_status fa2i_cache_open_bytes(const char *path, fa2i_cache_mode mode, unsigned char *data, size_t bytes,
+                                 fa2i_cache **ret_cache);
 
 /* ---- schema.c: the version, and the objects of ours ---- */
 
