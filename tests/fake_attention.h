@@ -28,10 +28,12 @@
 #include "tuner/judge/attention.h"
 #include "tuner/judge/number.h"
 
-/* problem: the one that the kernel is compiled for. */
+/* What a kernel's text says. problem: the one that the kernel is compiled for. */
 typedef struct attention_kernel {
+    uint64_t module; /* its number; 0: none */
     fa2_problem problem;
-    bool wrong;
+    double pace; /* microseconds per 10^6 query-key products: 30 to 60, chosen by the text */
+    bool wrong, dies, is_killed, is_late, is_slow, is_silent, writes_outside;
 } attention_kernel;
 
 static inline int attention_constant(const char *source, const char *name)
@@ -54,15 +56,18 @@ static inline float *attention_read(const attention_kernel *kernel, uint64_t bas
     return to;
 }
 
+/* The inner loops take most of the time of tests under the sanitizers, which need not look at the fake. */
+#define ATTENTION_UNCHECKED __attribute__((no_sanitize("address", "undefined")))
+
 /* Returns a score of the softmax from the product of a query and a key. */
-static inline float attention_score(const attention_kernel *kernel, const fa2i_forward_params *p,
+ATTENTION_UNCHECKED static inline float attention_score(const attention_kernel *kernel, const fa2i_forward_params *p,
                                     float product)
 {
     return p->scale * (kernel->problem.softcap ? tanhf(product * p->softcap_rate) : product);
 }
 
 /* Returns the product of a query and a key. D is a multiple of 8: eight sums let the compiler vectorise. */
-static inline float attention_product(const float *q, const float *k, int head_dim)
+ATTENTION_UNCHECKED static inline float attention_product(const float *q, const float *k, int head_dim)
 {
     float sums[8] = {0}, sum = 0;
     for (int d = 0; d < head_dim; d += 8)
@@ -74,7 +79,7 @@ static inline float attention_product(const float *q, const float *k, int head_d
 }
 
 /* Computes one row over these keys by online softmax: acc becomes O. Returns the LSE. */
-static inline float attention_row(const attention_kernel *kernel, const fa2i_forward_params *p,
+ATTENTION_UNCHECKED static inline float attention_row(const attention_kernel *kernel, const fa2i_forward_params *p,
                                   fa2i_keys keys, const float *q, const float *k, const float *v,
                                   float *acc)
 {
@@ -131,15 +136,44 @@ static inline void attention_head(const attention_kernel *kernel, const fa2i_for
     free(v);
 }
 
-/* Returns the variant's microseconds per 10^6 query-key products: 30 to 60, chosen by its text. */
 static inline double attention_pace(const char *source)
 {
-    uint64_t hash = 14695981039346656037u, word; /* FNV-1a by eight bytes, because each launch hashes a kernel */
-    for (size_t left = strlen(source); left >= sizeof word; left -= sizeof word, source += sizeof word) {
-        memcpy(&word, source, sizeof word);
-        hash = (hash ^ word) * 1099511628211u;
-    }
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *c = source; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
     return 30 + (double)(hash % 3000) / 100.0;
+}
+
+static inline attention_kernel attention_read_text(const fake_launch *launch)
+{
+    const char *source = launch->source;
+    return (attention_kernel){
+        .module = launch->module,
+        .problem = {.head_dim = attention_constant(source, "kHeadDim = "),
+                    .causal = attention_constant(source, "kCausal = "),
+                    .softcap = strstr(source, "kSoftcap = true") != NULL,
+                    .window = strstr(source, "kWindow = ") != NULL &&
+                              strstr(source, "kWindow = Window::kNone") == NULL,
+                    .dtype = strstr(source, "kBf16 = true") != NULL ? FA2_BF16 : FA2_FP16},
+        .pace = attention_pace(source),
+        .wrong = strstr(source, "// behave=wrong") != NULL,
+        .dies = strstr(source, "// behave=die") != NULL,
+        .is_killed = strstr(source, "// behave=killed") != NULL,
+        .is_late = strstr(source, "// behave=late") != NULL,
+        .is_slow = strstr(source, "// behave=slow") != NULL,
+        .is_silent = strstr(source, "// behave=silent") != NULL,
+        .writes_outside = strstr(source, "// behave=outside") != NULL,
+    };
+}
+
+/* Returns what the launched kernel's text says. It is long, so it is read once per module. */
+static inline attention_kernel attention_kernel_of(const fake_launch *launch)
+{
+    static attention_kernel known[256];
+    attention_kernel *kernel = &known[launch->module % (sizeof known / sizeof *known)];
+    if (kernel->module != launch->module)
+        *kernel = attention_read_text(launch);
+    return *kernel;
 }
 
 /* Launches a misbehaving family. The fake driver knows no parameters of it. */
@@ -162,28 +196,25 @@ static inline bool attention_once(void)
     return true;
 }
 
+/* Is the variant wrong by the environment? */
 static inline bool attention_is_wrong(const fake_launch *launch)
 {
     const char *wrong = getenv("FA2_TEST_WRONG"), *at = getenv("FA2_TEST_WRONG_AT");
-    if (strstr(launch->source, "// behave=wrong") != NULL)
-        return true;
     return wrong != NULL && strstr(launch->source, wrong) != NULL &&
            (at == NULL || atoi(at) == launch->params.seq_q);
 }
 
-static inline void attention_misbehave(const fake_launch *launch)
+static inline void attention_misbehave(const attention_kernel *kernel, const fake_launch *launch)
 {
-    if (strstr(launch->source, "// behave=die") != NULL)
+    if (kernel->dies || (kernel->is_killed && attention_once()))
         raise(SIGKILL);
-    if (strstr(launch->source, "// behave=killed") != NULL && attention_once())
-        raise(SIGKILL);
-    if (strstr(launch->source, "// behave=late") != NULL)
+    if (kernel->is_late)
         fake.hung |= attention_once();
-    if (strstr(launch->source, "// behave=slow") != NULL)
+    if (kernel->is_slow)
         nanosleep(&(struct timespec){.tv_sec = 6}, NULL);
-    if (strstr(launch->source, "// behave=silent") != NULL)
+    if (kernel->is_silent)
         pause();
-    if (strstr(launch->source, "// behave=outside") != NULL)
+    if (kernel->writes_outside)
         ((uint16_t *)(uintptr_t)launch->params.o)[-3] = 0;
 }
 
@@ -191,31 +222,24 @@ static inline CUresult attention_on_launch(fake_launch *launch, void *user)
 {
     const fa2i_forward_params *p = &launch->params;
     const char *sleep_us = getenv("FA2_TEST_SLEEP_US");
-    const bool bf16 = strstr(launch->source, "kBf16 = true") != NULL;
-    const attention_kernel kernel = {
-        .problem = {.head_dim = attention_constant(launch->source, "kHeadDim = "),
-                    .causal = attention_constant(launch->source, "kCausal = "),
-                    .softcap = strstr(launch->source, "kSoftcap = true") != NULL,
-                    .window = strstr(launch->source, "kWindow = ") != NULL &&
-                              strstr(launch->source, "kWindow = Window::kNone") == NULL,
-                    .dtype = bf16 ? FA2_BF16 : FA2_FP16},
-        .wrong = attention_is_wrong(launch)};
     (void)user;
     if (strncmp(launch->function, "test_", 5) == 0)
         return attention_test_family(launch);
+    attention_kernel kernel = attention_kernel_of(launch);
     const bool combine = strstr(launch->function, "_combine") != NULL;
-    double products = combine ? 0 : (double)p->batch * p->heads_q * p->seq_q * p->seq_k;
-    launch->duration_us = attention_pace(launch->source) * (products * 1e-6 + 0.1);
+    const double products = combine ? 0 : (double)p->batch * p->heads_q * p->seq_q * p->seq_k;
+    launch->duration_us = kernel.pace * (products * 1e-6 + 0.1);
     if (sleep_us != NULL)
         nanosleep(&(struct timespec){.tv_nsec = 1000 * atol(sleep_us)}, NULL);
     if (launch->captured)
         return CUDA_SUCCESS;
     if (p->splits > 1 && !combine) /* the combine kernel computes the result */
         return CUDA_SUCCESS;
-    attention_misbehave(launch);
+    attention_misbehave(&kernel, launch);
     /* Compute only poisoned outputs. Other launches are only timed. */
     if (*(const uint16_t *)(uintptr_t)p->o != 0xffff)
         return CUDA_SUCCESS;
+    kernel.wrong |= attention_is_wrong(launch);
     for (int b = 0; b < p->batch; b++)
         for (int h = 0; h < p->heads_q; h++)
             attention_head(&kernel, p, b, h);

@@ -39,6 +39,7 @@ typedef struct fake_device {
 typedef struct fake_launch {
     char function[80];
     const char *source; /* the CUDA text; valid until its module is unloaded */
+    uint64_t module;    /* number of the module, which no other has */
     unsigned blocks, threads, smem_bytes;
     unsigned cluster; /* blocks per cluster */
     bool early;       /* programmatic launch: it need not wait for the launch before */

@@ -110,6 +110,8 @@ CUresult fake_driver_module_load_data_ex(CUmodule *ret_module, const void *image
         return fake_end(CUDA_ERROR_INVALID_PTX);
     }
     fake_object *module = fake_new(FAKE_MODULE);
+    static uint64_t loaded;
+    module->number = ++loaded;
     snprintf(module->entry, sizeof module->entry, "%s", info.entry);
     module->registers = info.registers;
     module->local_bytes = info.local_bytes;
@@ -284,6 +286,7 @@ static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, 
         return fake_end(CUDA_ERROR_INVALID_VALUE);
 
     fake_launch launch = {.source = function->text,
+                          .module = function->number,
                           .blocks = blocks,
                           .threads = threads,
                           .smem_bytes = smem_bytes,

@@ -27,6 +27,7 @@ typedef struct fake_object {
     int retained;                /* context: how often; 1 for a test's own context */
     bool primary;
     char entry[64];                                 /* module */
+    uint64_t number;                                /* module: of all that were loaded, from 1 */
     char *text;                                     /* module, program: source */
     char *log;                                      /* program */
     int registers, local_bytes, dynamic_smem_bytes; /* module */
