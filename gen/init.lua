@@ -9,9 +9,9 @@
 --            (runtime/base/record.h)
 local arch_of = require("core.arch")
 local axes_of = require("core.axes")
-local baselines = require("core.baselines")
+local baselines = require("baselines")
 local estimate = require("core.estimate")
-local families = require("core.families")
+local families = require("families")
 local template = require("core.template")
 local variant_text = require("core.variant")
 

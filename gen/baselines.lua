@@ -1,5 +1,5 @@
 -- Kernels that serve no problem. Benchmarks compare the families with them. They have texts, recipes and sources like
--- families (core/families.lua), and are never candidates.
+-- families (families.lua), and are never candidates.
 local ceilings = require("bench.ceilings")
 local naive = require("bench.naive")
 

@@ -1,4 +1,4 @@
--- All families, in the order in which they are asked. family.lua describes a family.
+-- All families, in the order in which they are asked. core/family.lua describes a family.
 local bwd = require("ops.backward")
 local bwd_sm90 = require("ops.backward_sm90")
 local fwd = require("ops.forward")
