@@ -5,7 +5,6 @@
 #include <string.h>
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
-#include "tuner/commands/database.h"
 #include "tuner/report/table.h"
 #include "tuner/search/tune.h"
 
