@@ -153,10 +153,10 @@ static void test_slow_steps(void)
         "local t = setmetatable({}, {__index = rawlen}) while true do table.unpack(t, 1, 900000) end",
         "local t = setmetatable({}, {__index = rawlen}) while true do pcall(table.concat, t, '', 1, 1 << 21) end",
     };
-    fa2i_lua_host host = {.lua = NULL};
+    fa2i_lua_host host = {.limits.lua = NULL};
     write_init("return {}");
     CHECK_EQ(fa2i_lua_host_open(&host), FA2_OK);
-    host.seconds_max = 0.3;
+    host.limits.seconds_max = 0.3;
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         char script[200];
         snprintf(script, sizeof script, "%s", scripts[i]);
@@ -191,7 +191,7 @@ static void test_stop(void)
     const struct itimerval soon = {.it_value.tv_usec = 100000};
     const struct sigaction watched = {.sa_handler = on_alarm, .sa_flags = (int)SA_RESTART};
     struct sigaction before_it;
-    fa2i_lua_host host = {.stop = &stop};
+    fa2i_lua_host host = {.limits.stop = &stop};
     fa2i_generator *generator = NULL;
     write_init("return {}");
     CHECK_EQ(fa2i_lua_host_open(&host), FA2_OK);
