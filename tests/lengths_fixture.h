@@ -7,13 +7,13 @@
 
 #include <fcntl.h>
 #include <time.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "fa2.h"
 #include "fake_call.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"
 #include "runtime/ops/steps.h"
-#include "runtime/plan/planner_state.h"
+#include "runtime/plan/state.h"
 #include "tuned_database.h"
 
 enum {

@@ -3,7 +3,7 @@
  * is opened. A damaged file is refused or read in part, and causes no other harm.
  */
 #include <math.h>
-#include "cache/shipped.h"
+#include "cache/shipped/shipped.h"
 #include "cache_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"

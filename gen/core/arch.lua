@@ -125,6 +125,7 @@ end
 --   clock        clocks per us
 --   dram, l2     bytes per us
 --   l2_bytes
+--   launch_us    us of a launch of a kernel that does nothing
 --   generic      true: the card takes no code that is for one SM alone
 --   family_sm    the row's SM, by which families decide
 -- An unknown SM gets the row of the newest known SM below it, and the card's own sizes. A known SM gets the smaller of
@@ -140,7 +141,7 @@ function M.describe(card)
    local arch = {
       sm = card.arch, family_sm = base, sm_count = math.max(card.sm_count, 1), generic = card.generic or false,
    }
-   arch.regs = 65536
+   arch.regs, arch.launch_us = 65536, 1.7 -- [measured], for all SMs
    for field, value in pairs(rows[base]) do
       arch[field] = value
    end

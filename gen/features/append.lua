@@ -1,6 +1,5 @@
 -- append: a step before attention writes new keys and values into the cache (templates/forward/append.cuh). rotary:
 -- that step rotates the new keys and Q, and writes Q to the workspace.
-local cost = require("ops.forward_plain_cost")
 local lengths = require("features.lengths")
 
 local M = {}
@@ -31,7 +30,7 @@ function M.us(v, problem, arch)
    local heads = tensors * problem.heads_kv + (is_rotary(v) and problem.heads_q or 0)
    local rows = lengths.rows(problem, problem.seq_q, problem.total_q)
    local bytes = 4 * problem.head_dim * heads * rows
-   return cost.launch_us + bytes / arch.dram
+   return arch.launch_us + bytes / arch.dram
 end
 
 -- Adds that step and its workspace to a recipe.

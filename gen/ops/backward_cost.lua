@@ -189,7 +189,7 @@ function M.backward(v, facts, problem, arch)
    local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn, in_turn * ((visited + splits - 1) // splits),
                               in_turn * mean_tiles(visited, group, br, bc, sizes) / splits, arch, resident,
                               card.tile_clocks) + (in_turn - 1) * fit.edges
-   local us = forward.launch_us
+   local us = arch.launch_us
    if dq == "apart" then
       local tiles = ceil_div(problem.seq_k, v.dqbc)
       local count = ceil_div(problem.seq_q, 16 * v.warps) * heads

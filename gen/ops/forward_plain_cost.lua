@@ -15,9 +15,6 @@ local window = require("features.window")
 
 local M = {}
 
--- us of a launch of a kernel that does nothing.
-M.launch_us = 1.7
-
 -- Constants that no data sheet gives, fitted together.
 local fit = {
    -- Share of the other units' clocks that is added to the busiest unit's, with one warp per scheduler. With n warps it
@@ -334,7 +331,7 @@ function M.spread(variant, facts, problem, arch, resident, clocks, prologue, slo
    local warm_us = both_us((busy + fit.warm_prologue * edges) / arch.clock * slower, beyond_us, l2_us)
    local cold_us = both_us((busy + edges) / arch.clock * slower, dram_us, l2_us)
    local footprint = 1 + fit.footprint * facts.smem_bytes
-   return M.blend(fit.warm_launch + warm_us * footprint, M.launch_us + cold_us * footprint)
+   return M.blend(fit.warm_launch + warm_us * footprint, arch.launch_us + cold_us * footprint)
 end
 
 local function card_of(variant, facts, arch)

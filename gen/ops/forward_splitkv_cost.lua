@@ -171,7 +171,7 @@ function M.forward(v, facts, problem, arch)
    end
    return cost.blend(
       total(cost.fit.warm_launch, fit.warm_edges, fit.warm_latency, kept, M.combine_us(problem, arch, splits, true)),
-      total(cost.launch_us, fit.edges, shared and fit.l2_latency or fit.dram_latency, memory,
+      total(arch.launch_us, fit.edges, shared and fit.l2_latency or fit.dram_latency, memory,
             M.combine_us(problem, arch, splits)))
 end
 

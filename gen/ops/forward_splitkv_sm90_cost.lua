@@ -1,6 +1,5 @@
 -- The cost model of fwd_splitkv_sm90: clocks per tile, or the memory's time. The rest is in forward_splitkv_cost.lua.
 local columns = require("features.columns")
-local plain = require("ops.forward_plain_cost")
 local splitkv = require("ops.forward_splitkv_cost")
 
 local M = {}
@@ -36,7 +35,7 @@ function M.us(v, smem_bytes, problem, arch)
    local clocks = products + fit.chain + fit.key * v.bc
    local body = rounds * steps * clocks / arch.clock
    local memory = splitkv.memory_us(v, {bytes_per_score = 0}, problem, arch, tiles, keys)
-   return plain.launch_us + rounds * fit.edges + math.max(body, memory) + splitkv.combine_us(problem, arch, splits)
+   return arch.launch_us + rounds * fit.edges + math.max(body, memory) + splitkv.combine_us(problem, arch, splits)
 end
 
 return M

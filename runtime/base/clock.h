@@ -17,6 +17,12 @@ static inline int64_t fa2i_clock_ns(void)
     return now.tv_sec * FA2I_SECOND_NS + now.tv_nsec;
 }
 
+/* Returns seconds since that moment. */
+static inline double fa2i_now_s(void)
+{
+    return 1e-9 * (double)fa2i_clock_ns();
+}
+
 /* Returns the processor seconds of this thread. They do not grow while it waits, for example because the machine is
  * busy. */
 static inline double fa2i_clock_thread_s(void)

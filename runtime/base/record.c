@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sha2.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/record.h"
@@ -93,4 +94,32 @@ void fa2i_key_format(const fa2i_key *key, char out[2 * FA2I_KEY_BYTES + 1])
 {
     for (size_t i = 0; i < FA2I_KEY_BYTES; i++)
         snprintf(out + 2 * i, 3, "%02x", key->bytes[i]);
+}
+
+/* Says whether a word of a variant repeats the problem: its key is that of a KIND field, in lower case. */
+static bool says_the_problem(const char *word)
+{
+    const size_t length = strcspn(word, "= ");
+    for (int field = 0; word[length] == '=' && field < FA2I_FIELD_COUNT; field++) {
+        const fa2i_field *f = &fa2i_fields[field];
+        if (f->role == FA2I_ROLE_KIND && strlen(f->key) == length &&
+            strncasecmp(word, f->key, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Words are separated by single spaces. */
+void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (const char *word = variant_text; *word != '\0';) {
+        const size_t bytes = strcspn(word, " ");
+        if (!says_the_problem(word) && used < out_bytes)
+            used += (size_t)snprintf(out + used, out_bytes - used, "%s%.*s", used == 0 ? "" : " ",
+                                     (int)bytes, word);
+        word += bytes;
+        word += strspn(word, " ");
+    }
 }

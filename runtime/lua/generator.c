@@ -38,7 +38,7 @@ fa2_status fa2i_generator_run(fa2i_generator *generator, lua_CFunction body, voi
     if (st == FA2_OK)
         st = *status;
     /* Scripts may have caught the error and raised another one. */
-    if (st != FA2_OK && host->out_of_memory)
+    if (st != FA2_OK && host->limits.out_of_memory)
         st = fa2i_fail(FA2_E_MEMORY, "out of memory while the generator ran");
     return st;
 }
@@ -62,7 +62,7 @@ fa2_status fa2i_generator_create_stoppable(const volatile sig_atomic_t *stop,
     fa2i_generator *generator = fa2i_alloc(sizeof *generator);
     if (generator == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator");
-    generator->host.stop = stop;
+    generator->host.limits.stop = stop;
     FA2_TRY(fa2i_lua_host_open(&generator->host));
     fa2i_key_format(&generator->host.key, hex);
     memcpy(generator->id, hex, sizeof generator->id - 1);

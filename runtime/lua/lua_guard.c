@@ -9,7 +9,7 @@
 #include <lauxlib.h>
 #include <lualib.h>
 #include <string.h>
-#include "runtime/lua/lua_host.h"
+#include "runtime/lua/lua_limits.h"
 
 /* ---- patterns ---- */
 
@@ -105,9 +105,9 @@ static int call_watched(lua_State *L)
         watched = may_call_c(L, i);
     if (!watched)
         return call_own(L);
-    fa2i_lua_host_watch_calls(L, true);
+    fa2i_lua_watch_calls(L, true);
     const int results = call_own(L);
-    fa2i_lua_host_watch_calls(L, false);
+    fa2i_lua_watch_calls(L, false);
     return results;
 }
 
@@ -117,7 +117,7 @@ static int guarded_pattern(lua_State *L)
     size_t subject = 0, length = 0;
     (void)luaL_checklstring(L, 1, &subject);
     const char *pattern = luaL_checklstring(L, 2, &length);
-    fa2i_lua_host_expect(
+    fa2i_lua_expect(
         L, match_steps(pattern, length, (double)subject, lua_toboolean(L, lua_upvalueindex(2))));
     return call_watched(L);
 }
@@ -130,7 +130,7 @@ static int guarded_find(lua_State *L)
         return guarded_pattern(L);
     (void)luaL_checklstring(L, 1, &subject);
     (void)luaL_checklstring(L, 2, &length);
-    fa2i_lua_host_expect(L, (double)subject * (double)(length + 1));
+    fa2i_lua_expect(L, (double)subject * (double)(length + 1));
     return call_own(L);
 }
 
@@ -139,14 +139,14 @@ static int guarded_rep(lua_State *L)
     size_t length = 0, between = 0;
     (void)luaL_checklstring(L, 1, &length);
     (void)luaL_optlstring(L, 3, "", &between);
-    fa2i_lua_host_expect(L, (double)luaL_checkinteger(L, 2) * (double)(length + between + 1));
+    fa2i_lua_expect(L, (double)luaL_checkinteger(L, 2) * (double)(length + between + 1));
     return call_own(L);
 }
 
 /* Guards move(from, first, last, ...). */
 static int guarded_move(lua_State *L)
 {
-    fa2i_lua_host_expect(L, (double)luaL_checkinteger(L, 3) - (double)luaL_checkinteger(L, 2));
+    fa2i_lua_expect(L, (double)luaL_checkinteger(L, 3) - (double)luaL_checkinteger(L, 2));
     return call_watched(L);
 }
 
@@ -156,7 +156,7 @@ static int guarded_range(lua_State *L)
     const int place = (int)lua_tointeger(L, lua_upvalueindex(2));
     const lua_Integer first = luaL_optinteger(L, place, 1);
     const lua_Integer last = lua_isnoneornil(L, place + 1) ? luaL_len(L, 1) : luaL_checkinteger(L, place + 1);
-    fa2i_lua_host_expect(L, (double)last - (double)first);
+    fa2i_lua_expect(L, (double)last - (double)first);
     return call_watched(L);
 }
 
@@ -165,7 +165,7 @@ static int guarded_shift(lua_State *L)
 {
     const int arguments = lua_gettop(L);
     if (arguments > (lua_toboolean(L, lua_upvalueindex(2)) ? 2 : 1))
-        fa2i_lua_host_expect(L, (double)luaL_len(L, 1) - (double)luaL_checkinteger(L, 2));
+        fa2i_lua_expect(L, (double)luaL_len(L, 1) - (double)luaL_checkinteger(L, 2));
     return call_watched(L);
 }
 
@@ -173,7 +173,7 @@ static int guarded_shift(lua_State *L)
  * counted. */
 static int guarded_sort(lua_State *L)
 {
-    fa2i_lua_host_expect(L, 32 * (double)luaL_len(L, 1));
+    fa2i_lua_expect(L, 32 * (double)luaL_len(L, 1));
     if (lua_isnoneornil(L, 2)) {
         lua_settop(L, 1);
         lua_pushvalue(L, lua_upvalueindex(2));

@@ -2,14 +2,6 @@
  * - Scripts see base, table, string and math without functions that read files, print, depend on addresses or are
  *   random. load accepts only text. require finds only the host's files.
  * - The stack is as high after a run as before it.
- * - A limit that was met stays met until the run ends: from then on every instruction fails, so that
- *   a script that catches errors cannot go on. Finalisers (__gc) run without hooks and are refused.
- * - Between two looks at the limits no script runs for long: instructions are counted, large requests of
- *   memory look, too, and one call of a library function takes seconds at most (lua_guard.c). An
- *   instruction may take time in proportion to what Lua holds, so the more it holds the more often they
- *   are looked at.
- * - Where Lua counts instructions, each takes a sixth longer. So it does not count those of the library's own scripts:
- *   their loops end, and whatever takes long requests memory. Every REQUESTS-th request looks at the limits.
  */
 #include "runtime/lua/lua_host.h"
 
@@ -17,8 +9,8 @@
 #include <lauxlib.h>
 #include <lualib.h>
 #include <math.h>
+#include <string.h>
 #include "runtime/base/alloc.h"
-#include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/lua/lua_guard.h"
 #include "runtime/lua/lua_values.h"
@@ -28,117 +20,6 @@
 /* Keys in the Lua registry. */
 static const char modules_key[] = "fa2.modules"; /* name -> module; true while it is loading */
 static const char init_key[] = "fa2.init";       /* the module gen/init.lua */
-
-static void on_tick(lua_State *L, lua_Debug *event);
-
-static void meet_limit(fa2i_lua_host *host, fa2i_lua_limit limit)
-{
-    host->limit = limit;
-    lua_sethook(host->lua, on_tick, LUA_MASKCOUNT | LUA_MASKCALL, 1);
-}
-
-enum { BYTES_LARGE = 1 << 16, STEPS_LARGE = 100000, REQUESTS = 1000 };
-
-/* In a run: returns whether its time is over or it must stop. */
-static bool is_late(fa2i_lua_host *host)
-{
-    if (host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline)) {
-        if (host->stop != NULL && *host->stop != 0)
-            meet_limit(host, FA2I_LUA_STOPPED);
-        else if (fa2i_clock_thread_s() > host->deadline)
-            meet_limit(host, FA2I_LUA_SECONDS);
-    }
-    return host->limit == FA2I_LUA_SECONDS || host->limit == FA2I_LUA_STOPPED;
-}
-
-/* Returns the instructions between two looks at the clock. The more memory scripts hold, the longer an instruction may
- * take, and the more often the clock is looked at. */
-static int fitting_tick(const fa2i_lua_host *host)
-{
-    const size_t within = FA2I_LUA_TICK_BYTES / (host->bytes + 1);
-    return within < 1 ? 1 : within < FA2I_LUA_TICK ? (int)within : FA2I_LUA_TICK;
-}
-
-/* In a run: shortens the current tick, because its end may be seconds away with the new amount of memory. */
-static void look_more_often(fa2i_lua_host *host)
-{
-    const int tick = fitting_tick(host);
-    if (host->counts && host->limit == FA2I_LUA_WITHIN && isfinite(host->deadline) && tick < host->tick)
-        lua_sethook(host->lua, on_tick, LUA_MASKCOUNT, host->tick = tick);
-}
-
-static void *allocate(void *user, void *block, size_t old_bytes, size_t bytes)
-{
-    fa2i_lua_host *host = user;
-    const size_t held = block == NULL ? 0 : old_bytes; /* without a block, old_bytes is a type, not a size */
-    if (bytes == 0) {
-        fa2i_lua_pool_free(&host->pool, block, held);
-        host->bytes -= held;
-        return NULL;
-    }
-    if (bytes > held && bytes - held > FA2I_LUA_BYTES_MAX - host->bytes) {
-        meet_limit(host, FA2I_LUA_BYTES);
-        return NULL;
-    }
-    const bool looks = bytes >= BYTES_LARGE || (!host->counts && ++host->requests % REQUESTS == 0);
-    if (bytes > held && looks && is_late(host))
-        return NULL;
-    void *grown = fa2i_lua_pool_resize(&host->pool, block, held, bytes);
-    host->out_of_memory = host->out_of_memory || grown == NULL;
-    if (grown != NULL)
-        host->bytes += bytes - held;
-    if (grown != NULL && bytes > held && bytes >= BYTES_LARGE)
-        look_more_often(host);
-    return grown;
-}
-
-static fa2i_lua_host *host_of(lua_State *L)
-{
-    void *user = NULL;
-    (void)lua_getallocf(L, &user);
-    return user;
-}
-
-/* Lua calls it after every host->tick instructions, and at watched calls. Once a limit was met, Lua calls it at each
- * instruction and call. */
-static void on_tick(lua_State *L, lua_Debug *event)
-{
-    enum { CALLS = 16 }; /* between two looks at the clock */
-    fa2i_lua_host *host = host_of(L);
-    if (host->limit == FA2I_LUA_WITHIN && event->event != LUA_HOOKCOUNT) {
-        host->calls = (host->calls + 1) % CALLS;
-        if (host->calls == 0)
-            (void)is_late(host);
-    } else if (host->limit == FA2I_LUA_WITHIN) {
-        const int tick = fitting_tick(host);
-        host->steps += host->tick;
-        if (host->steps >= FA2I_LUA_STEPS_MAX)
-            meet_limit(host, FA2I_LUA_STEPS);
-        else if (!is_late(host) && tick != host->tick)
-            lua_sethook(L, on_tick, LUA_MASKCOUNT, host->tick = tick);
-    }
-    if (host->limit != FA2I_LUA_WITHIN)
-        luaL_error(L, "the scripts met a limit");
-}
-
-void fa2i_lua_host_expect(lua_State *L, double steps)
-{
-    if (steps > FA2I_LUA_CALL_STEPS_MAX)
-        luaL_error(L,
-                   "this call may take %f million steps; one may take %f: do it in smaller parts",
-                   1e-6 * steps, 1e-6 * FA2I_LUA_CALL_STEPS_MAX);
-    if (steps > STEPS_LARGE && is_late(host_of(L)))
-        luaL_error(L, "the scripts met a limit");
-}
-
-void fa2i_lua_host_watch_calls(lua_State *L, bool watched)
-{
-    fa2i_lua_host *host = host_of(L);
-    if (is_late(host)) /* each time, because the count of instructions restarts */
-        luaL_error(L, "the scripts met a limit");
-    if (host->limit == FA2I_LUA_WITHIN && host->counts)
-        lua_sethook(L, on_tick, LUA_MASKCOUNT | (watched ? LUA_MASKCALL : 0), host->tick);
-}
 
 /* setmetatable(table, metatable), without finalisers. Upvalue 1: Lua's own function. */
 static int host_setmetatable(lua_State *L)
@@ -172,7 +53,16 @@ static int host_load(lua_State *L)
     return 1;
 }
 
-/* require(name): loads the module gen/NAME.lua once. A dot in the name stands for '/'. Upvalue 1: the host. */
+/* Returns the folder of a script or template, with its '/'. Those of reports are the tuner's, and are named in full. */
+static const char *folder_of(const char *name, const char *folder)
+{
+    static const char tuner[] = "tuner";
+    const size_t length = sizeof tuner - 1;
+    return strncmp(name, tuner, length) == 0 && (name[length] == '.' || name[length] == '/') ? "" : folder;
+}
+
+/* require(name): loads the module gen/NAME.lua, or tuner/NAME.lua for "tuner.NAME", once. A dot in the name stands for
+ * '/'. Upvalue 1: the host. */
 static int host_require(lua_State *L)
 {
     const fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
@@ -184,7 +74,7 @@ static int host_require(lua_State *L)
         return luaL_error(L, "module '%s' requires itself", name);
     if (type != LUA_TNIL)
         return 1;
-    const char *path = lua_pushfstring(L, "gen/%s.lua", luaL_gsub(L, name, ".", "/"));
+    const char *path = lua_pushfstring(L, "%s%s.lua", folder_of(name, "gen/"), luaL_gsub(L, name, ".", "/"));
     const fa2i_generator_file *file = fa2i_generator_files_find(&host->files, path);
     if (file == NULL)
         return luaL_error(L, "there is no module '%s' (%s)", name, path);
@@ -204,7 +94,7 @@ static int host_require(lua_State *L)
 static int host_read(lua_State *L)
 {
     const fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
-    const char *path = lua_pushfstring(L, "templates/%s", luaL_checkstring(L, 1));
+    const char *name = luaL_checkstring(L, 1), *path = lua_pushfstring(L, "%s%s", folder_of(name, "templates/"), name);
     const fa2i_generator_file *file = fa2i_generator_files_find(&host->files, path);
     if (file == NULL)
         lua_pushnil(L);
@@ -338,45 +228,22 @@ static int add_traceback(lua_State *L)
     return 1;
 }
 
-static fa2_status over_limit(const fa2i_lua_host *host)
-{
-    if (host->limit == FA2I_LUA_STEPS)
-        return fa2i_fail(FA2_E_GENERATOR,
-                         "the scripts run without end: stopped after %.0f million instructions",
-                         1e-6 * FA2I_LUA_STEPS_MAX);
-    if (host->limit == FA2I_LUA_STOPPED)
-        return fa2i_fail(FA2_E_GENERATOR, "interrupted while the scripts ran");
-    if (host->limit == FA2I_LUA_SECONDS)
-        return fa2i_fail(FA2_E_GENERATOR,
-                         "the scripts run without end: stopped after %g s of processor time",
-                         host->seconds_max);
-    return fa2i_fail(FA2_E_GENERATOR, "the scripts need too much memory: stopped at %d MiB",
-                     FA2I_LUA_BYTES_MAX >> 20);
-}
-
 fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argument)
 {
-    lua_State *L = host->lua;
+    lua_State *L = host->limits.lua;
     fa2_status st = FA2_OK;
     const int top = lua_gettop(L);
     const locale_t outer = uselocale(host->c_locale);
-    host->out_of_memory = false;
-    host->limit = FA2I_LUA_WITHIN;
-    host->steps = 0;
-    host->tick = FA2I_LUA_TICK;
-    host->deadline = fa2i_clock_thread_s() + host->seconds_max;
-    if (host->counts)
-        lua_sethook(L, on_tick, LUA_MASKCOUNT, FA2I_LUA_TICK);
+    fa2i_lua_limits_begin(&host->limits);
     lua_pushcfunction(L, add_traceback);
     lua_pushcfunction(L, body);
     lua_pushlightuserdata(L, argument);
     const int result = lua_pcall(L, 1, 0, top + 1);
-    lua_sethook(L, NULL, 0, 0);
+    fa2i_lua_limits_end(&host->limits);
     fa2i_free(host->answer);
     host->answer = NULL;
-    host->deadline = HUGE_VAL;
-    if (result != LUA_OK && host->limit != FA2I_LUA_WITHIN) {
-        st = over_limit(host);
+    if (result != LUA_OK && host->limits.met != FA2I_LUA_WITHIN) {
+        st = fa2i_lua_limits_fail(&host->limits);
         lua_pop(L, 1);
     } else if (result != LUA_OK) {
         const char *message = lua_tostring(L, -1);
@@ -392,20 +259,20 @@ fa2_status fa2i_lua_host_run(fa2i_lua_host *host, lua_CFunction body, void *argu
 fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host)
 {
     fa2_status st = FA2_OK;
-    ret_host->seconds_max = FA2I_LUA_SECONDS_MAX;
-    ret_host->deadline = HUGE_VAL;
+    ret_host->limits.seconds_max = FA2I_LUA_SECONDS_MAX;
+    ret_host->limits.deadline = HUGE_VAL;
     FA2_TRY(fa2i_generator_files_open(&ret_host->files));
     FA2_TRY(fa2i_generator_files_key(&ret_host->files, &ret_host->key));
-    ret_host->counts = !fa2i_generator_files_are_own(&ret_host->files);
+    ret_host->limits.counts = !fa2i_generator_files_are_own(&ret_host->files);
     ret_host->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (ret_host->c_locale != (locale_t)0)
-        ret_host->lua = lua_newstate(allocate, ret_host);
-    if (ret_host->lua == NULL) {
+        ret_host->limits.lua = lua_newstate(fa2i_lua_allocate, &ret_host->limits);
+    if (ret_host->limits.lua == NULL) {
         st = fa2i_fail(FA2_E_MEMORY, "out of memory for the generator");
         goto done;
     }
     st = fa2i_lua_host_run(ret_host, body_setup, ret_host);
-    if (st != FA2_OK && ret_host->out_of_memory)
+    if (st != FA2_OK && ret_host->limits.out_of_memory)
         st = fa2i_fail(FA2_E_MEMORY, "out of memory for the generator");
 done:
     return st;
@@ -413,19 +280,28 @@ done:
 
 void fa2i_lua_host_done(fa2i_lua_host *host)
 {
-    if (host->lua != NULL)
-        lua_close(host->lua);
-    fa2i_lua_pool_done(&host->pool);
+    if (host->limits.lua != NULL)
+        lua_close(host->limits.lua);
+    fa2i_lua_pool_done(&host->limits.pool);
     if (host->c_locale != (locale_t)0)
         freelocale(host->c_locale);
     fa2i_generator_files_done(&host->files);
-    host->lua = NULL;
+    host->limits.lua = NULL;
     host->c_locale = (locale_t)0;
 }
 
 void fa2i_lua_host_push_entry(lua_State *L, const char *name)
 {
     lua_getfield(L, LUA_REGISTRYINDEX, init_key);
+    lua_getfield(L, -1, name);
+    lua_remove(L, -2);
+}
+
+void fa2i_lua_host_push_function(lua_State *L, const char *module, const char *name)
+{
+    lua_getglobal(L, "require");
+    lua_pushstring(L, module);
+    lua_call(L, 1, 1);
     lua_getfield(L, -1, name);
     lua_remove(L, -2);
 }

@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 #include "cache/internal.h"
-#include "cache/report.h"
+#include "cache/content/report.h"
 
 static fa2_status import(fa2i_cache *cache, const char *path)
 {

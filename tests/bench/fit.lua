@@ -24,7 +24,7 @@ local preference = 0.03 -- a kernel that the model puts behind by this share cou
 local slow, close = math.log(2), 0.4 -- kernels that are considered, and whose errors are, by the log of their factor
 
 local families = {}
-for _, family in ipairs(require("core.families")) do
+for _, family in ipairs(require("families")) do
    families[family.name] = family
 end
 

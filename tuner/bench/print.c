@@ -2,7 +2,6 @@
 
 #include <string.h>
 #include "runtime/base/status.h"
-#include "tuner/commands/database.h"
 #include "tuner/report/table.h"
 
 /* Returns the rate for a time in us. */

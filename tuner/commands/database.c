@@ -1,16 +1,11 @@
-/*
- * The words of a variant are separated by single spaces. The words of its problem begin with the keys of the KIND
- * fields, in lower case.
- */
 #define _XOPEN_SOURCE 700 /* for mkdtemp */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/shown.h"
@@ -165,30 +160,4 @@ done:
     fa2i_text_done(&devices.text);
     fa2i_free(list);
     return st;
-}
-
-static bool says_the_problem(const char *word)
-{
-    const size_t length = strcspn(word, "= ");
-    for (int field = 0; word[length] == '=' && field < FA2I_FIELD_COUNT; field++) {
-        const fa2i_field *f = &fa2i_fields[field];
-        if (f->role == FA2I_ROLE_KIND && strlen(f->key) == length &&
-            strncasecmp(word, f->key, length) == 0)
-            return true;
-    }
-    return false;
-}
-
-void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes)
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (const char *word = variant_text; *word != '\0';) {
-        const size_t bytes = strcspn(word, " ");
-        if (!says_the_problem(word) && used < out_bytes)
-            used += (size_t)snprintf(out + used, out_bytes - used, "%s%.*s", used == 0 ? "" : " ",
-                                     (int)bytes, word);
-        word += bytes;
-        word += strspn(word, " ");
-    }
 }

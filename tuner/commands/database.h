@@ -5,7 +5,7 @@
 #define FA2I_DATABASE_H
 
 #include <stdbool.h>
-#include "cache/filter.h"
+#include "cache/content/filter.h"
 
 /* Opens the database at path (NULL: the default one). Its warnings (for example, a damaged image was skipped) go to
  * stderr. The caller owns *ret_cache (fa2i_cache_close). */
@@ -29,9 +29,5 @@ void fa2i_database_remove_copy(char *path);
 
 /* If nothing passed a filter that names a device, prints on stderr which devices the database has. */
 fa2_status fa2i_database_say_devices(fa2i_cache *cache, const fa2i_filter *filter);
-
-/* Writes a variant's text without the KIND fields, which repeat the problem. out_bytes of FA2I_VARIANT_CHARS are always
- * enough. */
-void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes);
 
 #endif

@@ -15,26 +15,6 @@ const fa2i_judge *fa2i_judge_of(fa2_op op)
     return judges[op];
 }
 
-fa2i_host_tensor fa2i_case_host_tensor(const fa2i_case *c, const fa2i_inputs *inputs, int operand)
-{
-    const fa2i_extent e = fa2i_case_extent(c, operand);
-    return (fa2i_host_tensor){.data = inputs->data[operand],
-                              .stride_batch = e.stride_batch,
-                              .stride_seq = e.stride_seq,
-                              .stride_head = e.stride_head,
-                              .period_elems = (int64_t)inputs->period[operand]};
-}
-
-fa2_tensor fa2i_case_tensor(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
-                            int operand)
-{
-    const fa2i_extent e = fa2i_case_extent(c, operand);
-    return (fa2_tensor){.data = (void *)(uintptr_t)addresses[operand],
-                        .stride_batch = e.stride_batch,
-                        .stride_seq = e.stride_seq,
-                        .stride_head = e.stride_head};
-}
-
 void fa2i_wanted_done(fa2i_wanted *wanted)
 {
     fa2i_free(wanted->values);

@@ -9,7 +9,6 @@
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
-#include "tuner/commands/database.h"
 #include "tuner/report/rejections.h"
 #include "tuner/report/table.h"
 

@@ -22,13 +22,6 @@
 
 enum { LINE_BYTES = 512, TELLING_ITEMS = 8 };
 
-double fa2i_now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 void fa2i_nap(void)
 {
     const struct timespec time = {.tv_nsec = 50000000};

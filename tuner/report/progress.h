@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 
 typedef struct fa2i_progress {
@@ -18,8 +19,6 @@ typedef struct fa2i_progress {
     bool terminal;
     bool line_open;
 } fa2i_progress;
-
-double fa2i_now_s(void); /* monotonic seconds */
 
 /* Sleeps between two checks on other processes: long compared with a check, too short for a person to notice. */
 void fa2i_nap(void);

@@ -22,12 +22,16 @@
 
 #include "runtime/base/record.h"
 #include "tuner/search/statistics.h"
+#include "tuner/worker/protocol.h"
 
 enum { FA2I_SEARCH_BATCH = 20, FA2I_SEARCH_FIRST_ROUND = 4, FA2I_SEARCH_LAST_ROUND = 32 };
 #define FA2I_SEARCH_SHORT_US   20.0
 #define FA2I_SEARCH_PROBE_KEEP 1.25
 #define FA2I_SEARCH_TIE        1.005
 #define FA2I_SEARCH_APART      1.02
+
+/* The seed of test data and of the order of samples: equal runs take equal samples. */
+enum { FA2I_TUNE_SEED = 0xfa2 };
 
 /* The most samples that a contender can collect in all rounds. */
 enum { FA2I_SEARCH_SAMPLES_MAX = 2 * FA2I_SEARCH_LAST_ROUND };
@@ -43,13 +47,6 @@ typedef struct fa2i_contender {
     double samples[FA2I_SEARCH_SAMPLES_MAX]; /* us per launch, sorted */
     fa2i_statistics statistics;              /* of the samples, or of the probe if there are none */
 } fa2i_contender;
-
-typedef struct fa2i_sample {
-    uint32_t contender;
-    bool taken;           /* false: sampling was stopped before this one */
-    fa2i_outcome outcome; /* not OK: the contender is out */
-    double us;            /* per launch */
-} fa2i_sample;
 
 typedef struct fa2i_search {
     /* Takes all samples in this order. launches: launches back to back per sample. best_us: the least time known, 0 at

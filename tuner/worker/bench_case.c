@@ -1,33 +1,12 @@
 /*
  * The operands of the present case in device memory: making, poisoning, checking and fetching them.
  *
- * - Graphs hold device pointers of the case and of the workspace. So they are destroyed together with either of these.
  * - Everything that launches write has a guard before and after it; the workspace has one after it. Inputs that
  *   launches change are made again before each launch that is judged.
  */
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "tuner/worker/bench_internal.h"
-
-static void drop_workspace(fa2i_bench *bench)
-{
-    fa2i_bench_drop_graphs(bench);
-    if (bench->workspace != 0)
-        bench->device.cuda->mem_free(bench->workspace);
-    bench->workspace = 0;
-    bench->workspace_bytes = 0;
-}
-
-void fa2i_bench_drop_case(fa2i_bench *bench)
-{
-    drop_workspace(bench);
-    for (size_t i = 0; i < FA2I_OPERANDS_MAX; i++) {
-        if (bench->operands[i] != 0)
-            bench->device.cuda->mem_free(bench->operands[i]);
-        bench->operands[i] = 0;
-    }
-    bench->judge = NULL;
-}
 
 static bool is_output(const fa2i_bench *bench, int operand)
 {
@@ -154,7 +133,7 @@ fa2_status fa2i_bench_give_workspace(fa2i_bench *bench, size_t bytes)
 {
     if (bytes <= bench->workspace_bytes)
         return FA2_OK;
-    drop_workspace(bench);
+    fa2i_bench_drop_workspace(bench);
     CUresult result = bench->device.cuda->mem_alloc(&bench->workspace, bytes + FA2I_GUARD_BYTES);
     if (result != CUDA_SUCCESS)
         return fa2i_bench_check(bench, result, "allocating the workspace");

@@ -1,6 +1,6 @@
 /*
- * Shared by bench_gpu.c (kernels, launches, clocks) and bench_case.c (operands in device memory). The contracts of
- * bench_gpu.h hold.
+ * Shared by bench_gpu.c (device, kernels, release of memory), and by bench_case.c (operands in device memory),
+ * bench_sample.c (launches, clocks) and probe.c, which use it. The contracts of bench_gpu.h hold.
  */
 #ifndef FA2I_BENCH_INTERNAL_H
 #define FA2I_BENCH_INTERNAL_H
@@ -13,8 +13,8 @@ fa2_status fa2i_bench_check(fa2i_bench *bench, CUresult result, const char *what
 /* Waits for an event (NULL: for the whole stream), under bench->watch. */
 fa2_status fa2i_bench_wait(fa2i_bench *bench, CUevent event);
 
-/* Destroys the graphs of all kernels. */
-void fa2i_bench_drop_graphs(fa2i_bench *bench);
+/* Releases the workspace. */
+void fa2i_bench_drop_workspace(fa2i_bench *bench);
 
 /* Releases operands and workspace. Then there is no case. */
 void fa2i_bench_drop_case(fa2i_bench *bench);

@@ -12,14 +12,6 @@ typedef struct probe_params {
 } probe_params;
 _Static_assert(sizeof(probe_params) == 32, "the kernels read their parameters at these places");
 
-void fa2i_bench_drop_probe(fa2i_bench *bench)
-{
-    if (bench->probe != 0)
-        bench->device.cuda->mem_free(bench->probe);
-    bench->probe = 0;
-    bench->probe_bytes = 0;
-}
-
 static fa2_status give_memory(fa2i_bench *bench, int64_t bytes)
 {
     const fa2i_cuda_table *cuda = bench->device.cuda;

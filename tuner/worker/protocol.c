@@ -1,7 +1,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
-#include "tuner/report/progress.h"
+#include "runtime/base/clock.h"
 #include "tuner/worker/protocol.h"
 
 /* Waits until fd has something to read. */

@@ -64,6 +64,14 @@ typedef struct fa2i_message {
     double patience_s; /* CHECK, SAMPLE, PROBE: the longest single wait of the worker for the device (watch.h) */
 } fa2i_message;
 
+/* One sample that the parent wants. contender: an index in its list of kernels. */
+typedef struct fa2i_sample {
+    uint32_t contender;
+    bool taken;           /* false: sampling was stopped before this one */
+    fa2i_outcome outcome; /* not OK: the contender is out */
+    double us;            /* per launch */
+} fa2i_sample;
+
 /* The facts that a kernel needs besides its image. */
 typedef struct fa2i_kernel_head {
     fa2i_variant variant;

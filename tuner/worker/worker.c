@@ -14,7 +14,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/ops/op.h"
-#include "tuner/report/progress.h"
+#include "runtime/base/clock.h"
 #include "tuner/worker/worker_internal.h"
 
 #define CHECK_S    5.0

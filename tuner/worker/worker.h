@@ -26,7 +26,6 @@
 
 #include <signal.h>
 #include "tuner/judge/case.h"
-#include "tuner/search/search.h"
 #include "tuner/worker/protocol.h"
 
 typedef struct fa2i_worker fa2i_worker;

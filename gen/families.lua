@@ -1,0 +1,21 @@
+-- All families, in the order in which they are asked. core/family.lua describes a family.
+local bwd = require("ops.backward")
+local bwd_sm90 = require("ops.backward_sm90")
+local fwd = require("ops.forward")
+local fwd_sm90 = require("ops.forward_sm90")
+local fwd_splitkv_sm90 = require("ops.forward_splitkv_sm90")
+local paths = require("paths.mma_sync")
+local plain = require("ops.forward_plain")
+local splitkv = require("ops.forward_splitkv")
+
+return {
+   fwd.family("fwd_sm75", plain, paths.sm75),
+   fwd.family("fwd_sm80", plain, paths.sm80),
+   fwd_sm90.family(),
+   fwd.family("fwd_splitkv_sm75", splitkv, paths.sm75),
+   fwd.family("fwd_splitkv_sm80", splitkv, paths.sm80),
+   fwd_splitkv_sm90.family(),
+   bwd.family("bwd_sm75", paths.sm75),
+   bwd.family("bwd_sm80", paths.sm80),
+   bwd_sm90.family(),
+}

@@ -1,0 +1,109 @@
+/*
+ * Classes are a short list, because a program uses few. The most recently used class is the first, so a growing decode
+ * finds it at once.
+ */
+#include "runtime/plan/state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
+
+void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
+{
+    if (planner->log == NULL)
+        return;
+    char message[FA2I_MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    fa2i_shown_format(message, sizeof message, fa2_last_message(), format, args);
+    va_end(args);
+    planner->log(planner->log_user, message);
+}
+
+void fa2i_attempt_take(fa2i_attempt *attempt, fa2i_slot *slot)
+{
+    attempt->slot = slot;
+    attempt->origin = slot->compiled ? FA2I_ORIGIN_COMPILED : FA2I_ORIGIN_STORED;
+    attempt->refusal = FA2_OK; /* of an earlier attempt */
+    attempt->text[0] = attempt->why[0] = '\0';
+}
+
+void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *text)
+{
+    const char *why = fa2_last_message();
+    const size_t named = strlen(text);
+    if (strncmp(why, text, named) == 0)
+        why += named + strspn(why + named, " :");
+    attempt->slot = NULL;
+    attempt->refusal = refusal;
+    snprintf(attempt->text, sizeof(attempt->text), "%s", text);
+    snprintf(attempt->why, sizeof(attempt->why), "%s", why);
+    attempt->why[strcspn(attempt->why, "\n")] = '\0'; /* the first line of a compiler's log */
+}
+
+bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot)
+{
+    return slot->state == FA2I_SLOT_LOADED ||
+           (planner->foresees && slot->state == FA2I_SLOT_FORESEEN);
+}
+
+void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const char *what)
+{
+    if (planner->foresees)
+        return;
+    if (!slot->told)
+        fa2i_planner_log(planner, "%s is passed over: %s", what, fa2_last_message());
+    slot->told = true;
+}
+
+void fa2i_planner_unreadable(const fa2i_planner *planner, fa2i_class *of)
+{
+    if (!of->told_unreadable)
+        fa2i_planner_log(planner, "the database is passed over: %s", fa2_last_message());
+    of->told_unreadable = true;
+}
+
+/* Takes the class of this key out of the list. Returns NULL if it is not there. */
+static fa2i_class *take(fa2i_planner *planner, const char *key)
+{
+    for (fa2i_class **at = &planner->classes; *at != NULL; at = &(*at)->next) {
+        fa2i_class *found = *at;
+        if (strcmp(found->key, key) == 0) {
+            *at = found->next;
+            return found;
+        }
+    }
+    return NULL;
+}
+
+fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem)
+{
+    char key[FA2I_CLASS_CHARS];
+    fa2i_problem_class(problem, key);
+    fa2i_class *of = take(planner, key);
+    if (of == NULL) {
+        of = fa2i_alloc(sizeof(*of));
+        if (of == NULL) {
+            (void)fa2i_fail(FA2_E_MEMORY, "no memory for a class of problems");
+            return NULL;
+        }
+        memcpy(of->key, key, sizeof(key));
+    }
+    of->next = planner->classes;
+    planner->classes = of;
+    return of;
+}
+
+void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem)
+{
+    fa2i_class *of = fa2i_planner_class(planner, problem);
+    if (of == NULL || of->told_without)
+        return;
+    of->told_without = true;
+    fa2i_planner_log(planner,
+                     "a bias without aligned neighbours is read number by number, because no other kernel can be "
+                     "used (not repeated for other shapes with %s): %s",
+                     of->key, fa2_last_message());
+}
