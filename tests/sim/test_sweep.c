@@ -106,6 +106,13 @@ static unsigned one_of(unsigned cards, size_t turn)
     return cards & (0u - cards);
 }
 
+/* Returns the oldest card, whose code is compared with another one's, and one other. */
+static unsigned two_of(unsigned cards, size_t turn)
+{
+    const unsigned oldest = cards & (0u - cards), others = cards & (cards - 1);
+    return others == 0 ? oldest : oldest | one_of(others, turn);
+}
+
 /* Chooses how to run the ran-th candidate of a class, which is wanted on these cards. */
 static sweep_run choose_run(const sweep *s, const plan *p, size_t index, size_t ran, unsigned cards)
 {
@@ -113,8 +120,8 @@ static sweep_run choose_run(const sweep *s, const plan *p, size_t index, size_t 
     sweep_run run = {.cards = cards,
                      .compare = ran % STEP_COMPARE_TARGETS == 0 &&
                                 (p->all || !each || index % STEP_COMPARE_SETS == 0)};
-    if (!p->all && !each && !run.compare)
-        run.cards = one_of(cards, index + ran);
+    if (!p->all && !each)
+        run.cards = run.compare ? two_of(cards, index + ran) : one_of(cards, index + ran);
     for (int card = 0; card < s->card_count; card++)
         run.shapes[card] = p->all ? SWEEP_ALL_SHAPES
                            : each ? few_shapes[(index + ran + (size_t)card) % FEWS]
