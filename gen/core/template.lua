@@ -3,6 +3,7 @@
 --   @ if EXPR then / @ elseif EXPR then / @ else / @ end      text that may be left out
 --   @ for NAME = FROM, TO [, STEP] do / @ end                 text that is repeated
 --   @ include "FILE"                                          another template, with the same names
+--   @ include EXPR                                            the same; the value is the file's name
 --   $(EXPR)                                                   a value, anywhere in other lines
 --
 -- A line whose first non-blank character is @ is one of these. All else is text. Expressions are Lua, and see only the
@@ -112,7 +113,8 @@ directives["for"] = function(parser, node, rest)
 end
 
 directives["include"] = function(parser, node, rest)
-   node.file = rest:match('^"([^"]+)"$') or fail(node.where, "'include' is not 'include \"FILE\"'")
+   node.file = rest:match('^"([^"]+)"$')
+   node.name = not node.file and rest
    append(parser, node)
 end
 
@@ -292,7 +294,11 @@ local function enter(state, file, where)
 end
 
 function render.include(state, node)
-   enter(state, node.file, node.where)
+   local file = node.file or evaluate(state, node.where, node.name, node)
+   if type(file) ~= "string" then
+      fail(node.where, "'" .. node.name .. "' is no file's name")
+   end
+   enter(state, file, node.where)
 end
 
 function walk(state, nodes)

@@ -78,15 +78,19 @@ function M.bytes_per_score(v)
    end)
 end
 
+local function unknown(_, name)
+   error("there is no feature '" .. name .. "'", 0)
+end
+
 -- Returns the features of a variant as a set of axis names, and how many of them are in M.all.
 local function asked_of(v)
-   local has, count = {softcap = v.softcap == 1}, 0
+   local has, count = {softcap = v.softcap == 1, window = v.window ~= 0}, 0
    for _, each in ipairs(asked) do
       local value = v[each.name]
       has[each.name] = value ~= nil and value ~= each.silent
       count = count + (has[each.name] and 1 or 0)
    end
-   return has, count
+   return setmetatable(has, {__index = unknown}), count
 end
 
 -- Words of templates/features/config.cu.in.

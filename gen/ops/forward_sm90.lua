@@ -280,8 +280,10 @@ end
 
 function M.names(v)
    local names = M.shared_names(v, space.all, 1, v.bc, v.d)
-   names.guessed, names.begun, names.sloped, names.pack = guesses(v), v.begun == 1, v.sloped == 1, v.pack
+   names.guessed, names.begun, names.sloped = guesses(v), v.begun == 1, v.sloped == 1
+   names.packed_heads = v.pack == 1
    names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)
+   names.staged = bias.is_ahead(v)
    names.offsets = v.alibi == 1 and v.bias == "none"
    names.drops_beside, names.early_keeps, names.keys_of_block = drops_beside(v), keeps_early(v), keys_of_block
    names.smem_bytes = smem_bytes(v)

@@ -92,6 +92,7 @@ local function names(v)
    for name, value in pairs(splitkv.names) do
       all[name] = value
    end
+   all.packed_heads = true
    all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
    -- Registers of a thread that copies, and of one that multiplies. The three warpgroups' threads share 504. With
    -- look-ups of pages or lengths, a thread that copies needs more. Then a thread that multiplies keeps fewer steps of

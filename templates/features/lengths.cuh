@@ -79,6 +79,11 @@ struct GrowingSequence : PackedSequence {
 using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
                         Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
 
+__device__ __forceinline__ Sequence sequence_of(const Params &p, int batch)
+{
+    return Sequence(p, batch);
+}
+
 // Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
 // sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
 template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)

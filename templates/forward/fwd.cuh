@@ -1,13 +1,8 @@
 #pragma once
 #include "features/softcap.cuh"
-#include "forward/epilogue.cuh"
-#include "forward/epilogue_partial.cuh"
-#include "forward/mask.cuh"
-#include "forward/page_numbers.cuh"
 #include "forward/products.cuh"
 #include "forward/softmax.cuh"
 #include "forward/sum_scores.cuh"
-#include "forward/terms.cuh"
 #include "forward/tiles.cuh"
 #include "lib/early.cuh"
 #include "lib/fill.cuh"
@@ -82,7 +77,7 @@ __device__ __forceinline__ void forward(const Params &p)
     const int warp_row = team_warp / kParts * (16 * kRowTiles);  // this warp's first row in the block
     const BlockPlace place(p, WorkOfGrid());
     if constexpr (kVarlen)
-        BlockPlace::clear_unused_rows(p);
+        clear_unused_rows(p);
     if constexpr (kVarlen || (kSplit && kLengths))
         if (place.batch < 0)
             return;
@@ -108,7 +103,7 @@ __device__ __forceinline__ void forward(const Params &p)
         const char *k_plane = key_plane(p.k, p.k_stride, place, kv_head);
         const char *v_plane = key_plane(p.v, p.v_stride, place, kv_head);
         int tile = tiles.count - 1 - team;
-        Either<kPagesTold, PageNumbers<Plan>, NoPageNumbers>::Type numbers(p, place);
+        PageNumbersOf<Plan> numbers(p, place);
         numbers.find_first(tile);
 
         // Starts copying a share of a tile of K, or of V. full: all rows of the tile are before the tensor's end.
@@ -319,8 +314,5 @@ __device__ __forceinline__ void forward(const Params &p)
                 visit(Bool<false>{});
         }
     }
-    if constexpr (kSplit)
-        write_merged(p, place, o, row, smem, warp_row, lane);
-    else
-        write_rows_as<ValueTile>(p, place, o, row, smem, warp_row, lane);
+    write_rows<ValueTile>(p, place, o, row, smem, warp_row, lane);
 }
