@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/packed.cuh"
+#include "backward/place.cuh"
 #include "lib/ptx.cuh"
 
 // ---- the gradient of sinks: -sum over the rows of a head of exp(sink - LSE) * delta ------------------------
@@ -21,7 +21,7 @@ __device__ __forceinline__ void sum_sinks(const Params &p, float (&sums)[kSinkTh
     float sum = 0.0f;
     for (int batch = 0; batch < batches(p); batch++) {
         const float *rows = p.rows + (int64(batch) * p.heads_q + head) * head_rows;
-        for (int row = threadIdx.x; row < (kVarlen ? prepared_rows(p) : p.seq_q); row += kSinkThreads)
+        for (int row = threadIdx.x; row < (kVarlen ? int(head_rows) : p.seq_q); row += kSinkThreads)
             sum += exp2_approx(sink - rows[row]) * rows[all_rows + row];
     }
     for (int lanes = 16; lanes > 0; lanes /= 2)

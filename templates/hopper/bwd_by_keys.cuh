@@ -1,7 +1,6 @@
 #pragma once
-#include "backward/dropout.cuh"
-#include "backward/split.cuh"
-#include "backward/turns.cuh"
+#include "backward/dq_sums.cuh"
+#include "backward/epilogue.cuh"
 #include "hopper/bwd_barriers.cuh"
 #include "hopper/bwd_scores.cuh"
 #include "hopper/stages.cuh"
@@ -134,4 +133,25 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         if (counter != nullptr && threadIdx.x == 0)
             count_up(counter);
     }
+}
+
+// The mainloop of one consumer warpgroup, and its epilogue.
+__device__ __forceinline__ void consume(const Params &p, const BlockPlace &place, const TileRange &tiles,
+                                        const Cursor &begin, int visits, const Barriers &barriers, int index,
+                                        int split)
+{
+    take_registers<kGroupRegisters>();
+    Sums dk = {}, dv = {};
+    if (visits > 0)
+        compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
+    if constexpr (!kTakesTurns)
+        named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+    if (kSplit && p.splits > 1) {
+        put_part(p, place, split, 0, dk);
+        put_part(p, place, split, 1, dv);
+        return;
+    }
+    const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
+    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
+    write_rows(p.dv, p.dv_stride, p, place, dv, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
 }

@@ -1,8 +1,6 @@
 #pragma once
-#include "backward/dropout.cuh"
+#include "backward/dq_sums.cuh"
 #include "backward/epilogue.cuh"
-#include "backward/split.cuh"
-#include "backward/turns.cuh"
 #include "hopper/bwd_barriers.cuh"
 #include "hopper/bwd_scores.cuh"
 #include "hopper/stages.cuh"
@@ -218,7 +216,7 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &pl
 }
 
 // The mainloop of one consumer warpgroup, and its epilogue.
-__device__ __forceinline__ void compute_by_product(const Params &p, const BlockPlace &place, const TileRange &tiles,
+__device__ __forceinline__ void consume(const Params &p, const BlockPlace &place, const TileRange &tiles,
                                                    const Cursor &begin, int visits, const Barriers &barriers, int index,
                                                    int split)
 {
