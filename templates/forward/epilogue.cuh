@@ -57,8 +57,8 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
 // Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
 template <class Form>
 __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
-                                              const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                              uint32 smem, int warp_row, int lane)
+                                           const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
+                                           int warp_row, int lane)
 {
     if constexpr (kQInRegisters)
         __syncthreads();  // every warp has read its last K and V before O comes into their place

@@ -27,7 +27,7 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 
 // Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                               const BlockPlace &place, int first_row, int tile, int lane)
+                                            const BlockPlace &place, int first_row, int tile, int lane)
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;

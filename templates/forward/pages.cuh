@@ -5,7 +5,8 @@
 //
 // Policy of kernels with a paged cache; the others have keys.cuh. A block reads a head of K or V from a head pointer:
 // its row 0 in page 0.
-__device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &, int head)
+__device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &,
+                                                 int head)
 {
     return tensor + head * stride.head * 2;
 }

@@ -15,8 +15,7 @@ struct RowsOfGroup : SequencePlace {
     __device__ __forceinline__ RowsOfGroup(const Params &p, const Work &work) : rows(p.seq_q * p.group)
     {
         if constexpr (kLengths) {
-            find_share(*this, p, work);
-            if (batch < 0)
+            if (!find_share(*this, p, work))
                 return;
         } else {
             const unsigned tile = work.tile(p);

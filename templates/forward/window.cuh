@@ -23,7 +23,7 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 // Sets scores to -infinity if the key is beyond the tensor's end or outside the row's window. first_row: the warp's
 // first row.
 __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                                    const BlockPlace &place, int first_row, int tile, int lane)
+                                            const BlockPlace &place, int first_row, int tile, int lane)
 {
     const int lane_key = tile * kBc + lane % 4 * kLaneKeys;  // this lane's first column
 #pragma unroll

@@ -64,5 +64,22 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
             Loads{p, maps, barriers, place}.load_all(tiles, begin, visits);
         return;
     }
-    consume(p, place, tiles, begin, visits, barriers, index, kSplit ? block % p.splits : 0);
+    if constexpr (kByProduct) {
+        compute_by_product(p, place, tiles, begin, visits, barriers, index, block % p.splits);
+    } else {
+        take_registers<kGroupRegisters>();
+        Sums dk = {}, dv = {};
+        if (visits > 0)
+            compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
+        if constexpr (!kTakesTurns)
+            named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        if (kSplit && p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
+        }
+        const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
+        write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, 0, lane);
+        write_rows(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key, 0, lane);
+    }
 }

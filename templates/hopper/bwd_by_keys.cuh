@@ -135,23 +135,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     }
 }
 
-// The mainloop of one consumer warpgroup, and its epilogue.
-__device__ __forceinline__ void consume(const Params &p, const BlockPlace &place, const TileRange &tiles,
-                                        const Cursor &begin, int visits, const Barriers &barriers, int index,
-                                        int split)
+// Kernels that divide the products have this function (bwd_by_product.cuh).
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockPlace &, const TileRange &,
+                                                   const Cursor &, int, const Barriers &, int, int)
 {
-    take_registers<kGroupRegisters>();
-    Sums dk = {}, dv = {};
-    if (visits > 0)
-        compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
-    if constexpr (!kTakesTurns)
-        named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
-    if (kSplit && p.splits > 1) {
-        put_part(p, place, split, 0, dk);
-        put_part(p, place, split, 1, dv);
-        return;
-    }
-    const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
-    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
-    write_rows(p.dv, p.dv_stride, p, place, dv, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
 }

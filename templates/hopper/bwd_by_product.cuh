@@ -216,7 +216,7 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &pl
 }
 
 // The mainloop of one consumer warpgroup, and its epilogue.
-__device__ __forceinline__ void consume(const Params &p, const BlockPlace &place, const TileRange &tiles,
+__device__ __forceinline__ void compute_by_product(const Params &p, const BlockPlace &place, const TileRange &tiles,
                                                    const Cursor &begin, int visits, const Barriers &barriers, int index,
                                                    int split)
 {
@@ -246,4 +246,10 @@ __device__ __forceinline__ void consume(const Params &p, const BlockPlace &place
         write_rows(p.dv, p.dv_stride, p, place, sums, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
     else
         write_rows(p.dk, p.dk_stride, p, place, sums, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
+}
+
+// Kernels that divide the keys have this function (bwd_by_keys.cuh).
+__device__ __forceinline__ void compute_rows(const Params &, const BlockPlace &, const TileRange &, Cursor, int,
+                                             const Barriers &, int, Sums &, Sums &)
+{
 }

@@ -44,8 +44,7 @@ struct KeyTile {
 };
 
 // Calls use(step, i) for each word i of the A fragment of P of a k16 step, after dropout has computed its bytes.
-template <class Use>
-__device__ __forceinline__ void each_word_of_p(Dropout &dropout, KeyTile keys, const Use &use)
+template <class Use> __device__ __forceinline__ void each_word_of_p(Dropout &dropout, KeyTile keys, const Use &use)
 {
 #pragma unroll
     for (int step = 0; step < kBc / 16; step += 2) {

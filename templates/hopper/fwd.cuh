@@ -48,7 +48,7 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &plac
         write_rows_by_map(p, place, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
     else
         write_rows<RowTile>(p, place, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
-                               group.warp_row, group.lane);
+                            group.warp_row, group.lane);
     if constexpr (kStays && !kOwnOPlace) {
         if constexpr (kOByMap) {
             if (group.lane == 0)

@@ -51,6 +51,8 @@ enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
 constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 constexpr bool kSoftcap = false;      // scores pass through a tanh
 constexpr bool kAlibi = false;        // scores decrease with the distance of the key
 constexpr bool kSinks = false;        // the softmax has one more column, without a value
@@ -114,6 +116,8 @@ struct Strides {
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
+
+constexpr int kUnbounded = 1 << 30;  // larger than any length
 
 __device__ __forceinline__ float minus_infinity()
 {
@@ -244,321 +248,7 @@ constexpr int kQueryBlockBytes = kDqStatArea + 2 * kDqRows * 4;
 constexpr int kSmemBytes = kApart && kQueryBlockBytes > kKeyBlockBytes ? kQueryBlockBytes : kKeyBlockBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 
-// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
-
-// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
-// separate the instructions around it.
-__device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
-{
-    asm volatile("{\n"
-                 "    .reg .pred wanted;\n"
-                 "    setp.ne.s32 wanted, %2, 0;\n"
-                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
-                 "}" ::"r"(smem),
-                 "l"(gmem), "r"(int(wanted))
-                 : "memory");
-}
-
-// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
-__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
-{
-    asm volatile("{\n"
-                 "    .reg .pred wanted;\n"
-                 "    setp.ne.s32 wanted, %2, 0;\n"
-                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
-                 "}" ::"r"(smem),
-                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void cp_async_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Waits until at most kPending of this thread's committed groups are unfinished.
-template <int kPending> __device__ __forceinline__ void cp_async_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
-
-// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
-__device__ __forceinline__ int thread_index()
-{
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
-// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-// The same, with each matrix transposed.
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
-{
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
-{
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
-{
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
-}
-
-__device__ __forceinline__ float load_shared_4(uint32 smem)
-{
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float2 load_shared_8(uint32 smem)
-{
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
-{
-    float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
-{
-    uint4 x;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-// Returns 2^x; 0 for -infinity.
-__device__ __forceinline__ float exp2_approx(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
-__device__ __forceinline__ void named_barrier(int id, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// Increments a counter in memory; returns its old value.
-__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
-{
-    uint32 ticket;
-    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
-    return ticket;
-}
-
-// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
-// barriers have made visible to this thread.
-__device__ __forceinline__ void count_up(uint32 *gmem)
-{
-    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
-}
-
-// Reads a counter that other blocks increment, bypassing L1.
-__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
-{
-    uint32 x;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
-    return x;
-}
-
-// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
-__device__ __forceinline__ void add_global_4(float *gmem, float x)
-{
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
-{
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
-}
-
-// ---- loads of a tile from global to shared memory -------------------------------------------------------------
-//
-// A thread always copies the same chunk column, in rows that are kRowStep apart; neighbouring lanes take neighbouring
-// chunks. Chunks beyond the tensor's columns and rows beyond its end become zeros.
-
-// The passes of a load that are issued at once: part `part` of `parts`, if wanted.
-struct Share {
-    int part, parts;
-    bool wanted;
-};
-constexpr Share kWhole = {0, 1, true};
-
-// The layout of a tile: V has its own if it has fewer columns.
-template <int kColumns> using FormOf = TileForm<kColumns == kHeadDimV ? kHeadDimVPadded : kHeadDimPadded>;
-
-// The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
-// again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves
-// registers that the accumulators need.
-template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
-    using Form = FormOf<kColumns>;
-    static constexpr int kChunks = Form::kChunks, kPitch = Form::kPitch;
-    static constexpr int kRowStep = kCount / kChunks;  // rows per pass
-    static constexpr int kPasses = (kRows + kRowStep - 1) / kRowStep;
-    static constexpr bool kAllThreads = kRowStep * kChunks == kCount;
-    static constexpr bool kAllRows = kRows % kRowStep == 0;
-    static constexpr bool kAllColumns = kColumns == kChunks * 8;
-
-    const int first_row, chunk;
-
-    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index())
-    {
-    }
-
-    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks)
-    {
-    }
-
-    static __device__ __forceinline__ constexpr int begin(Share share)
-    {
-        return share.part * kPasses / share.parts;
-    }
-
-    static __device__ __forceinline__ constexpr int end(Share share)
-    {
-        return (share.part + 1) * kPasses / share.parts;
-    }
-
-    __device__ __forceinline__ int row(int pass) const
-    {
-        return first_row + pass * kRowStep;
-    }
-
-    __device__ __forceinline__ bool has_row(int pass) const
-    {
-        return (kAllThreads || first_row < kRowStep) && (kAllRows || row(pass) < kRows);
-    }
-
-    __device__ __forceinline__ bool in_columns() const
-    {
-        return kAllColumns || chunk < kColumns / 8;
-    }
-
-    // Byte offset in shared memory from the tile's start.
-    __device__ __forceinline__ uint32 offset(int pass) const
-    {
-        if constexpr (kRowStep % 8 == 0)  // the swizzle is the same in every pass
-            return Form::chunk_offset(first_row, chunk) + pass * kRowStep * kPitch;
-        else
-            return Form::chunk_offset(row(pass), chunk);
-    }
-};
-
-// kStaged: the load goes through registers, for SM 7.5. Global loads are issued early; store() writes the registers to
-// shared memory when the tile there is no longer read.
-template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring> struct Fill {
-    using Plan = FillPlan<kRows, kCount, kColumns>;
-    uint4 staged[Plan::kPasses];
-
-    // Starts loading a tile, always all of it, because loads that are spread over a product would keep its registers
-    // waiting. address(row): start of a row in global memory. Rows from valid_rows on become zeros. kFull: all rows are
-    // valid.
-    template <bool kFull, class Address>
-    __device__ __forceinline__ void issue(const Plan &plan, Share, uint32, int valid_rows, Address address)
-    {
-#pragma unroll
-        for (int pass = 0; pass < Plan::kPasses; pass++) {
-            staged[pass] = uint4{0, 0, 0, 0};
-            if (plan.has_row(pass) && plan.in_columns() && (kFull || plan.row(pass) < valid_rows))
-                staged[pass] = __ldg(reinterpret_cast<const uint4 *>(address(plan.row(pass)) + plan.chunk * 16));
-        }
-    }
-
-    __device__ __forceinline__ void store(uint32 smem)
-    {
-        const Plan plan;
-#pragma unroll
-        for (int pass = 0; pass < Plan::kPasses; pass++)
-            if (plan.has_row(pass))
-                store_shared_16(smem + plan.offset(pass), staged[pass]);
-    }
-};
-
-// The load by cp.async.
-template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColumns, false> {
-    using Plan = FillPlan<kRows, kCount, kColumns>;
-
-    // Starts copying a share of a tile to smem. address(row): start of a row in global memory. Rows from valid_rows on
-    // become zeros. kFull: all rows are valid.
-    template <bool kFull, class Address>
-    __device__ __forceinline__ void issue(const Plan &plan, Share share, uint32 smem, int valid_rows, Address address)
-    {
-#pragma unroll
-        for (int pass = plan.begin(share); pass < plan.end(share); pass++) {
-            if (!plan.has_row(pass))
-                continue;
-            const char *src = address(plan.row(pass)) + plan.chunk * 16;
-            if (kFull && Plan::kAllColumns)
-                cp_async_16(smem + plan.offset(pass), src, share.wanted);
-            else
-                cp_async_16_or_zero(smem + plan.offset(pass), src, share.wanted,
-                                    plan.in_columns() && (kFull || plan.row(pass) < valid_rows));
-        }
-    }
-
-    // Does nothing: cp.async has written shared memory.
-    __device__ __forceinline__ void store(uint32)
-    {
-    }
-};
-
-// Loads into registers are ordered by their use, so there is nothing to commit or to wait for.
-__device__ __forceinline__ void fill_commit()
-{
-    if constexpr (!kTuring)
-        cp_async_commit();
-}
-
-// Waits until at most kPending committed loads of this thread are in flight. A barrier must follow before other
-// threads' chunks are read.
-template <int kPending> __device__ __forceinline__ void fill_wait()
-{
-    if constexpr (!kTuring)
-        cp_async_wait<kPending>();
-}
+// ---- what the features of the variant do; without a feature, an empty policy -------------------------------------------
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
@@ -775,316 +465,100 @@ static_assert(sizeof(Params) ==
                   (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 
-// ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
-
-// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-
-// The type of an element, and of two neighbours that are loaded together.
-template <BiasKind kKind> struct BiasTypes {
-    using Elem = unsigned short;
-    using Pair = uint32;
-};
-template <> struct BiasTypes<BiasKind::kFp32> {
-    using Elem = float;
-    using Pair = float2;
-};
-template <> struct BiasTypes<BiasKind::kBool> {
-    using Elem = unsigned char;
-    using Pair = unsigned short;
-};
-using BiasElem = BiasTypes<kBias>::Elem;
-using BiasPair = BiasTypes<kBias>::Pair;
-
-// Returns what is added to a score, before the division by the scale.
-template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
-{
-    if constexpr (kBias == BiasKind::kFp16) {
-        float y;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-        return y;
-    } else if constexpr (kBias == BiasKind::kBf16) {
-        return __uint_as_float(uint32(x) << 16);
-    } else if constexpr (kBias == BiasKind::kFp32) {
-        return x;
-    } else {
-        return x != 0 ? 0.0f : minus_infinity();
-    }
-}
-
-// Returns x, limited to [least, most].
-__device__ __forceinline__ int between(int least, int x, int most)
-{
-    return max(least, min(x, most));
-}
-
-// ---- append: new keys and values are written into the cache before attention -------------------------------
-
-// Returns the number of keys that a sequence has before its new ones, padding included. room: rows of the cache for the
-// sequence.
-__device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
-{
-    if constexpr (kSeqused)
-        return between(0, __ldg(p.features.seqused_k + batch), room);
-    else
-        return max(0, room - new_count);
-}
-
-// ---- lengths of sequences, which are read from device memory ---------------------------------------------
+// ---- sequences: all have the tensors' lengths ----------------------------------------------------------------------
 //
-// Any values are possible there; a sequence is always limited to the tensors.
+// Policy of kernels without packed sequences; the others have sequences.cuh.
 
-// Returns the number of keys of a sequence, including those that this call appends.
-__device__ __forceinline__ int keys_used(const Params &p, int batch)
-{
-    if constexpr (kAppend)
-        return min(keys_before(p, batch, p.seq_k, p.features.new_count) + p.features.new_count, p.seq_k);
-    else
-        return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
-}
-
-// Returns the number of rows of a packed sequence that begins with row `first`; 0 if it ends before. `end` may be any
-// number, so it is limited to the tensor before the subtraction.
-__device__ __forceinline__ int rows_between(int first, int end, int total, int most)
-{
-    return between(0, between(0, end, total) - first, most);
-}
-
-// The keys of a sequence. first_k: the row of its first key, in its row of the cache.
-struct UsedSequence {
-    int seq_k;
-    static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
-
-    UsedSequence() = default;
-    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch))
-    {
-    }
-};
-
-struct PaddedSequence {
-    int seq_k, first_k;
-    static constexpr int seq_q = 0, first_q = 0, before = 0;
-
-    PaddedSequence() = default;
-    __device__ __forceinline__ PaddedSequence(const Params &p, int batch)
-        : seq_k(p.seq_k), first_k(between(0, __ldg(p.features.leftpad + batch), p.seq_k))
-    {
-        if constexpr (kSeqused)
-            seq_k = keys_used(p, batch);
-        seq_k = max(0, seq_k - first_k);
-    }
-};
-
-// A packed sequence: keys, queries, and first_q and first_k, its first rows in the packed tensors.
-struct PackedSequence {
-    int seq_k, seq_q, first_q, first_k;
-    static constexpr int before = 0;
-
-    PackedSequence() = default;
-    __device__ __forceinline__ PackedSequence(const Params &p, int batch)
-    {
-        first_q = between(0, __ldg(p.features.cu_seqlens_q + batch), p.features.total_q);
-        first_k = between(0, __ldg(p.features.cu_seqlens_k + batch), p.features.total_k);
-        seq_q = rows_between(first_q, __ldg(p.features.cu_seqlens_q + batch + 1), p.features.total_q, p.seq_q);
-        seq_k = rows_between(first_k, __ldg(p.features.cu_seqlens_k + batch + 1), p.features.total_k, p.seq_k);
-        if constexpr (kSeqused && !kAppend)
-            seq_k = between(0, __ldg(p.features.seqused_k + batch), seq_k);
-    }
-};
-
-// A sequence whose keys grow: `before` keys in the cache, and as many new keys as queries.
-struct GrowingSequence : PackedSequence {
-    int before;
-
-    GrowingSequence() = default;
-    __device__ __forceinline__ GrowingSequence(const Params &p, int batch) : PackedSequence(p, batch)
-    {
-        before = keys_before(p, batch, seq_k, seq_q);
-        seq_k = min(before + seq_q, seq_k);
-    }
-};
-
-using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
-                        Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
-
-// Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
-// sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
-template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
-{
-    int low = 0, count = p.batch;  // it is one of the `count` sequences from `low` on
-    while (count > 1) {
-        const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
-        const int from = first(low + min(own, count - 1));
-        const uint32 passed_by = __ballot_sync(0xffffffffu, (own < count) & (from <= at));
-        const int passed = __popc(passed_by);
-        const int skipped = max(0, passed - 1) * step;
-        low += skipped;
-        count = min(step, count - skipped);
-    }
-    return low;
-}
-
-// Returns the number of the first tile of sequence `batch`, where tiles of `rows` rows of all sequences are numbered.
-// Each sequence has room for its rows, wherever they begin, and at most one tile too many. So the number of blocks is
-// proportional to the rows, and no table is needed.
-__device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
-{
-    return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
-}
-
-__device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
-{
-    return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
-}
-
-// Calls clear(row, part) for each part of each row that belongs to no sequence: rows before the first bound and from
-// the last bound on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. If tile n of a head
-// looks at rows n * kRows ..., all rows are covered, because there is at least one tile more than whole tiles
-// (first_tile).
-template <int kBlock, class Clear>
-__device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
-                                             int parts, Clear clear)
-{
-    const int used_from = __ldg(cu_seqlens), used_to = __ldg(cu_seqlens + batch);
-    end = min(end, int64(total));
-    if (first >= end || (first >= used_from && end <= used_to))
-        return;                                  // nearly always
-    const int count = int(end - first) * parts;  // few rows per block, so no 64-bit division, which would branch
-    for (int i = threadIdx.x; i < count; i += kBlock) {
-        const int row = int(first) + i / parts;
-        if (row < used_from || row >= used_to)
-            clear(row, i % parts);
-    }
-}
-
-// ---- packed sequences: of different lengths, one after the other ------------------------------------------------
-//
-// A block works on one sequence as on a batch of one, with the sequence's lengths, and tensors that begin with its
-// rows. All blocks share the workspace. Its size follows the rows of the tensors, however many sequences share them:
-//
-// - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
-// - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
-// - counters of dQ tiles: the tiles of all sequences by their numbers (features/lengths.cuh).
-
-// Packed sequences are one batch.
 __device__ __forceinline__ int batches(const Params &p)
 {
-    return kVarlen ? 1 : p.batch;
+    return p.batch;
 }
 
-// Rows of LSE and delta per head in the workspace: whole tiles; with packed sequences, whole warps of the preparing
-// kernel.
-constexpr int kSectorRows = 8;
-
-__device__ __forceinline__ int prepared_rows(const Params &p)
-{
-    return ((p.features.total_q / kSectorRows + p.batch) * kSectorRows + 31) / 32 * 32;
-}
-
+// Rows of LSE and delta per head in the workspace: whole tiles.
 __device__ __forceinline__ int64 plane_rows(const Params &p)
 {
-    if constexpr (kVarlen)
-        return prepared_rows(p);
-    else
-        return int64(p.q_tiles) * kBr;
+    return int64(p.q_tiles) * kBr;
 }
 
-// The sequence and tile that a tile number stands for; tiles have kRows keys, or queries.
-template <int kRows, bool kOfKeys> struct PackedTile {
-    int index;  // index of the sequence; -1: there is no such tile
-    int tile;   // tile within the sequence
-    Sequence sequence;
+using OwnParams = const Params &;
 
-    PackedTile() = default;
+struct SequencePlace {
+    static constexpr int first_q_tile = 0, first_prepared = 0;
 
-    __device__ __forceinline__ PackedTile(const Params &p, int number)
+    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
     {
-        const int *cu_seqlens = kOfKeys ? p.features.cu_seqlens_k : p.features.cu_seqlens_q;
-        const int total = kOfKeys ? p.features.total_k : p.features.total_q;
-        auto first = [&](int b) { return first_tile(cu_seqlens, total, kRows, b); };
-        index = last_sequence(p, number, first);
-        sequence = Sequence(p, index);
-        tile = number - first(index);
-        const int rows = kOfKeys ? sequence.seq_k : sequence.seq_q;
-        if (tile < 0 || tile >= (rows + kRows - 1) / kRows)
-            index = -1;
     }
 
-    // Returns the parameters of this sequence alone. all: of all sequences. It is a template because most kernels lack
-    // these members.
-    template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
+    static __device__ __forceinline__ bool is_empty()
     {
-        const int64 query = sequence.first_q, key = sequence.first_k;
-        AllParams p = all;
-        p.q += query * p.q_stride.seq * 2;
-        p.o += query * p.o_stride.seq * 2;
-        p.d_o += query * p.do_stride.seq * 2;
-        p.k += key * p.k_stride.seq * 2;
-        p.v += key * p.v_stride.seq * 2;
-        if (p.dq != nullptr)
-            p.dq += query * p.dq_stride.seq * 2;
-        if (p.dk != nullptr)
-            p.dk += key * p.dk_stride.seq * 2;
-        if (p.dv != nullptr)
-            p.dv += key * p.dv_stride.seq * 2;
-        p.lse += query;
-        p.seq_q = sequence.seq_q;
-        p.seq_k = sequence.seq_k;
-        if constexpr (kAlibi)
-            p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
-        if constexpr (kBias != BiasKind::kNone)
-            p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
-        return p;
+        return false;
+    }
+
+    static __device__ __forceinline__ int q_tiles(const Params &p)
+    {
+        return p.q_tiles;
+    }
+
+    static __device__ __forceinline__ const Params &params(const Params &all)
+    {
+        return all;
     }
 };
 
-// A block's parameters: its sequence's own copy, or the kernel's.
-using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
-
-// The first row of LSE and delta of a sequence.
-__device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &)
 {
-    return first_tile(p.features.cu_seqlens_q, p.features.total_q, kSectorRows, sequence) * kSectorRows;
 }
 
-// Returns the packed row of row `at` of LSE and delta of a head; total_q if that belongs to no sequence. Lanes of a
-// warp must ask for consecutive rows, lane 0 for the first.
-__device__ __forceinline__ int packed_row(const Params &p, int at)
-{
-    auto first = [&](int b) { return prepared_begin(p, b); };
-    int b = last_sequence(p, __shfl_sync(0xffffffffu, at, 0), first);
-    while (b + 1 < p.batch && first(b + 1) <= at)
-        b++;
-    const Sequence sequence(p, b);
-    const int row = at - first(b);
-    return row >= 0 && row < sequence.seq_q ? sequence.first_q + row : p.features.total_q;
-}
+// ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
+//
+// Policy: SequencePlace (batches.cuh, sequences.cuh).
 
-// Sets rows first ... end - 1 of dQ that belong to no sequence to 0. p: of all sequences. Called by all kBlock threads.
-template <int kBlock>
-__device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
-{
-    clear_unused<kBlock>(
-        p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, [&](int row, int chunk) {
-            *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) =
-                uint4{};
-        });
-}
+struct BlockPlace : SequencePlace {
+    int first_key;
+    int kv_head, batch;
 
-// A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
-// counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
-// this limit are still precise to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
+    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
+    // the last ones are seen by equally many.
+    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
+    {
+        const unsigned kv_heads = p.heads_q / p.group;
+        unsigned tile, plane;
+        if constexpr (kAllKeys) {  // one block processes all tiles, one after the other
+            tile = block % p.k_tiles;
+            plane = block / p.k_tiles;
+        } else {
+            const unsigned planes = kv_heads * batches(p);
+            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
+            // of all heads, so that what they read stays in the L2 cache.
+            const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
+            const unsigned first_plane = block / (most * p.k_tiles) * most;
+            const unsigned together = min(most, planes - first_plane);
+            tile = block % (most * p.k_tiles) / together;
+            if constexpr (kLastKeysFirst)
+                tile = p.k_tiles - 1 - tile;
+            plane = first_plane + block % (most * p.k_tiles) % together;
+        }
+        first_key = tile * kBc;
+        kv_head = plane % kv_heads;
+        batch = plane / kv_heads;
+        find(p, tile, first_key);
+    }
 
-// The maximum of a row that has seen no key, in the unit of Q K^T.
-__device__ __forceinline__ float least_maximum(const Params &p)
-{
-    if constexpr (kBiasNumbers)
-        return kLeastScore * p.features.inverse_scale;
-    else
-        return minus_infinity();
-}
+    // The batch number for dropout.
+    __device__ __forceinline__ int sequence() const
+    {
+        return sequence_of(*this);
+    }
+
+private:
+    template <class Place> static __device__ __forceinline__ int sequence_of(const Place &place)
+    {
+        if constexpr (kVarlen)
+            return place.own.index;
+        else
+            return place.batch;
+    }
+};
 
 // ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
 
@@ -1169,6 +643,763 @@ __device__ __forceinline__ float2 unpack2(uint32 x)
         return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
     else
         return unpack_fp16(x);
+}
+
+// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
+__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = pack2(left[0], left[1]);
+    a[1] = pack2(left[2], left[3]);
+    a[2] = pack2(right[0], right[1]);
+    a[3] = pack2(right[2], right[3]);
+}
+
+// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
+//
+// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
+// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+
+// One instruction; its relative error is at most 2^-11 (PTX ISA).
+__device__ __forceinline__ float tanh_approx(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Replaces scores by tanh(rate * score).
+template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+}
+
+// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
+__device__ __forceinline__ float cap_slope(float t)
+{
+    return fmaf(-t, t, 1.0f);
+}
+
+// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
+
+// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
+__device__ __forceinline__ int thread_index()
+{
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+// The same, with each matrix transposed.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ float load_shared_4(uint32 smem)
+{
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float2 load_shared_8(uint32 smem)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
+{
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+// Returns 2^x; 0 for -infinity.
+__device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
+__device__ __forceinline__ void named_barrier(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Increments a counter in memory; returns its old value.
+__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
+{
+    uint32 ticket;
+    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
+    return ticket;
+}
+
+// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
+// barriers have made visible to this thread.
+__device__ __forceinline__ void count_up(uint32 *gmem)
+{
+    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
+}
+
+// Reads a counter that other blocks increment, bypassing L1.
+__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
+{
+    uint32 x;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
+    return x;
+}
+
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
+__device__ __forceinline__ void add_global_4(float *gmem, float x)
+{
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
+{
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+// ---- P^T and dS^T ------------------------------------------------------------------------------------
+//
+// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
+// cap.
+//
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
+// keys and columns are queries, so values per query are read in pairs from shared memory.
+
+using Scores = float[kKeyTiles][kQueryTiles][4];
+
+// Turns S^T into P^T = 2^(scale_log2 * S - lse). lse_smem: LSE of this lane's first query.
+__device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float scale_log2)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++) {
+        const float2 lse = load_shared_8(lse_smem + n * 8 * 4);
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
+    }
+}
+
+using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
+
+__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
+}
+
+__device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                to[m][n][e] = from[m][n][e];
+}
+
+// Multiplies P^T by the derivative of the softcap.
+__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
+{
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                p[m][n][e] *= cap_slope(capped[m][n][e]);
+}
+
+// Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
+// softcap.
+__device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++) {
+        const float2 delta = load_shared_8(delta_smem + n * 8 * 4);
+#pragma unroll
+        for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
+    }
+}
+
+// ---- no window: which tiles of queries a block processes, and which queries of them see a key ------------------------
+//
+// Policy of kernels without a window; the others have window.cuh.
+
+struct SequenceTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+    int stop;
+};
+
+struct AllTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+};
+
+using Tiles = Either<kVarlen, SequenceTiles, AllTiles>::Type;
+
+template <class Range>
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+{
+    // The first query that sees some key of the block, and the first that sees all of them.
+    int query = 0, query_of_all = 0;
+    if (kCausal) {
+        const int offset = p.seq_k - p.seq_q;
+        query = max(0, place.first_key - offset);
+        query_of_all = max(0, place.first_key + kBc - 1 - offset);
+    }
+    range.first = min(query / kBr, place.q_tiles(p));
+    range.unmasked = (query_of_all + kBr - 1) / kBr;
+    if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
+        range.unmasked = place.q_tiles(p);
+    if constexpr (kVarlen)
+        range.stop = place.q_tiles(p);
+}
+
+// Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
+__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+{
+    int first[kKeyTiles][2];
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
+        }
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (n * 8 + e % 2 < first[m][e / 2])
+                    s[m][n][e] = 0.0f;
+}
+
+// Returns how many blocks add to a tile of queries before the one with this tile of keys (turns.cuh).
+__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+{
+    if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees
+        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
+        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
+    } else {
+        return key_tile;
+    }
+}
+
+// ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
+
+// The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
+struct TileRange : Tiles {
+    // p: parameters of the block's sequence.
+    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    {
+        find_tiles(*this, p, place);
+    }
+
+    __device__ __forceinline__ int end(const Params &p) const
+    {
+        return end_of(*this, p);
+    }
+
+private:
+    template <class Range> static __device__ __forceinline__ int end_of(const Range &range, const Params &p)
+    {
+        if constexpr (kWindow != Window::kNone || kVarlen)
+            return range.stop;
+        else
+            return p.q_tiles;
+    }
+};
+
+// A position in the order of processing: a tile of queries of one head of the group.
+struct Cursor {
+    int head, tile;
+
+    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
+    {
+        if constexpr (kLastTileFirst) {
+            if (--tile < tiles.first) {
+                tile = end - 1;
+                head++;
+            }
+        } else {
+            if (++tile == end) {
+                tile = tiles.first;
+                head++;
+            }
+        }
+    }
+};
+
+// Returns the position `count` tiles after `at`.
+__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
+{
+    Cursor cursor = at;
+    for (int i = 0; i < count; i++)
+        cursor.advance(tiles, tiles.end(p));
+    return cursor;
+}
+
+// The range of a block that has its keys alone: all tiles.
+struct WholeRange {
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
+    {
+    }
+
+    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
+    {
+        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+    }
+
+    static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
+    {
+        return at.head < p.group;
+    }
+
+    static __device__ __forceinline__ bool has_some(const Params &p, const TileRange &tiles)
+    {
+        return tiles.first < tiles.end(p);
+    }
+};
+
+using QueryRange = WholeRange;
+
+template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockPlace &, int, int, const Sum &)
+{
+}
+
+// The empty policy: blocks add to dQ in any order.
+__device__ __forceinline__ uint32 *turn_counters(const Params &)
+{
+    return nullptr;
+}
+
+__device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
+{
+    return 0;
+}
+
+__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int)
+{
+}
+
+struct NoDropout {
+    __device__ __forceinline__ NoDropout(const Params &, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void begin(const Params &, int, int, int)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Fragments &)
+    {
+    }
+
+    static __device__ __forceinline__ void mask(Scores &)
+    {
+    }
+};
+
+using Dropout = NoDropout;
+
+__device__ __forceinline__ float value_scale(const Params &)
+{
+    return 1.0f;
+}
+
+// ---- score modifiers: none ----------------------------------------------------------------------------------------
+constexpr bool kTerms = false;
+
+struct Terms {
+    __device__ __forceinline__ Terms(const Params &, int, int)
+    {
+    }
+
+    template <bool kBefore> __device__ __forceinline__ float term(const Params &, float, int, int, int) const
+    {
+        return 0.0f;
+    }
+};
+
+template <bool kBefore>
+__device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int)
+{
+}
+
+// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
+//
+// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
+// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
+// else [4][lane].
+//
+// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
+// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
+// in the same order.
+#if __CUDA_ARCH__ >= 900
+constexpr bool kAddFour = true;
+#else
+constexpr bool kAddFour = false;
+#endif
+constexpr int kDqFragment = 128;
+constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
+constexpr int kDqTile = kBr * kDqWidth;
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
+
+using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
+
+// Rows of the sums over all heads.
+__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
+{
+    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
+}
+
+// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
+template <class Place>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
+                                          int col_warp)
+{
+    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
+    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
+}
+
+__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
+{
+    if constexpr (kAddFour) {
+        add_global_16(fragment + lane * 4, dq);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            add_global_4(fragment + e * 32 + lane, dq[e]);
+    }
+}
+
+// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
+__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
+{
+#pragma unroll
+    for (int n = 0; n < 2 * kDqPairs; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int row = lane / 4 + e / 2 * 8;
+            if (row < rows)
+                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+        }
+}
+
+// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
+// sequence's end.
+__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
+{
+#pragma unroll
+    for (int m = 0; m < kDqPartTiles; m++) {
+        if (kVarlen && rows - m * 16 < 16) {
+            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
+            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
+            continue;
+        }
+#pragma unroll
+        for (int n = 0; n < 2 * kDqPairs; n++) {
+            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
+            if constexpr (kAddFour) {
+                add_global_16(fragment + lane * 4, dq[m][n]);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
+            }
+        }
+    }
+}
+
+// The empty policy: blocks of other keys add to dQ, too.
+__device__ __forceinline__ void clear_sums(const Params &, unsigned)
+{
+}
+
+__device__ __forceinline__ void write_dq(const Params &, int, int, int, int, int, const DqTile &, int)
+{
+}
+
+__device__ __forceinline__ void clear_unseen(const Params &, int, int, int, int)
+{
+}
+
+// The empty policy: the gradient of a bias is not wanted.
+__device__ __forceinline__ void add_dbias(const Scores &, const Params &, int64, int, int, int)
+{
+}
+
+// ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
+
+// Copies 16 bytes from global to shared memory, bypassing L1, if wanted. It uses a predicate, because a branch would
+// separate the instructions around it.
+__device__ __forceinline__ void cp_async_16(uint32 smem, const char *gmem, bool wanted)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted))
+                 : "memory");
+}
+
+// As above, but writes 16 zero bytes if keep is false; gmem is not read then.
+__device__ __forceinline__ void cp_async_16_or_zero(uint32 smem, const char *gmem, bool wanted, bool keep)
+{
+    asm volatile("{\n"
+                 "    .reg .pred wanted;\n"
+                 "    setp.ne.s32 wanted, %2, 0;\n"
+                 "    @wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %3;\n"
+                 "}" ::"r"(smem),
+                 "l"(gmem), "r"(int(wanted)), "r"(keep ? 16 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most kPending of this thread's committed groups are unfinished.
+template <int kPending> __device__ __forceinline__ void cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- loads of a tile from global to shared memory -------------------------------------------------------------
+//
+// A thread always copies the same chunk column, in rows that are kRowStep apart; neighbouring lanes take neighbouring
+// chunks. Chunks beyond the tensor's columns and rows beyond its end become zeros.
+
+// The passes of a load that are issued at once: part `part` of `parts`, if wanted.
+struct Share {
+    int part, parts;
+    bool wanted;
+};
+constexpr Share kWhole = {0, 1, true};
+
+// The layout of a tile: V has its own if it has fewer columns.
+template <int kColumns> using FormOf = TileForm<kColumns == kHeadDimV ? kHeadDimVPadded : kHeadDimPadded>;
+
+// The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
+// again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves
+// registers that the accumulators need.
+template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
+    using Form = FormOf<kColumns>;
+    static constexpr int kChunks = Form::kChunks, kPitch = Form::kPitch;
+    static constexpr int kRowStep = kCount / kChunks;  // rows per pass
+    static constexpr int kPasses = (kRows + kRowStep - 1) / kRowStep;
+    static constexpr bool kAllThreads = kRowStep * kChunks == kCount;
+    static constexpr bool kAllRows = kRows % kRowStep == 0;
+    static constexpr bool kAllColumns = kColumns == kChunks * 8;
+
+    const int first_row, chunk;
+
+    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index())
+    {
+    }
+
+    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks)
+    {
+    }
+
+    static __device__ __forceinline__ constexpr int begin(Share share)
+    {
+        return share.part * kPasses / share.parts;
+    }
+
+    static __device__ __forceinline__ constexpr int end(Share share)
+    {
+        return (share.part + 1) * kPasses / share.parts;
+    }
+
+    __device__ __forceinline__ int row(int pass) const
+    {
+        return first_row + pass * kRowStep;
+    }
+
+    __device__ __forceinline__ bool has_row(int pass) const
+    {
+        return (kAllThreads || first_row < kRowStep) && (kAllRows || row(pass) < kRows);
+    }
+
+    __device__ __forceinline__ bool in_columns() const
+    {
+        return kAllColumns || chunk < kColumns / 8;
+    }
+
+    // Byte offset in shared memory from the tile's start.
+    __device__ __forceinline__ uint32 offset(int pass) const
+    {
+        if constexpr (kRowStep % 8 == 0)  // the swizzle is the same in every pass
+            return Form::chunk_offset(first_row, chunk) + pass * kRowStep * kPitch;
+        else
+            return Form::chunk_offset(row(pass), chunk);
+    }
+};
+
+// kStaged: the load goes through registers, for SM 7.5. Global loads are issued early; store() writes the registers to
+// shared memory when the tile there is no longer read.
+template <int kRows, int kCount, int kColumns = kHeadDim, bool kStaged = kTuring> struct Fill {
+    using Plan = FillPlan<kRows, kCount, kColumns>;
+    uint4 staged[Plan::kPasses];
+
+    // Starts loading a tile, always all of it, because loads that are spread over a product would keep its registers
+    // waiting. address(row): start of a row in global memory. Rows from valid_rows on become zeros. kFull: all rows are
+    // valid.
+    template <bool kFull, class Address>
+    __device__ __forceinline__ void issue(const Plan &plan, Share, uint32, int valid_rows, Address address)
+    {
+#pragma unroll
+        for (int pass = 0; pass < Plan::kPasses; pass++) {
+            staged[pass] = uint4{0, 0, 0, 0};
+            if (plan.has_row(pass) && plan.in_columns() && (kFull || plan.row(pass) < valid_rows))
+                staged[pass] = __ldg(reinterpret_cast<const uint4 *>(address(plan.row(pass)) + plan.chunk * 16));
+        }
+    }
+
+    __device__ __forceinline__ void store(uint32 smem)
+    {
+        const Plan plan;
+#pragma unroll
+        for (int pass = 0; pass < Plan::kPasses; pass++)
+            if (plan.has_row(pass))
+                store_shared_16(smem + plan.offset(pass), staged[pass]);
+    }
+};
+
+// The load by cp.async.
+template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColumns, false> {
+    using Plan = FillPlan<kRows, kCount, kColumns>;
+
+    // Starts copying a share of a tile to smem. address(row): start of a row in global memory. Rows from valid_rows on
+    // become zeros. kFull: all rows are valid.
+    template <bool kFull, class Address>
+    __device__ __forceinline__ void issue(const Plan &plan, Share share, uint32 smem, int valid_rows, Address address)
+    {
+#pragma unroll
+        for (int pass = plan.begin(share); pass < plan.end(share); pass++) {
+            if (!plan.has_row(pass))
+                continue;
+            const char *src = address(plan.row(pass)) + plan.chunk * 16;
+            if (kFull && Plan::kAllColumns)
+                cp_async_16(smem + plan.offset(pass), src, share.wanted);
+            else
+                cp_async_16_or_zero(smem + plan.offset(pass), src, share.wanted,
+                                    plan.in_columns() && (kFull || plan.row(pass) < valid_rows));
+        }
+    }
+
+    // Does nothing: cp.async has written shared memory.
+    __device__ __forceinline__ void store(uint32)
+    {
+    }
+};
+
+// Loads into registers are ordered by their use, so there is nothing to commit or to wait for.
+__device__ __forceinline__ void fill_commit()
+{
+    if constexpr (!kTuring)
+        cp_async_commit();
+}
+
+// Waits until at most kPending committed loads of this thread are in flight. A barrier must follow before other
+// threads' chunks are read.
+template <int kPending> __device__ __forceinline__ void fill_wait()
+{
+    if constexpr (!kTuring)
+        cp_async_wait<kPending>();
+}
+
+// A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
+// counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
+// this limit are still precise to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
+
+// The maximum of a row that has seen no key, in the unit of Q K^T.
+__device__ __forceinline__ float least_maximum(const Params &p)
+{
+    if constexpr (kBiasNumbers)
+        return kLeastScore * p.features.inverse_scale;
+    else
+        return minus_infinity();
 }
 
 // ---- LSE and delta of rows --------------------------------------------------------------------------------------
@@ -1346,408 +1577,6 @@ struct CopiedRows {
 
 using RowFill = Either<kPrepared, Either<kTuring, StagedRows, CopiedRows>::Type, ComputedRows>::Type;
 
-// ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
-
-// Packed sequences: the block's sequence.
-struct PlaceInSequence {
-    PackedTile<kBc, true> own;
-    int number;            // number of the tile, counted over all sequences
-    int sequence_q_tiles;  // tiles of queries of the sequence
-    int first_q_tile;      // number of its first tile of queries
-    int first_prepared;    // its first row of LSE and delta
-
-    __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
-    {
-        number = tile;
-        own = PackedTile<kBc, true>(p, tile);
-        first_key = own.tile * kBc;
-        sequence_q_tiles = (own.sequence.seq_q + kBr - 1) / kBr;
-        first_q_tile = first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, max(own.index, 0));
-        first_prepared = prepared_begin(p, max(own.index, 0));
-    }
-
-    __device__ __forceinline__ bool is_empty() const
-    {
-        return own.index < 0;
-    }
-
-    __device__ __forceinline__ int q_tiles(const Params &) const
-    {
-        return sequence_q_tiles;
-    }
-
-    __device__ __forceinline__ Params params(const Params &all) const
-    {
-        return own.alone(all);
-    }
-};
-
-struct PlaceInBatch {
-    static constexpr int first_q_tile = 0, first_prepared = 0;
-
-    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
-    {
-    }
-
-    static __device__ __forceinline__ bool is_empty()
-    {
-        return false;
-    }
-
-    static __device__ __forceinline__ int q_tiles(const Params &p)
-    {
-        return p.q_tiles;
-    }
-
-    static __device__ __forceinline__ const Params &params(const Params &all)
-    {
-        return all;
-    }
-};
-
-struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
-    int first_key;
-    int kv_head, batch;
-
-    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
-    // the last ones are seen by equally many.
-    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
-    {
-        const unsigned kv_heads = p.heads_q / p.group;
-        unsigned tile, plane;
-        if constexpr (kAllKeys) {  // one block processes all tiles, one after the other
-            tile = block % p.k_tiles;
-            plane = block / p.k_tiles;
-        } else {
-            const unsigned planes = kv_heads * batches(p);
-            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
-            // of all heads, so that what they read stays in the L2 cache.
-            const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
-            const unsigned first_plane = block / (most * p.k_tiles) * most;
-            const unsigned together = min(most, planes - first_plane);
-            tile = block % (most * p.k_tiles) / together;
-            if constexpr (kLastKeysFirst)
-                tile = p.k_tiles - 1 - tile;
-            plane = first_plane + block % (most * p.k_tiles) % together;
-        }
-        first_key = tile * kBc;
-        kv_head = plane % kv_heads;
-        batch = plane / kv_heads;
-        find(p, tile, first_key);
-    }
-
-    // The batch number for dropout.
-    __device__ __forceinline__ int sequence() const
-    {
-        return sequence_of(*this);
-    }
-
-private:
-    template <class Place> static __device__ __forceinline__ int sequence_of(const Place &place)
-    {
-        if constexpr (kVarlen)
-            return place.own.index;
-        else
-            return place.batch;
-    }
-};
-
-// ---- windows: which keys a query sees -----------------------------------------------------------------------
-//
-// Query i is at position p = i + seq_k - seq_q.
-//
-// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
-//          a causal mask is window_right = 0; the host sets both.
-// Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
-// Chunks:  it sees keys j with j / window_left = p / window_left.
-constexpr int kUnbounded = 1 << 30;
-
-// Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
-// which a key is seen. All four are non-decreasing functions.
-__device__ __forceinline__ int run_begin(const Params &p, int at)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return 0;
-    else if constexpr (kWindow == Window::kChunks)
-        return at < 0 ? 0 : at / p.window_left * p.window_left;
-    else
-        return at - p.window_left;
-}
-
-__device__ __forceinline__ int run_end(const Params &p, int at)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return max(at + 1, p.window_left);
-    else if constexpr (kWindow == Window::kChunks)
-        return at < 0 ? 0 : kCausal ? at + 1 : run_begin(p, at) + p.window_left;
-    else
-        return at + p.window_right + 1;
-}
-
-__device__ __forceinline__ int first_at(const Params &p, int key)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return key < p.window_left ? -kUnbounded : key;
-    else if constexpr (kWindow == Window::kChunks)
-        return kCausal ? key : run_begin(p, key);
-    else
-        return key - p.window_right;
-}
-
-__device__ __forceinline__ int last_at(const Params &p, int key)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return kUnbounded;
-    else if constexpr (kWindow == Window::kChunks)
-        return run_begin(p, key) + p.window_left - 1;
-    else
-        return key + p.window_left;
-}
-
-// Keys [begin, end) that some query at positions first ... last sees, and [begin_of_all, end_of_all) that each of them
-// sees, if any.
-struct WindowKeys {
-    int begin, end, begin_of_all, end_of_all;
-
-    __device__ __forceinline__ WindowKeys(const Params &p, int seq_k, int first, int last)
-    {
-        end = max(0, min(seq_k, run_end(p, last)));
-        begin = max(0, min(end, run_begin(p, first)));  // before end, unless there are no keys
-        end_of_all = max(0, min(end, run_end(p, first)));
-        begin_of_all = max(0, run_begin(p, last));
-    }
-};
-
-// ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
-
-// Queries [begin, end) that see some of the keys first_key ... last_key, and [begin_of_all, end_of_all) that see each
-// of them, if any.
-struct WindowQueries {
-    int begin, end, begin_of_all, end_of_all;
-
-    __device__ __forceinline__ WindowQueries(const Params &p, int first_key, int last_key)
-    {
-        const int offset = p.seq_k - p.seq_q;
-        end = max(0, min(p.seq_q, last_at(p, last_key) - offset + 1));
-        begin = max(0, min(end, first_at(p, first_key) - offset));
-        end_of_all = max(0, min(end, last_at(p, first_key) - offset + 1));
-        begin_of_all = max(0, first_at(p, last_key) - offset);
-    }
-};
-
-struct WindowTiles {
-    int first, unmasked;
-    int masked;  // tiles from this one on need a mask, too
-    int stop;
-};
-
-struct SequenceTiles {
-    int first, unmasked;
-    static constexpr int masked = kUnbounded;
-    int stop;
-};
-
-struct AllTiles {
-    int first, unmasked;
-    static constexpr int masked = kUnbounded;
-};
-
-// The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
-struct TileRange : Either<kWindow != Window::kNone, WindowTiles, Either<kVarlen, SequenceTiles, AllTiles>::Type>::Type {
-    // p: parameters of the block's sequence.
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
-    {
-        if constexpr (kWindow != Window::kNone)
-            find_window(*this, p, place);
-        else
-            find_all(*this, p, place);
-    }
-
-    __device__ __forceinline__ int end(const Params &p) const
-    {
-        return end_of(*this, p);
-    }
-
-private:
-    template <class Range> static __device__ __forceinline__ int end_of(const Range &range, const Params &p)
-    {
-        if constexpr (kWindow != Window::kNone || kVarlen)
-            return range.stop;
-        else
-            return p.q_tiles;
-    }
-
-    template <class Range>
-    static __device__ __forceinline__ void find_window(Range &range, const Params &p, const BlockPlace &place)
-    {
-        const int last_key = min(place.first_key + kBc, p.seq_k) - 1;
-        const WindowQueries queries(p, place.first_key, last_key);
-        range.first = queries.begin / kBr;
-        range.stop = (queries.end + kBr - 1) / kBr;
-        range.unmasked = (queries.begin_of_all + kBr - 1) / kBr;
-        // Queries after the tensor's end need no mask: their LSE makes P 0.
-        range.masked = queries.end_of_all == p.seq_q ? place.q_tiles(p) : queries.end_of_all / kBr;
-        if (last_key != place.first_key + kBc - 1)  // keys after the end must be masked for every query
-            range.unmasked = range.stop;
-    }
-
-    template <class Range>
-    static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
-    {
-        // The first query that sees some key of the block, and the first that sees all of them.
-        int query = 0, query_of_all = 0;
-        if (kCausal) {
-            const int offset = p.seq_k - p.seq_q;
-            query = max(0, place.first_key - offset);
-            query_of_all = max(0, place.first_key + kBc - 1 - offset);
-        }
-        range.first = min(query / kBr, place.q_tiles(p));
-        range.unmasked = (query_of_all + kBr - 1) / kBr;
-        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
-            range.unmasked = place.q_tiles(p);
-        if constexpr (kVarlen)
-            range.stop = place.q_tiles(p);
-    }
-};
-
-// A position in the order of processing: a tile of queries of one head of the group.
-struct Cursor {
-    int head, tile;
-
-    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
-    {
-        if constexpr (kLastTileFirst) {
-            if (--tile < tiles.first) {
-                tile = end - 1;
-                head++;
-            }
-        } else {
-            if (++tile == end) {
-                tile = tiles.first;
-                head++;
-            }
-        }
-    }
-};
-
-// Returns the position `count` tiles after `at`.
-__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
-{
-    Cursor cursor = at;
-    for (int i = 0; i < count; i++)
-        cursor.advance(tiles, tiles.end(p));
-    return cursor;
-}
-
-// ---- the threads that write dK and dV: all of a block; on wgmma the consumers, or one warpgroup of them --------
-
-__device__ __forceinline__ unsigned writer()
-{
-    return kByProduct ? threadIdx.x % kWriters : threadIdx.x;
-}
-
-// A barrier for these threads.
-__device__ __forceinline__ void writers_meet()
-{
-    if constexpr (kByProduct)
-        named_barrier(2 + threadIdx.x / kWriters, kWriters);
-    else if constexpr (kWgmma)
-        named_barrier(1, kWriters);
-    else
-        __syncthreads();
-}
-
-// ---- kSplit: several blocks share the queries of their keys, if there are few blocks ------------------------------
-//
-// Block n of a tile of keys processes the n-th part of the tiles of queries, counted over all heads of the group, one
-// head after the other. It writes its partial dK and dV to the workspace, in the order of its fragments. A later kernel
-// sums the parts in the order of the blocks (combine.cuh).
-
-struct SplitRange {
-    Cursor begin, end;
-    int visits;  // number of tiles of queries in this block's part
-
-    __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
-    {
-        const int count = max(tiles.end(p) - tiles.first, 0);
-        const int64 all = int64(count) * p.group;
-        begin = cursor(p, tiles, count, int(all * split / p.splits));
-        end = cursor(p, tiles, count, int(all * (split + 1) / p.splits));
-        visits = int(all * (split + 1) / p.splits) - int(all * split / p.splits);
-    }
-
-    static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)
-    {
-        const int head = number / max(count, 1), tile = number - head * count;
-        return {head, kLastTileFirst ? tiles.end(p) - 1 - tile : tiles.first + tile};
-    }
-
-    __device__ __forceinline__ Cursor start(const Params &, const TileRange &) const
-    {
-        return begin;
-    }
-
-    __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
-    {
-        return at.head < end.head ||
-               (at.head == end.head && (kLastTileFirst ? at.tile > end.tile : at.tile < end.tile));
-    }
-
-    __device__ __forceinline__ bool has_some(const Params &p, const TileRange &) const
-    {
-        return has(p, begin);
-    }
-};
-
-// The range of a block that has its keys alone: all tiles.
-struct WholeRange {
-    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
-    {
-    }
-
-    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
-    {
-        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
-    }
-
-    static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
-    {
-        return at.head < p.group;
-    }
-
-    static __device__ __forceinline__ bool has_some(const Params &p, const TileRange &tiles)
-    {
-        return tiles.first < tiles.end(p);
-    }
-};
-
-using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
-
-constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
-
-// Address of this thread's numbers of a part. Parts are before the rows of LSE and delta in the workspace.
-__device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
-{
-    const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
-    const int64 key_block =
-        (int64(place.batch) * (p.heads_q / p.group) + place.kv_head) * p.k_tiles + place.first_key / kBc;
-    const int64 behind = ((p.splits - split) * key_blocks - key_block) * 2 - which;
-    return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - behind * kPartFloats) + writer();
-}
-
-template <int kTiles>
-__device__ __forceinline__ void put_part(const Params &p, const BlockPlace &place, int split, int which,
-                                         const float (&x)[kKeyTiles][kTiles][4])
-{
-    static_assert(kTiles == 2 * kOutPairs, "dK and dV have as many columns");
-    float4 *part = part_of(p, place, split, which);
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kTiles; n++)
-            part[(m * kTiles + n) * kWriters] = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
-}
-
 // ---- loads: K and V once, tiles of Q and dO with LSE and delta of their rows -----------------------------------
 //
 // Called by the kernel of bwd.cuh: load_keys and begin_queries in its prologue, issue_queries and store_queries in each
@@ -1867,506 +1696,6 @@ __device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p
     }
 }
 
-// Packs two neighbouring accumulator tiles, which have the layout of one 16x16 A fragment.
-__device__ __forceinline__ void pack_fragment(uint32 (&a)[4], const float (&left)[4], const float (&right)[4])
-{
-    a[0] = pack2(left[0], left[1]);
-    a[1] = pack2(left[2], left[3]);
-    a[2] = pack2(right[0], right[1]);
-    a[3] = pack2(right[2], right[3]);
-}
-
-// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
-//
-// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
-// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
-
-// One instruction; its relative error is at most 2^-11 (PTX ISA).
-__device__ __forceinline__ float tanh_approx(float x)
-{
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Replaces scores by tanh(rate * score).
-template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
-{
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
-}
-
-// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
-__device__ __forceinline__ float cap_slope(float t)
-{
-    return fmaf(-t, t, 1.0f);
-}
-
-// ---- P^T and dS^T ------------------------------------------------------------------------------------
-//
-// Scores are capped and modified, turned into P, and masked. dS is P times (dP - delta) times the derivative of the
-// cap.
-//
-// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
-// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Rows are
-// keys and columns are queries, so values per query are read in pairs from shared memory.
-
-using Scores = float[kKeyTiles][kQueryTiles][4];
-
-// Turns S^T into P^T = 2^(scale_log2 * S - lse). lse_smem: LSE of this lane's first query.
-__device__ __forceinline__ void scores_to_p(Scores &s, uint32 lse_smem, float scale_log2)
-{
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++) {
-        const float2 lse = load_shared_8(lse_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, e % 2 ? -lse.y : -lse.x));
-    }
-}
-
-using Fragments = uint32[kQuerySteps][kKeyTiles][4];  // A fragments of dV and dK
-
-__device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
-{
-#pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-            pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
-}
-
-// Sets P^T to 0 if the query is before the first or after the last one that sees the key. Both are relative to this
-// lane's first query, because queries are then constants after unrolling.
-__device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int at = p.seq_k - p.seq_q + first_query;
-            const int first = key < p.seq_k ? first_at(p, key) - at : kBr;
-            const int last = last_at(p, key) - at;
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    if (n * 8 + e < first || n * 8 + e > last)
-                        s[m][n][2 * h + e] = 0.0f;
-        }
-}
-
-// Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
-__device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
-{
-    int first[kKeyTiles][2];
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
-            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
-        }
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (n * 8 + e % 2 < first[m][e / 2])
-                    s[m][n][e] = 0.0f;
-}
-
-__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
-{
-    if constexpr (kWindow != Window::kNone)
-        mask_window(s, p, first_key, first_query);
-    else
-        mask_first(s, p, first_key, first_query);
-}
-
-__device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                to[m][n][e] = from[m][n][e];
-}
-
-// Multiplies P^T by the derivative of the softcap.
-__device__ __forceinline__ void multiply_slopes(Scores &p, const Scores &capped)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[m][n][e] *= cap_slope(capped[m][n][e]);
-}
-
-// Turns dP^T into dS^T = P^T * (dP^T - delta), without the softmax scale. p: P^T, already times the derivative of the
-// softcap.
-__device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 delta_smem)
-{
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++) {
-        const float2 delta = load_shared_8(delta_smem + n * 8 * 4);
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                dp[m][n][e] = p[m][n][e] * (dp[m][n][e] - (e % 2 ? delta.y : delta.x));
-    }
-}
-
-// ---- the gradient of the bias: the sum of dS over what shares an element of the bias ----------------------------
-//
-// If batches, heads or queries share a bias, their dS is summed by atomics, in any order.
-
-// Adds dS of one head to the gradient. ds is in the layout of S^T; first_key, first_query: this lane's first ones.
-// Hidden elements add nothing.
-__device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int64 batch, int head, int first_key,
-                                          int first_query)
-{
-    const auto &f = p.features;
-    float *sum = f.dbias + batch * f.dbias_batch + head * f.dbias_head;
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const int key = first_key + m * 16 + e / 2 * 8, query = first_query + n * 8 + e % 2;
-                const float x = kDropout ? ds[m][n][e] * f.keep_scale : ds[m][n][e];  // delta was divided by it
-                if (key < p.seq_k && query < p.seq_q && x != 0.0f)
-                    add_global_4(sum + query * f.dbias_query + key * f.dbias_key, x);
-            }
-}
-
-// The kernel before the main one: sets the gradient to zero. One warp per query of a head; if several queries share an
-// element, the first one clears it. kClearRows warps per block.
-__device__ __forceinline__ void clear_dbias(const Params &p)
-{
-    const auto &f = p.features;
-    const int64 row = int64(blockIdx.x) * kClearRows + threadIdx.x / 32;
-    const int64 plane = row / p.seq_q, batch = plane / p.heads_q;
-    const int query = row % p.seq_q, head = plane % p.heads_q;
-    const bool is_done = (batch >= p.batch) | ((batch > 0) & (f.dbias_batch == 0)) |
-                         ((head > 0) & (f.dbias_head == 0)) | ((query > 0) & (f.dbias_query == 0));
-    if (is_done)
-        return;
-    float *sum = f.dbias + batch * f.dbias_batch + head * f.dbias_head + query * f.dbias_query;
-    const int keys = f.dbias_key == 0 ? 1 : p.seq_k;
-    for (int key = threadIdx.x % 32; key < keys; key += 32)
-        sum[key * f.dbias_key] = 0.0f;
-}
-
-// ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
-//
-// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
-// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
-// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
-// threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
-//
-// A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
-// over keys.
-
-// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
-__device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
-{
-    asm("{\n"
-        "    .reg .b64 product;\n"
-        "    mul.wide.u32 product, %2, %3;\n"
-        "    mov.b64 {%0, %1}, product;\n"
-        "}"
-        : "=r"(low), "=r"(high)
-        : "r"(x), "r"(y));
-}
-
-constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
-
-// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
-// for each use.
-__device__ __forceinline__ uint32 opaque(uint32 x, int i)
-{
-    return x + (thread_index() >> (10 + i));
-}
-
-// Returns the factors of two neighbours, 1 or 0 in fp16. The selector takes their bytes from x and y and puts 0x64
-// above each: in fp16 that is 1024 + byte. Adding bound, twice 1 - 1024 - threshold, and saturating gives 1 or 0. This
-// runs on the fp16 units, which are idle here, while bit operations all share another unit.
-__device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
-{
-    uint32 keep;
-    asm("{\n"
-        "    .reg .b32 numbers;\n"
-        "    prmt.b32 numbers, %1, %2, %3;\n"
-        "    add.sat.f16x2 %0, numbers, %4;\n"
-        "}"
-        : "=r"(keep)
-        : "r"(x), "r"(y), "r"(selector), "r"(bound));
-    return keep;
-}
-
-// Returns the bound for keep_pair. word: last word of the key of the first of 32 rows; rows: which of four pairs in
-// each eight; column: of eight. The bound of the next threshold is 1 less. It is negative, and fp16 numbers from 1024
-// on are 1 apart, so its bits are 1 more.
-__device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
-{
-    const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
-    return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
-}
-
-// Returns the bounds of two neighbouring columns; the first one is even.
-__device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
-{
-    return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
-}
-
-// Multiplies two elements of P by the factors of keep_pair.
-__device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
-{
-    uint32 kept;
-    if constexpr (kBf16)  // 1 in fp16 is 2^-7 in bf16
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(kept) : "r"(p), "r"(keep), "r"(0x80008000u));
-    else
-        asm("mul.f16x2 %0, %1, %2;" : "=r"(kept) : "r"(p), "r"(keep));
-    return kept;
-}
-
-// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
-__device__ __forceinline__ float keep_scale(const Params &p)
-{
-    return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
-}
-
-// Converts two factors, 1 or 0, to fp32.
-__device__ __forceinline__ float2 keep_factors(uint32 keep)
-{
-    return unpack_fp16(keep);
-}
-
-struct DropoutSeed {
-    uint32 keys[2], offset[2];
-
-    __device__ __forceinline__ explicit DropoutSeed(const FeatureParams &f)
-    {
-        const int64 seed = f.seed_at != nullptr ? *f.seed_at : f.seed;
-        const int64 at = f.offset + (f.offset_at != nullptr ? *f.offset_at : 0);
-        keys[0] = uint32(seed);
-        keys[1] = uint32(seed >> 32);
-        offset[0] = uint32(at);
-        offset[1] = uint32(at >> 32);
-    }
-
-    __device__ __forceinline__ uint32 key(int i, int round) const
-    {
-        return keys[i] + round * kPhiloxKey[i];
-    }
-};
-
-// Philox with seven rounds. x: receives the four words made from the counter (offset, index, of).
-__device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
-{
-    x[0] = seed.offset[0];
-    x[1] = seed.offset[1];
-    x[2] = index;
-    x[3] = of;
-#pragma unroll
-    for (int round = 0; round < 7; round++) {
-        uint32 a[2], b[2];  // lower and upper half of the two products of the round
-        multiply(x[0], kPhilox[0], a[0], a[1]);
-        multiply(x[2], kPhilox[1], b[0], b[1]);
-        x[0] = b[1] ^ x[1] ^ seed.key(0, round);
-        x[1] = b[0];
-        x[2] = a[1] ^ x[3] ^ seed.key(1, round);
-        x[3] = a[0];
-    }
-}
-
-// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
-// The first byte of a row key is odd.
-__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
-{
-    philox(x, seed, rows32 * 32 + lane, plane);
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        x[n] |= lane % 4 == 0;
-}
-
-// Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
-__device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
-{
-    philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        x[n] |= (t == 0) << 8;
-}
-
-__device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
-{
-    const uint32 lower = n % 2 == 1 ? x[1] : x[0], upper = n % 2 == 1 ? x[3] : x[2];
-    return n >= 2 ? upper : lower;
-}
-
-// Returns the last word of the key of the first row. x: keys of 32 rows made by this warp.
-__device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
-{
-    return __shfl_sync(0xffffffffu, x[0], 3);
-}
-
-// Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
-// rows. Returns word_of_rows.
-__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
-                                               int lane)
-{
-    uint32 x[4];
-    row_keys(x, seed, plane, sixteen / 2, lane);
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];
-    return word_of_rows(x);
-}
-
-// Returns the pair, of eight pairs of columns, whose key this lane has if rows are queries. The products of pairs 2 t
-// and 2 t + 1 then come to lanes that have columns 2 t and 2 t + 1 of either half of sixteen.
-__device__ __forceinline__ int lane_pair(int lane)
-{
-    const int g = lane / 4;
-    return g % 2 * 4 + g / 2;
-}
-
-// Dropout for this lane's elements of S^T, whose rows are keys. Keys (columns of S) come in pairs: the product with a
-// pair's column key is computed twice, and each key of the pair takes its byte of it.
-struct PhiloxDropout {
-    const DropoutSeed seed;
-    uint32 exponents[4];                     // added to the bytes of numbers, to put 0x64 above each
-    uint32 columns[kKeyTiles][2];            // words of the column keys of this lane's pairs of keys
-    uint32 keep[kKeyTiles][kQueryTiles][2];  // factors of two neighbouring queries, for either half of the rows
-
-    static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
-
-    // first_key: of this warp; each tile of keys begins at a multiple of 16.
-    __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
-    {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            exponents[i] = opaque(0x64000000u, i);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32 x[4];
-            column_keys(x, seed, first_key / 64, h * 4 + lane / 8, lane % 4);
-#pragma unroll
-            for (int m = 0; m < kKeyTiles; m++)
-                columns[m][h] = one_of(x, first_key / 16 % 4 + m);
-        }
-    }
-
-    // Computes the factors of a tile of queries. first_query: of this warp; each step begins at a multiple of 16.
-    __device__ __forceinline__ void begin(const Params &p, int plane, int first_query, int lane)
-    {
-        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // steps per call of Philox
-        const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
-#pragma unroll
-        for (int step = 0; step < kQuerySteps; step += kSteps) {
-            const int sixteen = first_query / 16 + step;
-            uint32 x[4];
-            row_keys(x, seed, plane, sixteen / 2, lane);
-            const uint32 bound = choose_bound(p.features, word_of_rows(x), lane % 4, lane / 4);
-#pragma unroll
-            for (int n = 0; n < 2 * kSteps; n++) {
-                const uint32 row = kSteps == 1 && sixteen % 2 == 1 ? x[2 + n % 2] : x[n];
-#pragma unroll
-                for (int m = 0; m < kKeyTiles; m++) {
-                    uint32 numbers[4];
-                    mma_bytes(numbers, columns[m][0], columns[m][1], row, exponents);
-#pragma unroll
-                    for (int h = 0; h < 2; h++)
-                        keep[m][2 * step + n][h] = keep_pair(numbers[2 * h], numbers[2 * h + 1], selector, bound);
-                }
-            }
-        }
-    }
-
-    // Applies dropout to P^T, for dV.
-    __device__ __forceinline__ void mask(Fragments &a) const
-    {
-#pragma unroll
-        for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-            for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
-    }
-
-    // Marks dropped elements of P^T by a negative sign.
-    __device__ __forceinline__ void mark(Scores &p) const
-    {
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if ((keep[0][n][e / 2] & 0x2000 << e % 2 * 16) == 0)
-                    p[0][n][e] = -p[0][n][e];
-    }
-
-    // Applies dropout to dP^T. It is a product, which fuses with the subtraction after it into one FMA; so dropped
-    // elements must be finite.
-    __device__ __forceinline__ void mask(Scores &dp) const
-    {
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const float2 factors = keep_factors(keep[m][n][h]);
-                    dp[m][n][2 * h] *= factors.x;
-                    dp[m][n][2 * h + 1] *= factors.y;
-                }
-    }
-};
-
-struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, int, int)
-    {
-    }
-
-    static __device__ __forceinline__ void begin(const Params &, int, int, int)
-    {
-    }
-
-    static __device__ __forceinline__ void mask(Fragments &)
-    {
-    }
-
-    static __device__ __forceinline__ void mask(Scores &)
-    {
-    }
-};
-
-using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
-
-// The factor of dV at the end.
-__device__ __forceinline__ float value_scale(const Params &p)
-{
-    return kDropout ? keep_scale(p) : 1.0f;
-}
-
 // ---- exchange of P^T and dS^T between warps, through shared memory --------------------------------------------
 
 // Stores P^T for the warps with the same keys. smem: this lane's address.
@@ -2465,85 +1794,6 @@ __device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA 
             }
         }
     }
-}
-
-// ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
-//
-// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
-// the unit of Q K^T, that is, divided by the scale.
-
-__device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
-{
-    return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
-}
-
-// The term for p - j = base + step; step is a constant after unrolling. kBefore: base + step is not negative.
-template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
-{
-    if constexpr (kBefore)
-        return fmaf(-slope, step, -slope * base);
-    else
-        return -slope * fabsf(base + step);
-}
-
-// ---- score modifiers: ALiBi and bias, added to scores after a softcap ---------------------------------------------
-//
-// They are in the units of Q K^T, that is, divided by the scale. -infinity hides a key.
-constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
-
-// The terms of one head.
-struct Terms {
-    float slope;           // of ALiBi
-    const BiasElem *bias;  // address for the first query and key
-
-    __device__ __forceinline__ Terms(const Params &p, int batch, int head)
-    {
-        if constexpr (kAlibi)
-            slope = alibi_slope(p, batch, head);
-        if constexpr (kBias != BiasKind::kNone)
-            bias = reinterpret_cast<const BiasElem *>(p.features.bias) + batch * p.features.bias_batch +
-                   head * p.features.bias_head;
-    }
-
-    // The term of a query and a key. base: query + seq_k - seq_q - key of the first of several queries or keys; step:
-    // distance from there to this one. kBefore: no key is after a query's position. Queries and keys after the tensor's
-    // end read the last element; their P is 0.
-    template <bool kBefore>
-    __device__ __forceinline__ float term(const Params &p, float base, int step, int query, int key) const
-    {
-        float term = 0.0f;
-        if constexpr (kAlibi)
-            term += alibi_term<kBefore>(slope, base, float(step));
-        if constexpr (kBias != BiasKind::kNone) {
-            const int64 at =
-                min(query, p.seq_q - 1) * p.features.bias_query + min(key, p.seq_k - 1) * p.features.bias_key;
-            if constexpr (kBias == BiasKind::kBool)
-                term += bias_number(__ldg(bias + at));
-            else
-                term += bias_number(__ldg(bias + at)) * p.features.inverse_scale;
-        }
-        return term;
-    }
-};
-
-// Adds the terms to scores. key, query: this lane's first ones.
-template <bool kBefore>
-__device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
-                                          int first_query)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const float base = float(first_query + p.seq_k - p.seq_q - key);
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    s[m][n][2 * h + e] +=
-                        terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
-        }
 }
 
 // ---- warp and lane coordinates, and addresses of the tiles ------------------------------------------------------
@@ -2727,218 +1977,6 @@ __device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffse
     }
 }
 
-// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
-//
-// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
-// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
-// else [4][lane].
-//
-// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
-// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
-// in the same order.
-#if __CUDA_ARCH__ >= 900
-constexpr bool kAddFour = true;
-#else
-constexpr bool kAddFour = false;
-#endif
-constexpr int kDqFragment = 128;
-constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
-constexpr int kDqTile = kBr * kDqWidth;
-constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
-
-using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
-
-// Rows of the sums over all heads.
-__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
-{
-    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
-}
-
-// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
-template <class Place>
-__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
-                                          int col_warp)
-{
-    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
-    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
-}
-
-__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
-{
-    if constexpr (kAddFour) {
-        add_global_16(fragment + lane * 4, dq);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            add_global_4(fragment + e * 32 + lane, dq[e]);
-    }
-}
-
-// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
-__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
-{
-#pragma unroll
-    for (int n = 0; n < 2 * kDqPairs; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int row = lane / 4 + e / 2 * 8;
-            if (row < rows)
-                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
-        }
-}
-
-// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
-// sequence's end.
-__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
-{
-#pragma unroll
-    for (int m = 0; m < kDqPartTiles; m++) {
-        if (kVarlen && rows - m * 16 < 16) {
-            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
-            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
-            continue;
-        }
-#pragma unroll
-        for (int n = 0; n < 2 * kDqPairs; n++) {
-            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
-            if constexpr (kAddFour) {
-                add_global_16(fragment + lane * 4, dq[m][n]);
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
-            }
-        }
-    }
-}
-
-// ---- dQ of a block that has all keys of a head (kAllKeys) -----------------------------------------------------------
-//
-// If the keys are one tile, a tile of dQ is complete where it was computed, and goes from registers to the tensor. Else
-// the block sums in the workspace, where no other block adds. Each number belongs to one thread, so the order of sums
-// is fixed.
-
-// Clears the numbers that the block will add to.
-__device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
-{
-    if (p.k_tiles == 1 || p.dq == nullptr)
-        return;
-    const int64 quarters = int64(p.group) * p.q_tiles * (kDqTile / 4);
-    float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + plane * quarters;
-    for (int64 i = threadIdx.x; i < quarters; i += kThreads)
-        sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-}
-
-// Scales m16 tiles of dQ, from `first` of a tile of queries on, and writes them. Neighbouring lanes exchange halves of
-// two neighbouring n8 tiles, so that each lane stores four contiguous columns of one row.
-__device__ __forceinline__ void write_dq(const Params &p, int batch, int head, int tile, int first, int col_warp,
-                                         const DqTile &dq, int lane)
-{
-    const bool right = lane % 2 != 0;  // this lane takes columns of the right one of the two
-    int row = tile * kBr + first * 16 + lane / 4;
-    char *to = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head + row * p.dq_stride.seq +
-                       (col_warp * 2 + right) * 8 + lane % 4 / 2 * 4) *
-                          2;
-#pragma unroll
-    for (int m = 0; m < kDqPartTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-#pragma unroll
-            for (int pair = 0; pair < kDqPairs; pair++) {
-                const float(&x)[4] = dq[m][2 * pair], (&y)[4] = dq[m][2 * pair + 1];
-                const uint32 of_left = pack2(x[2 * h] * p.scale, x[2 * h + 1] * p.scale);
-                const uint32 of_right = pack2(y[2 * h] * p.scale, y[2 * h + 1] * p.scale);
-                const uint32 got = __shfl_xor_sync(0xffffffffu, right ? of_left : of_right, 1);
-                const int chunk = (pair * kColWarps + col_warp) * 2 + right;
-                if (chunk < kHeadDim / 8 && row < p.seq_q)
-                    *reinterpret_cast<uint2 *>(to + pair * kColWarps * 32) =
-                        right ? uint2{got, of_right} : uint2{of_left, got};
-            }
-            row += 8;
-            to += p.dq_stride.seq * 16;
-        }
-}
-
-// Sets rows of dQ that see no key to 0: those before tile `first` and from tile `end` on.
-__device__ __forceinline__ void clear_unseen(const Params &p, int batch, int head, int first, int end)
-{
-    if (p.k_tiles > 1 || p.dq == nullptr)
-        return;
-    const int before = min(first * kBr, p.seq_q), behind = max(p.seq_q - end * kBr, 0);
-    char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
-    constexpr int kRow = kHeadDim / 8;  // 16-byte chunks per row
-    constexpr int kRows = kThreads / kRow;
-    const int chunk = threadIdx.x % kRow;
-    for (int i = threadIdx.x / kRow; i < before + behind && threadIdx.x < kRows * kRow; i += kRows) {
-        const int row = i < before ? i : i - before + end * kBr;
-        *reinterpret_cast<uint4 *>(out + row * p.dq_stride.seq * 2 + chunk * 16) = uint4{};
-    }
-}
-
-// ---- dQ order: blocks add to a tile of dQ in a fixed order (kTakesTurns) ----------------------------------------
-//
-// Each tile of dQ has a counter of the blocks that have added to it. A block adds when all blocks with earlier keys
-// have added. No deadlock: a block draws a ticket when it begins, and the ticket determines its keys. Keys of one head
-// have ascending tickets, so a block waits only for blocks that are running or done. The running block with the lowest
-// ticket waits for no other.
-//
-// Tiles are processed from the last to the first, each block a little after the one before it. If a mask or a window
-// hides tiles, blocks that begin together start in different tiles anyway.
-//
-// With kLastKeysFirst the order is reversed: the last keys come first. Tiles are processed in ascending order, from the
-// first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
-// not wait for each other.
-
-// The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
-__device__ __forceinline__ uint32 *turn_counters(const Params &p)
-{
-    const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
-    if constexpr (kVarlen)
-        return reinterpret_cast<uint32 *>(p.dq_sum + int64(p.heads_q) * p.features.total_q * kDqWidth);
-    else
-        return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
-}
-
-// Draws the block's ticket and returns it in all threads. smem: 4 bytes that are not yet used, and that no TMA load
-// writes, because no thread fences this store.
-__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
-{
-    if (p.dq == nullptr)
-        return blockIdx.x;
-    if (threadIdx.x == 0)
-        store_shared_4(smem, take_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles));
-    __syncthreads();  // the ticket is there
-    const uint32 ticket = __float_as_uint(load_shared_4(smem));
-    __syncthreads();  // and read, before anything else comes into its place
-    return ticket;
-}
-
-// Returns how many blocks add to a tile of queries before the one with this tile of keys.
-__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
-{
-    if constexpr (kWindow != Window::kNone) {
-        const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
-        return key_tile - max(first_key, 0) / kBc;
-    } else if constexpr (kLastKeysFirst) {
-        // kLastKeysFirst: blocks with later keys that some query of the tile sees.
-        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
-        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
-    } else {
-        return key_tile;
-    }
-}
-
-// Waits for the block's turn. seen: the counter as lane 0 has read it earlier. No fence is needed: only additions
-// follow, and none is issued before the loop ends.
-__device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
-{
-    if (lane == 0)
-        while (seen < before)
-            seen = load_counter(counter);
-    __syncwarp();  // no lane adds before it is the block's turn
-}
-
 // ---- the dQ step: dQ += dS K of a tile of queries -----------------------------------------------------------------
 //
 // Called by `visit` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
@@ -2984,29 +2022,27 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace
     }
 }
 
+// ---- the threads that write dK and dV: all of a block; on wgmma the consumers, or one warpgroup of them --------
+
+__device__ __forceinline__ unsigned writer()
+{
+    return kByProduct ? threadIdx.x % kWriters : threadIdx.x;
+}
+
+// A barrier for these threads.
+__device__ __forceinline__ void writers_meet()
+{
+    if constexpr (kByProduct)
+        named_barrier(2 + threadIdx.x / kWriters, kWriters);
+    else if constexpr (kWgmma)
+        named_barrier(1, kWriters);
+    else
+        __syncthreads();
+}
+
 // ---- epilogue: writes dK and dV of a block ------------------------------------------------------------------------
 //
 // Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
-
-// Sets rows of dK and dV that belong to no sequence to 0. p: of all sequences. Called by all threads of a block.
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
-{
-    if constexpr (kVarlen) {
-        constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
-        const int64 first = int64(place.number) * kBc;
-        clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
-                               kKeyChunks + kValueChunks, [&](int row, int part) {
-                                   const bool of_key = part < kKeyChunks;
-                                   char *out = of_key ? p.dk : p.dv;
-                                   const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
-                                   const int chunk = of_key ? part : part - kKeyChunks;
-                                   if (out != nullptr)
-                                       *reinterpret_cast<uint4 *>(
-                                           out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
-                                           uint4{};
-                               });
-    }
-}
 
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.
@@ -3222,7 +2258,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) bwd_sm80(const __grid_con
 constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 
 // The kernel; kPrepareThreads threads per block.
-__device__ __forceinline__ void prepare(const Params &p)
+template <class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
 {
     const int64 rows = plane_rows(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
@@ -3341,54 +2377,8 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     }
 }
 
-// Eight columns of a row in an m16 tile that the sequence's end cuts.
-__device__ __forceinline__ uint4 cut_row(const float *from, float scale)
-{
-    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
-    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
-    return {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
-            pack2(y.z * scale, y.w * scale)};
-}
-
-__device__ __forceinline__ void convert_packed(const Params &p)
-{
-    const int blocks = p.features.total_q / kConvertRows + p.batch;  // blocks of a head
-    const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
-    constexpr int64 batch = 0;
-    clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
-    const PackedTile<kConvertRows, false> packed(p, number);
-    if (packed.index < 0)
-        return;
-    const Params own = packed.alone(p);
-    const int64 first_row = int64(head) * p.features.total_q + packed.sequence.first_q + packed.tile * kConvertRows;
-    const float *from_tile = p.dq_sum + first_row * kDqWidth;
-    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
-    const float scale = p.scale;
-
-#pragma unroll
-    for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
-        constexpr int kFragments = kDqWidth / 8;  // fragments of an m16 tile
-        const int quad_row = i % 8, fragment = i / 8;
-        const float *from = from_tile + fragment * kDqFragment;
-        const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
-        const int n = fragment % (2 * kDqPairs);
-        const int64 row = packed.tile * kConvertRows + m * 16 + quad_row;
-        const int chunk = dq_chunk(warp, n);
-        if (chunk >= kHeadDim / 8)
-            continue;
-        if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
-            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
-                *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
-                    cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
-            continue;
-        }
-        const ConvertedRows rows(from, quad_row, scale);
-        rows.write(own, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
-    }
-}
-
 // The kernel; kConvertThreads threads per block.
-__device__ __forceinline__ void convert(const Params &p)
+template <class AnyParams> __device__ __forceinline__ void convert(const AnyParams &p)
 {
     if constexpr (kVarlen)
         convert_packed(p);

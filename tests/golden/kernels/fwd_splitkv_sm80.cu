@@ -40,6 +40,8 @@ enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
 constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 constexpr bool kSoftcap = false;      // scores pass through a tanh
 constexpr bool kAlibi = false;        // scores decrease with the distance of the key
 constexpr bool kSinks = false;        // the softmax has one more column, without a value
@@ -93,6 +95,8 @@ struct Strides {
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
+
+constexpr int kUnbounded = 1 << 30;  // larger than any length
 
 __device__ __forceinline__ float minus_infinity()
 {
@@ -216,36 +220,7 @@ __device__ __forceinline__ uint32 v_stage(uint32 smem, int team, int tile)
         return smem + kVArea + (team * kVStages + tile / kTeams % kVStages) * kVTileBytes;
 }
 
-// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
-//
-// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
-// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
-
-// One instruction; its relative error is at most 2^-11 (PTX ISA).
-__device__ __forceinline__ float tanh_approx(float x)
-{
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Replaces scores by tanh(rate * score).
-template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
-{
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
-}
-
-// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
-__device__ __forceinline__ float cap_slope(float t)
-{
-    return fmaf(-t, t, 1.0f);
-}
+// ---- what the features of the variant do; without a feature, an empty policy -------------------------------------------
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
@@ -462,399 +437,6 @@ static_assert(sizeof(Params) ==
                   (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
               "what the runtime passes");
 
-// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
-
-// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
-__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(b0));
-}
-
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
-// same fragments.
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    if constexpr (kTuring) {
-        mma_k8(c, a[0], a[1], b0);
-        mma_k8(c, a[2], a[3], b1);
-    } else if constexpr (kBf16) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
-}
-
-// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
-// column-major.
-__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
-{
-    if constexpr (kTuring) {
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[0]), "=r"(c[1])
-            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[2]), "=r"(c[3])
-            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
-            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
-    }
-}
-
-// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
-__device__ __forceinline__ uint32 pack2(float lo, float hi)
-{
-    uint32 x;
-    if constexpr (kTuring)
-        asm("{\n\t.reg .b16 l, h;\n\t"
-            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
-            : "=r"(x)
-            : "f"(lo), "f"(hi));
-    else if constexpr (kBf16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    return x;
-}
-
-// Returns both fp16 numbers of a register.
-__device__ __forceinline__ float2 unpack_fp16(uint32 x)
-{
-    float2 y;
-    asm("{\n\t.reg .b16 l, h;\n\t"
-        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
-        : "=f"(y.x), "=f"(y.y)
-        : "r"(x));
-    return y;
-}
-
-// Returns both elements of a register.
-__device__ __forceinline__ float2 unpack2(uint32 x)
-{
-    if constexpr (kBf16)
-        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-    else
-        return unpack_fp16(x);
-}
-
-// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
-
-// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
-__device__ __forceinline__ int thread_index()
-{
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
-// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-// The same, with each matrix transposed.
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(smem)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
-{
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
-{
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
-{
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
-{
-    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
-}
-
-__device__ __forceinline__ float load_shared_4(uint32 smem)
-{
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float2 load_shared_8(uint32 smem)
-{
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
-    return x;
-}
-
-__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
-{
-    float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
-{
-    uint4 x;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "r"(smem)
-                 : "memory");
-    return x;
-}
-
-// Returns 2^x; 0 for -infinity.
-__device__ __forceinline__ float exp2_approx(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
-__device__ __forceinline__ void named_barrier(int id, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// Increments a counter in memory; returns its old value.
-__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
-{
-    uint32 ticket;
-    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
-    return ticket;
-}
-
-// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
-// barriers have made visible to this thread.
-__device__ __forceinline__ void count_up(uint32 *gmem)
-{
-    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
-}
-
-// Reads a counter that other blocks increment, bypassing L1.
-__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
-{
-    uint32 x;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
-    return x;
-}
-
-// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
-__device__ __forceinline__ void add_global_4(float *gmem, float x)
-{
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
-{
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
-                 : "memory");
-}
-
-// ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
-//
-// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
-// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
-// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
-// threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
-//
-// A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
-// over keys.
-
-// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
-__device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
-{
-    asm("{\n"
-        "    .reg .b64 product;\n"
-        "    mul.wide.u32 product, %2, %3;\n"
-        "    mov.b64 {%0, %1}, product;\n"
-        "}"
-        : "=r"(low), "=r"(high)
-        : "r"(x), "r"(y));
-}
-
-constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
-
-// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
-// for each use.
-__device__ __forceinline__ uint32 opaque(uint32 x, int i)
-{
-    return x + (thread_index() >> (10 + i));
-}
-
-// Returns the factors of two neighbours, 1 or 0 in fp16. The selector takes their bytes from x and y and puts 0x64
-// above each: in fp16 that is 1024 + byte. Adding bound, twice 1 - 1024 - threshold, and saturating gives 1 or 0. This
-// runs on the fp16 units, which are idle here, while bit operations all share another unit.
-__device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
-{
-    uint32 keep;
-    asm("{\n"
-        "    .reg .b32 numbers;\n"
-        "    prmt.b32 numbers, %1, %2, %3;\n"
-        "    add.sat.f16x2 %0, numbers, %4;\n"
-        "}"
-        : "=r"(keep)
-        : "r"(x), "r"(y), "r"(selector), "r"(bound));
-    return keep;
-}
-
-// Returns the bound for keep_pair. word: last word of the key of the first of 32 rows; rows: which of four pairs in
-// each eight; column: of eight. The bound of the next threshold is 1 less. It is negative, and fp16 numbers from 1024
-// on are 1 apart, so its bits are 1 more.
-__device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
-{
-    const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
-    return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
-}
-
-// Returns the bounds of two neighbouring columns; the first one is even.
-__device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
-{
-    return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
-}
-
-// Multiplies two elements of P by the factors of keep_pair.
-__device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
-{
-    uint32 kept;
-    if constexpr (kBf16)  // 1 in fp16 is 2^-7 in bf16
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(kept) : "r"(p), "r"(keep), "r"(0x80008000u));
-    else
-        asm("mul.f16x2 %0, %1, %2;" : "=r"(kept) : "r"(p), "r"(keep));
-    return kept;
-}
-
-// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
-__device__ __forceinline__ float keep_scale(const Params &p)
-{
-    return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
-}
-
-// Converts two factors, 1 or 0, to fp32.
-__device__ __forceinline__ float2 keep_factors(uint32 keep)
-{
-    return unpack_fp16(keep);
-}
-
-struct DropoutSeed {
-    uint32 keys[2], offset[2];
-
-    __device__ __forceinline__ explicit DropoutSeed(const FeatureParams &f)
-    {
-        const int64 seed = f.seed_at != nullptr ? *f.seed_at : f.seed;
-        const int64 at = f.offset + (f.offset_at != nullptr ? *f.offset_at : 0);
-        keys[0] = uint32(seed);
-        keys[1] = uint32(seed >> 32);
-        offset[0] = uint32(at);
-        offset[1] = uint32(at >> 32);
-    }
-
-    __device__ __forceinline__ uint32 key(int i, int round) const
-    {
-        return keys[i] + round * kPhiloxKey[i];
-    }
-};
-
-// Philox with seven rounds. x: receives the four words made from the counter (offset, index, of).
-__device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
-{
-    x[0] = seed.offset[0];
-    x[1] = seed.offset[1];
-    x[2] = index;
-    x[3] = of;
-#pragma unroll
-    for (int round = 0; round < 7; round++) {
-        uint32 a[2], b[2];  // lower and upper half of the two products of the round
-        multiply(x[0], kPhilox[0], a[0], a[1]);
-        multiply(x[2], kPhilox[1], b[0], b[1]);
-        x[0] = b[1] ^ x[1] ^ seed.key(0, round);
-        x[1] = b[0];
-        x[2] = a[1] ^ x[3] ^ seed.key(1, round);
-        x[3] = a[0];
-    }
-}
-
-// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
-// The first byte of a row key is odd.
-__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
-{
-    philox(x, seed, rows32 * 32 + lane, plane);
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        x[n] |= lane % 4 == 0;
-}
-
-// Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
-__device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
-{
-    philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        x[n] |= (t == 0) << 8;
-}
-
-__device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
-{
-    const uint32 lower = n % 2 == 1 ? x[1] : x[0], upper = n % 2 == 1 ? x[3] : x[2];
-    return n >= 2 ? upper : lower;
-}
-
-// Returns the last word of the key of the first row. x: keys of 32 rows made by this warp.
-__device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
-{
-    return __shfl_sync(0xffffffffu, x[0], 3);
-}
-
-// Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
-// rows. Returns word_of_rows.
-__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
-                                               int lane)
-{
-    uint32 x[4];
-    row_keys(x, seed, plane, sixteen / 2, lane);
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];
-    return word_of_rows(x);
-}
-
-// Returns the pair, of eight pairs of columns, whose key this lane has if rows are queries. The products of pairs 2 t
-// and 2 t + 1 then come to lanes that have columns 2 t and 2 t + 1 of either half of sixteen.
-__device__ __forceinline__ int lane_pair(int lane)
-{
-    const int g = lane / 4;
-    return g % 2 * 4 + g / 2;
-}
-
 // ---- cache rows: which row of the K/V cache a sequence uses ---------------------------------------------
 //
 // An invalid row number counts as the last row.
@@ -958,6 +540,11 @@ struct GrowingSequence : PackedSequence {
 
 using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
                         Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
+
+__device__ __forceinline__ Sequence sequence_of(const Params &p, int batch)
+{
+    return Sequence(p, batch);
+}
 
 // Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
 // sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
@@ -1131,7 +718,34 @@ private:
     }
 };
 
+// The slots of sequence `batch`.
+__device__ __forceinline__ Slots slots_of(const Params &p, int batch)
+{
+    return Slots(p, [=](int b, int) { return b == batch; });
+}
+
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
+//
+// Policies: SequencePlace (batches.cuh, sequences.cuh), and BlockPlace, which is one with rows (rows_of_head.cuh,
+// rows_of_group.cuh).
+
+// Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
+// key head and batch.
+struct WorkOfGrid {
+    static __device__ __forceinline__ unsigned tile(const Params &p)
+    {
+        return blockIdx.x % p.q_tiles;
+    }
+
+    static __device__ __forceinline__ unsigned plane(const Params &p)
+    {
+        return blockIdx.x / p.q_tiles;
+    }
+};
+
+// ---- sequences: each has its own lengths, or its own row of the cache ------------------------------------------------
+//
+// Policy of kernels with lengths of sequences or cache rows; the others have batches.cuh.
 
 // The sequence of a block, and its row in the K/V cache. Only kernels with lengths have these members: an unused member
 // may change ptxas's register allocation.
@@ -1204,106 +818,71 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
     }
 };
 
-// Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
-// key head and batch.
-struct WorkOfGrid {
-    static __device__ __forceinline__ unsigned tile(const Params &p)
-    {
-        return blockIdx.x % p.q_tiles;
+// Packed sequences: finds the row tile of a block of RowsOfHead. Place: RowsOfHead.
+template <class Place, class Work>
+__device__ __forceinline__ void find_packed_tile(Place &place, const Params &p, const Work &)
+{
+    const int tile = blockIdx.x % p.q_tiles;
+    place.head = blockIdx.x / p.q_tiles;
+    auto first = [&](int b) { return first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, b); };
+    place.batch = last_sequence(p, tile, first);
+    place.find_sequence(p, place.batch);
+    place.rows = place.sequence.seq_q;
+    const int own = tile - first(place.batch), tiles = (place.rows + kBr - 1) / kBr;
+    place.first_row = (kCausal ? tiles - 1 - own : own) * kBr;
+    if (own < 0 || own >= tiles)
+        place.batch = -1;  // nothing to do
+}
+
+// Finds the share of a block of RowsOfGroup (features/shares.cuh); batch is -1 if it has nothing to do.
+template <class Place, class Work>
+__device__ __forceinline__ void find_share(Place &place, const Params &p, const Work &)
+{
+    const int slot = blockIdx.x % p.features.slots;
+    const Slots slots(p, [=](int, int end) { return slot < end; });
+    place.key_head = blockIdx.x / p.features.slots;
+    place.batch = slots.batch;
+    if (place.batch < 0)
+        return;
+    place.own_splits = slots.shares;
+    place.split = (slot - slots.first) % place.own_splits;
+    place.first_row = (slot - slots.first) / place.own_splits * kBr;
+    place.find_sequence(p, place.batch);
+    if constexpr (kVarlen) {
+        place.part = slots.first_part + slot - slots.first;
+        place.part = place.own_splits > 1 && place.part < part_slots(p) ? place.key_head * part_slots(p) + place.part
+                                                                        : -1;
+        place.rows = place.sequence.seq_q * p.group;
     }
+}
 
-    static __device__ __forceinline__ unsigned plane(const Params &p)
-    {
-        return blockIdx.x / p.q_tiles;
-    }
-};
+// Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity.
+__device__ __forceinline__ void clear_chunk(const Params &p, int head, int row, int chunk)
+{
+    *reinterpret_cast<uint4 *>(p.o + (head * p.o_stride.head + row * p.o_stride.seq) * 2 + chunk * 16) = uint4{};
+    if (chunk == 0 && p.lse != nullptr)
+        p.lse[int64(head) * p.features.total_q + row] = minus_infinity();
+}
 
-// Coordinates of a block with kBr query rows of one head.
-struct RowsOfHead : SequencePlace {
-    int first_row, rows;  // first row of the block; rows of the tensor
-    int head;
-    static constexpr int split = 0, part = -1;
-
-    // Heavy tiles first when causal: the last rows see the most keys. With a window all rows but the first ones see
-    // equally many.
-    template <class Work> __device__ __forceinline__ RowsOfHead(const Params &p, const Work &work) : rows(p.seq_q)
-    {
-        if constexpr (kVarlen) {
-            const int tile = blockIdx.x % p.q_tiles;
-            head = blockIdx.x / p.q_tiles;
-            auto first = [&](int b) { return first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, b); };
-            batch = last_sequence(p, tile, first);
-            find_sequence(p, batch);
-            rows = sequence.seq_q;
-            const int own = tile - first(batch), tiles = (rows + kBr - 1) / kBr;
-            first_row = (kCausal ? tiles - 1 - own : own) * kBr;
-            if (own < 0 || own >= tiles)
-                batch = -1;  // nothing to do
-        } else {
-            const unsigned tile = work.tile(p), plane = work.plane(p);
-            first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;
-            head = plane % p.heads_q;
-            batch = plane / p.heads_q;
-            find_sequence(p, batch);
-            find_cache_row(p, batch);
-        }
-    }
-
-    __device__ __forceinline__ int kv_head(const Params &p) const
-    {
-        return head / p.group;
-    }
-
-    __device__ __forceinline__ int query_head(const Params &, int) const
-    {
-        return head;
-    }
-
-    // Position of a row in the sequence; the causal mask compares it with keys.
-    __device__ __forceinline__ int query(const Params &, int row) const
-    {
-        return row;
-    }
-
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return head * stride.head + (sequence.first_q + row) * stride.seq;
-        else
-            return batch * stride.batch + head * stride.head + row * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(head) * p.features.total_q + sequence.first_q + row;
-        else
-            return (int64(batch) * p.heads_q + head) * p.seq_q + row;
-    }
-
-    // Number of blocks that divide the keys of its rows.
-    __device__ __forceinline__ int splits(const Params &) const
-    {
-        return 1;
-    }
-
-    // Sets rows of O that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a block.
-    static __device__ __forceinline__ void clear_unused_rows(const Params &p)
-    {
+// Packed sequences: clears rows of O that belong to no sequence. Called by all threads of a block.
+__device__ __forceinline__ void clear_unused_rows(const Params &p)
+{
+    constexpr int kRowChunks = kHeadDimV / 8;
+    const auto &f = p.features;
+    if constexpr (kPackedHeads) {
+        const int64 slot = blockIdx.x % f.slots;
+        const int first_head = blockIdx.x / f.slots * p.group;
+        clear_unused<kThreads>(f.cu_seqlens_q, p.batch, f.total_q, slot * kBr / p.group, (slot + 1) * kBr / p.group,
+                               p.group * kRowChunks, [&](int row, int part) {
+                                   clear_chunk(p, first_head + part / kRowChunks, row, part % kRowChunks);
+                               });
+    } else {
         const int head = blockIdx.x / p.q_tiles;
         const int64 first = int64(blockIdx.x % p.q_tiles) * kBr;
-        clear_unused<kThreads>(p.features.cu_seqlens_q, p.batch, p.features.total_q, first, first + kBr, kHeadDimV / 8,
-                               [&](int row, int chunk) {
-                                   *reinterpret_cast<uint4 *>(
-                                       p.o + (head * p.o_stride.head + row * p.o_stride.seq) * 2 + chunk * 16) =
-                                       uint4{};
-                                   if (chunk == 0 && p.lse != nullptr)
-                                       p.lse[int64(head) * p.features.total_q + row] = minus_infinity();
-                               });
+        clear_unused<kThreads>(f.cu_seqlens_q, p.batch, f.total_q, first, first + kBr, kRowChunks,
+                               [&](int row, int chunk) { clear_chunk(p, head, row, chunk); });
     }
-};
+}
 
 // Coordinates of a block with kBr packed rows, and a part of the keys if blocks divide them (kSplit). The query heads
 // of a group are rows of one matrix, row = query * group + head in the group, so K and V are read once for all of them.
@@ -1319,21 +898,9 @@ struct RowsOfGroup : SequencePlace {
     __device__ __forceinline__ RowsOfGroup(const Params &p, const Work &work) : rows(p.seq_q * p.group)
     {
         if constexpr (kLengths) {
-            const int slot = blockIdx.x % p.features.slots;
-            const Slots slots(p, [=](int, int end) { return slot < end; });
-            key_head = blockIdx.x / p.features.slots;
-            batch = slots.batch;
-            if (batch < 0)  // nothing to do
+            find_share(*this, p, work);
+            if (batch < 0)
                 return;
-            own_splits = slots.shares;
-            split = (slot - slots.first) % own_splits;
-            first_row = (slot - slots.first) / own_splits * kBr;
-            find_sequence(p, batch);
-            if constexpr (kVarlen) {
-                part = slots.first_part + slot - slots.first;
-                part = own_splits > 1 && part < part_slots(p) ? key_head * part_slots(p) + part : -1;
-                rows = sequence.seq_q * p.group;
-            }
         } else {
             const unsigned tile = work.tile(p);
             unsigned rest = work.plane(p);
@@ -1395,720 +962,14 @@ struct RowsOfGroup : SequencePlace {
     {
         return kVarlen ? int64(part) : int64(blockIdx.x);
     }
-
-    // Sets rows of O of queries that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a
-    // block.
-    static __device__ __forceinline__ void clear_unused_rows(const Params &p)
-    {
-        constexpr int kRowChunks = kHeadDimV / 8;
-        const int64 slot = blockIdx.x % p.features.slots;
-        const int first_head = blockIdx.x / p.features.slots * p.group;
-        clear_unused<kThreads>(p.features.cu_seqlens_q, p.batch, p.features.total_q, slot * kBr / p.group,
-                               (slot + 1) * kBr / p.group, p.group * kRowChunks, [&](int row, int part) {
-                                   const int head = first_head + part / kRowChunks, chunk = part % kRowChunks;
-                                   *reinterpret_cast<uint4 *>(
-                                       p.o + (head * p.o_stride.head + row * p.o_stride.seq) * 2 + chunk * 16) =
-                                       uint4{};
-                                   if (chunk == 0 && p.lse != nullptr)
-                                       p.lse[int64(head) * p.features.total_q + row] = minus_infinity();
-                               });
-    }
 };
 
-using BlockPlace = Either<kPackedHeads, RowsOfGroup, RowsOfHead>::Type;
-
-// The empty policy: P without dropout.
-struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
-    {
-    }
-
-    __device__ __forceinline__ void begin_step(int, int)
-    {
-    }
-
-    __device__ __forceinline__ uint32 apply(uint32 elements, int, int, int) const
-    {
-        return elements;
-    }
-};
-
-// Dropout for this lane's elements of P, 16 columns at a time.
-struct PhiloxDropout {
-    const Params &p;
-    const DropoutSeed seed;
-    const int lane;
-    const uint32 exponents;
-    uint32 rows[kRowTiles][2];                 // words of the row keys of rows g, g + 8
-    uint32 columns[4];                         // words of the column keys, for four times eight pairs of columns
-    uint32 numbers[kRowTiles][4];              // bytes for sixteen columns: [half of rows][half of columns]
-    uint32 bounds[kSplit ? kRowTiles : 1][2];  // of keep_pair, rows g, g + 8; bounds[0][0] for all unless kSplit
-    static_assert(kSplit || kRowTiles <= 2, "a warp's rows are in 32 that choose thresholds together");
-
-    // first_row: the warp's first row.
-    __device__ __forceinline__ PhiloxDropout(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : p(p), seed(p.features), lane(lane), exponents(opaque(0x64646464u, 0))
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-            if constexpr (kSplit) {
-                // Neighbouring rows are heads.
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const int row = first_row + m * 16 + h * 8 + lane / 4, query = place.query(p, row);
-                    uint32 x[4];
-                    row_keys(x, seed, place.batch * p.heads_q + place.query_head(p, row), query / 32,
-                             query % 8 * 4 + lane % 4);
-                    rows[m][h] = one_of(x, query / 8 % 4);
-                    row_keys(x, seed, place.batch * p.heads_q + place.query_head(p, row), query / 32, 3);
-                    bounds[m][h] = choose_bounds(p.features, x[0], query / 2 % 4, lane % 4 * 2);
-                }
-            } else {
-                const uint32 word = keys_of_rows(rows[m], seed, place.batch * p.heads_q + place.query_head(p, 0),
-                                                 first_row / 16 + m, lane);
-                bounds[0][0] = choose_bounds(p.features, word, lane / 8, lane % 4 * 2);
-            }
-        }
-    }
-
-    // Prepares columns 16 * step ... of the tile.
-    __device__ __forceinline__ void begin_step(int tile, int step)
-    {
-        const int sixteen = tile * (kBc / 16) + step;
-        if (step == 0 || sixteen % 4 == 0)
-            column_keys(columns, seed, sixteen / 4, lane_pair(lane), lane % 4);
-        multiply_by(kBc % 64 == 0 ? columns[step % 4] : one_of(columns, sixteen % 4));
-    }
-
-    // Multiplies the row keys by the column keys. word: this lane's column key of the sixteen columns.
-    __device__ __forceinline__ void multiply_by(uint32 word)
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-            mma_bytes(numbers[m], rows[m][0], rows[m][1], word, {0, 0, 0, 0});
-    }
-
-    // The factors of two elements of P: half h of row tile m, half n of the columns.
-    __device__ __forceinline__ uint32 keep(int m, int h, int n) const
-    {
-        return keep_pair(numbers[m][2 * h + n], exponents, 0x4140, kSplit ? bounds[m][h] : bounds[0][0]);
-    }
-
-    // Applies dropout to two packed elements.
-    __device__ __forceinline__ uint32 apply(uint32 elements, int m, int h, int n) const
-    {
-        return keep_elements(elements, keep(m, h, n));
-    }
-};
-
-using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
-
-// The factor of O at the end.
-__device__ __forceinline__ float kept_scale(const Params &p)
-{
-    return kDropout ? keep_scale(p) : 1.0f;
-}
-
-// ---- column parts: warps that share rows -------------------------------------------------------------------------
-//
-// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
-// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
-// the same result. Softmax, masks and features work as in a warp that has its rows alone.
-//
-// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
-
-__device__ __forceinline__ int own_part()
-{
-    if constexpr (kParts == 1)
-        return 0;
-    else if constexpr (kWgmma)
-        return threadIdx.x / 128;
-    else
-        return threadIdx.x / 32 % kParts;
-}
-
-// The chunk of a row of O that column tile n of this warp is.
-__device__ __forceinline__ int own_chunk(int n)
-{
-    if constexpr (kParts == 1)
-        return n;
-    else if constexpr (kWgmma)
-        return own_part() * kOutTiles + n;
-    else
-        return (n / 2 * kParts + own_part()) * 2 + n % 2;
-}
-
-// ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
-
-// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-
-// The type of an element, and of two neighbours that are loaded together.
-template <BiasKind kKind> struct BiasTypes {
-    using Elem = unsigned short;
-    using Pair = uint32;
-};
-template <> struct BiasTypes<BiasKind::kFp32> {
-    using Elem = float;
-    using Pair = float2;
-};
-template <> struct BiasTypes<BiasKind::kBool> {
-    using Elem = unsigned char;
-    using Pair = unsigned short;
-};
-using BiasElem = BiasTypes<kBias>::Elem;
-using BiasPair = BiasTypes<kBias>::Pair;
-
-// Returns what is added to a score, before the division by the scale.
-template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
-{
-    if constexpr (kBias == BiasKind::kFp16) {
-        float y;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-        return y;
-    } else if constexpr (kBias == BiasKind::kBf16) {
-        return __uint_as_float(uint32(x) << 16);
-    } else if constexpr (kBias == BiasKind::kFp32) {
-        return x;
-    } else {
-        return x != 0 ? 0.0f : minus_infinity();
-    }
-}
-
-// A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
-// counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
-// this limit are still precise to 1/16.
-constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
-
-// The maximum of a row that has seen no key, in the unit of Q K^T.
-__device__ __forceinline__ float least_maximum(const Params &p)
-{
-    if constexpr (kBiasNumbers)
-        return kLeastScore * p.features.inverse_scale;
-    else
-        return minus_infinity();
-}
-
-// ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
-
-// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
-// saw no key. sink may be -infinity.
-struct SinkEnd {
-    float inverse, lse;
-
-    __device__ __forceinline__ SinkEnd(float max, float sum, float sink)
-    {
-        // The sink may be below the least score.
-        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(max, sink);
-        const float weight = sum == 0.0f ? 0.0f : expf(max - most);
-        const float all = weight * sum + (sink == minus_infinity() ? 0.0f : expf(sink - most));
-        inverse = all == 0.0f ? 0.0f : weight / all;
-        lse = all == 0.0f ? minus_infinity() : most + logf(all);
-    }
-};
-
-// ---- fragments, and the online softmax ------------------------------------------------------------------------
-//
-// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
-// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Two
-// neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
-// leaving its lane. The four lanes of a quad share a row.
-
-// O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
-// maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
-// With the speculative maximum P may be larger: hopper/guess.cuh.
-constexpr float kLazyRescale = 8.0f;
-
-// State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
-struct RowSums {
-    float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
-    float sum[kRowTiles][2];  // of this lane's columns only; reduced over the quad at the end
-};
-
-struct RowSumsAndSink : RowSums {
-    float sink;  // of the head; loaded early to hide the latency at the end of the row
-};
-
-// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
-using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
-
-// The initial state of rows: no key seen.
-__device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
-{
-    const float least = least_maximum(p);
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            row.max[m][h] = least;
-            row.sum[m][h] = 0.0f;
-        }
-}
-
-// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
-__device__ __forceinline__ float row_inverse(float sum)
-{
-    return sum == 0.0f ? 0.0f : 1.0f / sum;
-}
-
-__device__ __forceinline__ float row_lse(float max, float sum, float scale)
-{
-    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
-}
-
-__device__ __forceinline__ float quad_max(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x)
-{
-    x += __shfl_xor_sync(0xffffffffu, x, 1);
-    return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-// True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
-template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
-
-// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
-// added to all scores of a row, if kOffsets.
-template <bool kOffsets>
-__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
-                                            float scale_log2, const float (&offset)[kRowTiles][2],
-                                            float (&tile_max)[kRowTiles][2])
-{
-    bool grown = false;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float x = fmaxf(s[m][0][2 * h], s[m][0][2 * h + 1]);
-#pragma unroll
-            for (int n = 1; n < kColTiles; n++)
-                x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            if constexpr (kOffsets)
-                x += offset[m][h];
-            tile_max[m][h] = x;
-            grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
-        }
-    }
-    return grown;
-}
-
-// Updates the maximum of a row from all of its columns; tile_max: maximum of this lane's columns. Returns the factor of
-// the row's sum and of O.
-template <bool kUnseen>
-__device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, float scale_log2)
-{
-    tile_max = fmaxf(row_max, quad_max(tile_max));
-    // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
-    const bool none = kUnseen && tile_max == minus_infinity();
-    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
-    row_max = tile_max;
-    return alpha;
-}
-
-// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
-template <bool kUnseen, bool kOffsets>
-__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                          const float (&offset)[kRowTiles][2])
-{
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const bool none = kUnseen && row.max[m][h] == minus_infinity();
-            const float max = kOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-            const float shift = none ? 0.0f : max * scale_log2;
-#pragma unroll
-            for (int n = 0; n < kColTiles; n++) {
-#pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
-                    row.sum[m][h] += s[m][n][e];
-                }
-            }
-        }
-    }
-}
-
-// For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
-// have seen no key yet.
-template <bool kUnseen>
-__device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
-                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
-{
-    constexpr float kNoOffset[kRowTiles][2] = {};
-    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
-    if (__any_sync(0xffffffffu, grown)) {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const float alpha = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
-                row.sum[m][h] *= alpha;
-#pragma unroll
-                for (int n = 0; n < kOutTiles; n++) {
-                    o[m][n][2 * h] *= alpha;
-                    o[m][n][2 * h + 1] *= alpha;
-                }
-            }
-        }
-    }
-    make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
-}
-
-// For wgmma: the factors of O, which are applied once the product that adds to O is done.
-struct Rescale {
-    float by[kRowTiles][2];
-    bool wanted;  // some row of the warp needs rescaling; `by` is set only then
-
-    __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
-    {
-        if (!wanted)
-            return;
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    o[m][n][e] *= by[m][e / 2];
-    }
-};
-
-// For wgmma: as above, but returns how O must be rescaled. offset: added to all scores of a row, if kOffsets.
-template <bool kUnseen, bool kOffsets = true>
-__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                                const float (&offset)[kRowTiles][2])
-{
-    Rescale rescale;
-    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
-    rescale.wanted = __any_sync(0xffffffffu, grown);
-    if (rescale.wanted) {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
-                row.sum[m][h] *= rescale.by[m][h];
-            }
-        }
-    }
-    make_p_of<kUnseen, kOffsets>(s, row, scale_log2, offset);
-    return rescale;
-}
-
-template <bool kUnseen>
-__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2)
-{
-    constexpr float kNoOffset[kRowTiles][2] = {};
-    return softmax_tile<kUnseen, false>(s, row, scale_log2, kNoOffset);
-}
-
-// ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
-//
-// Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
-
-template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
-{
-    if constexpr (kWgmma)
-        return row.sink;
-    else
-        return p.features.sinks[place.query_head(p, 0)];
-}
-
-// Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
-// the chunk of row r of the warp for column tile n.
-template <class Address>
-__device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
-                                               const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                               int warp_row, int lane, Address address)
-{
-    const int quad_row = lane / 4, quad_lane = lane % 4;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float sum = quad_sum(row.sum[m][h]);
-            float inverse, lse;
-            if constexpr (kSinks) {
-                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, place, row));
-                inverse = end.inverse;
-                lse = end.lse;
-            } else {
-                inverse = row_inverse(sum);
-            }
-            inverse *= kept_scale(p);
-            const int r = m * 16 + h * 8 + quad_row;
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-                store_shared_4(address(r, n) + quad_lane * 4,
-                               pack2(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse));
-            const int block_row = place.first_row + warp_row + r;
-            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < place.rows) {
-                if constexpr (!kSinks)
-                    lse = row_lse(row.max[m][h], sum, p.scale);
-                p.lse[place.index(p, block_row)] = lse;
-            }
-        }
-    }
-}
-
-// Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
-template <class Form>
-__device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace &place,
-                                              const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                              uint32 smem, int warp_row, int lane)
-{
-    if constexpr (kQInRegisters)
-        __syncthreads();  // every warp has read its last K and V before O comes into their place
-    else
-        __syncwarp();  // the rows are this warp's own: its reads of Q before O comes into their place
-    const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
-    constexpr int kWarpRows = 16 * kRowTiles;
-    normalise_rows(p, place, o, row, warp_row, lane,
-                   [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
-    if constexpr (kParts > 1)
-        __syncthreads();  // several warps have columns of a row: their stores before the loads
-    else
-        __syncwarp();  // the rows are this warp's own: its stores before its loads
-
-#pragma unroll
-    for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
-        const int block_row = place.first_row + warp_row + r;
-        if (chunk < kHeadDimV / 8 && block_row < place.rows)
-            *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
-                load_shared_16(o_smem + Form::chunk_offset(r, chunk));
-    }
-}
-
-// ---- epilogue of a block that shares the keys of its rows: with its own teams, or with other blocks -----------------
-//
-// The kernels of fwd.cuh (if kSplit) and hopper/split.cuh call write_merged.
-//
-// Partial results O_i of one row over disjoint keys, normalised or not, are merged as O = sum(w_i O_i), w_i = exp(m_i -
-// max m). First the teams of a block are merged in shared memory. Then, if p.splits > 1, the combining kernel
-// (combine.cuh) merges the results of blocks:
-//
-//     lengths        p.partial                  p.partial_lse
-//     all equal      [splits, B, Hq, Sq, D]     [splits, B, Hq, Sq]
-//     one each       [Hkv, slots, kBr, D]       [Hkv, slots, kBr]
-//     packed         as above; only slots that are combined count (part_slots)
-
-// Teams store O, maxima and sums here in fp32. The pitch is 32 bytes modulo 128: lanes of a quad store 8 bytes each, so
-// four quads cover all banks once.
-constexpr int kMergePitch = kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128;
-constexpr int kMergeStates = kTeams * kBr * kMergePitch;  // float2 {max, sum} [team][row]
-// Lanes that read a row, 16 bytes each. Their number is a multiple of eight, so no group of eight crosses rows: the
-// beginning of a row shares banks with the end of others.
-constexpr int kMergeLanes = (kHeadDimV / 4 + 7) / 8 * 8;
-static_assert(kMergeStates + kTeams * kBr * 8 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
-
-// A barrier for all threads that compute.
-__device__ __forceinline__ void block_sync()
-{
-    if constexpr (kWgmma)
-        named_barrier(0, kThreads);  // without the producer's threads, which have ended
-    else
-        __syncthreads();
-}
-
-__device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                           int team, int team_row, int lane)
-{
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = team * kBr + team_row + m * 16 + h * 8 + lane / 4;
-            const float sum = quad_sum(row.sum[m][h]);
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-                if (kParts == 1 || kHeadDimV == kHeadDimVPadded || own_chunk(n) < kHeadDimV / 8)
-                    store_shared_8(smem + r * kMergePitch + own_chunk(n) * 32 + lane % 4 * 8, o[m][n][2 * h],
-                                   o[m][n][2 * h + 1]);
-            // Two lanes store one value each, because a store of 8 bytes takes two wavefronts.
-            if (lane % 4 < 2 && own_part() == 0)
-                store_shared_4(smem + kMergeStates + r * 8 + lane % 4 * 4,
-                               __float_as_uint(lane % 4 == 0 ? row.max[m][h] : sum));
-        }
-    }
-}
-
-// One merged row of the block: 4 columns of O, the maximum of the scores and the sum.
-struct MergedRow {
-    float4 o;
-    float max, sum;
-
-    __device__ __forceinline__ MergedRow(uint32 smem, int r, int column, float scale_log2)
-        : o{0.0f, 0.0f, 0.0f, 0.0f}, max(minus_infinity()), sum(0.0f)
-    {
-        float2 state[kTeams];
-#pragma unroll
-        for (int team = 0; team < kTeams; team++) {
-            state[team] = load_shared_8(smem + kMergeStates + (team * kBr + r) * 8);
-            max = fmaxf(max, state[team].x);
-        }
-#pragma unroll
-        for (int team = 0; team < kTeams; team++) {
-            if (state[team].x == minus_infinity())
-                continue;  // this team saw no key
-            const float weight = exp2_approx((state[team].x - max) * scale_log2);
-            const float4 x = load_shared_floats(smem + (team * kBr + r) * kMergePitch + column * 4);
-            sum += weight * state[team].y;
-            o.x += weight * x.x;
-            o.y += weight * x.y;
-            o.z += weight * x.z;
-            o.w += weight * x.w;
-        }
-        multiply(row_inverse(sum));
-    }
-
-    // Adds the sink to a row. Only for a row whose keys all belong to this block.
-    __device__ __forceinline__ float add_sink(float scale, float sink)
-    {
-        const SinkEnd end(max * scale, sum, sink);
-        multiply(sum * end.inverse);
-        return end.lse;
-    }
-
-    __device__ __forceinline__ void multiply(float factor)
-    {
-        o.x *= factor;
-        o.y *= factor;
-        o.z *= factor;
-        o.w *= factor;
-    }
-
-    __device__ __forceinline__ float lse(float scale) const
-    {
-        return row_lse(max, sum, scale);
-    }
-};
-
-// Writes a row whose keys all belong to this block.
-__device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &place, MergedRow &merged, int block_row,
-                                            int64 index, int column)
-{
-    float lse;
-    if constexpr (kSinks)
-        lse = merged.add_sink(p.scale, p.features.sinks[place.query_head(p, block_row)]);
-    char *out = p.o + place.offset(p, p.o_stride, block_row) * 2 + column * 2;
-    *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
-    if (p.lse != nullptr && column == 0) {
-        if constexpr (!kSinks)
-            lse = merged.lse(p.scale);
-        p.lse[index] = lse;
-    }
-}
-
-__device__ __forceinline__ void write_merged(const Params &p, const BlockPlace &place,
-                                             const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                             uint32 smem, int warp_row, int lane)
-{
-    block_sync();  // every warp has read its last Q, K and V before O comes into their place
-    store_team(smem, o, row, threadIdx.x / kTeamThreads, warp_row, lane);
-    block_sync();  // all teams' results are there
-
-    const int64 all_rows = int64(gridDim.x) / (p.q_tiles * p.splits) * p.group * p.seq_q;
-    for (int i = threadIdx.x; i < kBr * kMergeLanes; i += kThreads) {
-        const int r = i / kMergeLanes, column = i % kMergeLanes * 4;
-        const int block_row = place.first_row + r;
-        if (block_row >= place.rows)
-            break;
-        if (column >= kHeadDimV)
-            continue;
-        MergedRow merged(smem, r, column, p.scale_log2);
-        if constexpr (kDropout)
-            merged.multiply(keep_scale(p));
-        const int64 index = place.index(p, block_row);
-        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // this block has all keys of its rows
-            write_whole(p, place, merged, block_row, index, column);
-        } else {
-            const int64 at = kLengths ? place.slot() * kBr + r : place.split * all_rows + index;
-            *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
-            if (column == 0)
-                p.partial_lse[at] = merged.lse(p.scale);
-        }
-    }
-}
-
-// ---- windows: which keys a query sees -----------------------------------------------------------------------
-//
-// Query i is at position p = i + seq_k - seq_q.
-//
-// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
-//          a causal mask is window_right = 0; the host sets both.
-// Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
-// Chunks:  it sees keys j with j / window_left = p / window_left.
-constexpr int kUnbounded = 1 << 30;
-
-// Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
-// which a key is seen. All four are non-decreasing functions.
-__device__ __forceinline__ int run_begin(const Params &p, int at)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return 0;
-    else if constexpr (kWindow == Window::kChunks)
-        return at < 0 ? 0 : at / p.window_left * p.window_left;
-    else
-        return at - p.window_left;
-}
-
-__device__ __forceinline__ int run_end(const Params &p, int at)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return max(at + 1, p.window_left);
-    else if constexpr (kWindow == Window::kChunks)
-        return at < 0 ? 0 : kCausal ? at + 1 : run_begin(p, at) + p.window_left;
-    else
-        return at + p.window_right + 1;
-}
-
-__device__ __forceinline__ int first_at(const Params &p, int key)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return key < p.window_left ? -kUnbounded : key;
-    else if constexpr (kWindow == Window::kChunks)
-        return kCausal ? key : run_begin(p, key);
-    else
-        return key - p.window_right;
-}
-
-__device__ __forceinline__ int last_at(const Params &p, int key)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return kUnbounded;
-    else if constexpr (kWindow == Window::kChunks)
-        return run_begin(p, key) + p.window_left - 1;
-    else
-        return key + p.window_left;
-}
-
-// Keys [begin, end) that some query at positions first ... last sees, and [begin_of_all, end_of_all) that each of them
-// sees, if any.
-struct WindowKeys {
-    int begin, end, begin_of_all, end_of_all;
-
-    __device__ __forceinline__ WindowKeys(const Params &p, int seq_k, int first, int last)
-    {
-        end = max(0, min(seq_k, run_end(p, last)));
-        begin = max(0, min(end, run_begin(p, first)));  // before end, unless there are no keys
-        end_of_all = max(0, min(end, run_end(p, first)));
-        begin_of_all = max(0, run_begin(p, last));
-    }
-};
+using BlockPlace = RowsOfGroup;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
 // In column tile n of S a lane has two neighbouring keys: lane % 4 * kLaneKeys + key_column(n), relative to the tile's
-// first key, and the next one. If kWide, the rows of K are permuted (keys.cuh) so that a lane has eight neighbours of
+// first key, and the next one. If kWide, the rows of K are permuted (wide_key) so that a lane has eight neighbours of
 // 32 keys.
 constexpr int kLaneKeys = kWide ? 8 : 2;
 
@@ -2122,36 +983,38 @@ __device__ __forceinline__ int key_column(int n)
         return n * 8;
 }
 
-// ---- masks: which keys a row sees ----------------------------------------------------------------------------------
-//
-// The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and hopper/split_consumer.cuh call mask_scores for tiles that need
-// a mask. Masks are applied after softcap, which would turn -infinity into a finite number.
-
-// Sets scores to -infinity if the key is beyond the tensor's end or outside the row's window. first_row: the warp's
-// first row.
-__device__ __forceinline__ void mask_outside_window(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                                    const BlockPlace &place, int first_row, int tile, int lane)
+// Returns the key of row r of a tile, so that a lane has eight neighbours of 32 keys (kWide). Columns 2 t and 2 t + 1
+// of column tile n are keys 8 t + 2 n and 8 t + 2 n + 1. Rows after the last key repeat it, and are masked.
+__device__ __forceinline__ int wide_key(int r, int last)
 {
-    const int lane_key = tile * kBc + lane % 4 * kLaneKeys;  // this lane's first column
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int query = place.query(p, first_row + m * 16 + h * 8 + lane / 4);
-            const int at = query + place.seq_k(p) - place.seq_q(p);
-            const int last = min(place.seq_k(p), run_end(p, at)) - 1 - lane_key;
-            const int first = run_begin(p, at) - lane_key;
-#pragma unroll
-            for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    if (key_column(n) + e > last || key_column(n) + e < first)
-                        s[m][n][2 * h + e] = minus_infinity();
-        }
+    return min(r / 32 * 32 + r / 2 % 4 * 8 + r / 8 % 4 * 2 + r % 2, last);
+}
+
+// ---- no window: which tiles a block processes, and which keys of them a row sees -----------------------------------
+//
+// Policy of kernels without a window; the others have window.cuh. The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and
+// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied after softcap, which would
+// turn -infinity into a finite number.
+
+// Sets range to the tiles that rows of the block see.
+template <class Range>
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+{
+    int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
+    if (kCausal) {
+        const int offset = place.seq_k(p) - place.seq_q(p);
+        const int last_row = min(place.first_row + kBr, place.rows) - 1;
+        keys = max(0, min(keys, place.query(p, last_row) + 1 + offset));
+        keys_of_all = max(0, min(keys, place.query(p, place.first_row) + 1 + offset));
+    }
+    if constexpr (kSplit)
+        range.first = 0;
+    range.count = (keys + kBc - 1) / kBc;
+    range.unmasked = keys_of_all / kBc;
 }
 
 // Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
-__device__ __forceinline__ void mask_after_end(float (&s)[kRowTiles][kColTiles][4], const Params &p,
+__device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
                                                const BlockPlace &place, int first_row, int tile, int lane)
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
@@ -2174,47 +1037,69 @@ __device__ __forceinline__ void mask_after_end(float (&s)[kRowTiles][kColTiles][
                     s[m][n][e] = minus_infinity();
 }
 
-__device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                            const BlockPlace &place, int first_row, int tile, int lane)
-{
-    if constexpr (kWindow != Window::kNone)
-        mask_outside_window(s, p, place, first_row, tile, lane);
-    else
-        mask_after_end(s, p, place, first_row, tile, lane);
-}
-
-// ---- addresses of rows of K and V -------------------------------------------------------------------------
-//
-// A block reads a head of K or V from a head pointer: its row 0, in page 0 if the cache is paged.
-__device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &place,
-                                                 int head)
-{
-    if constexpr (kPaged)
-        return tensor + head * stride.head * 2;
-    else if constexpr (kVarlen)
-        return tensor + (place.sequence.first_k * stride.seq + head * stride.head) * 2;
-    else if constexpr (kLeftpad)
-        return tensor +
-               (place.key_batch() * stride.batch + place.sequence.first_k * stride.seq + head * stride.head) * 2;
-    else
-        return tensor + (place.key_batch() * stride.batch + head * stride.head) * 2;
-}
-
-// A tile whose rows are contiguous in memory.
-struct ContiguousRows {
-    const int tile;
-
-    __device__ __forceinline__ ContiguousRows(const Params &, const BlockPlace &, int tile) : tile(tile)
+// The empty policy: P without dropout.
+struct NoDropout {
+    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
     {
     }
 
-    __device__ __forceinline__ const char *at(const char *plane, const Strides &stride, int r) const
+    __device__ __forceinline__ void begin_step(int, int)
     {
-        return plane + (int64(tile) * kBc + r) * stride.seq * 2;
+    }
+
+    __device__ __forceinline__ uint32 apply(uint32 elements, int, int, int) const
+    {
+        return elements;
     }
 };
 
-// Paged K and V. A page has 2^page_shift rows of every head, [pages, page, Hkv, D]. Key j of a sequence is row j % page
+using Dropout = NoDropout;
+
+__device__ __forceinline__ float kept_scale(const Params &)
+{
+    return 1.0f;
+}
+
+// ---- score modifiers: none ----------------------------------------------------------------------------------------
+constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips = false;
+
+// The empty policy: nothing is added to scores.
+struct Terms {
+    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int)
+    {
+    }
+
+    template <bool kMasked, bool kAdd>
+    __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
+    {
+        return true;
+    }
+
+    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const
+    {
+    }
+
+    template <bool kMasked>
+    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
+                                        int) const
+    {
+    }
+
+    __device__ __forceinline__ void add_columns(float (&)[kRowTiles][kColTiles][4], float (&)[kRowTiles][2], int) const
+    {
+    }
+};
+
+// ---- addresses of rows of K and V in pages ------------------------------------------------------------------
+//
+// Policy of kernels with a paged cache; the others have keys.cuh. A block reads a head of K or V from a head pointer:
+// its row 0 in page 0.
+__device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &, int head)
+{
+    return tensor + head * stride.head * 2;
+}
+
+// A page has 2^page_shift rows of every head, [pages, page, Hkv, D]. Key j of a sequence is row j % page
 // of page table[j / page]. An invalid page number counts as the last page. If a page is at least as long as a tile, the
 // tile lies in one page: one look-up, whose latency all rows share. This does not hold after left padding, which has
 // any length.
@@ -2254,14 +1139,7 @@ struct PagedRows {
     }
 };
 
-using KeyRows = Either<kPaged, PagedRows, ContiguousRows>::Type;
-
-// Returns the key of row r of a tile, so that a lane has eight neighbours of 32 keys (kWide). Columns 2 t and 2 t + 1
-// of column tile n are keys 8 t + 2 n and 8 t + 2 n + 1. Rows after the last key repeat it, and are masked.
-__device__ __forceinline__ int wide_key(int r, int last)
-{
-    return min(r / 32 * 32 + r / 2 % 4 * 8 + r / 8 % 4 * 2 + r % 2, last);
-}
+using KeyRows = PagedRows;
 
 // ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
 
@@ -2299,6 +1177,139 @@ __device__ __forceinline__ void cp_async_commit()
 template <int kPending> __device__ __forceinline__ void cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
+
+// Returns threadIdx.x, read again at each call, so that values computed from it are not kept in registers.
+__device__ __forceinline__ int thread_index()
+{
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// Loads four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void ldmatrix_x4(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+// The same, with each matrix transposed.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32 (&r)[4], uint32 smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_16(uint32 smem, const uint4 &x)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared_4(uint32 smem, uint32 x)
+{
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(x) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_8(uint32 smem, float x, float y)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(smem), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_floats(uint32 smem, const float (&x)[4])
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ float load_shared_4(uint32 smem)
+{
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float2 load_shared_8(uint32 smem)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(smem) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float4 load_shared_floats(uint32 smem)
+{
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+__device__ __forceinline__ uint4 load_shared_16(uint32 smem)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(smem)
+                 : "memory");
+    return x;
+}
+
+// Returns 2^x; 0 for -infinity.
+__device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Barrier `id` (0 is __syncthreads) for `threads` threads, which are whole warps.
+__device__ __forceinline__ void named_barrier(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Increments a counter in memory; returns its old value.
+__device__ __forceinline__ uint32 take_ticket(uint32 *gmem)
+{
+    uint32 ticket;
+    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(gmem) : "memory");
+    return ticket;
+}
+
+// Increments a counter with release semantics: a thread that sees it also sees what this thread did before, and what
+// barriers have made visible to this thread.
+__device__ __forceinline__ void count_up(uint32 *gmem)
+{
+    asm volatile("fence.acq_rel.gpu;\n\tred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(gmem) : "memory");
+}
+
+// Reads a counter that other blocks increment, bypassing L1.
+__device__ __forceinline__ uint32 load_counter(const uint32 *gmem)
+{
+    uint32 x;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(gmem) : "memory");
+    return x;
+}
+
+// Adds one number, or four contiguous ones, in memory, without a result. Four need SM 9.0.
+__device__ __forceinline__ void add_global_4(float *gmem, float x)
+{
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(gmem), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
+{
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(gmem), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
 }
 
 // ---- loads of a tile from global to shared memory -------------------------------------------------------------
@@ -2516,28 +1527,6 @@ template <class Plan> struct PageNumbers {
     }
 };
 
-// The empty policy: lanes exchange no page numbers.
-struct NoPageNumbers {
-    const Params &p;
-    const BlockPlace &place;
-
-    __device__ __forceinline__ NoPageNumbers(const Params &p, const BlockPlace &place) : p(p), place(place)
-    {
-    }
-
-    __device__ __forceinline__ void find_first(int)
-    {
-    }
-
-    __device__ __forceinline__ void find_next(int)
-    {
-    }
-
-    __device__ __forceinline__ void pass()
-    {
-    }
-};
-
 // Offsets of the rows of the next tile in K or V: 32 bits, which one instruction turns into an address.
 template <class Plan> struct ToldRows {
     using Numbers = PageNumbers<Plan>;
@@ -2572,10 +1561,489 @@ __device__ __forceinline__ ToldRows<Plan> rows_of(const PageNumbers<Plan> &numbe
     return ToldRows<Plan>(numbers, plan, tile, steps);
 }
 
-template <class Plan>
-__device__ __forceinline__ KeyRows rows_of(const NoPageNumbers &numbers, const Plan &, int tile, const PageSteps &)
+template <class Plan> using PageNumbersOf = PageNumbers<Plan>;
+
+// ---- column parts: warps that share rows -------------------------------------------------------------------------
+//
+// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
+// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
+// the same result. Softmax, masks and features work as in a warp that has its rows alone.
+//
+// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
+
+__device__ __forceinline__ int own_part()
 {
-    return KeyRows(numbers.p, numbers.place, tile);
+    if constexpr (kParts == 1)
+        return 0;
+    else if constexpr (kWgmma)
+        return threadIdx.x / 128;
+    else
+        return threadIdx.x / 32 % kParts;
+}
+
+// The chunk of a row of O that column tile n of this warp is.
+__device__ __forceinline__ int own_chunk(int n)
+{
+    if constexpr (kParts == 1)
+        return n;
+    else if constexpr (kWgmma)
+        return own_part() * kOutTiles + n;
+    else
+        return (n / 2 * kParts + own_part()) * 2 + n % 2;
+}
+
+// A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
+// counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near
+// this limit are still precise to 1/16.
+constexpr float kLeastScore = -0x1p19f;  // a scaled score, with all terms
+
+// The maximum of a row that has seen no key, in the unit of Q K^T.
+__device__ __forceinline__ float least_maximum(const Params &p)
+{
+    if constexpr (kBiasNumbers)
+        return kLeastScore * p.features.inverse_scale;
+    else
+        return minus_infinity();
+}
+
+// ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
+
+// Ends a row with a sink: gives the factor of O, and LSE. max: maximum of scores times scale; sum: of the row, 0 if it
+// saw no key. sink may be -infinity.
+struct SinkEnd {
+    float inverse, lse;
+
+    __device__ __forceinline__ SinkEnd(float max, float sum, float sink)
+    {
+        // The sink may be below the least score.
+        const float most = kBiasNumbers && sum == 0.0f ? sink : fmaxf(max, sink);
+        const float weight = sum == 0.0f ? 0.0f : expf(max - most);
+        const float all = weight * sum + (sink == minus_infinity() ? 0.0f : expf(sink - most));
+        inverse = all == 0.0f ? 0.0f : weight / all;
+        lse = all == 0.0f ? minus_infinity() : most + logf(all);
+    }
+};
+
+// ---- fragments, and the online softmax ------------------------------------------------------------------------
+//
+// Fragments (PTX ISA, mma.m16n8k16), with lane = 4 * quad_row + quad_lane. An accumulator holds columns 2 * quad_lane
+// and 2 * quad_lane + 1 of a 16x8 tile: of row quad_row in c[0], c[1], and of row quad_row + 8 in c[2], c[3]. Two
+// neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
+// leaving its lane. The four lanes of a quad share a row.
+
+// O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
+// maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
+// With the speculative maximum P may be larger: hopper/guess.cuh.
+constexpr float kLazyRescale = 8.0f;
+
+// State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
+struct RowSums {
+    float max[kRowTiles][2];  // of raw scores, possibly stale; least_maximum() before the first visible key
+    float sum[kRowTiles][2];  // of this lane's columns only; reduced over the quad at the end
+};
+
+struct RowSumsAndSink : RowSums {
+    float sink;  // of the head; loaded early to hide the latency at the end of the row
+};
+
+// Only wgmma kernels with sinks have the member `sink`: an unused member may change ptxas's register allocation.
+using RowState = Either<kSinks && kWgmma, RowSumsAndSink, RowSums>::Type;
+
+// The initial state of rows: no key seen.
+__device__ __forceinline__ void begin_rows(RowState &row, const Params &p)
+{
+    const float least = least_maximum(p);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            row.max[m][h] = least;
+            row.sum[m][h] = 0.0f;
+        }
+}
+
+// Ends a row: returns the factor of O, and LSE. sum is 0 if the row saw no key.
+__device__ __forceinline__ float row_inverse(float sum)
+{
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+}
+
+__device__ __forceinline__ float row_lse(float max, float sum, float scale)
+{
+    return sum == 0.0f ? minus_infinity() : max * scale + logf(sum);
+}
+
+__device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// True if some rows may have seen no key yet. Then their maximum is -infinity; with a bias of numbers it never is.
+template <bool kMasked> constexpr bool kMayBeUnseen = !kBiasNumbers && (kBias == BiasKind::kBool || kMasked);
+
+// Computes the maxima of this lane's columns. Returns true if one has grown so much that O must be rescaled. offset:
+// added to all scores of a row, if kOffsets.
+template <bool kOffsets>
+__device__ __forceinline__ bool find_maxima(const float (&s)[kRowTiles][kColTiles][4], const RowState &row,
+                                            float scale_log2, const float (&offset)[kRowTiles][2],
+                                            float (&tile_max)[kRowTiles][2])
+{
+    bool grown = false;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float x = fmaxf(s[m][0][2 * h], s[m][0][2 * h + 1]);
+#pragma unroll
+            for (int n = 1; n < kColTiles; n++)
+                x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+            if constexpr (kOffsets)
+                x += offset[m][h];
+            tile_max[m][h] = x;
+            grown |= (x - row.max[m][h]) * scale_log2 > kLazyRescale;
+        }
+    }
+    return grown;
+}
+
+// Updates the maximum of a row from all of its columns; tile_max: maximum of this lane's columns. Returns the factor of
+// the row's sum and of O.
+template <bool kUnseen>
+__device__ __forceinline__ float raise_maximum(float &row_max, float &tile_max, float scale_log2)
+{
+    tile_max = fmaxf(row_max, quad_max(tile_max));
+    // No key seen yet: nothing to rescale, and -infinity minus itself would be NaN.
+    const bool none = kUnseen && tile_max == minus_infinity();
+    const float alpha = none ? 1.0f : exp2_approx((row_max - tile_max) * scale_log2);
+    row_max = tile_max;
+    return alpha;
+}
+
+// Turns S into P = 2^(scale_log2 * (S - max)), and adds to the sums.
+template <bool kUnseen, bool kOffsets>
+__device__ __forceinline__ void make_p_of(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
+                                          const float (&offset)[kRowTiles][2])
+{
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool none = kUnseen && row.max[m][h] == minus_infinity();
+            const float max = kOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
+            const float shift = none ? 0.0f : max * scale_log2;
+#pragma unroll
+            for (int n = 0; n < kColTiles; n++) {
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++) {
+                    s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
+                    row.sum[m][h] += s[m][n][e];
+                }
+            }
+        }
+    }
+}
+
+// For mma.sync: turns S into P, adds to the sums, and rescales O if a maximum has grown enough. kUnseen: some rows may
+// have seen no key yet.
+template <bool kUnseen>
+__device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row,
+                                             float (&o)[kRowTiles][kOutTiles][4], float scale_log2)
+{
+    constexpr float kNoOffset[kRowTiles][2] = {};
+    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
+    const bool grown = find_maxima<false>(s, row, scale_log2, kNoOffset, tile_max);
+    if (__any_sync(0xffffffffu, grown)) {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float alpha = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
+                row.sum[m][h] *= alpha;
+#pragma unroll
+                for (int n = 0; n < kOutTiles; n++) {
+                    o[m][n][2 * h] *= alpha;
+                    o[m][n][2 * h + 1] *= alpha;
+                }
+            }
+        }
+    }
+    make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
+}
+
+// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
+
+// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
+__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
+// same fragments.
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    if constexpr (kTuring) {
+        mma_k8(c, a[0], a[1], b0);
+        mma_k8(c, a[2], a[3], b1);
+    } else if constexpr (kBf16) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+}
+
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
+// column-major.
+__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
+{
+    if constexpr (kTuring) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[0]), "=r"(c[1])
+            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[2]), "=r"(c[3])
+            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    }
+}
+
+// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
+__device__ __forceinline__ uint32 pack2(float lo, float hi)
+{
+    uint32 x;
+    if constexpr (kTuring)
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+            : "=r"(x)
+            : "f"(lo), "f"(hi));
+    else if constexpr (kBf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    return x;
+}
+
+// Returns both fp16 numbers of a register.
+__device__ __forceinline__ float2 unpack_fp16(uint32 x)
+{
+    float2 y;
+    asm("{\n\t.reg .b16 l, h;\n\t"
+        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+        : "=f"(y.x), "=f"(y.y)
+        : "r"(x));
+    return y;
+}
+
+// Returns both elements of a register.
+__device__ __forceinline__ float2 unpack2(uint32 x)
+{
+    if constexpr (kBf16)
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    else
+        return unpack_fp16(x);
+}
+
+// ---- epilogue of a block that shares the keys of its rows: with its own teams, or with other blocks -----------------
+//
+// The kernels of fwd.cuh (if kSplit) and hopper/split.cuh call write_rows.
+//
+// Partial results O_i of one row over disjoint keys, normalised or not, are merged as O = sum(w_i O_i), w_i = exp(m_i -
+// max m). First the teams of a block are merged in shared memory. Then, if p.splits > 1, the combining kernel
+// (combine.cuh) merges the results of blocks:
+//
+//     lengths        p.partial                  p.partial_lse
+//     all equal      [splits, B, Hq, Sq, D]     [splits, B, Hq, Sq]
+//     one each       [Hkv, slots, kBr, D]       [Hkv, slots, kBr]
+//     packed         as above; only slots that are combined count (part_slots)
+
+// Teams store O, maxima and sums here in fp32. The pitch is 32 bytes modulo 128: lanes of a quad store 8 bytes each, so
+// four quads cover all banks once.
+constexpr int kMergePitch = kHeadDimV * 4 + (160 - kHeadDimV * 4 % 128) % 128;
+constexpr int kMergeStates = kTeams * kBr * kMergePitch;  // float2 {max, sum} [team][row]
+// Lanes that read a row, 16 bytes each. Their number is a multiple of eight, so no group of eight crosses rows: the
+// beginning of a row shares banks with the end of others.
+constexpr int kMergeLanes = (kHeadDimV / 4 + 7) / 8 * 8;
+static_assert(kMergeStates + kTeams * kBr * 8 == kMergeBytes, "O, maxima and sums of all teams fill kMergeBytes");
+
+// A barrier for all threads that compute.
+__device__ __forceinline__ void block_sync()
+{
+    if constexpr (kWgmma)
+        named_barrier(0, kThreads);  // without the producer's threads, which have ended
+    else
+        __syncthreads();
+}
+
+__device__ __forceinline__ void store_team(uint32 smem, const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                           int team, int team_row, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = team * kBr + team_row + m * 16 + h * 8 + lane / 4;
+            const float sum = quad_sum(row.sum[m][h]);
+#pragma unroll
+            for (int n = 0; n < kOutTiles; n++)
+                if (kParts == 1 || kHeadDimV == kHeadDimVPadded || own_chunk(n) < kHeadDimV / 8)
+                    store_shared_8(smem + r * kMergePitch + own_chunk(n) * 32 + lane % 4 * 8, o[m][n][2 * h],
+                                   o[m][n][2 * h + 1]);
+            // Two lanes store one value each, because a store of 8 bytes takes two wavefronts.
+            if (lane % 4 < 2 && own_part() == 0)
+                store_shared_4(smem + kMergeStates + r * 8 + lane % 4 * 4,
+                               __float_as_uint(lane % 4 == 0 ? row.max[m][h] : sum));
+        }
+    }
+}
+
+// One merged row of the block: 4 columns of O, the maximum of the scores and the sum.
+struct MergedRow {
+    float4 o;
+    float max, sum;
+
+    __device__ __forceinline__ MergedRow(uint32 smem, int r, int column, float scale_log2)
+        : o{0.0f, 0.0f, 0.0f, 0.0f}, max(minus_infinity()), sum(0.0f)
+    {
+        float2 state[kTeams];
+#pragma unroll
+        for (int team = 0; team < kTeams; team++) {
+            state[team] = load_shared_8(smem + kMergeStates + (team * kBr + r) * 8);
+            max = fmaxf(max, state[team].x);
+        }
+#pragma unroll
+        for (int team = 0; team < kTeams; team++) {
+            if (state[team].x == minus_infinity())
+                continue;  // this team saw no key
+            const float weight = exp2_approx((state[team].x - max) * scale_log2);
+            const float4 x = load_shared_floats(smem + (team * kBr + r) * kMergePitch + column * 4);
+            sum += weight * state[team].y;
+            o.x += weight * x.x;
+            o.y += weight * x.y;
+            o.z += weight * x.z;
+            o.w += weight * x.w;
+        }
+        multiply(row_inverse(sum));
+    }
+
+    // Adds the sink to a row. Only for a row whose keys all belong to this block.
+    __device__ __forceinline__ float add_sink(float scale, float sink)
+    {
+        const SinkEnd end(max * scale, sum, sink);
+        multiply(sum * end.inverse);
+        return end.lse;
+    }
+
+    __device__ __forceinline__ void multiply(float factor)
+    {
+        o.x *= factor;
+        o.y *= factor;
+        o.z *= factor;
+        o.w *= factor;
+    }
+
+    __device__ __forceinline__ float lse(float scale) const
+    {
+        return row_lse(max, sum, scale);
+    }
+};
+
+// Writes a row whose keys all belong to this block.
+__device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &place, MergedRow &merged, int block_row,
+                                            int64 index, int column)
+{
+    float lse;
+    if constexpr (kSinks)
+        lse = merged.add_sink(p.scale, p.features.sinks[place.query_head(p, block_row)]);
+    char *out = p.o + place.offset(p, p.o_stride, block_row) * 2 + column * 2;
+    *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
+    if (p.lse != nullptr && column == 0) {
+        if constexpr (!kSinks)
+            lse = merged.lse(p.scale);
+        p.lse[index] = lse;
+    }
+}
+
+// Writes the rows of a block, or its partial results. The layout of rows in shared memory is that of fp32.
+template <class>
+__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
+                                           const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
+                                           int warp_row, int lane)
+{
+    block_sync();  // every warp has read its last Q, K and V before O comes into their place
+    store_team(smem, o, row, threadIdx.x / kTeamThreads, warp_row, lane);
+    block_sync();  // all teams' results are there
+
+    const int64 all_rows = int64(gridDim.x) / (p.q_tiles * p.splits) * p.group * p.seq_q;
+    for (int i = threadIdx.x; i < kBr * kMergeLanes; i += kThreads) {
+        const int r = i / kMergeLanes, column = i % kMergeLanes * 4;
+        const int block_row = place.first_row + r;
+        if (block_row >= place.rows)
+            break;
+        if (column >= kHeadDimV)
+            continue;
+        MergedRow merged(smem, r, column, p.scale_log2);
+        if constexpr (kDropout)
+            merged.multiply(kept_scale(p));
+        const int64 index = place.index(p, block_row);
+        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // this block has all keys of its rows
+            write_whole(p, place, merged, block_row, index, column);
+        } else {
+            const int64 at = kLengths ? place.slot() * kBr + r : place.split * all_rows + index;
+            *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
+            if (column == 0)
+                p.partial_lse[at] = merged.lse(p.scale);
+        }
+    }
+}
+
+// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
+//
+// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
+// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+
+// One instruction; its relative error is at most 2^-11 (PTX ISA).
+__device__ __forceinline__ float tanh_approx(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Replaces scores by tanh(rate * score).
+template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+}
+
+// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
+__device__ __forceinline__ float cap_slope(float t)
+{
+    return fmaf(-t, t, 1.0f);
 }
 
 // ---- the two products of a tile ---------------------------------------------------------------------
@@ -2711,384 +2179,6 @@ __device__ __forceinline__ void add_scores(uint32 smem, float (&s)[kRowTiles][kC
         }
 }
 
-// ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
-//
-// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
-// the unit of Q K^T, that is, divided by the scale.
-
-__device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
-{
-    return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
-}
-
-// The term for p - j = base + step; step is a constant after unrolling. kBefore: base + step is not negative.
-template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
-{
-    if constexpr (kBefore)
-        return fmaf(-slope, step, -slope * base);
-    else
-        return -slope * fabsf(base + step);
-}
-
-struct NoAlibi {
-    __device__ __forceinline__ NoAlibi(const Params &, const BlockPlace &, int, int)
-    {
-    }
-
-    template <bool kBefore> __device__ __forceinline__ float term(int, int, int, int, int) const
-    {
-        return 0.0f;
-    }
-
-    __device__ __forceinline__ float offset(int, int, int) const
-    {
-        return 0.0f;
-    }
-
-    __device__ __forceinline__ float added(float score, int, int, int, int) const
-    {
-        return score;
-    }
-
-    __device__ __forceinline__ bool in_product(int, int) const
-    {
-        return false;
-    }
-};
-
-// This lane's first column in tile 0, kept if ALiBi is computed by the product (kAlibiMma).
-struct KeptColumn {
-    float first_column;
-
-    __device__ __forceinline__ explicit KeptColumn(int lane) : first_column(float(lane % 4 * kLaneKeys))
-    {
-    }
-};
-
-struct NoColumn {
-    static constexpr float first_column = 0.0f;
-
-    __device__ __forceinline__ explicit NoColumn(int)
-    {
-    }
-};
-
-using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
-
-// ALiBi for this lane's rows.
-struct AlibiOfRows : FirstColumn {
-    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p minus this lane's first column in tile 0
-
-    __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : FirstColumn(lane)
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int row = min(first_row + m * 16 + h * 8 + lane / 4, place.rows - 1);
-                slope[m][h] = alibi_slope(p, place.batch, place.query_head(p, row));
-                position[m][h] = float(place.query(p, row) + place.seq_k(p) - place.seq_q(p) - lane % 4 * kLaneKeys);
-            }
-    }
-
-    // The ALiBi term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
-    // is after a row's own position.
-    template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
-    {
-        return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc), -float(key_column(n) + e));
-    }
-
-    // The term in two parts, if no key of the tile is after a row's own position: the part of the row ...
-    __device__ __forceinline__ float offset(int tile, int m, int h) const
-    {
-        if constexpr (kAlibiMma)
-            return -slope[m][h] * (position[m][h] + first_column - float(tile * kBc));
-        else
-            return -slope[m][h] * (position[m][h] - float(tile * kBc));
-    }
-
-    // ... and the part of the column, added to the score.
-    __device__ __forceinline__ float added(float score, int m, int h, int n, int e) const
-    {
-        if constexpr (kAlibiMma)
-            return fmaf(slope[m][h], first_column + float(key_column(n) + e), score);
-        else
-            return fmaf(slope[m][h], float(key_column(n) + e), score);
-    }
-
-    // kAlibiMma: true if 16 bits hold the slope, so that the product contains slope * column. If false, it is added
-    // here.
-    __device__ __forceinline__ bool in_product(int m, int h) const
-    {
-        return kBf16 || fabsf(slope[m][h]) <= 65504.0f;
-    }
-};
-
-using Alibi = Either<kAlibi, AlibiOfRows, NoAlibi>::Type;
-
-// Neighbours of a row that a lane has, and reads with one load.
-constexpr int kTogether = kWide ? 8 : 2;
-
-// A load of kTogether contiguous, aligned neighbours.
-template <BiasKind kKind>
-__device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>::Elem *at,
-                                                typename BiasTypes<kKind>::Elem (&x)[kTogether])
-{
-    using Elem = typename BiasTypes<kKind>::Elem;
-    if constexpr (!kWide) {
-        const auto pair = __ldg(reinterpret_cast<const typename BiasTypes<kKind>::Pair *>(at));
-        if constexpr (kKind == BiasKind::kFp32) {
-            x[0] = pair.x;
-            x[1] = pair.y;
-        } else {
-            x[0] = pair & ((1 << 8 * sizeof(Elem)) - 1);
-            x[1] = pair >> 8 * sizeof(Elem);
-        }
-    } else if constexpr (kKind == BiasKind::kFp32) {
-        const float4 *quads = reinterpret_cast<const float4 *>(at);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float4 quad = __ldg(quads + i);
-            x[4 * i] = quad.x;
-            x[4 * i + 1] = quad.y;
-            x[4 * i + 2] = quad.z;
-            x[4 * i + 3] = quad.w;
-        }
-    } else {
-        constexpr int kOfWord = 4 / sizeof(Elem);
-        uint32 words[kTogether / kOfWord];
-        if constexpr (kKind == BiasKind::kBool) {
-            const uint2 all = __ldg(reinterpret_cast<const uint2 *>(at));
-            words[0] = all.x, words[1] = all.y;
-        } else {
-            const uint4 all = __ldg(reinterpret_cast<const uint4 *>(at));
-            words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
-        }
-#pragma unroll
-        for (int i = 0; i < kTogether; i++)
-            x[i] = Elem(words[i / kOfWord] >> i % kOfWord * 8 * sizeof(Elem));
-    }
-}
-
-struct NoBias {
-    static constexpr float inverse_scale = 1.0f;
-
-    __device__ __forceinline__ NoBias(const Params &, const BlockPlace &, int, int)
-    {
-    }
-
-    template <bool kMasked> __device__ __forceinline__ bool reads_side(int) const
-    {
-        return true;
-    }
-
-    template <bool kMasked, bool kSide>
-    __device__ __forceinline__ void load(int, int, int, BiasElem (&)[kTogether]) const
-    {
-    }
-};
-
-// The bias of this lane's rows.
-struct BiasOfRows {
-    const BiasElem *row[kRowTiles][2];  // at this lane's first column in tile 0
-    int64 key_stride;
-    int columns;  // columns before the tensor's end, relative to this lane's first one
-    int seq_k;
-    float inverse_scale;
-    bool side;  // kTogether neighbours are contiguous and aligned
-
-    __device__ __forceinline__ BiasOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : key_stride(p.features.bias_key), columns(place.seq_k(p) - lane % 4 * kLaneKeys), seq_k(place.seq_k(p))
-    {
-        const BiasElem *bias = reinterpret_cast<const BiasElem *>(p.features.bias) +
-                               place.batch * p.features.bias_batch + place.padding() * key_stride +
-                               lane % 4 * kLaneKeys * key_stride;
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int r = min(first_row + m * 16 + h * 8 + lane / 4, place.rows - 1);
-                row[m][h] =
-                    bias + place.query_head(p, r) * p.features.bias_head + place.query(p, r) * p.features.bias_query;
-            }
-        inverse_scale = p.features.inverse_scale;
-        side = p.features.bias_side >= kTogether && place.padding() % kTogether == 0;
-    }
-
-    // True if neighbours of a tile are read with one load: none is beyond the tensor's end.
-    template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
-    {
-        return side && (!kMasked || (tile + 1) * kBc <= seq_k);
-    }
-
-    // Reads kTogether neighbours of a row, but none beyond the tensor's end. kSide: they are contiguous, aligned, and
-    // before the end.
-    template <bool kMasked, bool kSide>
-    __device__ __forceinline__ void load(int m, int h, int column, BiasElem (&x)[kTogether]) const
-    {
-        if constexpr (kSide) {
-            load_neighbours<kBias>(row[m][h] + column, x);
-        } else {
-            const BiasElem *at = row[m][h] + column * key_stride;
-#pragma unroll
-            for (int i = 0; i < kTogether; i++)
-                x[i] = !kMasked || column + i < columns ? __ldg(at + i * key_stride) : BiasElem(0);
-        }
-    }
-};
-
-using Bias = Either<kBias != BiasKind::kNone, BiasOfRows, NoBias>::Type;
-
-// ---- score modifiers: ALiBi and bias, which are added to scores -----------------------------------------------
-//
-// On mma.sync the accumulator of S is initialised with the terms, and Q K^T is added: an accumulator must be
-// initialised anyway. After a transform (softcap), and if warps divide columns, the terms are added afterwards. A bias
-// in 16 bits is also added afterwards: its words are read before the product, which hides their latency. On wgmma:
-// hopper/fwd_consumer.cuh.
-constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
-constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
-constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
-constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile if it sees none of its keys
-
-// No key of the tile is after a row's own position.
-template <bool kMasked> constexpr bool kNoKeyAfter = kCausal && !kMasked;
-
-// Base classes instead of members: an empty member takes space and changes ptxas's registers.
-struct Terms : Alibi, Bias {
-    // first_row: the warp's first row.
-    __device__ __forceinline__ Terms(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : Alibi(p, place, first_row, lane), Bias(p, place, first_row, lane)
-    {
-    }
-
-    // Sets the scores of a tile to their terms, or adds these if kAdd. Returns false if no row of this warp sees a key
-    // of the tile.
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ bool apply(float (&s)[kRowTiles][kColTiles][4], int tile) const
-    {
-        if constexpr (kBias != BiasKind::kNone)
-            return Bias::reads_side<kMasked>(tile) ? apply_bias<kMasked, kAdd, true>(s, tile)
-                                                   : apply_bias<kMasked, kAdd, false>(s, tile);
-        else if constexpr (kAlibi)
-            apply_alibi<kMasked, kAdd>(s, tile);
-        return true;
-    }
-
-    // Adds ALiBi to a tile without a mask. The part that is the same for all scores of a row goes to `offset` instead,
-    // for the softmax. With kAlibiMma the product already contains slope * column.
-    __device__ __forceinline__ void add_columns(float (&s)[kRowTiles][kColTiles][4], float (&offset)[kRowTiles][2],
-                                                int tile) const
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                offset[m][h] = Alibi::offset(tile, m, h);
-                if (kAlibiMma && Alibi::in_product(m, h))
-                    continue;
-#pragma unroll
-                for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++)
-                        s[m][n][2 * h + e] = Alibi::added(s[m][n][2 * h + e], m, h, n, e);
-            }
-    }
-
-    // Reads a bias in 16 bits for add(), two neighbours of a row per word.
-    template <bool kMasked>
-    __device__ __forceinline__ void load(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
-    {
-        if (Bias::reads_side<kMasked>(tile))
-            load_all<kMasked, true>(words, tile);
-        else
-            load_all<kMasked, false>(words, tile);
-    }
-
-    template <bool kMasked>
-    __device__ __forceinline__ void add(float (&s)[kRowTiles][kColTiles][4],
-                                        const uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        float &score = s[m][n][2 * h + e];
-                        score = fmaf(bias_number(BiasElem(words[m][h][n] >> 16 * e)), inverse_scale, score);
-                        if constexpr (kAlibi)
-                            score += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
-                    }
-    }
-
-private:
-    template <bool kMasked, bool kSide>
-    __device__ __forceinline__ void load_all(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int n = 0; n < kColTiles; n += kTogether / 2) {
-                    BiasElem x[kTogether];
-                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
-#pragma unroll
-                    for (int i = 0; i < kTogether; i += 2)
-                        words[m][h][n + i / 2] = x[i] | uint32(x[i + 1]) << 16;
-                }
-    }
-
-    // Adds a bias that read() has read, with ALiBi if there is any.
-    template <bool kMasked, bool kAdd, bool kSide>
-    __device__ __forceinline__ bool apply_bias(float (&s)[kRowTiles][kColTiles][4], int tile) const
-    {
-        uint32 seen = 0;
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int n = 0; n < kColTiles; n += kTogether / 2) {
-                    BiasElem x[kTogether];
-                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
-#pragma unroll
-                    for (int i = 0; i < kTogether; i++) {
-                        float &score = s[m][n + i / 2][2 * h + i % 2];
-                        if constexpr (kBias == BiasKind::kBool)
-                            seen |= uint32(x[i]);
-                        float term = bias_number(x[i]);
-                        if constexpr (kBias != BiasKind::kBool)
-                            term *= inverse_scale;
-                        if constexpr (kAlibi)
-                            term += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n + i / 2, i % 2);
-                        score = kAdd ? score + term : term;
-                    }
-                }
-        return kBias != BiasKind::kBool || __any_sync(0xffffffffu, seen != 0);
-    }
-
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ void apply_alibi(float (&s)[kRowTiles][kColTiles][4], int tile) const
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        float &score = s[m][n][2 * h + e];
-                        const float term = Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
-                        score = kAdd ? score + term : term;
-                    }
-    }
-};
-
 // ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
 
 struct AnyFirstTile {
@@ -3106,43 +2196,12 @@ struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, Firs
 
     __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
     {
-        if constexpr (kWindow != Window::kNone)
-            find_window(*this, p, place);
-        else
-            find_all(*this, p, place);
+        find_tiles(*this, p, place);
         if constexpr (kSplit)
             take_share(*this, p, place);
     }
 
 private:
-    template <class Range>
-    static __device__ __forceinline__ void find_window(Range &range, const Params &p, const BlockPlace &place)
-    {
-        const int last_row = min(place.first_row + kBr, place.rows) - 1;
-        const WindowKeys keys(p, place.seq_k(p), place.query(p, place.first_row) + place.seq_k(p) - place.seq_q(p),
-                              place.query(p, last_row) + place.seq_k(p) - place.seq_q(p));
-        range.first = keys.begin / kBc;
-        range.count = (keys.end + kBc - 1) / kBc;
-        range.unmasked = keys.end_of_all / kBc;
-        range.plain = (keys.begin_of_all + kBc - 1) / kBc;
-    }
-
-    template <class Range>
-    static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
-    {
-        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
-        if (kCausal) {
-            const int offset = place.seq_k(p) - place.seq_q(p);
-            const int last_row = min(place.first_row + kBr, place.rows) - 1;
-            keys = max(0, min(keys, place.query(p, last_row) + 1 + offset));
-            keys_of_all = max(0, min(keys, place.query(p, place.first_row) + 1 + offset));
-        }
-        if constexpr (kSplit)
-            range.first = 0;
-        range.count = (keys + kBc - 1) / kBc;
-        range.unmasked = keys_of_all / kBc;
-    }
-
     // Reduces the range to this block's share if several blocks divide the keys.
     template <class Range>
     static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
@@ -3244,7 +2303,7 @@ __device__ __forceinline__ void forward(const Params &p)
     const int warp_row = team_warp / kParts * (16 * kRowTiles);  // this warp's first row in the block
     const BlockPlace place(p, WorkOfGrid());
     if constexpr (kVarlen)
-        BlockPlace::clear_unused_rows(p);
+        clear_unused_rows(p);
     if constexpr (kVarlen || (kSplit && kLengths))
         if (place.batch < 0)
             return;
@@ -3270,7 +2329,7 @@ __device__ __forceinline__ void forward(const Params &p)
         const char *k_plane = key_plane(p.k, p.k_stride, place, kv_head);
         const char *v_plane = key_plane(p.v, p.v_stride, place, kv_head);
         int tile = tiles.count - 1 - team;
-        Either<kPagesTold, PageNumbers<Plan>, NoPageNumbers>::Type numbers(p, place);
+        PageNumbersOf<Plan> numbers(p, place);
         numbers.find_first(tile);
 
         // Starts copying a share of a tile of K, or of V. full: all rows of the tile are before the tensor's end.
@@ -3481,10 +2540,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 visit(Bool<false>{});
         }
     }
-    if constexpr (kSplit)
-        write_merged(p, place, o, row, smem, warp_row, lane);
-    else
-        write_rows_as<ValueTile>(p, place, o, row, smem, warp_row, lane);
+    write_rows<ValueTile>(p, place, o, row, smem, warp_row, lane);
 }
 
 // ---- the kernel after the main one: combines the splits of a row --------------------------------------------
@@ -3518,11 +2574,12 @@ struct RowParts {
     int splits;
     int64 first, step;  // index of the first part, and distance to the next
 
-    __device__ __forceinline__ RowParts(const Params &p, int64 row, int64 rows, int batch, int head, int query)
+    template <class AnyParams>
+    __device__ __forceinline__ RowParts(const AnyParams &p, int64 row, int64 rows, int batch, int head, int query)
         : splits(p.splits), first(row), step(rows)
     {
         if constexpr (kLengths) {
-            const Slots slots(p, [=](int b, int) { return b == batch; });
+            const auto slots = slots_of(p, batch);
             const int r = query * p.group + head % p.group, all_slots = kVarlen ? part_slots(p) : p.features.slots;
             const int slot = (kVarlen ? slots.first_part : slots.first) + r / kBr * slots.shares;
             // If cu_seqlens decreases (invalid), there would be more slots than memory: such rows are skipped.
@@ -3534,7 +2591,7 @@ struct RowParts {
 };
 
 // The kernel; kCombineWarps * 32 threads per block.
-__device__ __forceinline__ void combine(const Params &p)
+template <class AnyParams> __device__ __forceinline__ void combine(const AnyParams &p)
 {
     __shared__ __align__(16) float weights[kCombineWarps][kMaxSplits];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -3556,7 +2613,7 @@ __device__ __forceinline__ void combine(const Params &p)
     char *o;
     if constexpr (kVarlen) {
         batch = sequence_of_row(p, packed);
-        const Sequence sequence(p, batch);
+        const auto sequence = sequence_of(p, batch);
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence
