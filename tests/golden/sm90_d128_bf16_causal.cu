@@ -6,7 +6,7 @@ constexpr int kBc = 128;  // key and value rows per tile
 constexpr int kStages = 2;  // stages of K, and as many of V
 constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
 constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
-constexpr bool kPackedHeads = 0 == 1;  // rows are all query heads of a group
+constexpr bool kPackedHeads = false;  // rows are all query heads of a group
 constexpr int kPersistent = 0;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
 constexpr bool kByWeight = false;  // row tiles that see the most keys come first
 constexpr bool kOwnOPlace = false;  // O has an area in shared memory beside Q
@@ -36,6 +36,8 @@ enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
 constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 constexpr bool kSoftcap = false;      // scores pass through a tanh
 constexpr bool kAlibi = false;        // scores decrease with the distance of the key
 constexpr bool kSinks = false;        // the softmax has one more column, without a value
@@ -68,6 +70,8 @@ struct Strides {
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
+
+constexpr int kUnbounded = 1 << 30;  // larger than any length
 
 __device__ __forceinline__ float minus_infinity()
 {

@@ -37,6 +37,8 @@ enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
 constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 constexpr bool kSoftcap = false;      // scores pass through a tanh
 constexpr bool kAlibi = false;        // scores decrease with the distance of the key
 constexpr bool kSinks = false;        // the softmax has one more column, without a value
@@ -92,6 +94,8 @@ struct Strides {
 template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
+
+constexpr int kUnbounded = 1 << 30;  // larger than any length
 
 __device__ __forceinline__ float minus_infinity()
 {

@@ -1096,8 +1096,7 @@ struct Terms {
     }
 };
 
-template <bool kBefore>
-__device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int)
+template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int)
 {
 }
 

@@ -1099,8 +1099,7 @@ struct Terms {
     }
 };
 
-template <bool kBefore>
-__device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int)
+template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int)
 {
 }
 
@@ -1865,25 +1864,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     }
 }
 
-// The mainloop of one consumer warpgroup, and its epilogue.
-__device__ __forceinline__ void consume(const Params &p, const BlockPlace &place, const TileRange &tiles,
-                                        const Cursor &begin, int visits, const Barriers &barriers, int index,
-                                        int split)
+// Kernels that divide the products have this function (bwd_by_product.cuh).
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockPlace &, const TileRange &,
+                                                   const Cursor &, int, const Barriers &, int, int)
 {
-    take_registers<kGroupRegisters>();
-    Sums dk = {}, dv = {};
-    if (visits > 0)
-        compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
-    if constexpr (!kTakesTurns)
-        named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
-    if (kSplit && p.splits > 1) {
-        put_part(p, place, split, 0, dk);
-        put_part(p, place, split, 1, dv);
-        return;
-    }
-    const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
-    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
-    write_rows(p.dv, p.dv_stride, p, place, dv, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
 }
 
 // ---- producer: a thread that loads ----------------------------------------------------------------------------------
@@ -2043,7 +2027,24 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
             Loads{p, maps, barriers, place}.load_all(tiles, begin, visits);
         return;
     }
-    consume(p, place, tiles, begin, visits, barriers, index, kSplit ? block % p.splits : 0);
+    if constexpr (kByProduct) {
+        compute_by_product(p, place, tiles, begin, visits, barriers, index, block % p.splits);
+    } else {
+        take_registers<kGroupRegisters>();
+        Sums dk = {}, dv = {};
+        if (visits > 0)
+            compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
+        if constexpr (!kTakesTurns)
+            named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        if (kSplit && p.splits > 1) {
+            put_part(p, place, block % p.splits, 0, dk);
+            put_part(p, place, block % p.splits, 1, dv);
+            return;
+        }
+        const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
+        write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, 0, lane);
+        write_rows(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key, 0, lane);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)

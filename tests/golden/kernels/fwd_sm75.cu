@@ -617,7 +617,7 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 
 // Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                               const BlockPlace &place, int first_row, int tile, int lane)
+                                            const BlockPlace &place, int first_row, int tile, int lane)
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
@@ -1237,8 +1237,8 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
 // Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
 template <class Form>
 __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
-                                              const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                              uint32 smem, int warp_row, int lane)
+                                           const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
+                                           int warp_row, int lane)
 {
     if constexpr (kQInRegisters)
         __syncthreads();  // every warp has read its last K and V before O comes into their place

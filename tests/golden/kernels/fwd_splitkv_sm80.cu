@@ -834,26 +834,27 @@ __device__ __forceinline__ void find_packed_tile(Place &place, const Params &p, 
         place.batch = -1;  // nothing to do
 }
 
-// Finds the share of a block of RowsOfGroup (features/shares.cuh); batch is -1 if it has nothing to do.
+// Finds the share of a block of RowsOfGroup (features/shares.cuh). Returns false if it has nothing to do.
 template <class Place, class Work>
-__device__ __forceinline__ void find_share(Place &place, const Params &p, const Work &)
+__device__ __forceinline__ bool find_share(Place &place, const Params &p, const Work &)
 {
     const int slot = blockIdx.x % p.features.slots;
     const Slots slots(p, [=](int, int end) { return slot < end; });
     place.key_head = blockIdx.x / p.features.slots;
     place.batch = slots.batch;
     if (place.batch < 0)
-        return;
+        return false;
     place.own_splits = slots.shares;
     place.split = (slot - slots.first) % place.own_splits;
     place.first_row = (slot - slots.first) / place.own_splits * kBr;
     place.find_sequence(p, place.batch);
     if constexpr (kVarlen) {
         place.part = slots.first_part + slot - slots.first;
-        place.part = place.own_splits > 1 && place.part < part_slots(p) ? place.key_head * part_slots(p) + place.part
-                                                                        : -1;
+        place.part =
+            place.own_splits > 1 && place.part < part_slots(p) ? place.key_head * part_slots(p) + place.part : -1;
         place.rows = place.sequence.seq_q * p.group;
     }
+    return true;
 }
 
 // Sets row `row` of O to 0, one chunk of it, and its LSE to -infinity.
@@ -872,10 +873,9 @@ __device__ __forceinline__ void clear_unused_rows(const Params &p)
     if constexpr (kPackedHeads) {
         const int64 slot = blockIdx.x % f.slots;
         const int first_head = blockIdx.x / f.slots * p.group;
-        clear_unused<kThreads>(f.cu_seqlens_q, p.batch, f.total_q, slot * kBr / p.group, (slot + 1) * kBr / p.group,
-                               p.group * kRowChunks, [&](int row, int part) {
-                                   clear_chunk(p, first_head + part / kRowChunks, row, part % kRowChunks);
-                               });
+        clear_unused<kThreads>(
+            f.cu_seqlens_q, p.batch, f.total_q, slot * kBr / p.group, (slot + 1) * kBr / p.group, p.group * kRowChunks,
+            [&](int row, int part) { clear_chunk(p, first_head + part / kRowChunks, row, part % kRowChunks); });
     } else {
         const int head = blockIdx.x / p.q_tiles;
         const int64 first = int64(blockIdx.x % p.q_tiles) * kBr;
@@ -898,8 +898,7 @@ struct RowsOfGroup : SequencePlace {
     __device__ __forceinline__ RowsOfGroup(const Params &p, const Work &work) : rows(p.seq_q * p.group)
     {
         if constexpr (kLengths) {
-            find_share(*this, p, work);
-            if (batch < 0)
+            if (!find_share(*this, p, work))
                 return;
         } else {
             const unsigned tile = work.tile(p);
@@ -1015,7 +1014,7 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 
 // Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                               const BlockPlace &place, int first_row, int tile, int lane)
+                                            const BlockPlace &place, int first_row, int tile, int lane)
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
     const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
@@ -1094,7 +1093,8 @@ struct Terms {
 //
 // Policy of kernels with a paged cache; the others have keys.cuh. A block reads a head of K or V from a head pointer:
 // its row 0 in page 0.
-__device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &, int head)
+__device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &,
+                                                 int head)
 {
     return tensor + head * stride.head * 2;
 }
