@@ -152,7 +152,7 @@ local function find_facts(v, path, registers)
       barriers = pipeline.barriers, ahead = pipeline.ahead,
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc),
       bytes_per_score = features.bytes_per_score(v), numbers = (v.bias == "none" or v.bias == "bool") and 0 or 1,
    }
 end

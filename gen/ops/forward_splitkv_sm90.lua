@@ -88,7 +88,7 @@ local function recipe(v)
 end
 
 local function names(v)
-   local all = wgmma.shared_names(v, M.axes, parts, keys // parts, columns.of(v) // parts)
+   local all = wgmma.shared_names(v, keys // parts, columns.of(v) // parts)
    for name, value in pairs(splitkv.names) do
       all[name] = value
    end
