@@ -3,7 +3,7 @@
 --   cd TREE; run_lua tests/kernel_alone.lua FOLDER < LINES
 --
 -- A line is "CONFIGURATION HEADER VARIANT", the former two below templates/. FOLDER gets N.cu for line N: what the
--- variant's configuration and the header, with all that it includes, expand to.
+-- variant's configuration, its policies and the header, with all that it includes, expand to.
 local generator = require("init")
 
 local function read(file)
@@ -19,7 +19,8 @@ end
 local number = 0
 for line in io.lines() do
    local configuration, header, variant = line:match("^(%S+) (%S+) (.*)$")
-   local root = ('@ include "%s"\n@ include "%s"'):format(configuration, header)
+   local root = ('@ include "%s"\n@ include "%s"\n@ include "%s"'):format(
+      configuration, configuration:gsub("config", "policies"), header)
    number = number + 1
    local text, message = generator.source(variant, function(file)
       local own = root or read(file)  -- what is asked for first stands for the family's root

@@ -93,7 +93,10 @@ static void test_include(void)
     fails("@ include \"self.cu.in\"\n", "self.cu.in:2", "'self.cu.in' includes itself");
     fails("x\n@ include \"gone.cu.in\"\n", "forward/fwd_sm80.cu.in:2",
           "there is no template 'gone.cu.in'");
-    fails("@ include part\n", "forward/fwd_sm80.cu.in:1", "'include' is not 'include \"FILE\"'");
+    gives("@ include d == 40 and \"list.def\" or \"gone.cu.in\"\n", "#line 1 \"templates/list.def\"\nITEM(a)\n");
+    fails("\n@ include part\n", "forward/fwd_sm80.cu.in:2", "undefined name 'part'");
+    fails("@ include d\n", "forward/fwd_sm80.cu.in:1", "'d' is no file's name");
+    fails("@ include has.softcup and \"a\" or \"b\"\n", "forward/fwd_sm80.cu.in:1", "there is no feature 'softcup'");
 }
 
 /* Plain C++: no template language, and a header comes once. */
@@ -127,6 +130,18 @@ static void test_bad_values(void)
     fails("@ if nil then\n@ end\n", "forward/fwd_sm80.cu.in:1", "'nil' is nil");
     fails("\n$(d < q)\n", "forward/fwd_sm80.cu.in:2", "attempt to compare number with string");
     fails("$(d d)\n", "forward/fwd_sm80.cu.in:1", "<eof> expected near 'd'");
+}
+
+/* A value of a kernel is a number, a boolean or a word: a template holds the text, and Lua none of it. */
+static void test_plain_values(void)
+{
+    gives("$(\"_a9\") $(-3) $(true)\n", LINE(1) "_a9 -3 true\n");
+    fails("\n$(\"a.b\")\n", "forward/fwd_sm80.cu.in:2", "'\"a.b\"' is no number, word or boolean: 'a.b'");
+    fails("$(dtype .. \"(p)\")\n", "forward/fwd_sm80.cu.in:1",
+          "'dtype .. \"(p)\"' is no number, word or boolean: 'fp16(p)'");
+    fails("$(\"9a\")\n", "forward/fwd_sm80.cu.in:1", "'\"9a\"' is no number, word or boolean: '9a'");
+    fails("$(\"\")\n", "forward/fwd_sm80.cu.in:1", "'\"\"' is no number, word or boolean: ''");
+    fails("$(\"a b\")\n", "forward/fwd_sm80.cu.in:1", "'\"a b\"' is no number, word or boolean: 'a b'");
 }
 
 static void test_bad_blocks(void)
@@ -191,6 +206,7 @@ int main(void)
     test_include();
     test_header();
     test_bad_values();
+    test_plain_values();
     test_bad_blocks();
     clean();
     return check_done();

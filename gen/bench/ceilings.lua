@@ -26,7 +26,7 @@ local function family(name, axes, own)
 
       names = function(v)
          local names = own.names and own.names(v) or {}
-         names.threads = 256
+         names.threads, names.element = 256, v.dtype == "bf16" and "bf16" or "f16"
          return names
       end,
    })

@@ -3,7 +3,9 @@
 --   @ if EXPR then / @ elseif EXPR then / @ else / @ end      text that may be left out
 --   @ for NAME = FROM, TO [, STEP] do / @ end                 text that is repeated
 --   @ include "FILE"                                          another template, with the same names
---   $(EXPR)                                                   a value, anywhere in other lines
+--   @ include EXPR                                            the same; the value is the file's name
+--   $(EXPR)                                                   a value, anywhere in other lines: a number, a boolean or
+--                                                             a word of letters, digits and '_'
 --
 -- A line whose first non-blank character is @ is one of these. All else is text. Expressions are Lua, and see only the
 -- parameters and the loop variables.
@@ -15,7 +17,7 @@
 -- Each file is first parsed into nodes, so that all blocks are known to be closed. Then the nodes are rendered.
 -- Expressions are compiled one by one, so that every error can name its line. If the next line of output is not the
 -- next line of the file, #line is written, so that compilers report places in the templates. With a style, no #line is
--- written.
+-- written, and a value may be any text: the style escapes it.
 local M = {}
 
 -- Errors of a template or its parameters are thrown as tables. Errors that are strings are bugs of this module.
@@ -112,7 +114,8 @@ directives["for"] = function(parser, node, rest)
 end
 
 directives["include"] = function(parser, node, rest)
-   node.file = rest:match('^"([^"]+)"$') or fail(node.where, "'include' is not 'include \"FILE\"'")
+   node.file = rest:match('^"([^"]+)"$')
+   node.name = not node.file and rest
    append(parser, node)
 end
 
@@ -196,8 +199,16 @@ local function evaluate(state, where, expression, holder)
    fail(where, message:sub(1, #prefix) == prefix and message:sub(#prefix + 1) or message)
 end
 
-local function to_text(where, expression, value)
-   if math.type(value) == "integer" then
+-- A kernel takes plain values only, so that its text is in templates/ and nowhere else.
+local function is_plain(value)
+   return type(value) ~= "string" or value:find("^[%a_][%w_]*$") ~= nil
+end
+
+-- Returns the text of a value. Values of a kernel are plain.
+local function to_text(where, expression, value, of_kernel)
+   if of_kernel and not is_plain(value) then
+      fail(where, string.format("'%s' is no number, word or boolean: '%s'", expression, value))
+   elseif math.type(value) == "integer" then
       return string.format("%d", value)
    elseif math.type(value) == "float" and value - value == 0 then
       return string.format("%.17g", value)
@@ -212,11 +223,11 @@ end
 local function text_of(state, where, piece)
    local value = evaluate(state, where, piece[1], piece)
    if not state.style then
-      return to_text(where, piece[1], value)
+      return to_text(where, piece[1], value, true)
    elseif type(value) == "table" and value.markup then
       return value.markup
    end
-   return state.style(to_text(where, piece[1], value))
+   return state.style(to_text(where, piece[1], value, false))
 end
 
 local walk
@@ -292,7 +303,11 @@ local function enter(state, file, where)
 end
 
 function render.include(state, node)
-   enter(state, node.file, node.where)
+   local file = node.file or evaluate(state, node.where, node.name, node)
+   if type(file) ~= "string" then
+      fail(node.where, "'" .. node.name .. "' is no file's name")
+   end
+   enter(state, file, node.where)
 end
 
 function walk(state, nodes)

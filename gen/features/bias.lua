@@ -11,8 +11,9 @@ local bytes = {fp16 = 2, bf16 = 2, fp32 = 4, bool = 1}
 
 -- Returns the type of the bias's elements, and true if their gradient is wanted.
 function M.type_of(v)
-   local base = v.bias:match("^(%w+)_gradient$")
-   return base or v.bias, base ~= nil
+   local word = v.bias or "none" -- some families have no bias
+   local base = word:match("^(%w+)_gradient$")
+   return base or word, base ~= nil
 end
 
 -- Rows of a block of the clear step, which fills the gradient with zeros. Each row has a warp.
@@ -20,10 +21,10 @@ M.clear_rows = 8
 
 -- Returns the fp32 instructions for each score. A score takes a conversion and a multiplication, or a selection, and a
 -- share of a load and its address. That is 2.3 if eight neighbouring scores are loaded at once, and 6 if two are. A
--- softcap adds one, and the gradient adds 8.
-function M.fp32_per_score(v)
+-- softcap adds one, and the gradient adds 8. keys: of a tile.
+function M.fp32_per_score(v, keys)
    local _, has_gradient = M.type_of(v)
-   return (v.bc % 32 == 0 and v.dropout == 0 and 2.3 or 6) + v.softcap + (has_gradient and 8 or 0)
+   return (keys % 32 == 0 and v.dropout == 0 and 2.3 or 6) + v.softcap + (has_gradient and 8 or 0)
 end
 
 -- Returns true if the bias is read before the product and added after it.

@@ -32,9 +32,10 @@ M.parts = {
    end,
 }
 
--- Returns the columns of V and O for a variant; M.of_problem does for a problem.
+-- Returns the columns of V and O for a variant; M.of_problem does for a problem. Families without the axis have as many
+-- columns of V as of K.
 function M.of(v)
-   return v.dv > 0 and v.dv or v.d
+   return v.dv and v.dv > 0 and v.dv or v.d
 end
 
 function M.of_problem(problem)

@@ -8,9 +8,9 @@ local masks_per_score = 1.6
 
 -- Returns the fp32 instructions for each score. A call of Philox makes keys of 64 columns, in which a lane has 32
 -- scores. It takes about 42 instructions. If tiles do not begin with a multiple of 64 columns, half of these keys are
--- not used.
-function M.fp32_per_score(v)
-   return (v.bc % 64 == 0 and 1.3 or 2.6) + masks_per_score
+-- not used. keys: of a tile.
+function M.fp32_per_score(_, keys)
+   return (keys % 64 == 0 and 1.3 or 2.6) + masks_per_score
 end
 
 -- Registers: keys and their products, for each row tile; keys of columns, and the seed.

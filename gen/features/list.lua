@@ -1,6 +1,6 @@
 -- The features that read arrays besides the tensors, and that all families of an operation may have. A feature has
 --   axis                     see core/axes.lua
---   fp32_per_score(v)        optional: instructions that it adds for each score
+--   fp32_per_score(v, keys)  optional: instructions that it adds for each score; keys: of a tile
 --   registers(row_tiles, v)  optional: registers that it keeps alive
 --   own_registers            optional: registers that backward counts by itself (ops/backward_block.lua)
 --   bytes_per_score(v)       optional: bytes that it reads for each score
@@ -52,9 +52,9 @@ local function sum(v, of)
    return total
 end
 
-function M.fp32_per_score(v)
+function M.fp32_per_score(v, keys)
    return sum(v, function(feature)
-      return feature.fp32_per_score and feature.fp32_per_score(v) or 0
+      return feature.fp32_per_score and feature.fp32_per_score(v, keys) or 0
    end)
 end
 
@@ -78,15 +78,19 @@ function M.bytes_per_score(v)
    end)
 end
 
+local function unknown(_, name)
+   error("there is no feature '" .. name .. "'", 0)
+end
+
 -- Returns the features of a variant as a set of axis names, and how many of them are in M.all.
 local function asked_of(v)
-   local has, count = {softcap = v.softcap == 1}, 0
+   local has, count = {softcap = v.softcap == 1, window = v.window ~= 0}, 0
    for _, each in ipairs(asked) do
       local value = v[each.name]
       has[each.name] = value ~= nil and value ~= each.silent
       count = count + (has[each.name] and 1 or 0)
    end
-   return has, count
+   return setmetatable(has, {__index = unknown}), count
 end
 
 -- Words of templates/features/config.cu.in.
@@ -102,7 +106,7 @@ function M.names(v, op)
       interleaved = v.rotary == "interleaved", rotary_columns = has.rotary and v.rotary_dim or 0,
       dbias = has_gradient,
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
-      wide = op == "forward" and v.bias ~= "none" and v.dropout == 0 and v.bc % 32 == 0,
+      wide = op == "forward" and has.bias and not has.dropout and v.bc % 32 == 0,
       features = count > 0, score_params = count > 0 or has.softcap or v.window ~= 0,
       -- Terms that all scores of a row share may go into the softmax (offsets) or into the product (sloped): on wgmma
       -- alone.

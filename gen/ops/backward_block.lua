@@ -219,7 +219,7 @@ function M.facts(v, path, registers)
    facts.ex2_per_score = 1 + v.softcap * softcap.ex2_per_score
    facts.biased = v.bias ~= "none" and 1 or 0
    facts.more_fp32_per_score = v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
-      + features.fp32_per_score(v)
+      + features.fp32_per_score(v, v.bc)
    v.facts = registers == 0 and facts or v.facts
    return facts
 end

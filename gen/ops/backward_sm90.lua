@@ -94,11 +94,9 @@ local function fits(v, _, arch)
    return true
 end
 
--- Returns v with the values by which backward.lua describes its kernels.
-local function complete(v)
-   local all = fwd_sm90.complete(v, 1)
-   all.bc, all.dq, all.rows, all.layout, all.waves = division_of(v).keys, "red", "prepared", "swizzle", waves
-   return all
+-- Returns what the cost model (backward_cost.lua) needs to know about a block.
+local function shape_of(v)
+   return {br = v.br, bc = division_of(v).keys, split = v.split, dq = "red", rows = "prepared", waves = waves}
 end
 
 -- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask.
@@ -111,34 +109,36 @@ M.fit = fit -- for tests/bench/fit.lua
 
 -- Returns the clocks per score that features add.
 local function feature_clocks(v, arch)
-   local fp32 = features.fp32_per_score(v) + v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
+   local fp32 = features.fp32_per_score(v, division_of(v).keys)
+      + v.softcap * (softcap.fp32_per_score + softcap.slope_per_score)
    return fp32 / arch.fp32 + v.softcap * softcap.ex2_per_score / arch.ex2
 end
 
 -- Returns the clocks of a tile.
-local function tile_clocks(v, all, arch)
+local function tile_clocks(v, arch)
    local columns, rate = d_pad(v), fit.tensor
    if division_of(v) == by_product then
       columns, rate = 64 * pages(v), fit.divided
    end
    local added = v.bias ~= "none" and fit.bias or 0
-   return v.br * all.bc * (10 * columns / rate + fit.per_score + added + feature_clocks(all, arch))
+   local per_score = 10 * columns / rate + fit.per_score + added + feature_clocks(v, arch)
+   return v.br * division_of(v).keys * per_score
 end
 
 local function us_of(v, problem, arch)
-   local all = complete(v)
+   local shape = shape_of(v)
    local facts = {
       d_pad = d_pad(v),
       card = {
          arch = arch, resident = 1,
          tile_clocks = function()
-            return tile_clocks(v, all, arch)
+            return tile_clocks(v, arch)
          end,
       },
    }
    local us = 0
    for _, part in ipairs(lengths.parts(problem)) do
-      us = us + cost.backward(all, facts, part, arch)
+      us = us + cost.backward(shape, facts, part, arch)
    end
    return us
 end
@@ -155,26 +155,21 @@ end
 local function names(v)
    local division, turns = division_of(v), v.deterministic == 1
    local _, width = dq_shares(v)
-   local own = bwd.shared_names(complete(v), {
+   local own = bwd.shared_names(v, {
+      prepared = true,
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "red",
       turns = turns, last_keys_first = turns and v.causal == 1 and v.window == 0, wgmma = true,
       by_product = division == by_product, writers = division == by_product and 128 or 128 * division.groups,
       dq_columns = width, load_registers = division.load, group_registers = division.group,
       dq_registers = division.dq or 0,
    })
-   fwd_sm90.add_product_names(own, v, product_columns(v, width))
-   for _, feature in ipairs(features.all) do
-      if not M.known[feature.axis.name] then
-         own[feature.axis.name] = false
-      end
-   end
-   return own
+   return fwd_sm90.add_product_names(own, v, product_columns(v, width))
 end
 
 -- A bias as it lies in memory. In fp32 it spills at D = 128. The other families have its gradient and boolean masks.
 local added = {name = "bias", field = "bias", values = {"none", "fp16", "bf16"}, feature = true}
 
-M.axes, M.known = kinds.axes(256), {}
+M.axes = kinds.axes(256)
 for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis, kinds.deterministic,
    {name = "br", values = {64, 128}},
@@ -188,7 +183,7 @@ for _, axis in ipairs({
       end,
    },
 }) do
-   M.axes[#M.axes + 1], M.known[axis.name] = axis, true
+   M.axes[#M.axes + 1] = axis
 end
 
 M.selection = {limit = 4, covered = {{"br", "split"}}, crowds = {}}
@@ -197,7 +192,7 @@ local function recipe(v)
    local sharing, width = dq_shares(v)
    local division = division_of(v)
    local keys = division.keys
-   local steps = {bwd.prepare_step(M.name, complete(v))}
+   local steps = {bwd.prepare_step(M.name, v)}
    if v.sinks == 1 then
       steps[2] = bwd.sinks_step(M.name)
    end
@@ -241,7 +236,7 @@ function M.family()
       end,
 
       suits = function(v, problem, arch)
-         if v.split == 1 and cost.splits(complete(v), problem, arch) == 1 then
+         if v.split == 1 and cost.splits(shape_of(v), problem, arch) == 1 then
             return nil, "there are blocks enough"
          end
          return true

@@ -152,7 +152,7 @@ local function find_facts(v, path, registers)
       barriers = pipeline.barriers, ahead = pipeline.ahead,
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v),
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc),
       bytes_per_score = features.bytes_per_score(v), numbers = (v.bias == "none" or v.bias == "bool") and 0 or 1,
    }
 end
@@ -201,7 +201,8 @@ end
 
 -- Returns what the shared templates of all forward families see of a variant.
 function M.shared_names(v)
-   local names = {columns = columns.of(v)}
+   -- own_sequences: sequences have their own lengths, or rows of the cache.
+   local names = {columns = columns.of(v), own_sequences = lengths.has(v) or v.cache_rows == 1}
    for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names}) do
       add_names(names, more)
    end
@@ -244,7 +245,8 @@ function M.family(name, scheme, path)
 
       names = function(v)
          local names = {
-            split = scheme.splits, wgmma = false, smem_bytes = smem_bytes(v), fill = v.fill or "whole",
+            split = scheme.splits, packed_heads = scheme.splits, wgmma = false, smem_bytes = smem_bytes(v),
+            fill = v.fill or "whole",
             teams = team_count(v),
             combine_rows = 1, max_splits = 1, -- for schemes without splits
          }

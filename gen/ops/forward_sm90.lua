@@ -14,7 +14,6 @@
 --
 -- If guesses(v), P of tiles without a mask is computed with a speculative maximum, the row's maximum so far. It is
 -- computed again if that was too small (templates/hopper/guess.cuh).
-local axes_of = require("core.axes")
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
@@ -228,23 +227,11 @@ local function facts_of(v)
       bytes_per_score = features.bytes_per_score(v),
       staged = bias.is_ahead(v) and 1 or 0, guessed = guesses(v) and 1 or 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v) - v.sloped
-         + v.dropout * (by_keys - dropout.fp32_per_score(v))
-         + (bias.is_ahead(v) and words_cost(v) + v.softcap - bias.fp32_per_score(v) or 0),
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc) - v.sloped
+         + v.dropout * (by_keys - dropout.fp32_per_score(v, v.bc))
+         + (bias.is_ahead(v) and words_cost(v) + v.softcap - bias.fp32_per_score(v, v.bc) or 0),
    }
    return v.facts
-end
-
--- Returns the point with silent values for the features that it does not know.
-function M.complete(v, parts)
-   local all = {parts = parts, dv = 0}
-   for _, feature in ipairs(features.all) do
-      all[feature.axis.name] = axes_of.silent_value(feature.axis)
-   end
-   for name, value in pairs(v) do
-      all[name] = value
-   end
-   return all
 end
 
 -- Adds names for templates/hopper/wgmma_lists.cu.in: the element, and the n8 column tiles of the products with these
@@ -260,18 +247,10 @@ function M.add_product_names(names, v, columns)
    return names
 end
 
--- Returns what the templates of both forward families on wgmma see. axes: the family's. parts: warpgroups that share
--- rows. scored: keys of a tile that a warpgroup multiplies by Q. out: columns of its O.
-function M.shared_names(v, axes, parts, scored, out)
-   local names, known = fwd.shared_names(M.complete(v, parts)), {}
-   for _, axis in ipairs(axes) do
-      known[axis.name] = true
-   end
-   for _, feature in ipairs(features.all) do
-      if not known[feature.axis.name] then
-         names[feature.axis.name] = false
-      end
-   end
+-- Returns what the templates of both forward families on wgmma see. scored: keys of a tile that a warpgroup multiplies
+-- by Q. out: columns of its O.
+function M.shared_names(v, scored, out)
+   local names = fwd.shared_names(v)
    names.wgmma = true
    names.wide = false -- rows of a tile are in the order in which TMA loads them
    M.add_product_names(names, v, {scored, out})
@@ -279,9 +258,11 @@ function M.shared_names(v, axes, parts, scored, out)
 end
 
 function M.names(v)
-   local names = M.shared_names(v, space.all, 1, v.bc, v.d)
-   names.guessed, names.begun, names.sloped, names.pack = guesses(v), v.begun == 1, v.sloped == 1, v.pack
+   local names = M.shared_names(v, v.bc, v.d)
+   names.guessed, names.begun, names.sloped = guesses(v), v.begun == 1, v.sloped == 1
+   names.packed_heads = v.pack == 1
    names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)
+   names.staged = bias.is_ahead(v)
    names.offsets = v.alibi == 1 and v.bias == "none"
    names.drops_beside, names.early_keeps, names.keys_of_block = drops_beside(v), keeps_early(v), keys_of_block
    names.smem_bytes = smem_bytes(v)
@@ -363,7 +344,12 @@ end
 
 -- The problem whose query heads are packed into rows.
 local packed = plain_cost.of_problem(function(problem)
-   return setmetatable({heads_q = problem.heads_kv}, {__index = problem})
+   local copy = {}
+   for name, value in pairs(problem) do
+      copy[name] = value
+   end
+   copy.heads_q = problem.heads_kv
+   return copy
 end)
 
 local function cost_us(v, problem, arch)

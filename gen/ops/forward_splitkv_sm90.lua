@@ -88,10 +88,11 @@ local function recipe(v)
 end
 
 local function names(v)
-   local all = wgmma.shared_names(v, M.axes, parts, keys // parts, columns.of(v) // parts)
+   local all = wgmma.shared_names(v, keys // parts, columns.of(v) // parts)
    for name, value in pairs(splitkv.names) do
       all[name] = value
    end
+   all.packed_heads = true
    all.smem_bytes, all.bc, all.stages = smem_bytes(v), keys, stages
    -- Registers of a thread that copies, and of one that multiplies. The three warpgroups' threads share 504. With
    -- look-ups of pages or lengths, a thread that copies needs more. Then a thread that multiplies keeps fewer steps of

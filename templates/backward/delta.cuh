@@ -1,5 +1,4 @@
 #pragma once
-#include "backward/packed.cuh"
 #include "features/hidden.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"

@@ -1,6 +1,6 @@
 #pragma once
 #include "backward/bwd.cuh"
-#include "backward/dropped_rows.cuh"
+#include "features/window.cuh"
 
 // ---- separate blocks for dQ (kApart) -------------------------------------------------------------------------------
 //
@@ -8,74 +8,11 @@
 // more than if the blocks of dK and dV sum dQ, but needs no workspace and no atomics, and the order of sums is fixed.
 // Queries are rows here, so dS is the A fragment of dQ += dS K where it was computed. A warp owns 16 rows. Tiles of
 // keys are processed from the last to the first, so those with a mask come first.
-
-// Coordinates of a block: kDqRows rows of a head.
-struct RowsOfSequence {
-    PackedTile<kDqRows, false> own;
-    int first_row, head;
-    static constexpr int batch = 0;
-
-    __device__ __forceinline__ RowsOfSequence(const Params &all, unsigned plane, unsigned index)
-    {
-        clear_unused_queries<kThreads>(all, plane, int64(index) * kDqRows, int64(index + 1) * kDqRows);
-        own = PackedTile<kDqRows, false>(all, index);
-        first_row = own.tile * kDqRows;
-        head = plane;
-    }
-
-    // The packed rows of a head.
-    static __device__ __forceinline__ unsigned blocks(const Params &all)
-    {
-        return all.features.total_q / kDqRows + all.batch;
-    }
-
-    __device__ __forceinline__ bool has_work(const Params &) const
-    {
-        return own.index >= 0;
-    }
-
-    __device__ __forceinline__ Params params(const Params &all) const
-    {
-        return own.alone(all);
-    }
-
-    // The head's number for dropout.
-    __device__ __forceinline__ int dropped_plane(const Params &p, unsigned) const
-    {
-        return own.index * p.heads_q + head;
-    }
-};
-
-struct RowsOfBatch {
-    int first_row, head, batch;
-
-    __device__ __forceinline__ RowsOfBatch(const Params &p, unsigned plane, unsigned index)
-        : first_row(index * kDqRows), head(plane % p.heads_q), batch(plane / p.heads_q)
-    {
-    }
-
-    static __device__ __forceinline__ unsigned blocks(const Params &p)
-    {
-        return (p.seq_q + kDqRows - 1) / kDqRows;
-    }
-
-    static __device__ __forceinline__ bool has_work(const Params &p)
-    {
-        return p.dq != nullptr;
-    }
-
-    static __device__ __forceinline__ const Params &params(const Params &all)
-    {
-        return all;
-    }
-
-    static __device__ __forceinline__ int dropped_plane(const Params &, unsigned plane)
-    {
-        return plane;
-    }
-};
-
-using RowPlace = Either<kVarlen, RowsOfSequence, RowsOfBatch>::Type;
+//
+// Timeline of the step of tile t (`visit`), with two stages of K and V:
+//
+//   wait, barrier | S = Q K^T | dP = dO V^T | dS | dQ += dS K | store t - 1
+//                 | copy K, V (t - 1) ..........................
 
 // Keys [begin, end) that some row of a block sees, and [begin_of_all, end_of_all) that every row sees.
 struct KeysInWindow : WindowKeys {

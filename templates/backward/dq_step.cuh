@@ -1,8 +1,7 @@
 #pragma once
+#include "backward/dq_sums.cuh"
 #include "backward/cursor.cuh"
-#include "backward/dq_whole.cuh"
 #include "backward/products.cuh"
-#include "backward/turns.cuh"
 #include "backward/warps.cuh"
 
 // ---- the dQ step: dQ += dS K of a tile of queries -----------------------------------------------------------------

@@ -94,28 +94,10 @@ struct PhiloxDropout {
     }
 };
 
-struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, int, int)
-    {
-    }
-
-    static __device__ __forceinline__ void begin(const Params &, int, int, int)
-    {
-    }
-
-    static __device__ __forceinline__ void mask(Fragments &)
-    {
-    }
-
-    static __device__ __forceinline__ void mask(Scores &)
-    {
-    }
-};
-
-using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
+using Dropout = PhiloxDropout;
 
 // The factor of dV at the end.
 __device__ __forceinline__ float value_scale(const Params &p)
 {
-    return kDropout ? keep_scale(p) : 1.0f;
+    return keep_scale(p);
 }

@@ -43,19 +43,4 @@ struct PhiloxRows {
     }
 };
 
-struct NoDroppedRows {
-    __device__ __forceinline__ NoDroppedRows(const Params &, int, int, int)
-    {
-    }
-
-    static __device__ __forceinline__ void begin(const Params &, int, int)
-    {
-    }
-
-    static __device__ __forceinline__ float2 factors(int, int)
-    {
-        return {1.0f, 1.0f};
-    }
-};
-
-using DroppedRows = Either<kDropout, PhiloxRows, NoDroppedRows>::Type;
+using DroppedRows = PhiloxRows;

@@ -1,5 +1,4 @@
 #pragma once
-#include "backward/dropout.cuh"
 #include "backward/place.cuh"
 #include "backward/writers.cuh"
 #include "lib/mma.cuh"
@@ -8,26 +7,6 @@
 // ---- epilogue: writes dK and dV of a block ------------------------------------------------------------------------
 //
 // Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
-
-// Sets rows of dK and dV that belong to no sequence to 0. p: of all sequences. Called by all threads of a block.
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
-{
-    if constexpr (kVarlen) {
-        constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
-        const int64 first = int64(place.number) * kBc;
-        clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
-                               kKeyChunks + kValueChunks, [&](int row, int part) {
-                                   const bool of_key = part < kKeyChunks;
-                                   char *out = of_key ? p.dk : p.dv;
-                                   const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
-                                   const int chunk = of_key ? part : part - kKeyChunks;
-                                   if (out != nullptr)
-                                       *reinterpret_cast<uint4 *>(
-                                           out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
-                                           uint4{};
-                               });
-    }
-}
 
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.

@@ -1,7 +1,7 @@
 #pragma once
+#include "backward/cursor.cuh"
 #include "lib/fill.cuh"
 #include "backward/rows.cuh"
-#include "backward/split.cuh"
 
 // ---- loads: K and V once, tiles of Q and dO with LSE and delta of their rows -----------------------------------
 //

@@ -1,10 +1,7 @@
 #pragma once
 #include "backward/cursor.cuh"
-#include "backward/dbias.cuh"
-#include "backward/dropout.cuh"
 #include "backward/exchange.cuh"
 #include "backward/products.cuh"
-#include "backward/terms.cuh"
 #include "backward/warps.cuh"
 
 // ---- the mainloop's steps: what a warp does with a tile of queries --------------------------------------------------

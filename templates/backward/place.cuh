@@ -1,66 +1,11 @@
 #pragma once
-#include "backward/packed.cuh"
+#include "features/params.cuh"
 
 // ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
+//
+// Policy: SequencePlace (batches.cuh, sequences.cuh).
 
-// Packed sequences: the block's sequence.
-struct PlaceInSequence {
-    PackedTile<kBc, true> own;
-    int number;            // number of the tile, counted over all sequences
-    int sequence_q_tiles;  // tiles of queries of the sequence
-    int first_q_tile;      // number of its first tile of queries
-    int first_prepared;    // its first row of LSE and delta
-
-    __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
-    {
-        number = tile;
-        own = PackedTile<kBc, true>(p, tile);
-        first_key = own.tile * kBc;
-        sequence_q_tiles = (own.sequence.seq_q + kBr - 1) / kBr;
-        first_q_tile = first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, max(own.index, 0));
-        first_prepared = prepared_begin(p, max(own.index, 0));
-    }
-
-    __device__ __forceinline__ bool is_empty() const
-    {
-        return own.index < 0;
-    }
-
-    __device__ __forceinline__ int q_tiles(const Params &) const
-    {
-        return sequence_q_tiles;
-    }
-
-    __device__ __forceinline__ Params params(const Params &all) const
-    {
-        return own.alone(all);
-    }
-};
-
-struct PlaceInBatch {
-    static constexpr int first_q_tile = 0, first_prepared = 0;
-
-    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
-    {
-    }
-
-    static __device__ __forceinline__ bool is_empty()
-    {
-        return false;
-    }
-
-    static __device__ __forceinline__ int q_tiles(const Params &p)
-    {
-        return p.q_tiles;
-    }
-
-    static __device__ __forceinline__ const Params &params(const Params &all)
-    {
-        return all;
-    }
-};
-
-struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
+struct BlockPlace : SequencePlace {
     int first_key;
     int kv_head, batch;
 

@@ -1,6 +1,6 @@
 #pragma once
 #include "backward/delta.cuh"
-#include "backward/turns.cuh"
+#include "backward/dq_sums.cuh"
 
 // ---- the kernel before the main one: LSE in log2 units and delta of all rows; zeros for the dQ sums ------
 //
@@ -9,7 +9,7 @@
 constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 
 // The kernel; kPrepareThreads threads per block.
-__device__ __forceinline__ void prepare(const Params &p)
+template <class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
 {
     const int64 rows = plane_rows(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * rows;

@@ -1,7 +1,6 @@
 #pragma once
 #include "backward/fragment.cuh"
 #include "features/softcap.cuh"
-#include "features/window.cuh"
 #include "lib/ptx.cuh"
 
 // ---- P^T and dS^T ------------------------------------------------------------------------------------
@@ -38,57 +37,6 @@ __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
 #pragma unroll
         for (int m = 0; m < kKeyTiles; m++)
             pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
-}
-
-// Sets P^T to 0 if the query is before the first or after the last one that sees the key. Both are relative to this
-// lane's first query, because queries are then constants after unrolling.
-__device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int at = p.seq_k - p.seq_q + first_query;
-            const int first = key < p.seq_k ? first_at(p, key) - at : kBr;
-            const int last = last_at(p, key) - at;
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    if (n * 8 + e < first || n * 8 + e > last)
-                        s[m][n][2 * h + e] = 0.0f;
-        }
-}
-
-// Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
-__device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
-{
-    int first[kKeyTiles][2];
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
-            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
-        }
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (n * 8 + e % 2 < first[m][e / 2])
-                    s[m][n][e] = 0.0f;
-}
-
-__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
-{
-    if constexpr (kWindow != Window::kNone)
-        mask_window(s, p, first_key, first_query);
-    else
-        mask_first(s, p, first_key, first_query);
 }
 
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)

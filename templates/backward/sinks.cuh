@@ -1,14 +1,15 @@
 #pragma once
-#include "backward/packed.cuh"
+#include "backward/place.cuh"
 #include "lib/ptx.cuh"
 
 // ---- the gradient of sinks: -sum over the rows of a head of exp(sink - LSE) * delta ------------------------
 //
 // Its entry point is in steps.cu.in.
 
-// The kernel; one block of kSinkThreads per head. The order of the sum is fixed. sums: in shared memory.
-__device__ __forceinline__ void sum_sinks(const Params &p, float (&sums)[kSinkThreads / 32])
+// The kernel; one block of kSinkThreads per head. The order of the sum is fixed.
+__device__ __forceinline__ void sinks(const Params &p)
 {
+    __shared__ float sums[kSinkThreads / 32];
     if (p.features.dsinks == nullptr)
         return;
     const int head = blockIdx.x;
@@ -21,7 +22,7 @@ __device__ __forceinline__ void sum_sinks(const Params &p, float (&sums)[kSinkTh
     float sum = 0.0f;
     for (int batch = 0; batch < batches(p); batch++) {
         const float *rows = p.rows + (int64(batch) * p.heads_q + head) * head_rows;
-        for (int row = threadIdx.x; row < (kVarlen ? prepared_rows(p) : p.seq_q); row += kSinkThreads)
+        for (int row = threadIdx.x; row < (kVarlen ? int(head_rows) : p.seq_q); row += kSinkThreads)
             sum += exp2_approx(sink - rows[row]) * rows[all_rows + row];
     }
     for (int lanes = 16; lanes > 0; lanes /= 2)

@@ -44,29 +44,7 @@ struct SplitRange {
     }
 };
 
-// The range of a block that has its keys alone: all tiles.
-struct WholeRange {
-    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
-    {
-    }
-
-    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
-    {
-        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
-    }
-
-    static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
-    {
-        return at.head < p.group;
-    }
-
-    static __device__ __forceinline__ bool has_some(const Params &p, const TileRange &tiles)
-    {
-        return tiles.first < tiles.end(p);
-    }
-};
-
-using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
+using QueryRange = SplitRange;
 
 constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
 

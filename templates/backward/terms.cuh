@@ -6,7 +6,7 @@
 // ---- score modifiers: ALiBi and bias, added to scores after a softcap ---------------------------------------------
 //
 // They are in the units of Q K^T, that is, divided by the scale. -infinity hides a key.
-constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
+constexpr bool kTerms = true;
 
 // The terms of one head.
 struct Terms {

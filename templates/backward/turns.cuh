@@ -1,6 +1,5 @@
 #pragma once
 #include "backward/dq_sums.cuh"
-#include "features/window.cuh"
 
 // ---- dQ order: blocks add to a tile of dQ in a fixed order (kTakesTurns) ----------------------------------------
 //
@@ -38,21 +37,6 @@ __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
     const uint32 ticket = __float_as_uint(load_shared_4(smem));
     __syncthreads();  // and read, before anything else comes into its place
     return ticket;
-}
-
-// Returns how many blocks add to a tile of queries before the one with this tile of keys.
-__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
-{
-    if constexpr (kWindow != Window::kNone) {
-        const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
-        return key_tile - max(first_key, 0) / kBc;
-    } else if constexpr (kLastKeysFirst) {
-        // kLastKeysFirst: blocks with later keys that some query of the tile sees.
-        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
-        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
-    } else {
-        return key_tile;
-    }
 }
 
 // Waits for the block's turn. seen: the counter as lane 0 has read it earlier. No fence is needed: only additions

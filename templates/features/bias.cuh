@@ -3,10 +3,6 @@
 
 // ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
 
-// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-
 // The type of an element, and of two neighbours that are loaded together.
 template <BiasKind kKind> struct BiasTypes {
     using Elem = unsigned short;

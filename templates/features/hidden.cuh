@@ -1,5 +1,5 @@
 #pragma once
-#include "features/bias.cuh"
+#include "features/params.cuh"
 
 // A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
 // counts, and never falls below it. So P of hidden keys is 0, even in a row without other keys (fa2.h). Scores near

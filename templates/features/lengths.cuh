@@ -28,9 +28,7 @@ struct UsedSequence {
     static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
 
     UsedSequence() = default;
-    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch))
-    {
-    }
+    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch)) {}
 };
 
 struct PaddedSequence {
@@ -78,6 +76,11 @@ struct GrowingSequence : PackedSequence {
 
 using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
                         Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
+
+__device__ __forceinline__ Sequence sequence_of(const Params &p, int batch)
+{
+    return Sequence(p, batch);
+}
 
 // Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
 // sequence. All lanes of a warp call it together; they look at 32 sequences at a time.

@@ -122,3 +122,9 @@ private:
         return parts;
     }
 };
+
+// The slots of sequence `batch`.
+__device__ __forceinline__ Slots slots_of(const Params &p, int batch)
+{
+    return Slots(p, [=](int b, int) { return b == batch; });
+}

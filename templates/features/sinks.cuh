@@ -1,5 +1,5 @@
 #pragma once
-#include "features/bias.cuh"
+#include "features/params.cuh"
 
 // ---- sinks: one more column in the softmax, without a value ---------------------------------------------------
 

@@ -5,11 +5,10 @@
 //
 // Query i is at position p = i + seq_k - seq_q.
 //
-// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
+// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is kUnbounded, and
 //          a causal mask is window_right = 0; the host sets both.
 // Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
 // Chunks:  it sees keys j with j / window_left = p / window_left.
-constexpr int kUnbounded = 1 << 30;
 
 // Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
 // which a key is seen. All four are non-decreasing functions.

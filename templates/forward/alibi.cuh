@@ -3,47 +3,17 @@
 #include "forward/columns.cuh"
 #include "forward/place.cuh"
 
-struct NoAlibi {
-    __device__ __forceinline__ NoAlibi(const Params &, const BlockPlace &, int, int)
-    {
-    }
-
-    template <bool kBefore> __device__ __forceinline__ float term(int, int, int, int, int) const
-    {
-        return 0.0f;
-    }
-
-    __device__ __forceinline__ float offset(int, int, int) const
-    {
-        return 0.0f;
-    }
-
-    __device__ __forceinline__ float added(float score, int, int, int, int) const
-    {
-        return score;
-    }
-
-    __device__ __forceinline__ bool in_product(int, int) const
-    {
-        return false;
-    }
-};
-
 // This lane's first column in tile 0, kept if ALiBi is computed by the product (kAlibiMma).
 struct KeptColumn {
     float first_column;
 
-    __device__ __forceinline__ explicit KeptColumn(int lane) : first_column(float(lane % 4 * kLaneKeys))
-    {
-    }
+    __device__ __forceinline__ explicit KeptColumn(int lane) : first_column(float(lane % 4 * kLaneKeys)) {}
 };
 
 struct NoColumn {
     static constexpr float first_column = 0.0f;
 
-    __device__ __forceinline__ explicit NoColumn(int)
-    {
-    }
+    __device__ __forceinline__ explicit NoColumn(int) {}
 };
 
 using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
@@ -98,4 +68,4 @@ struct AlibiOfRows : FirstColumn {
     }
 };
 
-using Alibi = Either<kAlibi, AlibiOfRows, NoAlibi>::Type;
+using Alibi = AlibiOfRows;

@@ -47,24 +47,6 @@ __device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>:
     }
 }
 
-struct NoBias {
-    static constexpr float inverse_scale = 1.0f;
-
-    __device__ __forceinline__ NoBias(const Params &, const BlockPlace &, int, int)
-    {
-    }
-
-    template <bool kMasked> __device__ __forceinline__ bool reads_side(int) const
-    {
-        return true;
-    }
-
-    template <bool kMasked, bool kSide>
-    __device__ __forceinline__ void load(int, int, int, BiasElem (&)[kTogether]) const
-    {
-    }
-};
-
 // The bias of this lane's rows.
 struct BiasOfRows {
     const BiasElem *row[kRowTiles][2];  // at this lane's first column in tile 0
@@ -114,4 +96,4 @@ struct BiasOfRows {
     }
 };
 
-using Bias = Either<kBias != BiasKind::kNone, BiasOfRows, NoBias>::Type;
+using Bias = BiasOfRows;

@@ -35,11 +35,12 @@ struct RowParts {
     int splits;
     int64 first, step;  // index of the first part, and distance to the next
 
-    __device__ __forceinline__ RowParts(const Params &p, int64 row, int64 rows, int batch, int head, int query)
+    template <class AnyParams>
+    __device__ __forceinline__ RowParts(const AnyParams &p, int64 row, int64 rows, int batch, int head, int query)
         : splits(p.splits), first(row), step(rows)
     {
         if constexpr (kLengths) {
-            const Slots slots(p, [=](int b, int) { return b == batch; });
+            const auto slots = slots_of(p, batch);
             const int r = query * p.group + head % p.group, all_slots = kVarlen ? part_slots(p) : p.features.slots;
             const int slot = (kVarlen ? slots.first_part : slots.first) + r / kBr * slots.shares;
             // If cu_seqlens decreases (invalid), there would be more slots than memory: such rows are skipped.
@@ -51,7 +52,7 @@ struct RowParts {
 };
 
 // The kernel; kCombineWarps * 32 threads per block.
-__device__ __forceinline__ void combine(const Params &p)
+template <class AnyParams> __device__ __forceinline__ void combine(const AnyParams &p)
 {
     __shared__ __align__(16) float weights[kCombineWarps][kMaxSplits];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -73,7 +74,7 @@ __device__ __forceinline__ void combine(const Params &p)
     char *o;
     if constexpr (kVarlen) {
         batch = sequence_of_row(p, packed);
-        const Sequence sequence(p, batch);
+        const auto sequence = sequence_of(p, batch);
         query = packed - sequence.first_q;
         if (query < 0 || query >= sequence.seq_q)
             return;  // the row belongs to no sequence

@@ -2,22 +2,6 @@
 #include "features/dropout.cuh"
 #include "forward/place.cuh"
 
-// The empty policy: P without dropout.
-struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
-    {
-    }
-
-    __device__ __forceinline__ void begin_step(int, int)
-    {
-    }
-
-    __device__ __forceinline__ uint32 apply(uint32 elements, int, int, int) const
-    {
-        return elements;
-    }
-};
-
 // Dropout for this lane's elements of P, 16 columns at a time.
 struct PhiloxDropout {
     const Params &p;
@@ -86,10 +70,10 @@ struct PhiloxDropout {
     }
 };
 
-using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
+using Dropout = PhiloxDropout;
 
 // The factor of O at the end.
 __device__ __forceinline__ float kept_scale(const Params &p)
 {
-    return kDropout ? keep_scale(p) : 1.0f;
+    return keep_scale(p);
 }

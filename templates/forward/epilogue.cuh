@@ -1,7 +1,8 @@
 #pragma once
-#include "forward/dropout.cuh"
+#include "forward/place.cuh"
 #include "forward/parts.cuh"
 #include "forward/softmax.cuh"
+#include "lib/mma.cuh"
 #include "lib/tile.cuh"
 
 // ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
@@ -55,9 +56,9 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
 
 // Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
 template <class Form>
-__device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace &place,
-                                              const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                              uint32 smem, int warp_row, int lane)
+__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
+                                           const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
+                                           int warp_row, int lane)
 {
     if constexpr (kQInRegisters)
         __syncthreads();  // every warp has read its last K and V before O comes into their place

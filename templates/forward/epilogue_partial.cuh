@@ -1,11 +1,12 @@
 #pragma once
-#include "forward/dropout.cuh"
+#include "forward/place.cuh"
 #include "forward/parts.cuh"
 #include "forward/softmax.cuh"
+#include "lib/mma.cuh"
 
 // ---- epilogue of a block that shares the keys of its rows: with its own teams, or with other blocks -----------------
 //
-// The kernels of fwd.cuh (if kSplit) and hopper/split.cuh call write_merged.
+// The kernels of fwd.cuh (if kSplit) and hopper/split.cuh call write_rows.
 //
 // Partial results O_i of one row over disjoint keys, normalised or not, are merged as O = sum(w_i O_i), w_i = exp(m_i -
 // max m). First the teams of a block are merged in shared memory. Then, if p.splits > 1, the combining kernel
@@ -123,9 +124,11 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &p
     }
 }
 
-__device__ __forceinline__ void write_merged(const Params &p, const BlockPlace &place,
-                                             const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                             uint32 smem, int warp_row, int lane)
+// Writes the rows of a block, or its partial results. The layout of rows in shared memory is that of fp32.
+template <class>
+__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
+                                           const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
+                                           int warp_row, int lane)
 {
     block_sync();  // every warp has read its last Q, K and V before O comes into their place
     store_team(smem, o, row, threadIdx.x / kTeamThreads, warp_row, lane);
@@ -141,7 +144,7 @@ __device__ __forceinline__ void write_merged(const Params &p, const BlockPlace &
             continue;
         MergedRow merged(smem, r, column, p.scale_log2);
         if constexpr (kDropout)
-            merged.multiply(keep_scale(p));
+            merged.multiply(kept_scale(p));
         const int64 index = place.index(p, block_row);
         if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // this block has all keys of its rows
             write_whole(p, place, merged, block_row, index, column);

@@ -1,5 +1,5 @@
 #pragma once
-#include "forward/keys.cuh"
+#include "forward/place.cuh"
 #include "lib/fill.cuh"
 
 // ---- page numbers exchanged between lanes (kPagesTold) -----------------------------------------------------------
@@ -72,28 +72,6 @@ template <class Plan> struct PageNumbers {
     }
 };
 
-// The empty policy: lanes exchange no page numbers.
-struct NoPageNumbers {
-    const Params &p;
-    const BlockPlace &place;
-
-    __device__ __forceinline__ NoPageNumbers(const Params &p, const BlockPlace &place) : p(p), place(place)
-    {
-    }
-
-    __device__ __forceinline__ void find_first(int)
-    {
-    }
-
-    __device__ __forceinline__ void find_next(int)
-    {
-    }
-
-    __device__ __forceinline__ void pass()
-    {
-    }
-};
-
 // Offsets of the rows of the next tile in K or V: 32 bits, which one instruction turns into an address.
 template <class Plan> struct ToldRows {
     using Numbers = PageNumbers<Plan>;
@@ -128,8 +106,4 @@ __device__ __forceinline__ ToldRows<Plan> rows_of(const PageNumbers<Plan> &numbe
     return ToldRows<Plan>(numbers, plan, tile, steps);
 }
 
-template <class Plan>
-__device__ __forceinline__ KeyRows rows_of(const NoPageNumbers &numbers, const Plan &, int tile, const PageSteps &)
-{
-    return KeyRows(numbers.p, numbers.place, tile);
-}
+template <class Plan> using PageNumbersOf = PageNumbers<Plan>;

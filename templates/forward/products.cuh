@@ -1,5 +1,4 @@
 #pragma once
-#include "forward/dropout.cuh"
 #include "forward/parts.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"

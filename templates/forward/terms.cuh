@@ -1,6 +1,6 @@
 #pragma once
-#include "forward/alibi.cuh"
-#include "forward/bias.cuh"
+#include "forward/columns.cuh"
+#include "forward/place.cuh"
 
 // ---- score modifiers: ALiBi and bias, which are added to scores -----------------------------------------------
 //
@@ -8,9 +8,9 @@
 // initialised anyway. After a transform (softcap), and if warps divide columns, the terms are added afterwards. A bias
 // in 16 bits is also added afterwards: its words are read before the product, which hides their latency. On wgmma:
 // hopper/fwd_consumer.cuh.
-constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
+constexpr bool kTerms = true;
 constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
-constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
+constexpr bool kTermsFirst = !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
 constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile if it sees none of its keys
 
 // No key of the tile is after a row's own position.

@@ -1,8 +1,5 @@
 #pragma once
-#include "backward/epilogue.cuh"
-#include "backward/turns.cuh"
-#include "hopper/bwd_by_keys.cuh"
-#include "hopper/bwd_by_product.cuh"
+#include "backward/cursor.cuh"
 #include "hopper/bwd_producer.cuh"
 
 // ---- backward -----------------------------------------------------------------------------------------

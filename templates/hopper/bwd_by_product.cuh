@@ -1,8 +1,6 @@
 #pragma once
-#include "backward/dropout.cuh"
+#include "backward/dq_sums.cuh"
 #include "backward/epilogue.cuh"
-#include "backward/split.cuh"
-#include "backward/turns.cuh"
 #include "hopper/bwd_barriers.cuh"
 #include "hopper/bwd_scores.cuh"
 #include "hopper/stages.cuh"
@@ -248,4 +246,10 @@ __device__ __forceinline__ void compute_by_product(const Params &p, const BlockP
         write_rows(p.dv, p.dv_stride, p, place, sums, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
     else
         write_rows(p.dk, p.dk_stride, p, place, sums, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
+}
+
+// Kernels that divide the keys have this function (bwd_by_keys.cuh).
+__device__ __forceinline__ void compute_rows(const Params &, const BlockPlace &, const TileRange &, Cursor, int,
+                                             const Barriers &, int, Sums &, Sums &)
+{
 }

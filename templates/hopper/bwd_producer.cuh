@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/split.cuh"
+#include "backward/cursor.cuh"
 #include "hopper/bwd_barriers.cuh"
 #include "hopper/stages.cuh"
 #include "hopper/tma.cuh"
@@ -68,7 +68,7 @@ struct Loads {
         barrier_expect(full, kQTileBytes + row_bytes);
         load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(place) + at.tile * kBr, head);
         if constexpr (kVarlen)
-            load_bytes(barriers.smem + row_area, rows + plane * prepared_rows(p) + place.first_prepared + at.tile * kBr,
+            load_bytes(barriers.smem + row_area, rows + plane * plane_rows(p) + place.first_prepared + at.tile * kBr,
                        row_bytes, full);
         else
             load_bytes(barriers.smem + row_area, rows + (plane * p.q_tiles + at.tile) * kBr, row_bytes, full);
@@ -77,7 +77,7 @@ struct Loads {
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
         const int64 planes = int64(batches(p)) * p.heads_q;
-        const int64 all_rows = kVarlen ? planes * prepared_rows(p) : planes * p.q_tiles * kBr;
+        const int64 all_rows = kVarlen ? planes * plane_rows(p) : planes * p.q_tiles * kBr;
         Stage stage;
         load_keys(kKArea, maps.k, p.k_stride, barriers.k_full());
         bool first = true;

@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/terms.cuh"
+#include "backward/scores.cuh"
 #include "backward/cursor.cuh"
 #include "hopper/bwd_products.cuh"
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "features/dropout.cuh"
+#include "forward/dropout.cuh"
 #include "hopper/stages.cuh"
 
 // ---- column keys of dropout ---------------------------------------------------------------------------------------
@@ -44,8 +44,7 @@ struct KeyTile {
 };
 
 // Calls use(step, i) for each word i of the A fragment of P of a k16 step, after dropout has computed its bytes.
-template <class Dropped, class Use>
-__device__ __forceinline__ void each_word_of_p(Dropped &dropout, KeyTile keys, const Use &use)
+template <class Use> __device__ __forceinline__ void each_word_of_p(Dropout &dropout, KeyTile keys, const Use &use)
 {
 #pragma unroll
     for (int step = 0; step < kBc / 16; step += 2) {
@@ -63,8 +62,7 @@ __device__ __forceinline__ void each_word_of_p(Dropped &dropout, KeyTile keys, c
 
 // Computes the factors of P of a tile while the tensor cores compute S. The branch is always taken (a bound is never
 // 0): without it ptxas moves this work after the wait for S.
-template <class Dropped>
-__device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropped &dropout, KeyTile keys)
+__device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropout &dropout, KeyTile keys)
 {
     if (dropout.p.features.drop_bound == 0)
         return;
@@ -72,7 +70,7 @@ __device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropped 
 }
 
 // Applies dropout to P, which is packed to 16 bits: dropped elements become 0.
-template <class Dropped> __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropped &dropout, KeyTile keys)
+__device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropout &dropout, KeyTile keys)
 {
     each_word_of_p(dropout, keys, [&](int step, int i) { p[step][i] = dropout.apply(p[step][i], 0, i % 2, i / 2); });
 }

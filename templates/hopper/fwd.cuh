@@ -22,9 +22,7 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
 {
     if (threadIdx.x == 0)
         barriers.init();
-    if constexpr (kBiasStaged)
-        if (threadIdx.x < kGroups)
-            SideTiles(barriers.smem, threadIdx.x).init(bias_is_mapped(p) ? 1 : 32, 4);
+    init_bias_tiles(p, barriers.smem);
     if constexpr (kAlibiMma)
         put_key_columns(barriers.smem);
     __syncthreads();  // the barriers are there
@@ -49,8 +47,8 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &plac
     if constexpr (kOByMap)
         write_rows_by_map(p, place, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
     else
-        write_rows_as<RowTile>(p, place, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
-                               group.warp_row, group.lane);
+        write_rows<RowTile>(p, place, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
+                            group.warp_row, group.lane);
     if constexpr (kStays && !kOwnOPlace) {
         if constexpr (kOByMap) {
             if (group.lane == 0)
@@ -77,7 +75,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     const Barriers barriers{smem};
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     if constexpr (kVarlen) {
-        BlockPlace::clear_unused_rows(p);
+        clear_unused_rows(p);
         if (BlockPlace(p, Work(p)).batch < 0)
             return;
     }
@@ -104,9 +102,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             if constexpr (kCounted)
                 loads.finish(work.piece);
         }
-        if constexpr (kBiasStaged)
-            if (served_group() >= 0 && served_group() < kGroups)
-                produce_bias(p, maps, barriers);
+        produce_bias(p, maps, barriers);
         return;
     }
     take_registers<kGroupRegisters>();

@@ -1,16 +1,10 @@
 #pragma once
 #include "features/softcap.cuh"
-#include "forward/dropout.cuh"
-#include "forward/mask.cuh"
-#include "forward/softmax.cuh"
-#include "forward/terms.cuh"
 #include "forward/tiles.cuh"
-#include "hopper/column_keys.cuh"
 #include "hopper/fill_pages.cuh"
 #include "hopper/fwd_group.cuh"
 #include "hopper/fwd_products.cuh"
-#include "hopper/guess.cuh"
-#include "hopper/slopes.cuh"
+#include "hopper/rescale.cuh"
 
 // ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
 //
@@ -166,33 +160,6 @@ struct Rows {
         rescale.apply(o);
     }
 
-    // Computes S again, by this warp alone.
-    __device__ __forceinline__ void make_again()
-    {
-        clear_scores(s);
-        add_products(s, q_smem, k_smem());
-        if constexpr (kAlibiMma)
-            add_slopes(s, slopes);
-        else if constexpr (kBegun)
-            group.side.add(s, unit);
-    }
-
-    // Makes P with the speculative maxima (guess.cuh); for tiles without a mask.
-    __device__ __forceinline__ void guess_p()
-    {
-        float offset[kRowTiles][2] = {};
-        add_terms<false>(offset);
-        const bool right = guess_tile(s, row, p.scale_log2, offset);
-        finish_o();
-        pack();
-        if (!right) {
-            make_again();
-            softmax<false>().apply(o);
-            pack();
-        }
-        release_k();  // K is needed until here, because S may have to be computed again
-    }
-
     // One step: S and P of the tile, and O += P V of the tile before.
     template <bool kMasked> __device__ __forceinline__ void step()
     {
@@ -204,7 +171,7 @@ struct Rows {
         wgmma_wait<1>();  // S is there
         pin(s);
         if constexpr (kGuesses && !kMasked)
-            guess_p();
+            guess_p(*this);
         else
             make_p_by_maxima<kMasked>();
         pin(o);
@@ -229,7 +196,7 @@ struct Rows {
     // Clears the rows of V after a sequence's end (clear_rows).
     __device__ __forceinline__ void clear_values()
     {
-        const int valid_rows = place.sequence.seq_k - tile * kBc;
+        const int valid_rows = place.seq_k(p) - tile * kBc;
         if (valid_rows < kBc) {
             barrier_wait(barriers.v_full(group.v.index), group.v.parity);
             clear_rows(v_smem(), valid_rows);

@@ -1,5 +1,4 @@
 #pragma once
-#include "forward/epilogue.cuh"
 #include "hopper/fwd_maps.cuh"
 
 // ---- epilogue: O of a warpgroup is normalised and written, with LSE ------------------------------------------------

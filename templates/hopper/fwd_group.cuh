@@ -1,7 +1,7 @@
 #pragma once
-#include "hopper/bias_tiles.cuh"
 #include "hopper/fwd_barriers.cuh"
 #include "hopper/stages.cuh"
+#include "hopper/wgmma.cuh"
 
 // ---- the state of a consumer warpgroup, kept from one work tile to the next -------------------------------------
 
@@ -10,9 +10,7 @@ struct Turns {
     int group;
     bool may_start;  // the first warpgroup starts first, without a wait
 
-    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0)
-    {
-    }
+    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0) {}
 
     // Waits until the warpgroup before this one has started its products.
     __device__ __forceinline__ void take()
@@ -39,35 +37,12 @@ struct Turns {
     }
 };
 
-// The empty policy: no bias in shared memory.
-struct NoBiasTiles {
-    __device__ __forceinline__ NoBiasTiles(uint32, int)
-    {
-    }
-
-    __device__ __forceinline__ void begin(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &, bool) const
-    {
-    }
-
-    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &) const
-    {
-    }
-
-    __device__ __forceinline__ void read(uint32 (&)[kRowTiles][2][kColTiles]) const
-    {
-    }
-
-    __device__ __forceinline__ void release() const
-    {
-    }
-};
-
 // The state of a consumer warpgroup.
 struct Group {
     int index, lane, warp_row;  // warp_row: this warp's first row in the block
     Stage k, v;
     Turns turns;
-    Either<kBiasStaged, BiasTiles, NoBiasTiles>::Type side;
+    BiasStages side;
 
     __device__ __forceinline__ Group(int index, uint32 smem)
         : index(index), lane(threadIdx.x % 32), warp_row(threadIdx.x / 32 * 16), turns(index), side(smem, index)

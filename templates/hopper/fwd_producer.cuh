@@ -1,16 +1,14 @@
 #pragma once
 #include "forward/tiles.cuh"
-#include "hopper/bias_tiles.cuh"
-#include "hopper/column_keys.cuh"
 #include "hopper/fwd_barriers.cuh"
 #include "hopper/fwd_maps.cuh"
 #include "hopper/work.cuh"
-#include "lib/cp_async.cuh"
+#include "hopper/stages.cuh"
 
 // ---- producer: the warpgroup that loads -----------------------------------------------------------------------------
 //
 // One thread loads Q, K and V by TMA (Loads; the loop over work tiles is in fwd.cuh). With a bias in shared memory,
-// other warps load its tiles, one warp per consumer warpgroup (produce_bias).
+// other warps load its tiles (bias_producer.cuh).
 
 // The batch coordinate in a tensor map: packed sequences are one batch.
 __device__ __forceinline__ int map_batch(const BlockPlace &place)
@@ -120,51 +118,3 @@ struct Loads {
         }
     }
 };
-
-// Returns the number of the work tile after this one. Called by a warp that loads bias tiles for a warpgroup.
-__device__ __forceinline__ unsigned piece_beside(const Barriers &barriers, int group, const Work &work)
-{
-    // Wait until Q of this work tile is there: before that, a wait for the next parity would return at once.
-    barrier_wait(barriers.q_full(group), work.parity());
-    __syncwarp();  // all lanes have passed the wait
-    barrier_arrive_by(threadIdx.x % 32, barriers.q_empty(group));
-    return barriers.next_piece(group, work.parity());
-}
-
-// A warp's loop: loads all bias tiles of one warpgroup. Source: how the rows of a work tile are loaded.
-template <typename Source>
-__device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &maps, const Barriers &barriers)
-{
-    StageOf<kSideStages> stage;
-    for (Work work(p); work.is_left(p);) {
-        const BlockPlace place(p, work);
-        const TileRange tiles(p, place);
-        const Source source(p, maps, place);
-#pragma unroll 1
-        for (int tile = tiles.count - 1; tile >= tiles.first; tile--) {
-            BiasTiles side(barriers.smem, served_group());  // computed again, because these warps have few registers
-            side.stage = stage;
-            side.wait_empty();
-            source.load(p, side, tile * kBc);
-            stage.advance();
-        }
-        if constexpr (kCounted)
-            work.advance(p, piece_beside(barriers, served_group(), work));
-        else
-            work.advance(p);
-    }
-}
-
-// Loads the bias tiles by the fastest way that the layout of the bias allows.
-__device__ __forceinline__ void produce_bias(const Params &p, const TensorMaps &maps, const Barriers &barriers)
-{
-    if (bias_is_mapped(p))
-        load_sides<BiasPages>(p, maps, barriers);
-    else if (p.features.bias_side >= 8)
-        load_sides<BiasCopies<8>>(p, maps, barriers);
-    else if (p.features.bias_side >= 2)
-        load_sides<BiasCopies<2>>(p, maps, barriers);
-    else
-        load_sides<BiasNumbers>(p, maps, barriers);
-    cp_async_wait<0>();  // a warp must not end before its copies have
-}

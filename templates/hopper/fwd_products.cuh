@@ -1,5 +1,4 @@
 #pragma once
-#include "hopper/slopes.cuh"
 #include "hopper/wgmma.cuh"
 #include "lib/mma.cuh"
 

@@ -73,3 +73,30 @@ __device__ __forceinline__ void add_products(float (&s)[kRowTiles][kColTiles][4]
     }
     pin(s);  // K's values are used before its stage is given back
 }
+
+// Computes S of a step again, by this warp alone. rows: the state of the consumer (fwd_consumer.cuh).
+template <class AnyRows> __device__ __forceinline__ void make_again(AnyRows &rows)
+{
+    clear_scores(rows.s);
+    add_products(rows.s, rows.q_smem, rows.k_smem());
+    if constexpr (kAlibiMma)
+        add_slopes(rows.s, rows.slopes);
+    else if constexpr (kBegun)
+        rows.group.side.add(rows.s, rows.unit);
+}
+
+// Makes P with the speculative maxima; for tiles without a mask.
+template <class AnyRows> __device__ __forceinline__ void guess_p(AnyRows &rows)
+{
+    float offset[kRowTiles][2] = {};
+    rows.template add_terms<false>(offset);
+    const bool right = guess_tile(rows.s, rows.row, rows.p.scale_log2, offset);
+    rows.finish_o();
+    rows.pack();
+    if (!right) {
+        make_again(rows);
+        rows.template softmax<false>().apply(rows.o);
+        rows.pack();
+    }
+    rows.release_k();  // K is needed until here, because S may have to be computed again
+}

@@ -1,5 +1,4 @@
 #pragma once
-#include "forward/alibi.cuh"
 #include "hopper/wgmma.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
@@ -11,7 +10,7 @@
 // k16 step: three extra columns of Q hold the slope in 16-bit parts, three of K hold the column number. So ALiBi needs
 // no instruction per score. The three are columns 0, 1 and 8 of the sixteen, which belong to one lane of each row.
 
-static_assert(!kAlibiMma || kBc <= 256, "columns of a tile are numbers in 16 bits");
+static_assert(kBc <= 256, "columns of a tile are numbers in 16 bits");
 
 // Writes the extra columns of K, once per block. Eight keys of eight columns are contiguous (128 bytes); the other
 // eight columns follow them.

@@ -71,5 +71,5 @@ __device__ __forceinline__ void forward(const Params &p)
         }
         add_sums(smem, part, row);
     }
-    write_merged(p, place, o, row, smem, warp_row, lane);
+    write_rows<void>(p, place, o, row, smem, warp_row, lane);
 }

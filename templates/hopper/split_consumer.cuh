@@ -1,7 +1,5 @@
 #pragma once
 #include "features/softcap.cuh"
-#include "forward/epilogue_partial.cuh"
-#include "forward/mask.cuh"
 #include "forward/tiles.cuh"
 #include "hopper/fill_pages.cuh"
 #include "hopper/split_products.cuh"

@@ -1,5 +1,5 @@
 #pragma once
-#include "forward/softmax.cuh"
+#include "hopper/rescale.cuh"
 #include "lib/mma.cuh"
 #include "lib/ptx.cuh"
 

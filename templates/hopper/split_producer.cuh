@@ -1,5 +1,4 @@
 #pragma once
-#include "forward/keys.cuh"
 #include "forward/tiles.cuh"
 #include "hopper/fill_pages.cuh"
 #include "hopper/tma.cuh"

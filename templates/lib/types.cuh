@@ -14,6 +14,8 @@ template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
 
+constexpr int kUnbounded = 1 << 30;  // larger than any length
+
 __device__ __forceinline__ float minus_infinity()
 {
     return __int_as_float(0xff800000);

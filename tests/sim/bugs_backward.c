@@ -30,7 +30,7 @@ static const bug bugs[] = {
     {"a row of dK too many", "rtx3060", ADDED, "place.first_key + r < p.seq_k)",
      "place.first_key + r <= p.seq_k)", 1, BACKWARD, "illegal address", "epilogue.cuh"},
     {"a row of dQ too many", "t4", APART, "chunk < kHeadDim / 8 && row < p.seq_q)",
-     "chunk < kHeadDim / 8 && row <= p.seq_q)", 2, BACKWARD, "illegal address", "dq_apart.cuh"},
+     "chunk < kHeadDim / 8 && row <= p.seq_q)", 1, BACKWARD, "illegal address", "dq_apart.cuh"},
     {"none, backward, all keys of a head", "rtx3060", WHOLE, "", "", 1, SHORT, NULL, NULL},
     {"lanes that write dQ without an exchange", "rtx3060", WHOLE, "right ? of_left : of_right, 1)",
      "of_right, 1)", 1, SHORT, "x the bound", NULL},

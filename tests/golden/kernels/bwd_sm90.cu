@@ -1,42 +1,17 @@
 // bwd_sm90 d=128 dtype=bf16 causal=1 br=64
 // op=backward abi=1 rows=64 keys=128 columns=128 workspace=rows_and_dq suffix=a maps=q/64,k/128,v/128,do/64; bwd_sm90_prepare role=prepare threads=256 smem=0 blocks=padded_rows/16; bwd_sm90 role=main threads=384 smem=164944 blocks=key_tiles; bwd_sm90_convert role=convert threads=256 smem=0 blocks=padded_rows/32
 // bwd_sm90: attention backward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 128;            // D: columns of Q, K, V, O and their gradients
-constexpr int kGroups = 2;             // consumer warpgroups
-constexpr int kBr = 64;                // query rows per tile
-constexpr int kBc = 128;                // key rows per block
-constexpr int kStages = 2;             // stages of Q and dO in shared memory
-constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a time
-constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
-constexpr int kDqRegisters = 0;       // of the warpgroup that computes dQ
-constexpr int kGeneratorSmemBytes = 164944;
-// ---- configuration of all backward families --------------------------------------------------------------------
-constexpr int kHeadDimV = 128;             // columns of V, O and their gradients
-constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
-constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
-constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
-constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
-constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
-constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
-constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
-constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
-constexpr bool kByProduct = false;       // on wgmma: warpgroups divide the products of a tile, not its keys
-constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
-// Kernels before and after the main one: threads of a block, or rows.
-constexpr int kPrepareThreads = 256;
-constexpr int kConvertRows = 32;
-constexpr int kSinkThreads = 256;
-constexpr int kClearRows = 8;
 
-// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
+// ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
+constexpr int kHeadDim = 128;         // D: columns of Q and K
+constexpr int kHeadDimV = 128;        // columns of V and O
+constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
+constexpr int kGeneratorSmemBytes = 164944;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = true;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     true  // members of the backward kernels
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_FEATURES     false  // members of all other features
 
@@ -44,6 +19,8 @@ enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
 constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 constexpr bool kSoftcap = false;      // scores pass through a tanh
 constexpr bool kAlibi = false;        // scores decrease with the distance of the key
 constexpr bool kSinks = false;        // the softmax has one more column, without a value
@@ -76,6 +53,8 @@ template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
 
+constexpr int kUnbounded = 1 << 30;  // larger than any length
+
 __device__ __forceinline__ float minus_infinity()
 {
     return __int_as_float(0xff800000);
@@ -88,6 +67,129 @@ template <bool kFirst, class A, class B> struct Either {
 template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
+
+// ---- parameters ---------------------------------------------------------------------------------------------------
+//
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
+// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
+// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+struct PageSteps {
+    uint32 page, row, bytes;
+};
+
+// clang-format off
+#define FA2I_INPUT   const char *
+#define FA2I_OUTPUT  char *
+#define FA2I_FLOATS  float *
+#define FA2I_STRIDES Strides
+#define FA2I_FLOAT   float
+#define FA2I_INT     int
+#define FA2I_INT64   int64
+#define FA2I_INT64S  const int64 *
+#define FA2I_INTS    const int *
+#define FA2I_STEPS   PageSteps
+#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
+#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
+// clang-format on
+
+#define FA2I_PARAM FA2I_MEMBER
+#if FA2_SCORE_PARAMS
+#define FA2I_FEATURE_PARAM FA2I_MEMBER
+#else
+#define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+
+// Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
+struct FeatureParams {
+    static constexpr const float *sinks = nullptr;
+    static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
+    static constexpr int slots = 0, total_q = 0, drop_bound = 0;
+    static constexpr int64 bias_batch = 0, bias_head = 0;
+    static constexpr PageSteps k_steps{}, v_steps{};
+};
+
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
+struct Params {
+/*
+ * The parameter block of the backward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines. For kinds, and how the list may
+ * grow, see templates/forward/params.def. Dv: columns of V, O and their gradients.
+ *
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 1, 320 bytes
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature
+ */
+FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
+FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], output of forward */
+FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
+FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
+FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
+FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
+FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, output of forward */
+/* Workspace, after the parts of dK and dV if splits > 1: [2] arrays of [B, Hq, q_tiles * Br], LSE in log2 units and
+ * delta. */
+FA2I_PARAM(FLOATS, rows)
+FA2I_PARAM(FLOATS,
+           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(STRIDES, do_stride)
+FA2I_PARAM(STRIDES, dq_stride)
+FA2I_PARAM(STRIDES, dk_stride)
+FA2I_PARAM(STRIDES, dv_stride)
+FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
+FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group) /* query heads per key/value head */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
+FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
+FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
+#if FA2_FEATURES
+    FeatureParams features;
+#else
+    static constexpr FeatureParams features{};
+#endif
+};
+static_assert(sizeof(Params) == 320 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+              "what the runtime passes");
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kGroups = 2;             // consumer warpgroups
+constexpr int kBr = 64;                // query rows per tile
+constexpr int kBc = 128;                // key rows per block
+constexpr int kStages = 2;             // stages of Q and dO in shared memory
+constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a time
+constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
+constexpr int kDqRegisters = 0;       // of the warpgroup that computes dQ
+// ---- configuration of all backward families --------------------------------------------------------------------
+constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
+constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
+constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
+constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
+constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
+constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
+constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
+constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
+constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
+constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
+// Kernels before and after the main one: threads of a block, or rows.
+constexpr int kPrepareThreads = 256;
+constexpr int kConvertRows = 32;
+constexpr int kSinkThreads = 256;
+constexpr int kClearRows = 8;
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kHeavyFirst = false;               // blocks with the most work first, within kTogether
@@ -247,6 +349,99 @@ template <int kColumns> struct Wgmma;
 FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
 FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
 
+// ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
+
+// ---- sequences: all have the tensors' lengths ----------------------------------------------------------------------
+//
+// Policy of kernels without packed sequences; the others have sequences.cuh.
+
+__device__ __forceinline__ int batches(const Params &p)
+{
+    return p.batch;
+}
+
+// Rows of LSE and delta per head in the workspace: whole tiles.
+__device__ __forceinline__ int64 plane_rows(const Params &p)
+{
+    return int64(p.q_tiles) * kBr;
+}
+
+using OwnParams = const Params &;
+
+struct SequencePlace {
+    static constexpr int first_q_tile = 0, first_prepared = 0;
+
+    static __device__ __forceinline__ void find(const Params &, unsigned, int &) {}
+
+    static __device__ __forceinline__ bool is_empty()
+    {
+        return false;
+    }
+
+    static __device__ __forceinline__ int q_tiles(const Params &p)
+    {
+        return p.q_tiles;
+    }
+
+    static __device__ __forceinline__ const Params &params(const Params &all)
+    {
+        return all;
+    }
+};
+
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &) {}
+
+// ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
+//
+// Policy: SequencePlace (batches.cuh, sequences.cuh).
+
+struct BlockPlace : SequencePlace {
+    int first_key;
+    int kv_head, batch;
+
+    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
+    // the last ones are seen by equally many.
+    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
+    {
+        const unsigned kv_heads = p.heads_q / p.group;
+        unsigned tile, plane;
+        if constexpr (kAllKeys) {  // one block processes all tiles, one after the other
+            tile = block % p.k_tiles;
+            plane = block / p.k_tiles;
+        } else {
+            const unsigned planes = kv_heads * batches(p);
+            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
+            // of all heads, so that what they read stays in the L2 cache.
+            const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
+            const unsigned first_plane = block / (most * p.k_tiles) * most;
+            const unsigned together = min(most, planes - first_plane);
+            tile = block % (most * p.k_tiles) / together;
+            if constexpr (kLastKeysFirst)
+                tile = p.k_tiles - 1 - tile;
+            plane = first_plane + block % (most * p.k_tiles) % together;
+        }
+        first_key = tile * kBc;
+        kv_head = plane % kv_heads;
+        batch = plane / kv_heads;
+        find(p, tile, first_key);
+    }
+
+    // The batch number for dropout.
+    __device__ __forceinline__ int sequence() const
+    {
+        return sequence_of(*this);
+    }
+
+private:
+    template <class Place> static __device__ __forceinline__ int sequence_of(const Place &place)
+    {
+        if constexpr (kVarlen)
+            return place.own.index;
+        else
+            return place.batch;
+    }
+};
+
 // ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
 
 // c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
@@ -371,287 +566,6 @@ __device__ __forceinline__ float cap_slope(float t)
 {
     return fmaf(-t, t, 1.0f);
 }
-
-// ---- parameters ---------------------------------------------------------------------------------------------------
-//
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks such parameters, they are expanded
-// with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still has types.
-struct PageSteps {
-    uint32 page, row, bytes;
-};
-
-// clang-format off
-#define FA2I_INPUT   const char *
-#define FA2I_OUTPUT  char *
-#define FA2I_FLOATS  float *
-#define FA2I_STRIDES Strides
-#define FA2I_FLOAT   float
-#define FA2I_INT     int
-#define FA2I_INT64   int64
-#define FA2I_INT64S  const int64 *
-#define FA2I_INTS    const int *
-#define FA2I_STEPS   PageSteps
-#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
-#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
-// clang-format on
-
-// The parameters of features; present in all kernels with a feature.
-#define FA2I_PARAM FA2I_MEMBER
-struct FeatureParams {
-/*
- * The parameters of kernels with features, member by member. They are a struct at the end of both operations' parameter
- * blocks, in the runtime and in the templates. This is plain C preprocessor text, without template lines. A launch
- * passes as many bytes as a kernel declares, so new members go to the end. Members of features that a problem does not
- * use are 0.
- *
- * kind: as in forward/params.def, and
- *       INT64    64 bits
- *       INT64S   64-bit integers in device memory
- *       STEPS    three 32-bit integers: distance from page to page, from row to row, and their unit in bytes
- */
-/* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
-FA2I_PARAM(FLOATS, alibi_slopes)
-FA2I_PARAM(INT64, alibi_stride)
-/* sinks: [Hq] */
-FA2I_PARAM(FLOATS, sinks)
-/* The factor that brings terms into the unit of Q K^T: 1 / scale. */
-FA2I_PARAM(FLOAT, inverse_scale)
-/* seqused, varlen or leftpad, in a kernel that divides keys: number of blocks per key head (features/shares.cuh) */
-FA2I_PARAM(INT, slots)
-/* seqused: [B], keys of each sequence; at most seq_k of them are used */
-FA2I_PARAM(INTS, seqused_k)
-/* bias: the element of query i and key j of head h in batch b is at the sum of each index times its stride, in
- * elements. */
-FA2I_PARAM(INPUT, bias)
-FA2I_PARAM(INT64, bias_batch)
-FA2I_PARAM(INT64, bias_head)
-FA2I_PARAM(INT64, bias_query)
-FA2I_PARAM(INT64, bias_key)
-/* dropout: an element is kept if its byte is at least a threshold (or the next one), and multiplied by keep_scale. */
-FA2I_PARAM(INT64, seed)
-FA2I_PARAM(INT64, offset)
-FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
-FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
-FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
-FA2I_PARAM(INT, drop_part)    /* how many of 2^32 choices use the next threshold; unsigned */
-FA2I_PARAM(FLOAT, keep_scale)
-FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
-FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
-/* varlen: [B + 1]; sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
-FA2I_PARAM(INTS, cu_seqlens_q)
-FA2I_PARAM(INTS, cu_seqlens_k)
-FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
-FA2I_PARAM(INT, total_k) /* rows of packed K and V */
-/* paged: page j of sequence b is block_table[b * table_stride + j], in a cache of so many pages. */
-FA2I_PARAM(INTS, block_table)
-FA2I_PARAM(INT64, table_stride)
-FA2I_PARAM(INT, pages)
-FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
-/* leftpad: [B], number of padding keys of each sequence; cache_rows: [B], its row of K and V, of so many rows. */
-FA2I_PARAM(INTS, leftpad)
-FA2I_PARAM(INTS, cache_rows)
-FA2I_PARAM(INT, cache_row_count)
-/* append: [B, new_count, Hkv, D], to be written into K and V; or packed like Q, and new_count is 0 */
-FA2I_PARAM(INT, new_count)
-FA2I_PARAM(INPUT, new_k)
-FA2I_PARAM(INPUT, new_v)
-FA2I_PARAM(STRIDES, new_k_stride)
-FA2I_PARAM(STRIDES, new_v_stride)
-/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller passed it */
-FA2I_PARAM(INPUT, rotary_cos)
-FA2I_PARAM(INPUT, rotary_sin)
-FA2I_PARAM(INPUT, raw_q)
-FA2I_PARAM(STRIDES, raw_q_stride)
-FA2I_PARAM(INT, rotary_rows)
-FA2I_PARAM(INT, reserved) /* pads to 8 bytes */
-/* backward, gradient of a bias: the element of query i and key j of head h in batch b is at the sum of each index times
- * its stride, in elements */
-FA2I_PARAM(FLOATS, dbias)
-FA2I_PARAM(INT64, dbias_batch)
-FA2I_PARAM(INT64, dbias_head)
-FA2I_PARAM(INT64, dbias_query)
-FA2I_PARAM(INT64, dbias_key)
-/* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
-FA2I_PARAM(STEPS, k_steps)
-FA2I_PARAM(STEPS, v_steps)
-};
-
-// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
-#if FA2_SCORE_PARAMS
-#define FA2I_FEATURE_PARAM FA2I_MEMBER
-#else
-#define FA2I_FEATURE_PARAM FA2I_CONSTANT
-#endif
-struct Params {
-#if FA2_BACKWARD
-/*
- * The parameter block of the backward kernels, member by member. The runtime's struct and the templates' are both
- * generated from this list. It is plain C preprocessor text, without template lines. For kinds, and how the list may
- * grow, see templates/forward/params.def. Dv: columns of V, O and their gradients.
- *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature
- */
-FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], output of forward */
-FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
-FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
-FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
-FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, output of forward */
-/* Workspace, after the parts of dK and dV if splits > 1: [2] arrays of [B, Hq, q_tiles * Br], LSE in log2 units and
- * delta. */
-FA2I_PARAM(FLOATS, rows)
-FA2I_PARAM(FLOATS,
-           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(STRIDES, do_stride)
-FA2I_PARAM(STRIDES, dq_stride)
-FA2I_PARAM(STRIDES, dk_stride)
-FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group) /* query heads per key/value head */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
-FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
-FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
- * unbounded; causal is window_right = 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
-#else
-/*
- * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
- * generated from this list. It is plain C preprocessor text, without template lines.
- *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
- *                                  databases continue to work
- * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
- *                                  kernel declares, so new members go to the end
- *
- * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
- *       FLOATS          fp32 in device memory
- *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
- *       FLOAT, INT      32 bits
- */
-FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
-FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
-FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
-FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, reserved)
-FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
-FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
- * unbounded; causal is window_right = 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
-#endif
-#if FA2_FEATURES
-    FeatureParams features;
-#else
-    static constexpr FeatureParams features{};
-#endif
-};
-static_assert(sizeof(Params) ==
-                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
-              "what the runtime passes");
-
-// ---- windows: which keys a query sees -----------------------------------------------------------------------
-//
-// Query i is at position p = i + seq_k - seq_q.
-//
-// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
-//          a causal mask is window_right = 0; the host sets both.
-// Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
-// Chunks:  it sees keys j with j / window_left = p / window_left.
-constexpr int kUnbounded = 1 << 30;
-
-// Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
-// which a key is seen. All four are non-decreasing functions.
-__device__ __forceinline__ int run_begin(const Params &p, int at)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return 0;
-    else if constexpr (kWindow == Window::kChunks)
-        return at < 0 ? 0 : at / p.window_left * p.window_left;
-    else
-        return at - p.window_left;
-}
-
-__device__ __forceinline__ int run_end(const Params &p, int at)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return max(at + 1, p.window_left);
-    else if constexpr (kWindow == Window::kChunks)
-        return at < 0 ? 0 : kCausal ? at + 1 : run_begin(p, at) + p.window_left;
-    else
-        return at + p.window_right + 1;
-}
-
-__device__ __forceinline__ int first_at(const Params &p, int key)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return key < p.window_left ? -kUnbounded : key;
-    else if constexpr (kWindow == Window::kChunks)
-        return kCausal ? key : run_begin(p, key);
-    else
-        return key - p.window_right;
-}
-
-__device__ __forceinline__ int last_at(const Params &p, int key)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return kUnbounded;
-    else if constexpr (kWindow == Window::kChunks)
-        return run_begin(p, key) + p.window_left - 1;
-    else
-        return key + p.window_left;
-}
-
-// Keys [begin, end) that some query at positions first ... last sees, and [begin_of_all, end_of_all) that each of them
-// sees, if any.
-struct WindowKeys {
-    int begin, end, begin_of_all, end_of_all;
-
-    __device__ __forceinline__ WindowKeys(const Params &p, int seq_k, int first, int last)
-    {
-        end = max(0, min(seq_k, run_end(p, last)));
-        begin = max(0, min(end, run_begin(p, first)));  // before end, unless there are no keys
-        end_of_all = max(0, min(end, run_end(p, first)));
-        begin_of_all = max(0, run_begin(p, last));
-    }
-};
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
 
@@ -822,57 +736,6 @@ __device__ __forceinline__ void pack_scores(Fragments &a, const Scores &s)
             pack_fragment(a[step][m], s[m][2 * step], s[m][2 * step + 1]);
 }
 
-// Sets P^T to 0 if the query is before the first or after the last one that sees the key. Both are relative to this
-// lane's first query, because queries are then constants after unrolling.
-__device__ __forceinline__ void mask_window(Scores &s, const Params &p, int first_key, int first_query)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int at = p.seq_k - p.seq_q + first_query;
-            const int first = key < p.seq_k ? first_at(p, key) - at : kBr;
-            const int last = last_at(p, key) - at;
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    if (n * 8 + e < first || n * 8 + e > last)
-                        s[m][n][2 * h + e] = 0.0f;
-        }
-}
-
-// Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
-__device__ __forceinline__ void mask_first(Scores &s, const Params &p, int first_key, int first_query)
-{
-    int first[kKeyTiles][2];
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
-            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
-        }
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (n * 8 + e % 2 < first[m][e / 2])
-                    s[m][n][e] = 0.0f;
-}
-
-__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
-{
-    if constexpr (kWindow != Window::kNone)
-        mask_window(s, p, first_key, first_query);
-    else
-        mask_first(s, p, first_key, first_query);
-}
-
 __device__ __forceinline__ void copy_scores(Scores &to, const Scores &from)
 {
 #pragma unroll
@@ -911,701 +774,283 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
     }
 }
 
-// ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
+// ---- no window: which tiles of queries a block processes, and which queries of them see a key -----------------------
 //
-// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
-// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
-// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
-// threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
-//
-// A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
-// over keys.
+// Policy of kernels without a window; the others have window.cuh.
 
-// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
-__device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
-{
-    asm("{\n"
-        "    .reg .b64 product;\n"
-        "    mul.wide.u32 product, %2, %3;\n"
-        "    mov.b64 {%0, %1}, product;\n"
-        "}"
-        : "=r"(low), "=r"(high)
-        : "r"(x), "r"(y));
-}
-
-constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
-
-// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
-// for each use.
-__device__ __forceinline__ uint32 opaque(uint32 x, int i)
-{
-    return x + (thread_index() >> (10 + i));
-}
-
-// Returns the factors of two neighbours, 1 or 0 in fp16. The selector takes their bytes from x and y and puts 0x64
-// above each: in fp16 that is 1024 + byte. Adding bound, twice 1 - 1024 - threshold, and saturating gives 1 or 0. This
-// runs on the fp16 units, which are idle here, while bit operations all share another unit.
-__device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
-{
-    uint32 keep;
-    asm("{\n"
-        "    .reg .b32 numbers;\n"
-        "    prmt.b32 numbers, %1, %2, %3;\n"
-        "    add.sat.f16x2 %0, numbers, %4;\n"
-        "}"
-        : "=r"(keep)
-        : "r"(x), "r"(y), "r"(selector), "r"(bound));
-    return keep;
-}
-
-// Returns the bound for keep_pair. word: last word of the key of the first of 32 rows; rows: which of four pairs in
-// each eight; column: of eight. The bound of the next threshold is 1 less. It is negative, and fp16 numbers from 1024
-// on are 1 apart, so its bits are 1 more.
-__device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
-{
-    const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
-    return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
-}
-
-// Returns the bounds of two neighbouring columns; the first one is even.
-__device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
-{
-    return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
-}
-
-// Multiplies two elements of P by the factors of keep_pair.
-__device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
-{
-    uint32 kept;
-    if constexpr (kBf16)  // 1 in fp16 is 2^-7 in bf16
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(kept) : "r"(p), "r"(keep), "r"(0x80008000u));
-    else
-        asm("mul.f16x2 %0, %1, %2;" : "=r"(kept) : "r"(p), "r"(keep));
-    return kept;
-}
-
-// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
-__device__ __forceinline__ float keep_scale(const Params &p)
-{
-    return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
-}
-
-// Converts two factors, 1 or 0, to fp32.
-__device__ __forceinline__ float2 keep_factors(uint32 keep)
-{
-    return unpack_fp16(keep);
-}
-
-struct DropoutSeed {
-    uint32 keys[2], offset[2];
-
-    __device__ __forceinline__ explicit DropoutSeed(const FeatureParams &f)
-    {
-        const int64 seed = f.seed_at != nullptr ? *f.seed_at : f.seed;
-        const int64 at = f.offset + (f.offset_at != nullptr ? *f.offset_at : 0);
-        keys[0] = uint32(seed);
-        keys[1] = uint32(seed >> 32);
-        offset[0] = uint32(at);
-        offset[1] = uint32(at >> 32);
-    }
-
-    __device__ __forceinline__ uint32 key(int i, int round) const
-    {
-        return keys[i] + round * kPhiloxKey[i];
-    }
+struct SequenceTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+    int stop;
 };
 
-// Philox with seven rounds. x: receives the four words made from the counter (offset, index, of).
-__device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
+struct AllTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+};
+
+using Tiles = Either<kVarlen, SequenceTiles, AllTiles>::Type;
+
+template <class Range>
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
 {
-    x[0] = seed.offset[0];
-    x[1] = seed.offset[1];
-    x[2] = index;
-    x[3] = of;
-#pragma unroll
-    for (int round = 0; round < 7; round++) {
-        uint32 a[2], b[2];  // lower and upper half of the two products of the round
-        multiply(x[0], kPhilox[0], a[0], a[1]);
-        multiply(x[2], kPhilox[1], b[0], b[1]);
-        x[0] = b[1] ^ x[1] ^ seed.key(0, round);
-        x[1] = b[0];
-        x[2] = a[1] ^ x[3] ^ seed.key(1, round);
-        x[3] = a[0];
+    // The first query that sees some key of the block, and the first that sees all of them.
+    int query = 0, query_of_all = 0;
+    if (kCausal) {
+        const int offset = p.seq_k - p.seq_q;
+        query = max(0, place.first_key - offset);
+        query_of_all = max(0, place.first_key + kBc - 1 - offset);
     }
+    range.first = min(query / kBr, place.q_tiles(p));
+    range.unmasked = (query_of_all + kBr - 1) / kBr;
+    if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
+        range.unmasked = place.q_tiles(p);
+    if constexpr (kVarlen)
+        range.stop = place.q_tiles(p);
 }
 
-// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
-// The first byte of a row key is odd.
-__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
+// Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
+__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
 {
-    philox(x, seed, rows32 * 32 + lane, plane);
+    int first[kKeyTiles][2];
 #pragma unroll
-    for (int n = 0; n < 4; n++)
-        x[n] |= lane % 4 == 0;
-}
-
-// Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
-__device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
-{
-    philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        x[n] |= (t == 0) << 8;
-}
-
-__device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
-{
-    const uint32 lower = n % 2 == 1 ? x[1] : x[0], upper = n % 2 == 1 ? x[3] : x[2];
-    return n >= 2 ? upper : lower;
-}
-
-// Returns the last word of the key of the first row. x: keys of 32 rows made by this warp.
-__device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
-{
-    return __shfl_sync(0xffffffffu, x[0], 3);
-}
-
-// Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
-// rows. Returns word_of_rows.
-__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
-                                               int lane)
-{
-    uint32 x[4];
-    row_keys(x, seed, plane, sixteen / 2, lane);
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];
-    return word_of_rows(x);
-}
-
-// Returns the pair, of eight pairs of columns, whose key this lane has if rows are queries. The products of pairs 2 t
-// and 2 t + 1 then come to lanes that have columns 2 t and 2 t + 1 of either half of sixteen.
-__device__ __forceinline__ int lane_pair(int lane)
-{
-    const int g = lane / 4;
-    return g % 2 * 4 + g / 2;
-}
-
-// Dropout for this lane's elements of S^T, whose rows are keys. Keys (columns of S) come in pairs: the product with a
-// pair's column key is computed twice, and each key of the pair takes its byte of it.
-struct PhiloxDropout {
-    const DropoutSeed seed;
-    uint32 exponents[4];                     // added to the bytes of numbers, to put 0x64 above each
-    uint32 columns[kKeyTiles][2];            // words of the column keys of this lane's pairs of keys
-    uint32 keep[kKeyTiles][kQueryTiles][2];  // factors of two neighbouring queries, for either half of the rows
-
-    static_assert(kKeyTiles <= 2, "a warp's keys are in 64 that one call of Philox has pairs of");
-
-    // first_key: of this warp; each tile of keys begins at a multiple of 16.
-    __device__ __forceinline__ PhiloxDropout(const Params &p, int first_key, int lane) : seed(p.features)
-    {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            exponents[i] = opaque(0x64000000u, i);
+    for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            uint32 x[4];
-            column_keys(x, seed, first_key / 64, h * 4 + lane / 8, lane % 4);
-#pragma unroll
-            for (int m = 0; m < kKeyTiles; m++)
-                columns[m][h] = one_of(x, first_key / 16 % 4 + m);
+            const int key = first_key + m * 16 + h * 8;
+            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
         }
-    }
-
-    // Computes the factors of a tile of queries. first_query: of this warp; each step begins at a multiple of 16.
-    __device__ __forceinline__ void begin(const Params &p, int plane, int first_query, int lane)
-    {
-        constexpr int kSteps = kQuerySteps % 2 == 0 ? 2 : 1;  // steps per call of Philox
-        const int selector = 0x7430 + lane / 4 % 2 * 0x0101;
 #pragma unroll
-        for (int step = 0; step < kQuerySteps; step += kSteps) {
-            const int sixteen = first_query / 16 + step;
-            uint32 x[4];
-            row_keys(x, seed, plane, sixteen / 2, lane);
-            const uint32 bound = choose_bound(p.features, word_of_rows(x), lane % 4, lane / 4);
-#pragma unroll
-            for (int n = 0; n < 2 * kSteps; n++) {
-                const uint32 row = kSteps == 1 && sixteen % 2 == 1 ? x[2 + n % 2] : x[n];
-#pragma unroll
-                for (int m = 0; m < kKeyTiles; m++) {
-                    uint32 numbers[4];
-                    mma_bytes(numbers, columns[m][0], columns[m][1], row, exponents);
-#pragma unroll
-                    for (int h = 0; h < 2; h++)
-                        keep[m][2 * step + n][h] = keep_pair(numbers[2 * h], numbers[2 * h + 1], selector, bound);
-                }
-            }
-        }
-    }
-
-    // Applies dropout to P^T, for dV.
-    __device__ __forceinline__ void mask(Fragments &a) const
-    {
-#pragma unroll
-        for (int step = 0; step < kQuerySteps; step++)
-#pragma unroll
-            for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    a[step][m][i] = keep_elements(a[step][m][i], keep[m][2 * step + i / 2][i % 2]);
-    }
-
-    // Marks dropped elements of P^T by a negative sign.
-    __device__ __forceinline__ void mark(Scores &p) const
-    {
+    for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
         for (int n = 0; n < kQueryTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if ((keep[0][n][e / 2] & 0x2000 << e % 2 * 16) == 0)
-                    p[0][n][e] = -p[0][n][e];
-    }
-
-    // Applies dropout to dP^T. It is a product, which fuses with the subtraction after it into one FMA; so dropped
-    // elements must be finite.
-    __device__ __forceinline__ void mask(Scores &dp) const
-    {
-#pragma unroll
-        for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const float2 factors = keep_factors(keep[m][n][h]);
-                    dp[m][n][2 * h] *= factors.x;
-                    dp[m][n][2 * h + 1] *= factors.y;
-                }
-    }
-};
-
-struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, int, int)
-    {
-    }
-
-    static __device__ __forceinline__ void begin(const Params &, int, int, int)
-    {
-    }
-
-    static __device__ __forceinline__ void mask(Fragments &)
-    {
-    }
-
-    static __device__ __forceinline__ void mask(Scores &)
-    {
-    }
-};
-
-using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
-
-// The factor of dV at the end.
-__device__ __forceinline__ float value_scale(const Params &p)
-{
-    return kDropout ? keep_scale(p) : 1.0f;
+                if (n * 8 + e % 2 < first[m][e / 2])
+                    s[m][n][e] = 0.0f;
 }
 
-// ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
-
-// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-
-// The type of an element, and of two neighbours that are loaded together.
-template <BiasKind kKind> struct BiasTypes {
-    using Elem = unsigned short;
-    using Pair = uint32;
-};
-template <> struct BiasTypes<BiasKind::kFp32> {
-    using Elem = float;
-    using Pair = float2;
-};
-template <> struct BiasTypes<BiasKind::kBool> {
-    using Elem = unsigned char;
-    using Pair = unsigned short;
-};
-using BiasElem = BiasTypes<kBias>::Elem;
-using BiasPair = BiasTypes<kBias>::Pair;
-
-// Returns what is added to a score, before the division by the scale.
-template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
+// Returns how many blocks add to a tile of queries before the one with this tile of keys (turns.cuh).
+__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
 {
-    if constexpr (kBias == BiasKind::kFp16) {
-        float y;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-        return y;
-    } else if constexpr (kBias == BiasKind::kBf16) {
-        return __uint_as_float(uint32(x) << 16);
-    } else if constexpr (kBias == BiasKind::kFp32) {
-        return x;
+    if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees
+        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
+        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
     } else {
-        return x != 0 ? 0.0f : minus_infinity();
+        return key_tile;
     }
 }
 
-// Returns x, limited to [least, most].
-__device__ __forceinline__ int between(int least, int x, int most)
-{
-    return max(least, min(x, most));
-}
+// ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
 
-// ---- append: new keys and values are written into the cache before attention -------------------------------
-
-// Returns the number of keys that a sequence has before its new ones, padding included. room: rows of the cache for the
-// sequence.
-__device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
-{
-    if constexpr (kSeqused)
-        return between(0, __ldg(p.features.seqused_k + batch), room);
-    else
-        return max(0, room - new_count);
-}
-
-// ---- lengths of sequences, which are read from device memory ---------------------------------------------
-//
-// Any values are possible there; a sequence is always limited to the tensors.
-
-// Returns the number of keys of a sequence, including those that this call appends.
-__device__ __forceinline__ int keys_used(const Params &p, int batch)
-{
-    if constexpr (kAppend)
-        return min(keys_before(p, batch, p.seq_k, p.features.new_count) + p.features.new_count, p.seq_k);
-    else
-        return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
-}
-
-// Returns the number of rows of a packed sequence that begins with row `first`; 0 if it ends before. `end` may be any
-// number, so it is limited to the tensor before the subtraction.
-__device__ __forceinline__ int rows_between(int first, int end, int total, int most)
-{
-    return between(0, between(0, end, total) - first, most);
-}
-
-// The keys of a sequence. first_k: the row of its first key, in its row of the cache.
-struct UsedSequence {
-    int seq_k;
-    static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
-
-    UsedSequence() = default;
-    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch))
+// The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
+struct TileRange : Tiles {
+    // p: parameters of the block's sequence.
+    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
     {
+        find_tiles(*this, p, place);
     }
-};
 
-struct PaddedSequence {
-    int seq_k, first_k;
-    static constexpr int seq_q = 0, first_q = 0, before = 0;
-
-    PaddedSequence() = default;
-    __device__ __forceinline__ PaddedSequence(const Params &p, int batch)
-        : seq_k(p.seq_k), first_k(between(0, __ldg(p.features.leftpad + batch), p.seq_k))
+    __device__ __forceinline__ int end(const Params &p) const
     {
-        if constexpr (kSeqused)
-            seq_k = keys_used(p, batch);
-        seq_k = max(0, seq_k - first_k);
-    }
-};
-
-// A packed sequence: keys, queries, and first_q and first_k, its first rows in the packed tensors.
-struct PackedSequence {
-    int seq_k, seq_q, first_q, first_k;
-    static constexpr int before = 0;
-
-    PackedSequence() = default;
-    __device__ __forceinline__ PackedSequence(const Params &p, int batch)
-    {
-        first_q = between(0, __ldg(p.features.cu_seqlens_q + batch), p.features.total_q);
-        first_k = between(0, __ldg(p.features.cu_seqlens_k + batch), p.features.total_k);
-        seq_q = rows_between(first_q, __ldg(p.features.cu_seqlens_q + batch + 1), p.features.total_q, p.seq_q);
-        seq_k = rows_between(first_k, __ldg(p.features.cu_seqlens_k + batch + 1), p.features.total_k, p.seq_k);
-        if constexpr (kSeqused && !kAppend)
-            seq_k = between(0, __ldg(p.features.seqused_k + batch), seq_k);
-    }
-};
-
-// A sequence whose keys grow: `before` keys in the cache, and as many new keys as queries.
-struct GrowingSequence : PackedSequence {
-    int before;
-
-    GrowingSequence() = default;
-    __device__ __forceinline__ GrowingSequence(const Params &p, int batch) : PackedSequence(p, batch)
-    {
-        before = keys_before(p, batch, seq_k, seq_q);
-        seq_k = min(before + seq_q, seq_k);
-    }
-};
-
-using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
-                        Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
-
-// Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
-// sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
-template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
-{
-    int low = 0, count = p.batch;  // it is one of the `count` sequences from `low` on
-    while (count > 1) {
-        const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
-        const int from = first(low + min(own, count - 1));
-        const uint32 passed_by = __ballot_sync(0xffffffffu, (own < count) & (from <= at));
-        const int passed = __popc(passed_by);
-        const int skipped = max(0, passed - 1) * step;
-        low += skipped;
-        count = min(step, count - skipped);
-    }
-    return low;
-}
-
-// Returns the number of the first tile of sequence `batch`, where tiles of `rows` rows of all sequences are numbered.
-// Each sequence has room for its rows, wherever they begin, and at most one tile too many. So the number of blocks is
-// proportional to the rows, and no table is needed.
-__device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
-{
-    return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
-}
-
-__device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
-{
-    return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
-}
-
-// Calls clear(row, part) for each part of each row that belongs to no sequence: rows before the first bound and from
-// the last bound on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. If tile n of a head
-// looks at rows n * kRows ..., all rows are covered, because there is at least one tile more than whole tiles
-// (first_tile).
-template <int kBlock, class Clear>
-__device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
-                                             int parts, Clear clear)
-{
-    const int used_from = __ldg(cu_seqlens), used_to = __ldg(cu_seqlens + batch);
-    end = min(end, int64(total));
-    if (first >= end || (first >= used_from && end <= used_to))
-        return;                                  // nearly always
-    const int count = int(end - first) * parts;  // few rows per block, so no 64-bit division, which would branch
-    for (int i = threadIdx.x; i < count; i += kBlock) {
-        const int row = int(first) + i / parts;
-        if (row < used_from || row >= used_to)
-            clear(row, i % parts);
-    }
-}
-
-// ---- packed sequences: of different lengths, one after the other ------------------------------------------------
-//
-// A block works on one sequence as on a batch of one, with the sequence's lengths, and tensors that begin with its
-// rows. All blocks share the workspace. Its size follows the rows of the tensors, however many sequences share them:
-//
-// - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
-// - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
-// - counters of dQ tiles: the tiles of all sequences by their numbers (features/lengths.cuh).
-
-// Packed sequences are one batch.
-__device__ __forceinline__ int batches(const Params &p)
-{
-    return kVarlen ? 1 : p.batch;
-}
-
-// Rows of LSE and delta per head in the workspace: whole tiles; with packed sequences, whole warps of the preparing
-// kernel.
-constexpr int kSectorRows = 8;
-
-__device__ __forceinline__ int prepared_rows(const Params &p)
-{
-    return ((p.features.total_q / kSectorRows + p.batch) * kSectorRows + 31) / 32 * 32;
-}
-
-__device__ __forceinline__ int64 plane_rows(const Params &p)
-{
-    if constexpr (kVarlen)
-        return prepared_rows(p);
-    else
-        return int64(p.q_tiles) * kBr;
-}
-
-// The sequence and tile that a tile number stands for; tiles have kRows keys, or queries.
-template <int kRows, bool kOfKeys> struct PackedTile {
-    int index;  // index of the sequence; -1: there is no such tile
-    int tile;   // tile within the sequence
-    Sequence sequence;
-
-    PackedTile() = default;
-
-    __device__ __forceinline__ PackedTile(const Params &p, int number)
-    {
-        const int *cu_seqlens = kOfKeys ? p.features.cu_seqlens_k : p.features.cu_seqlens_q;
-        const int total = kOfKeys ? p.features.total_k : p.features.total_q;
-        auto first = [&](int b) { return first_tile(cu_seqlens, total, kRows, b); };
-        index = last_sequence(p, number, first);
-        sequence = Sequence(p, index);
-        tile = number - first(index);
-        const int rows = kOfKeys ? sequence.seq_k : sequence.seq_q;
-        if (tile < 0 || tile >= (rows + kRows - 1) / kRows)
-            index = -1;
-    }
-
-    // Returns the parameters of this sequence alone. all: of all sequences. It is a template because most kernels lack
-    // these members.
-    template <class AllParams> __device__ __forceinline__ AllParams alone(const AllParams &all) const
-    {
-        const int64 query = sequence.first_q, key = sequence.first_k;
-        AllParams p = all;
-        p.q += query * p.q_stride.seq * 2;
-        p.o += query * p.o_stride.seq * 2;
-        p.d_o += query * p.do_stride.seq * 2;
-        p.k += key * p.k_stride.seq * 2;
-        p.v += key * p.v_stride.seq * 2;
-        if (p.dq != nullptr)
-            p.dq += query * p.dq_stride.seq * 2;
-        if (p.dk != nullptr)
-            p.dk += key * p.dk_stride.seq * 2;
-        if (p.dv != nullptr)
-            p.dv += key * p.dv_stride.seq * 2;
-        p.lse += query;
-        p.seq_q = sequence.seq_q;
-        p.seq_k = sequence.seq_k;
-        if constexpr (kAlibi)
-            p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
-        if constexpr (kBias != BiasKind::kNone)
-            p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
-        return p;
-    }
-};
-
-// A block's parameters: its sequence's own copy, or the kernel's.
-using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
-
-// The first row of LSE and delta of a sequence.
-__device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
-{
-    return first_tile(p.features.cu_seqlens_q, p.features.total_q, kSectorRows, sequence) * kSectorRows;
-}
-
-// Returns the packed row of row `at` of LSE and delta of a head; total_q if that belongs to no sequence. Lanes of a
-// warp must ask for consecutive rows, lane 0 for the first.
-__device__ __forceinline__ int packed_row(const Params &p, int at)
-{
-    auto first = [&](int b) { return prepared_begin(p, b); };
-    int b = last_sequence(p, __shfl_sync(0xffffffffu, at, 0), first);
-    while (b + 1 < p.batch && first(b + 1) <= at)
-        b++;
-    const Sequence sequence(p, b);
-    const int row = at - first(b);
-    return row >= 0 && row < sequence.seq_q ? sequence.first_q + row : p.features.total_q;
-}
-
-// Sets rows first ... end - 1 of dQ that belong to no sequence to 0. p: of all sequences. Called by all kBlock threads.
-template <int kBlock>
-__device__ __forceinline__ void clear_unused_queries(const Params &p, int head, int64 first, int64 end)
-{
-    clear_unused<kBlock>(
-        p.features.cu_seqlens_q, p.batch, p.features.total_q, first, end, kHeadDim / 8, [&](int row, int chunk) {
-            *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) =
-                uint4{};
-        });
-}
-
-// ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
-
-// Packed sequences: the block's sequence.
-struct PlaceInSequence {
-    PackedTile<kBc, true> own;
-    int number;            // number of the tile, counted over all sequences
-    int sequence_q_tiles;  // tiles of queries of the sequence
-    int first_q_tile;      // number of its first tile of queries
-    int first_prepared;    // its first row of LSE and delta
-
-    __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
-    {
-        number = tile;
-        own = PackedTile<kBc, true>(p, tile);
-        first_key = own.tile * kBc;
-        sequence_q_tiles = (own.sequence.seq_q + kBr - 1) / kBr;
-        first_q_tile = first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, max(own.index, 0));
-        first_prepared = prepared_begin(p, max(own.index, 0));
-    }
-
-    __device__ __forceinline__ bool is_empty() const
-    {
-        return own.index < 0;
-    }
-
-    __device__ __forceinline__ int q_tiles(const Params &) const
-    {
-        return sequence_q_tiles;
-    }
-
-    __device__ __forceinline__ Params params(const Params &all) const
-    {
-        return own.alone(all);
-    }
-};
-
-struct PlaceInBatch {
-    static constexpr int first_q_tile = 0, first_prepared = 0;
-
-    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
-    {
-    }
-
-    static __device__ __forceinline__ bool is_empty()
-    {
-        return false;
-    }
-
-    static __device__ __forceinline__ int q_tiles(const Params &p)
-    {
-        return p.q_tiles;
-    }
-
-    static __device__ __forceinline__ const Params &params(const Params &all)
-    {
-        return all;
-    }
-};
-
-struct BlockPlace : Either<kVarlen, PlaceInSequence, PlaceInBatch>::Type {
-    int first_key;
-    int kv_head, batch;
-
-    // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
-    // the last ones are seen by equally many.
-    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
-    {
-        const unsigned kv_heads = p.heads_q / p.group;
-        unsigned tile, plane;
-        if constexpr (kAllKeys) {  // one block processes all tiles, one after the other
-            tile = block % p.k_tiles;
-            plane = block / p.k_tiles;
-        } else {
-            const unsigned planes = kv_heads * batches(p);
-            // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
-            // of all heads, so that what they read stays in the L2 cache.
-            const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
-            const unsigned first_plane = block / (most * p.k_tiles) * most;
-            const unsigned together = min(most, planes - first_plane);
-            tile = block % (most * p.k_tiles) / together;
-            if constexpr (kLastKeysFirst)
-                tile = p.k_tiles - 1 - tile;
-            plane = first_plane + block % (most * p.k_tiles) % together;
-        }
-        first_key = tile * kBc;
-        kv_head = plane % kv_heads;
-        batch = plane / kv_heads;
-        find(p, tile, first_key);
-    }
-
-    // The batch number for dropout.
-    __device__ __forceinline__ int sequence() const
-    {
-        return sequence_of(*this);
+        return end_of(*this, p);
     }
 
 private:
-    template <class Place> static __device__ __forceinline__ int sequence_of(const Place &place)
+    template <class Range> static __device__ __forceinline__ int end_of(const Range &range, const Params &p)
     {
-        if constexpr (kVarlen)
-            return place.own.index;
+        if constexpr (kWindow != Window::kNone || kVarlen)
+            return range.stop;
         else
-            return place.batch;
+            return p.q_tiles;
     }
 };
+
+// A position in the order of processing: a tile of queries of one head of the group.
+struct Cursor {
+    int head, tile;
+
+    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
+    {
+        if constexpr (kLastTileFirst) {
+            if (--tile < tiles.first) {
+                tile = end - 1;
+                head++;
+            }
+        } else {
+            if (++tile == end) {
+                tile = tiles.first;
+                head++;
+            }
+        }
+    }
+};
+
+// Returns the position `count` tiles after `at`.
+__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
+{
+    Cursor cursor = at;
+    for (int i = 0; i < count; i++)
+        cursor.advance(tiles, tiles.end(p));
+    return cursor;
+}
+
+// The range of a block that has its keys alone: all tiles.
+struct WholeRange {
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int) {}
+
+    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
+    {
+        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+    }
+
+    static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
+    {
+        return at.head < p.group;
+    }
+
+    static __device__ __forceinline__ bool has_some(const Params &p, const TileRange &tiles)
+    {
+        return tiles.first < tiles.end(p);
+    }
+};
+
+using QueryRange = WholeRange;
+
+template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockPlace &, int, int, const Sum &)
+{
+}
+
+// The empty policy: blocks add to dQ in any order.
+__device__ __forceinline__ uint32 *turn_counters(const Params &)
+{
+    return nullptr;
+}
+
+__device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
+{
+    return 0;
+}
+
+__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}
+
+struct NoDropout {
+    __device__ __forceinline__ NoDropout(const Params &, int, int) {}
+
+    static __device__ __forceinline__ void begin(const Params &, int, int, int) {}
+
+    static __device__ __forceinline__ void mask(Fragments &) {}
+
+    static __device__ __forceinline__ void mask(Scores &) {}
+};
+
+using Dropout = NoDropout;
+
+__device__ __forceinline__ float value_scale(const Params &)
+{
+    return 1.0f;
+}
+
+// ---- score modifiers: none ----------------------------------------------------------------------------------------
+constexpr bool kTerms = false;
+
+struct Terms {
+    __device__ __forceinline__ Terms(const Params &, int, int) {}
+
+    template <bool kBefore> __device__ __forceinline__ float term(const Params &, float, int, int, int) const
+    {
+        return 0.0f;
+    }
+};
+
+template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int) {}
+
+// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
+//
+// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
+// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
+// else [4][lane].
+//
+// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
+// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
+// in the same order.
+#if __CUDA_ARCH__ >= 900
+constexpr bool kAddFour = true;
+#else
+constexpr bool kAddFour = false;
+#endif
+constexpr int kDqFragment = 128;
+constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
+constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
+constexpr int kDqTile = kBr * kDqWidth;
+constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
+
+using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
+
+// Rows of the sums over all heads.
+__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
+{
+    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
+}
+
+// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
+template <class Place>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
+                                          int col_warp)
+{
+    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
+    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
+}
+
+__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
+{
+    if constexpr (kAddFour) {
+        add_global_16(fragment + lane * 4, dq);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            add_global_4(fragment + e * 32 + lane, dq[e]);
+    }
+}
+
+// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
+__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
+{
+#pragma unroll
+    for (int n = 0; n < 2 * kDqPairs; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int row = lane / 4 + e / 2 * 8;
+            if (row < rows)
+                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
+        }
+}
+
+// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
+// sequence's end.
+__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
+{
+#pragma unroll
+    for (int m = 0; m < kDqPartTiles; m++) {
+        if (kVarlen && rows - m * 16 < 16) {
+            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
+            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
+            continue;
+        }
+#pragma unroll
+        for (int n = 0; n < 2 * kDqPairs; n++) {
+            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
+            if constexpr (kAddFour) {
+                add_global_16(fragment + lane * 4, dq[m][n]);
+            } else {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
+            }
+        }
+    }
+}
 
 // ---- the threads that write dK and dV: all of a block; on wgmma the consumers, or one warpgroup of them --------
 
@@ -1699,26 +1144,6 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 //
 // Called at the end of the kernels of bwd.cuh, hopper/bwd.cuh and hopper/bwd_by_product.cuh.
 
-// Sets rows of dK and dV that belong to no sequence to 0. p: of all sequences. Called by all threads of a block.
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
-{
-    if constexpr (kVarlen) {
-        constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
-        const int64 first = int64(place.number) * kBc;
-        clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
-                               kKeyChunks + kValueChunks, [&](int row, int part) {
-                                   const bool of_key = part < kKeyChunks;
-                                   char *out = of_key ? p.dk : p.dv;
-                                   const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
-                                   const int chunk = of_key ? part : part - kKeyChunks;
-                                   if (out != nullptr)
-                                       *reinterpret_cast<uint4 *>(
-                                           out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
-                                           uint4{};
-                               });
-    }
-}
-
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
@@ -1748,367 +1173,6 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
-}
-
-// ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
-//
-// A tile of dQ is stored in the order of the fragments of the warps that add to it, so each addition of a warp fills
-// whole sectors: [warp][m16 tile][n8 tile] of 128 numbers. These are [lane][4] if four numbers can be added at once,
-// else [4][lane].
-//
-// Packed sequences share the workspace: each has exactly its own rows. The m16 tiles of a sequence are contiguous, [m16
-// tile][column warp][n8 tile] of 128 numbers. An m16 tile that the sequence's end cuts is [row][column], with columns
-// in the same order.
-#if __CUDA_ARCH__ >= 900
-constexpr bool kAddFour = true;
-#else
-constexpr bool kAddFour = false;
-#endif
-constexpr int kDqFragment = 128;
-constexpr int kDqWarpPart = kDqRowTiles * kDqPairs * 2 * kDqFragment;
-constexpr int kDqWidth = 16 * kDqPairs * kColWarps;  // numbers per row
-constexpr int kDqTile = kBr * kDqWidth;
-constexpr int kDqTileStep = kVarlen ? 2 * kDqPairs * kColWarps : 2 * kDqPairs;  // fragments from m16 tile to m16 tile
-
-using DqTile = float[kDqPartTiles][2 * kDqPairs][4];
-
-// Rows of the sums over all heads.
-__device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
-{
-    return kVarlen ? int64(p.heads_q) * p.features.total_q : all_rows;
-}
-
-// Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
-template <class Place>
-__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
-                                          int col_warp)
-{
-    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
-    return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
-}
-
-__device__ __forceinline__ void add_fragment(float *fragment, const float (&dq)[4], int lane)
-{
-    if constexpr (kAddFour) {
-        add_global_16(fragment + lane * 4, dq);
-    } else {
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            add_global_4(fragment + e * 32 + lane, dq[e]);
-    }
-}
-
-// Adds to an m16 tile with fewer than 16 rows. sum: address of this warp's columns.
-__device__ __forceinline__ void add_cut_rows(float *sum, const float (&dq)[2 * kDqPairs][4], int rows, int lane)
-{
-#pragma unroll
-    for (int n = 0; n < 2 * kDqPairs; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int row = lane / 4 + e / 2 * 8;
-            if (row < rows)
-                add_global_4(sum + row * kDqWidth + n * 8 + lane % 4 * 2 + e % 2, dq[n][e]);
-        }
-}
-
-// Adds a warp's m16 tiles. sum: address of the first fragment; rows: with packed sequences, rows from there to the
-// sequence's end.
-__device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, int rows = 0, int col_warp = 0)
-{
-#pragma unroll
-    for (int m = 0; m < kDqPartTiles; m++) {
-        if (kVarlen && rows - m * 16 < 16) {
-            constexpr int kNarrower = 2 * kDqPairs * (kDqFragment - 8);  // columns of a warp than their fragments
-            add_cut_rows(sum + m * 16 * kDqWidth - col_warp * kNarrower, dq[m], rows - m * 16, lane);
-            continue;
-        }
-#pragma unroll
-        for (int n = 0; n < 2 * kDqPairs; n++) {
-            float *fragment = sum + (m * kDqTileStep + n) * kDqFragment;
-            if constexpr (kAddFour) {
-                add_global_16(fragment + lane * 4, dq[m][n]);
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    add_global_4(fragment + e * 32 + lane, dq[m][n][e]);
-            }
-        }
-    }
-}
-
-// ---- dQ order: blocks add to a tile of dQ in a fixed order (kTakesTurns) ----------------------------------------
-//
-// Each tile of dQ has a counter of the blocks that have added to it. A block adds when all blocks with earlier keys
-// have added. No deadlock: a block draws a ticket when it begins, and the ticket determines its keys. Keys of one head
-// have ascending tickets, so a block waits only for blocks that are running or done. The running block with the lowest
-// ticket waits for no other.
-//
-// Tiles are processed from the last to the first, each block a little after the one before it. If a mask or a window
-// hides tiles, blocks that begin together start in different tiles anyway.
-//
-// With kLastKeysFirst the order is reversed: the last keys come first. Tiles are processed in ascending order, from the
-// first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
-// not wait for each other.
-
-// The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
-__device__ __forceinline__ uint32 *turn_counters(const Params &p)
-{
-    const int64 tiles = int64(batches(p)) * p.heads_q * p.q_tiles;
-    if constexpr (kVarlen)
-        return reinterpret_cast<uint32 *>(p.dq_sum + int64(p.heads_q) * p.features.total_q * kDqWidth);
-    else
-        return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
-}
-
-// Draws the block's ticket and returns it in all threads. smem: 4 bytes that are not yet used, and that no TMA load
-// writes, because no thread fences this store.
-__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
-{
-    if (p.dq == nullptr)
-        return blockIdx.x;
-    if (threadIdx.x == 0)
-        store_shared_4(smem, take_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles));
-    __syncthreads();  // the ticket is there
-    const uint32 ticket = __float_as_uint(load_shared_4(smem));
-    __syncthreads();  // and read, before anything else comes into its place
-    return ticket;
-}
-
-// Returns how many blocks add to a tile of queries before the one with this tile of keys.
-__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
-{
-    if constexpr (kWindow != Window::kNone) {
-        const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
-        return key_tile - max(first_key, 0) / kBc;
-    } else if constexpr (kLastKeysFirst) {
-        // kLastKeysFirst: blocks with later keys that some query of the tile sees.
-        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
-        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
-    } else {
-        return key_tile;
-    }
-}
-
-// Waits for the block's turn. seen: the counter as lane 0 has read it earlier. No fence is needed: only additions
-// follow, and none is issued before the loop ends.
-__device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
-{
-    if (lane == 0)
-        while (seen < before)
-            seen = load_counter(counter);
-    __syncwarp();  // no lane adds before it is the block's turn
-}
-
-// ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
-
-// Queries [begin, end) that see some of the keys first_key ... last_key, and [begin_of_all, end_of_all) that see each
-// of them, if any.
-struct WindowQueries {
-    int begin, end, begin_of_all, end_of_all;
-
-    __device__ __forceinline__ WindowQueries(const Params &p, int first_key, int last_key)
-    {
-        const int offset = p.seq_k - p.seq_q;
-        end = max(0, min(p.seq_q, last_at(p, last_key) - offset + 1));
-        begin = max(0, min(end, first_at(p, first_key) - offset));
-        end_of_all = max(0, min(end, last_at(p, first_key) - offset + 1));
-        begin_of_all = max(0, first_at(p, last_key) - offset);
-    }
-};
-
-struct WindowTiles {
-    int first, unmasked;
-    int masked;  // tiles from this one on need a mask, too
-    int stop;
-};
-
-struct SequenceTiles {
-    int first, unmasked;
-    static constexpr int masked = kUnbounded;
-    int stop;
-};
-
-struct AllTiles {
-    int first, unmasked;
-    static constexpr int masked = kUnbounded;
-};
-
-// The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
-struct TileRange : Either<kWindow != Window::kNone, WindowTiles, Either<kVarlen, SequenceTiles, AllTiles>::Type>::Type {
-    // p: parameters of the block's sequence.
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
-    {
-        if constexpr (kWindow != Window::kNone)
-            find_window(*this, p, place);
-        else
-            find_all(*this, p, place);
-    }
-
-    __device__ __forceinline__ int end(const Params &p) const
-    {
-        return end_of(*this, p);
-    }
-
-private:
-    template <class Range> static __device__ __forceinline__ int end_of(const Range &range, const Params &p)
-    {
-        if constexpr (kWindow != Window::kNone || kVarlen)
-            return range.stop;
-        else
-            return p.q_tiles;
-    }
-
-    template <class Range>
-    static __device__ __forceinline__ void find_window(Range &range, const Params &p, const BlockPlace &place)
-    {
-        const int last_key = min(place.first_key + kBc, p.seq_k) - 1;
-        const WindowQueries queries(p, place.first_key, last_key);
-        range.first = queries.begin / kBr;
-        range.stop = (queries.end + kBr - 1) / kBr;
-        range.unmasked = (queries.begin_of_all + kBr - 1) / kBr;
-        // Queries after the tensor's end need no mask: their LSE makes P 0.
-        range.masked = queries.end_of_all == p.seq_q ? place.q_tiles(p) : queries.end_of_all / kBr;
-        if (last_key != place.first_key + kBc - 1)  // keys after the end must be masked for every query
-            range.unmasked = range.stop;
-    }
-
-    template <class Range>
-    static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
-    {
-        // The first query that sees some key of the block, and the first that sees all of them.
-        int query = 0, query_of_all = 0;
-        if (kCausal) {
-            const int offset = p.seq_k - p.seq_q;
-            query = max(0, place.first_key - offset);
-            query_of_all = max(0, place.first_key + kBc - 1 - offset);
-        }
-        range.first = min(query / kBr, place.q_tiles(p));
-        range.unmasked = (query_of_all + kBr - 1) / kBr;
-        if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
-            range.unmasked = place.q_tiles(p);
-        if constexpr (kVarlen)
-            range.stop = place.q_tiles(p);
-    }
-};
-
-// A position in the order of processing: a tile of queries of one head of the group.
-struct Cursor {
-    int head, tile;
-
-    __device__ __forceinline__ void advance(const TileRange &tiles, int end)
-    {
-        if constexpr (kLastTileFirst) {
-            if (--tile < tiles.first) {
-                tile = end - 1;
-                head++;
-            }
-        } else {
-            if (++tile == end) {
-                tile = tiles.first;
-                head++;
-            }
-        }
-    }
-};
-
-// Returns the position `count` tiles after `at`.
-__device__ __forceinline__ Cursor after(const Cursor &at, int count, const Params &p, const TileRange &tiles)
-{
-    Cursor cursor = at;
-    for (int i = 0; i < count; i++)
-        cursor.advance(tiles, tiles.end(p));
-    return cursor;
-}
-
-// ---- kSplit: several blocks share the queries of their keys, if there are few blocks ------------------------------
-//
-// Block n of a tile of keys processes the n-th part of the tiles of queries, counted over all heads of the group, one
-// head after the other. It writes its partial dK and dV to the workspace, in the order of its fragments. A later kernel
-// sums the parts in the order of the blocks (combine.cuh).
-
-struct SplitRange {
-    Cursor begin, end;
-    int visits;  // number of tiles of queries in this block's part
-
-    __device__ __forceinline__ SplitRange(const Params &p, const TileRange &tiles, int split)
-    {
-        const int count = max(tiles.end(p) - tiles.first, 0);
-        const int64 all = int64(count) * p.group;
-        begin = cursor(p, tiles, count, int(all * split / p.splits));
-        end = cursor(p, tiles, count, int(all * (split + 1) / p.splits));
-        visits = int(all * (split + 1) / p.splits) - int(all * split / p.splits);
-    }
-
-    static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)
-    {
-        const int head = number / max(count, 1), tile = number - head * count;
-        return {head, kLastTileFirst ? tiles.end(p) - 1 - tile : tiles.first + tile};
-    }
-
-    __device__ __forceinline__ Cursor start(const Params &, const TileRange &) const
-    {
-        return begin;
-    }
-
-    __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
-    {
-        return at.head < end.head ||
-               (at.head == end.head && (kLastTileFirst ? at.tile > end.tile : at.tile < end.tile));
-    }
-
-    __device__ __forceinline__ bool has_some(const Params &p, const TileRange &) const
-    {
-        return has(p, begin);
-    }
-};
-
-// The range of a block that has its keys alone: all tiles.
-struct WholeRange {
-    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
-    {
-    }
-
-    static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
-    {
-        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
-    }
-
-    static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
-    {
-        return at.head < p.group;
-    }
-
-    static __device__ __forceinline__ bool has_some(const Params &p, const TileRange &tiles)
-    {
-        return tiles.first < tiles.end(p);
-    }
-};
-
-using QueryRange = Either<kSplit, SplitRange, WholeRange>::Type;
-
-constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
-
-// Address of this thread's numbers of a part. Parts are before the rows of LSE and delta in the workspace.
-__device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
-{
-    const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
-    const int64 key_block =
-        (int64(place.batch) * (p.heads_q / p.group) + place.kv_head) * p.k_tiles + place.first_key / kBc;
-    const int64 behind = ((p.splits - split) * key_blocks - key_block) * 2 - which;
-    return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - behind * kPartFloats) + writer();
-}
-
-template <int kTiles>
-__device__ __forceinline__ void put_part(const Params &p, const BlockPlace &place, int split, int which,
-                                         const float (&x)[kKeyTiles][kTiles][4])
-{
-    static_assert(kTiles == 2 * kOutPairs, "dK and dV have as many columns");
-    float4 *part = part_of(p, place, split, which);
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kTiles; n++)
-            part[(m * kTiles + n) * kWriters] = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
 }
 
 // ---- mbarriers, and TMA loads that arrive at them -----------------------------------------------------------------
@@ -2313,85 +1377,6 @@ struct Barriers {
         barrier_init_fence();
     }
 };
-
-// ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
-//
-// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
-// the unit of Q K^T, that is, divided by the scale.
-
-__device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
-{
-    return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
-}
-
-// The term for p - j = base + step; step is a constant after unrolling. kBefore: base + step is not negative.
-template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
-{
-    if constexpr (kBefore)
-        return fmaf(-slope, step, -slope * base);
-    else
-        return -slope * fabsf(base + step);
-}
-
-// ---- score modifiers: ALiBi and bias, added to scores after a softcap ---------------------------------------------
-//
-// They are in the units of Q K^T, that is, divided by the scale. -infinity hides a key.
-constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
-
-// The terms of one head.
-struct Terms {
-    float slope;           // of ALiBi
-    const BiasElem *bias;  // address for the first query and key
-
-    __device__ __forceinline__ Terms(const Params &p, int batch, int head)
-    {
-        if constexpr (kAlibi)
-            slope = alibi_slope(p, batch, head);
-        if constexpr (kBias != BiasKind::kNone)
-            bias = reinterpret_cast<const BiasElem *>(p.features.bias) + batch * p.features.bias_batch +
-                   head * p.features.bias_head;
-    }
-
-    // The term of a query and a key. base: query + seq_k - seq_q - key of the first of several queries or keys; step:
-    // distance from there to this one. kBefore: no key is after a query's position. Queries and keys after the tensor's
-    // end read the last element; their P is 0.
-    template <bool kBefore>
-    __device__ __forceinline__ float term(const Params &p, float base, int step, int query, int key) const
-    {
-        float term = 0.0f;
-        if constexpr (kAlibi)
-            term += alibi_term<kBefore>(slope, base, float(step));
-        if constexpr (kBias != BiasKind::kNone) {
-            const int64 at =
-                min(query, p.seq_q - 1) * p.features.bias_query + min(key, p.seq_k - 1) * p.features.bias_key;
-            if constexpr (kBias == BiasKind::kBool)
-                term += bias_number(__ldg(bias + at));
-            else
-                term += bias_number(__ldg(bias + at)) * p.features.inverse_scale;
-        }
-        return term;
-    }
-};
-
-// Adds the terms to scores. key, query: this lane's first ones.
-template <bool kBefore>
-__device__ __forceinline__ void add_terms(Scores &s, const Params &p, const Terms &terms, int first_key,
-                                          int first_query)
-{
-#pragma unroll
-    for (int m = 0; m < kKeyTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int key = first_key + m * 16 + h * 8;
-            const float base = float(first_query + p.seq_k - p.seq_q - key);
-#pragma unroll
-            for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    s[m][n][2 * h + e] +=
-                        terms.template term<kBefore>(p, base, n * 8 + e, first_query + n * 8 + e, key);
-        }
-}
 
 // ---- wgmma: products of a warpgroup -----------------------------------------------------------------------------
 //
@@ -2651,11 +1636,30 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     pack_scores(ds_frag, dp);
 }
 
-// Adds a warp's part of dQ to the sums over all blocks. tile_sum: sums of the tile; unused if sequences are packed.
-__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
-                                          float *tile_sum, const DqTile &dq, int row_group, int col_group, int warp,
-                                          int lane)
+// Waits for Q and dO, and starts S^T = K Q^T and dP^T = V dO^T.
+__device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Params &p, const Barriers &barriers,
+                                               const Stage &stage, const Cursor &at, uint32 k_rows, uint32 v_rows,
+                                               uint32 q_smem, uint32 do_smem)
 {
+    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    if constexpr (kVarlen)
+        clear_after_end(p, barriers, stage, at, q_smem, do_smem);
+    start_scores(s, k_rows, q_smem);
+    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    start_scores(dp, v_rows, do_smem);
+}
+
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kTakesTurns, receives the
+// counter of the tile; seen: its value as lane 0 has read it earlier.
+__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
+                                          const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
+                                          int warp, int lane)
+{
+    float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
+    if constexpr (kTakesTurns) {
+        counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
+        await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
+    }
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, place, plane, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16, col_group);
@@ -2692,12 +1696,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         Fragments p_frag, ds_frag;
         DqTile dq;
 
-        barrier_wait(barriers.q_full(stage.index), stage.parity);
-        if constexpr (kVarlen)
-            clear_after_end(p, barriers, stage, at, q_smem, do_smem);
-        start_scores(s, k_rows, q_smem);
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
-        start_scores(dp, v_rows, do_smem);
+        start_products(s, dp, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem);
         const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
         uint32 seen = 0;
         if (kTakesTurns && p.dq != nullptr && lane == 0)
@@ -2719,14 +1718,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         pin(dq);
         if (lane == 0)
             barrier_arrive(barriers.do_empty(stage.index));
-        if (p.dq != nullptr) {
-            float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
-            if constexpr (kTakesTurns) {
-                counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
-                await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
-            }
-            add_dq_of(p, place, at, plane, tile_sum, dq, row_group, col_group, warp, lane);
-        }
+        if (p.dq != nullptr)
+            add_dq_of(p, place, at, plane, dq, counter, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
         pin(dk);
         if (lane == 0)
@@ -2742,247 +1735,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     }
 }
 
-// ---- consumers that divide the products of a tile (kByProduct) ------------------------------------------------------
-//
-// If rows have more than 128 columns, dK or dV of 64 keys fills the registers of a warpgroup. So a block has 64 keys,
-// and each consumer warpgroup has its own products:
-//
-//     dV:  S^T = K Q^T      P^T = 2^(S^T - lse)          dV += P^T dO
-//     dK:  dP^T = V dO^T    dS^T = P^T * (dP^T - delta)  dK += dS^T Q
-//     dQ:  dQ = dS K, 64 columns at a time, which are added to those in memory
-//
-// Timeline of a tile, one row per warpgroup; each waits for its operands and for a free stage:
-//
-//     dV:  wait Q | S^T | P^T | put P^T | wait dO | dV += P^T dO
-//     dK:  wait dO | dP^T            | wait P^T | dS^T | put dS^T | wait Q | dK += dS^T Q
-//     dQ:                                              wait dS^T | dQ, 64 columns at a time, added in memory
-//
-// The dV warpgroup gives P^T to the dK warpgroup in fp32: each warp gives its accumulators to the warp that has the
-// same elements of dP^T. (With dropout, a negative sign marks dropped elements.) The dK warpgroup gives dS^T to the dQ
-// warpgroup as a tile in shared memory. There is one stage of P^T and two of dS^T, each with mbarriers `full` and
-// `empty`; every warp that has written or read a stage arrives there. A warpgroup waits for a later one only if no
-// stage is free. So warpgroups drift apart, and one computes P or dS while the tensor cores work for the others.
-//
-// Products for gradients that are not wanted are skipped. The exceptions are dV and dK with dropout (kAlways): branches
-// around them would take registers, which spill.
-constexpr int kDvGroup = 0, kDkGroup = 1, kDqGroup = 2;
-
-// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
-__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
+// Kernels that divide the products have this function (bwd_by_product.cuh).
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockPlace &, const TileRange &,
+                                                   const Cursor &, int, const Barriers &, int, int)
 {
-    __syncwarp();
-    if (lane == 0)
-        barrier_arrive(barrier);
-}
-
-// Address of this lane's part of P^T in the stage; 16 keys per warp.
-__device__ __forceinline__ uint32 p_place(uint32 smem, int warp, int lane)
-{
-    return smem + kPArea + warp * kQueryTiles * kPTileBytes + lane * 16;
-}
-
-__device__ __forceinline__ void put_p(const Scores &p, uint32 smem)
-{
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-        store_shared_floats(smem + n * kPTileBytes, p[0][n]);
-}
-
-__device__ __forceinline__ void get_p(Scores &p, uint32 smem)
-{
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++) {
-        const float4 x = load_shared_floats(smem + n * kPTileBytes);
-        p[0][n][0] = x.x, p[0][n][1] = x.y, p[0][n][2] = x.z, p[0][n][3] = x.w;
-    }
-}
-
-// Sets dP^T to 0 where P^T has a negative sign, that is, where it was dropped.
-__device__ __forceinline__ void drop_marked(Scores &dp, Scores &p)
-{
-#pragma unroll
-    for (int n = 0; n < kQueryTiles; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            dp[0][n][e] = p[0][n][e] < 0.0f ? 0.0f : dp[0][n][e];
-            p[0][n][e] = fabsf(p[0][n][e]);
-        }
-}
-
-// Marks dropped elements of P^T by a negative sign.
-template <class Dropped> __device__ __forceinline__ void mark_dropped(const Dropped &dropout, Scores &p)
-{
-    if constexpr (kDropout)
-        dropout.mark(p);
-}
-
-// The dV warpgroup: dV of the block's keys.
-__device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers, Sums &dv)
-{
-    const uint32 smem = barriers.smem;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    Stage stage;
-    uint32 p_parity = 0;
-    Scores s;
-    Dropout dropout(p, place.first_key + warp * 16, lane);
-
-    barrier_wait(barriers.k_full(), 0);
-#pragma unroll 1
-    for (; visits > 0; visits--) {
-        const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
-        Fragments p_frag;
-
-        barrier_wait(barriers.q_full(stage.index), stage.parity);
-        start_scores(s, smem + kKArea, smem + kQArea + stage.index * kQTileBytes);
-        wgmma_wait<0>();
-        pin(s);
-        Scores capped;
-        make_p(s, capped, p, place, tiles, at, warp * 16, row_smem, lane);
-        pack_scores(p_frag, s);
-        dropout.begin(p, place.sequence() * p.heads_q + place.kv_head * p.group + at.head, at.tile * kBr, lane);
-        if constexpr (kSoftcap)
-            multiply_slopes(s, capped);
-        mark_dropped(dropout, s);
-        barrier_wait(barriers.p_empty(), p_parity ^ 1);
-        put_p(s, p_place(smem, warp, lane));
-        hand_over(barriers.p_full(), lane);
-        if (lane == 0)
-            barrier_arrive(barriers.q_empty(stage.index));
-        dropout.mask(p_frag);
-        if (kAlways || p.dv != nullptr) {
-            barrier_wait(barriers.do_full(stage.index), stage.parity);
-            start_sums(dv, p_frag, smem + kDoArea + stage.index * kQTileBytes);
-            wgmma_wait<0>();
-            pin(dv);
-        }
-        if (lane == 0)
-            barrier_arrive(barriers.do_empty(stage.index));
-        at.advance(tiles, tiles.end(p));
-        stage.advance();
-        p_parity ^= 1;
-    }
-}
-
-// The dK warpgroup: dK of the block's keys, and dS^T for dQ.
-__device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers, Sums &dk)
-{
-    const uint32 smem = barriers.smem;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    Stage stage;
-    uint32 p_parity = 0;
-    Scores s, dp;
-
-    barrier_wait(barriers.v_full(), 0);
-#pragma unroll 1
-    for (; visits > 0; visits--) {
-        const uint32 row_smem = smem + kDeltaArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
-        Fragments ds_frag;
-
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
-        start_scores(dp, smem + kVArea, smem + kDoArea + stage.index * kQTileBytes);
-        barrier_wait(barriers.p_full(), p_parity);
-        wgmma_wait<0>();
-        pin(dp);
-        get_p(s, p_place(smem, warp, lane));
-        if constexpr (kDropout)
-            drop_marked(dp, s);
-        dp_to_ds(dp, s, row_smem);
-        pack_scores(ds_frag, dp);
-        hand_over(barriers.p_empty(), lane);
-        if (lane == 0)
-            barrier_arrive(barriers.do_empty(stage.index));
-        if (p.dq != nullptr) {
-            barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
-            store_ds(ds_frag, smem + kScoreArea + stage.index * kScoreBytes, warp * 16, lane);
-            fence_products();
-            hand_over(barriers.ds_full(stage.index), lane);
-        }
-        if (kAlways || p.dk != nullptr) {
-            barrier_wait(barriers.q_full(stage.index), stage.parity);
-            start_sums(dk, ds_frag, smem + kQArea + stage.index * kQTileBytes);
-            wgmma_wait<0>();
-            pin(dk);
-        }
-        if (lane == 0)
-            barrier_arrive(barriers.q_empty(stage.index));
-        at.advance(tiles, tiles.end(p));
-        stage.advance();
-        p_parity ^= 1;
-    }
-}
-
-// The dQ warpgroup: adds dS K of the block's keys to dQ.
-__device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers)
-{
-    const uint32 smem = barriers.smem;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    Stage stage;
-
-    barrier_wait(barriers.k_full(), 0);
-#pragma unroll 1
-    for (; visits > 0; visits--) {
-        const int64 plane = int64(place.batch) * p.heads_q + place.kv_head * p.group + at.head;
-        float *sum =
-            p.dq_sum + (plane * p.q_tiles + at.tile + place.first_q_tile) * kDqTile + warp * kColWarps * kDqWarpPart;
-
-        barrier_wait(barriers.ds_full(stage.index), stage.parity);
-#pragma unroll
-        for (int part = 0; part < kColWarps; part++) {
-            DqTile dq;
-            start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
-            wgmma_wait<0>();
-            pin(dq);
-            if (part == kColWarps - 1 && lane == 0)
-                barrier_arrive(barriers.ds_empty(stage.index));
-            if (kTakesTurns && part == 0)
-                await_turn(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile, 0,
-                           blocks_before(p, place.first_key / kBc, at.tile), lane);
-            add_dq(sum + part * kDqWarpPart, dq, lane);
-        }
-        if constexpr (kTakesTurns) {
-            named_barrier(2 + kDqGroup, 128);  // all warps have added to dQ of the tile
-            if (threadIdx.x % 128 == 0)
-                count_up(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
-        }
-        at.advance(tiles, tiles.end(p));
-        stage.advance();
-    }
-}
-
-// The mainloop of one consumer warpgroup, and its epilogue.
-__device__ __forceinline__ void compute_by_product(const Params &p, const BlockPlace &place, const TileRange &tiles,
-                                                   const Cursor &begin, int visits, const Barriers &barriers, int index,
-                                                   int split)
-{
-    const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 % 4 * 16;
-    if (index == kDqGroup) {
-        give_registers<kDqRegisters>();
-        if (visits > 0 && p.dq != nullptr)
-            compute_dq(p, place, tiles, begin, visits, barriers);
-        named_barrier_arrive(1, kWorkers);  // its warps have read their last K
-        return;
-    }
-    take_registers<kGroupRegisters>();
-    Sums sums = {};
-    if (index == kDvGroup) {
-        if (visits > 0)
-            compute_dv(p, place, tiles, begin, visits, barriers, sums);
-    } else {
-        if (visits > 0)
-            compute_dk(p, place, tiles, begin, visits, barriers, sums);
-    }
-    named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
-    if (kSplit && p.splits > 1) {
-        put_part(p, place, split, index == kDvGroup, sums);
-        return;
-    }
-    if (index == kDvGroup)
-        write_rows(p.dv, p.dv_stride, p, place, sums, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
-    else
-        write_rows(p.dk, p.dk_stride, p, place, sums, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
 }
 
 // ---- producer: a thread that loads ----------------------------------------------------------------------------------
@@ -3049,7 +1805,7 @@ struct Loads {
         barrier_expect(full, kQTileBytes + row_bytes);
         load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(place) + at.tile * kBr, head);
         if constexpr (kVarlen)
-            load_bytes(barriers.smem + row_area, rows + plane * prepared_rows(p) + place.first_prepared + at.tile * kBr,
+            load_bytes(barriers.smem + row_area, rows + plane * plane_rows(p) + place.first_prepared + at.tile * kBr,
                        row_bytes, full);
         else
             load_bytes(barriers.smem + row_area, rows + (plane * p.q_tiles + at.tile) * kBr, row_bytes, full);
@@ -3058,7 +1814,7 @@ struct Loads {
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
         const int64 planes = int64(batches(p)) * p.heads_q;
-        const int64 all_rows = kVarlen ? planes * prepared_rows(p) : planes * p.q_tiles * kBr;
+        const int64 all_rows = kVarlen ? planes * plane_rows(p) : planes * p.q_tiles * kBr;
         Stage stage;
         load_keys(kKArea, maps.k, p.k_stride, barriers.k_full());
         bool first = true;
@@ -3291,7 +2047,7 @@ __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, i
 constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 
 // The kernel; kPrepareThreads threads per block.
-__device__ __forceinline__ void prepare(const Params &p)
+template <class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
 {
     const int64 rows = plane_rows(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
@@ -3325,11 +2081,6 @@ __device__ __forceinline__ void prepare(const Params &p)
     for (int i = threadIdx.x; i < kQuarters; i += kPrepareThreads)
         if (i < left)
             sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-}
-
-extern "C" __global__ void __launch_bounds__(kPrepareThreads) bwd_sm90_prepare(const __grid_constant__ Params p)
-{
-    prepare(p);
 }
 
 // ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
@@ -3410,62 +2161,20 @@ __device__ __forceinline__ void convert_batches(const Params &p)
     }
 }
 
-// Eight columns of a row in an m16 tile that the sequence's end cuts.
-__device__ __forceinline__ uint4 cut_row(const float *from, float scale)
-{
-    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
-    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
-    return {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
-            pack2(y.z * scale, y.w * scale)};
-}
-
-__device__ __forceinline__ void convert_packed(const Params &p)
-{
-    const int blocks = p.features.total_q / kConvertRows + p.batch;  // blocks of a head
-    const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
-    constexpr int64 batch = 0;
-    clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
-    const PackedTile<kConvertRows, false> packed(p, number);
-    if (packed.index < 0)
-        return;
-    const Params own = packed.alone(p);
-    const int64 first_row = int64(head) * p.features.total_q + packed.sequence.first_q + packed.tile * kConvertRows;
-    const float *from_tile = p.dq_sum + first_row * kDqWidth;
-    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
-    const float scale = p.scale;
-
-#pragma unroll
-    for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
-        constexpr int kFragments = kDqWidth / 8;  // fragments of an m16 tile
-        const int quad_row = i % 8, fragment = i / 8;
-        const float *from = from_tile + fragment * kDqFragment;
-        const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
-        const int n = fragment % (2 * kDqPairs);
-        const int64 row = packed.tile * kConvertRows + m * 16 + quad_row;
-        const int chunk = dq_chunk(warp, n);
-        if (chunk >= kHeadDim / 8)
-            continue;
-        if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
-            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
-                *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
-                    cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
-            continue;
-        }
-        const ConvertedRows rows(from, quad_row, scale);
-        rows.write(own, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
-    }
-}
-
 // The kernel; kConvertThreads threads per block.
-__device__ __forceinline__ void convert(const Params &p)
+template <class AnyParams> __device__ __forceinline__ void convert(const AnyParams &p)
 {
     if constexpr (kVarlen)
         convert_packed(p);
     else
         convert_batches(p);
 }
-
-extern "C" __global__ void __launch_bounds__(kConvertThreads) bwd_sm90_convert(const __grid_constant__ Params p)
+// ---- entry points of the kernels before and after the main one ------------------------------------------------------
+extern "C" __global__ void __launch_bounds__(256) bwd_sm90_prepare(const __grid_constant__ Params p)
+{
+    prepare(p);
+}
+extern "C" __global__ void __launch_bounds__(256) bwd_sm90_convert(const __grid_constant__ Params p)
 {
     convert(p);
 }

@@ -1,35 +1,17 @@
 // fwd_sm90 d=128 dtype=bf16 causal=1 groups=3 bc=64 stages=2 turns=1 persistent=1 order=weight
 // op=forward abi=2 rows=192 keys=64 suffix=a maps=q/64,k/64,v/64,o/16; fwd_sm90 role=main threads=512 smem=163952 blocks=resident_row_tiles
 // fwd_sm90: attention forward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 128;  // D: columns of Q, K, V and O
-constexpr int kGroups = 3;  // consumer warpgroups, 64 query rows each
-constexpr int kBc = 64;  // key and value rows per tile
-constexpr int kStages = 2;  // stages of K, and as many of V
-constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
-constexpr bool kPackedHeads = 0 == 1;  // rows are all query heads of a group
-constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
-constexpr bool kByWeight = true;  // row tiles that see the most keys come first
-constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
-constexpr bool kOByMap = true;  // O is stored by TMA
-constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
-constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
-constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
-constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
-constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
-constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
-constexpr int kBlocksPerSm = 1;
-constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
-constexpr int kGeneratorSmemBytes = 163952;
 
-// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
+// ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
+constexpr int kHeadDim = 128;         // D: columns of Q and K
+constexpr int kHeadDimV = 128;        // columns of V and O
+constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
+constexpr int kGeneratorSmemBytes = 163952;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = true;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     false  // members of the backward kernels
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_FEATURES     false  // members of all other features
 
@@ -37,6 +19,8 @@ enum class Window { kNone, kSliding, kPrefix, kChunks };
 enum class BiasKind { kNone, kFp16, kBf16, kFp32, kBool };
 constexpr Window kWindow = Window::kNone;  // which keys a query sees, in addition to the causal mask
 constexpr BiasKind kBias = BiasKind::kNone;  // type of the bias
+constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;  // false: none, or a mask
+constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
 constexpr bool kSoftcap = false;      // scores pass through a tanh
 constexpr bool kAlibi = false;        // scores decrease with the distance of the key
 constexpr bool kSinks = false;        // the softmax has one more column, without a value
@@ -69,6 +53,8 @@ template <bool kValue> struct Bool {
     static constexpr bool value = kValue;
 };
 
+constexpr int kUnbounded = 1 << 30;  // larger than any length
+
 __device__ __forceinline__ float minus_infinity()
 {
     return __int_as_float(0xff800000);
@@ -82,8 +68,119 @@ template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
 
+// ---- parameters ---------------------------------------------------------------------------------------------------
+//
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
+// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
+// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+struct PageSteps {
+    uint32 page, row, bytes;
+};
+
+// clang-format off
+#define FA2I_INPUT   const char *
+#define FA2I_OUTPUT  char *
+#define FA2I_FLOATS  float *
+#define FA2I_STRIDES Strides
+#define FA2I_FLOAT   float
+#define FA2I_INT     int
+#define FA2I_INT64   int64
+#define FA2I_INT64S  const int64 *
+#define FA2I_INTS    const int *
+#define FA2I_STEPS   PageSteps
+#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
+#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
+// clang-format on
+
+#define FA2I_PARAM FA2I_MEMBER
+#if FA2_SCORE_PARAMS
+#define FA2I_FEATURE_PARAM FA2I_MEMBER
+#else
+#define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+
+// Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
+struct FeatureParams {
+    static constexpr const float *sinks = nullptr;
+    static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
+    static constexpr int slots = 0, total_q = 0, drop_bound = 0;
+    static constexpr int64 bias_batch = 0, bias_head = 0;
+    static constexpr PageSteps k_steps{}, v_steps{};
+};
+
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
+struct Params {
+/*
+ * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines.
+ *
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ *                                  databases continue to work
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
+ *                                  kernel declares, so new members go to the end
+ *
+ * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
+ *       FLOATS          fp32 in device memory
+ *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
+ *       FLOAT, INT      32 bits
+ */
+FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
+FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group)   /* query heads per key/value head */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
+FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, reserved)
+FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
+FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
+#if FA2_FEATURES
+    FeatureParams features;
+#else
+    static constexpr FeatureParams features{};
+#endif
+};
+static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+              "what the runtime passes");
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kGroups = 3;  // consumer warpgroups, 64 query rows each
+constexpr int kBc = 64;  // key and value rows per tile
+constexpr int kStages = 2;  // stages of K, and as many of V
+constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
+constexpr bool kPackedHeads = false;  // rows are all query heads of a group
+constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
+constexpr bool kByWeight = true;  // row tiles that see the most keys come first
+constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
+constexpr bool kOByMap = true;  // O is stored by TMA
+constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
+constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
+constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
+constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
+constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
+constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
+constexpr int kBlocksPerSm = 1;
+constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
+
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr int kHeadDimV = kHeadDim;
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
@@ -238,335 +335,420 @@ template <int kColumns> struct Wgmma;
 FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
 FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
 
-// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
-//
-// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
-// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+// ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 
-// One instruction; its relative error is at most 2^-11 (PTX ISA).
-__device__ __forceinline__ float tanh_approx(float x)
+// ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
+//
+// Policies: SequencePlace (batches.cuh, sequences.cuh), and BlockPlace, which is one with rows (rows_of_head.cuh,
+// rows_of_group.cuh).
+
+// Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
+// key head and batch.
+struct WorkOfGrid {
+    static __device__ __forceinline__ unsigned tile(const Params &p)
+    {
+        return blockIdx.x % p.q_tiles;
+    }
+
+    static __device__ __forceinline__ unsigned plane(const Params &p)
+    {
+        return blockIdx.x / p.q_tiles;
+    }
+};
+
+// ---- sequences: all have the tensors' lengths ----------------------------------------------------------------------
+//
+// Policy of kernels without lengths of sequences and cache rows; the others have sequences.cuh.
+
+struct SequencePlace {
+    struct {
+        int first_q, first_k;
+    } static constexpr sequence{};
+    int batch;
+
+    static __device__ __forceinline__ void find_sequence(const Params &, int) {}
+
+    static __device__ __forceinline__ void find_cache_row(const Params &, int) {}
+
+    static __device__ __forceinline__ int seq_q(const Params &p)
+    {
+        return p.seq_q;
+    }
+
+    static __device__ __forceinline__ int seq_k(const Params &p)
+    {
+        return p.seq_k;
+    }
+
+    // The batch index into K and V.
+    __device__ __forceinline__ int key_batch() const
+    {
+        return batch;
+    }
+
+    static __device__ __forceinline__ int64 slot()
+    {
+        return 0;
+    }
+
+    static __device__ __forceinline__ int padding()
+    {
+        return 0;
+    }
+};
+
+__device__ __forceinline__ void clear_unused_rows(const Params &) {}
+
+// Coordinates of a block with kBr query rows of one head.
+struct RowsOfHead : SequencePlace {
+    int first_row, rows;  // first row of the block; rows of the tensor
+    int head;
+    static constexpr int split = 0, part = -1;
+
+    // Heavy tiles first when causal: the last rows see the most keys. With a window all rows but the first ones see
+    // equally many.
+    template <class Work> __device__ __forceinline__ RowsOfHead(const Params &p, const Work &work) : rows(p.seq_q)
+    {
+        if constexpr (kVarlen) {
+            find_packed_tile(*this, p, work);
+        } else {
+            const unsigned tile = work.tile(p), plane = work.plane(p);
+            first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;
+            head = plane % p.heads_q;
+            batch = plane / p.heads_q;
+            find_sequence(p, batch);
+            find_cache_row(p, batch);
+        }
+    }
+
+    __device__ __forceinline__ int kv_head(const Params &p) const
+    {
+        return head / p.group;
+    }
+
+    __device__ __forceinline__ int query_head(const Params &, int) const
+    {
+        return head;
+    }
+
+    // Position of a row in the sequence; the causal mask compares it with keys.
+    __device__ __forceinline__ int query(const Params &, int row) const
+    {
+        return row;
+    }
+
+    // Element offset of a row of Q or O.
+    __device__ __forceinline__ int64 offset(const Params &, const Strides &stride, int row) const
+    {
+        if constexpr (kVarlen)
+            return head * stride.head + (sequence.first_q + row) * stride.seq;
+        else
+            return batch * stride.batch + head * stride.head + row * stride.seq;
+    }
+
+    // Index of a row in LSE.
+    __device__ __forceinline__ int64 index(const Params &p, int row) const
+    {
+        if constexpr (kVarlen)
+            return int64(head) * p.features.total_q + sequence.first_q + row;
+        else
+            return (int64(batch) * p.heads_q + head) * p.seq_q + row;
+    }
+
+    // Number of blocks that divide the keys of its rows.
+    __device__ __forceinline__ int splits(const Params &) const
+    {
+        return 1;
+    }
+};
+
+using BlockPlace = RowsOfHead;
+
+// ---- the keys of a lane ------------------------------------------------------------------------------------------
+//
+// In column tile n of S a lane has two neighbouring keys: lane % 4 * kLaneKeys + key_column(n), relative to the tile's
+// first key, and the next one. If kWide, the rows of K are permuted (wide_key) so that a lane has eight neighbours of
+// 32 keys.
+constexpr int kLaneKeys = kWide ? 8 : 2;
+
+__device__ __forceinline__ int key_column(int n)
 {
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
+    if constexpr (kWide)
+        return n / 4 * 32 + n % 4 * 2;
+    else if constexpr (kWgmma && kSplit)  // each warpgroup computes S of its own keys
+        return threadIdx.x / 128 * (kBc / kParts) + n * 8;
+    else
+        return n * 8;
 }
 
-// Replaces scores by tanh(rate * score).
-template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
+// Returns the key of row r of a tile, so that a lane has eight neighbours of 32 keys (kWide). Columns 2 t and 2 t + 1
+// of column tile n are keys 8 t + 2 n and 8 t + 2 n + 1. Rows after the last key repeat it, and are masked.
+__device__ __forceinline__ int wide_key(int r, int last)
 {
+    return min(r / 32 * 32 + r / 2 % 4 * 8 + r / 8 % 4 * 2 + r % 2, last);
+}
+
+// ---- no window: which tiles a block processes, and which keys of them a row sees -----------------------------------
+//
+// Policy of kernels without a window; the others have window.cuh. The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and
+// hopper/split_consumer.cuh call mask_scores for tiles that need a mask. Masks are applied after softcap, which would
+// turn -infinity into a finite number.
+
+// Sets range to the tiles that rows of the block see.
+template <class Range>
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+{
+    int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
+    if (kCausal) {
+        const int offset = place.seq_k(p) - place.seq_q(p);
+        const int last_row = min(place.first_row + kBr, place.rows) - 1;
+        keys = max(0, min(keys, place.query(p, last_row) + 1 + offset));
+        keys_of_all = max(0, min(keys, place.query(p, place.first_row) + 1 + offset));
+    }
+    if constexpr (kSplit)
+        range.first = 0;
+    range.count = (keys + kBc - 1) / kBc;
+    range.unmasked = keys_of_all / kBc;
+}
+
+// Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
+__device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
+                                            const BlockPlace &place, int first_row, int tile, int lane)
+{
+    int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
+    const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
 #pragma unroll
-    for (int m = 0; m < kM; m++)
+    for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
-        for (int n = 0; n < kN; n++)
+        for (int h = 0; h < 2; h++) {
+            const int r = first_row + m * 16 + h * 8 + lane / 4;
+            limit[m][h] = kCausal ? min(seen, seen + place.query(p, r) + 1 - place.seq_q(p)) : seen;
+        }
+        // Columns are constants after unrolling.
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kColTiles; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+                if (key_column(n) + e % 2 > limit[m][e / 2])
+                    s[m][n][e] = minus_infinity();
 }
 
-// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
-__device__ __forceinline__ float cap_slope(float t)
+// The empty policy: P without dropout.
+struct NoDropout {
+    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int) {}
+
+    __device__ __forceinline__ void begin_step(int, int) {}
+
+    __device__ __forceinline__ uint32 apply(uint32 elements, int, int, int) const
+    {
+        return elements;
+    }
+};
+
+using Dropout = NoDropout;
+
+__device__ __forceinline__ float kept_scale(const Params &)
 {
-    return fmaf(-t, t, 1.0f);
+    return 1.0f;
 }
 
-// ---- parameters ---------------------------------------------------------------------------------------------------
+// ---- score modifiers: none ----------------------------------------------------------------------------------------
+constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips = false;
+
+// The empty policy: nothing is added to scores.
+struct Terms {
+    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int) {}
+
+    template <bool kMasked, bool kAdd>
+    __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
+    {
+        return true;
+    }
+
+    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const {}
+
+    template <bool kMasked>
+    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
+                                        int) const
+    {
+    }
+
+    __device__ __forceinline__ void add_columns(float (&)[kRowTiles][kColTiles][4], float (&)[kRowTiles][2], int) const
+    {
+    }
+};
+
+// ---- a ring of stages in shared memory -------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks such parameters, they are expanded
-// with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still has types.
-struct PageSteps {
-    uint32 page, row, bytes;
-};
+// The phase of a stage's mbarrier ends once per tile, so the parity to wait for flips at each round.
 
-// clang-format off
-#define FA2I_INPUT   const char *
-#define FA2I_OUTPUT  char *
-#define FA2I_FLOATS  float *
-#define FA2I_STRIDES Strides
-#define FA2I_FLOAT   float
-#define FA2I_INT     int
-#define FA2I_INT64   int64
-#define FA2I_INT64S  const int64 *
-#define FA2I_INTS    const int *
-#define FA2I_STEPS   PageSteps
-#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
-#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
-// clang-format on
+// A position in a ring of kCount stages.
+template <int kCount> struct StageOf {
+    int index = 0;
+    uint32 parity = 0;
 
-// The parameters of features; present in all kernels with a feature.
-#define FA2I_PARAM FA2I_MEMBER
-struct FeatureParams {
-/*
- * The parameters of kernels with features, member by member. They are a struct at the end of both operations' parameter
- * blocks, in the runtime and in the templates. This is plain C preprocessor text, without template lines. A launch
- * passes as many bytes as a kernel declares, so new members go to the end. Members of features that a problem does not
- * use are 0.
- *
- * kind: as in forward/params.def, and
- *       INT64    64 bits
- *       INT64S   64-bit integers in device memory
- *       STEPS    three 32-bit integers: distance from page to page, from row to row, and their unit in bytes
- */
-/* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
-FA2I_PARAM(FLOATS, alibi_slopes)
-FA2I_PARAM(INT64, alibi_stride)
-/* sinks: [Hq] */
-FA2I_PARAM(FLOATS, sinks)
-/* The factor that brings terms into the unit of Q K^T: 1 / scale. */
-FA2I_PARAM(FLOAT, inverse_scale)
-/* seqused, varlen or leftpad, in a kernel that divides keys: number of blocks per key head (features/shares.cuh) */
-FA2I_PARAM(INT, slots)
-/* seqused: [B], keys of each sequence; at most seq_k of them are used */
-FA2I_PARAM(INTS, seqused_k)
-/* bias: the element of query i and key j of head h in batch b is at the sum of each index times its stride, in
- * elements. */
-FA2I_PARAM(INPUT, bias)
-FA2I_PARAM(INT64, bias_batch)
-FA2I_PARAM(INT64, bias_head)
-FA2I_PARAM(INT64, bias_query)
-FA2I_PARAM(INT64, bias_key)
-/* dropout: an element is kept if its byte is at least a threshold (or the next one), and multiplied by keep_scale. */
-FA2I_PARAM(INT64, seed)
-FA2I_PARAM(INT64, offset)
-FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
-FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
-FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
-FA2I_PARAM(INT, drop_part)    /* how many of 2^32 choices use the next threshold; unsigned */
-FA2I_PARAM(FLOAT, keep_scale)
-FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
-FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
-/* varlen: [B + 1]; sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
-FA2I_PARAM(INTS, cu_seqlens_q)
-FA2I_PARAM(INTS, cu_seqlens_k)
-FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
-FA2I_PARAM(INT, total_k) /* rows of packed K and V */
-/* paged: page j of sequence b is block_table[b * table_stride + j], in a cache of so many pages. */
-FA2I_PARAM(INTS, block_table)
-FA2I_PARAM(INT64, table_stride)
-FA2I_PARAM(INT, pages)
-FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
-/* leftpad: [B], number of padding keys of each sequence; cache_rows: [B], its row of K and V, of so many rows. */
-FA2I_PARAM(INTS, leftpad)
-FA2I_PARAM(INTS, cache_rows)
-FA2I_PARAM(INT, cache_row_count)
-/* append: [B, new_count, Hkv, D], to be written into K and V; or packed like Q, and new_count is 0 */
-FA2I_PARAM(INT, new_count)
-FA2I_PARAM(INPUT, new_k)
-FA2I_PARAM(INPUT, new_v)
-FA2I_PARAM(STRIDES, new_k_stride)
-FA2I_PARAM(STRIDES, new_v_stride)
-/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller passed it */
-FA2I_PARAM(INPUT, rotary_cos)
-FA2I_PARAM(INPUT, rotary_sin)
-FA2I_PARAM(INPUT, raw_q)
-FA2I_PARAM(STRIDES, raw_q_stride)
-FA2I_PARAM(INT, rotary_rows)
-FA2I_PARAM(INT, reserved) /* pads to 8 bytes */
-/* backward, gradient of a bias: the element of query i and key j of head h in batch b is at the sum of each index times
- * its stride, in elements */
-FA2I_PARAM(FLOATS, dbias)
-FA2I_PARAM(INT64, dbias_batch)
-FA2I_PARAM(INT64, dbias_head)
-FA2I_PARAM(INT64, dbias_query)
-FA2I_PARAM(INT64, dbias_key)
-/* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
-FA2I_PARAM(STEPS, k_steps)
-FA2I_PARAM(STEPS, v_steps)
-};
-
-// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
-#if FA2_SCORE_PARAMS
-#define FA2I_FEATURE_PARAM FA2I_MEMBER
-#else
-#define FA2I_FEATURE_PARAM FA2I_CONSTANT
-#endif
-struct Params {
-#if FA2_BACKWARD
-/*
- * The parameter block of the backward kernels, member by member. The runtime's struct and the templates' are both
- * generated from this list. It is plain C preprocessor text, without template lines. For kinds, and how the list may
- * grow, see templates/forward/params.def. Dv: columns of V, O and their gradients.
- *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature
- */
-FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], output of forward */
-FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
-FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
-FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
-FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, output of forward */
-/* Workspace, after the parts of dK and dV if splits > 1: [2] arrays of [B, Hq, q_tiles * Br], LSE in log2 units and
- * delta. */
-FA2I_PARAM(FLOATS, rows)
-FA2I_PARAM(FLOATS,
-           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(STRIDES, do_stride)
-FA2I_PARAM(STRIDES, dq_stride)
-FA2I_PARAM(STRIDES, dk_stride)
-FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group) /* query heads per key/value head */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
-FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
-FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
- * unbounded; causal is window_right = 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
-#else
-/*
- * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
- * generated from this list. It is plain C preprocessor text, without template lines.
- *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
- *                                  databases continue to work
- * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
- *                                  kernel declares, so new members go to the end
- *
- * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
- *       FLOATS          fp32 in device memory
- *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
- *       FLOAT, INT      32 bits
- */
-FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
-FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
-FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
-FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, reserved)
-FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
-FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
- * unbounded; causal is window_right = 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
-#endif
-#if FA2_FEATURES
-    FeatureParams features;
-#else
-    static constexpr FeatureParams features{};
-#endif
-};
-static_assert(sizeof(Params) ==
-                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
-              "what the runtime passes");
-
-// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
-
-// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
-__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(b0));
-}
-
-// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
-// same fragments.
-__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
-{
-    if constexpr (kTuring) {
-        mma_k8(c, a[0], a[1], b0);
-        mma_k8(c, a[2], a[3], b1);
-    } else if constexpr (kBf16) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    __device__ __forceinline__ void advance()
+    {
+        index++;
+        if (index == kCount) {
+            index = 0;
+            parity ^= 1;
+        }
     }
-}
 
-// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
-// column-major.
-__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
-{
-    if constexpr (kTuring) {
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[0]), "=r"(c[1])
-            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
-        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
-            : "=r"(c[2]), "=r"(c[3])
-            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
-            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    __device__ __forceinline__ StageOf before() const
+    {
+        StageOf other;
+        other.index = (index == 0 ? kCount : index) - 1;
+        other.parity = index == 0 ? parity ^ 1 : parity;
+        return other;
     }
+};
+using Stage = StageOf<kStages>;
+
+// The empty policy: no dropout, so no column keys.
+__device__ __forceinline__ const char *column_keys_at(const Params &, int)
+{
+    return nullptr;
 }
 
-// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
-__device__ __forceinline__ uint32 pack2(float lo, float hi)
+__device__ __forceinline__ void prepare_column_keys(const Params &) {}
+
+struct KeyTile {
+    __device__ __forceinline__ KeyTile(uint32, const Stage &) {}
+};
+
+__device__ __forceinline__ void make_keeps(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
+
+__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
+
+__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[kBc / 16][4]) {}
+
+// ---- mbarriers, and TMA loads that arrive at them -----------------------------------------------------------------
+//
+// A phase of an mbarrier ends when all arrivals and all announced bytes have come. A wait names the parity of a phase,
+// 0 for the first one. A wait for parity 1 on a fresh barrier returns at once.
+
+// A tensor map as the driver encodes it: [batch, head, seq, column], in boxes of rows x 64 columns. Elements after the
+// end of a sequence or a row are loaded as zeros.
+struct alignas(64) TensorMap {
+    char opaque[128];
+};
+
+__device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
 {
-    uint32 x;
-    if constexpr (kTuring)
-        asm("{\n\t.reg .b16 l, h;\n\t"
-            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
-            : "=r"(x)
-            : "f"(lo), "f"(hi));
-    else if constexpr (kBf16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    return x;
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Returns both fp16 numbers of a register.
-__device__ __forceinline__ float2 unpack_fp16(uint32 x)
+// Makes the barriers that this thread initialised visible to the async proxy (TMA).
+__device__ __forceinline__ void barrier_init_fence()
 {
-    float2 y;
-    asm("{\n\t.reg .b16 l, h;\n\t"
-        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
-        : "=f"(y.x), "=f"(y.y)
-        : "r"(x));
-    return y;
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Returns both elements of a register.
-__device__ __forceinline__ float2 unpack2(uint32 x)
+__device__ __forceinline__ void barrier_arrive(uint32 barrier)
 {
-    if constexpr (kBf16)
-        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-    else
-        return unpack_fp16(x);
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// barrier_arrive by lane 0 of a warp, with a predicate instead of a branch. In a branch the compiler would compute the
+// shared-memory address anew, and treat all values derived from it, such as wgmma descriptors, as different in each
+// lane.
+__device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
+{
+    asm volatile("{\n"
+                 "    .reg .pred first;\n"
+                 "    setp.eq.s32 first, %1, 0;\n"
+                 "    @first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+                 "}" ::"r"(barrier),
+                 "r"(lane)
+                 : "memory");
+}
+
+// Arrives, and announces bytes that will come.
+__device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
+{
+    asm volatile("{\n"
+                 "    .reg .pred done;\n"
+                 "again:\n"
+                 "    mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "    @!done bra again;\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+// Arrives when the cp.async copies that this lane has issued are complete. The barrier counts this arrival (noinc).
+__device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// Copies 16 or 4 bytes from global to shared memory; only the first `bytes` are read, the rest becomes zeros.
+__device__ __forceinline__ void copy_16_or_less(uint32 smem, const void *gmem, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void copy_4_or_less(uint32 smem, const void *gmem, int bytes)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
+}
+
+// A coordinate in a tensor map. If batches or heads share memory (stride 0), the map has only one of them.
+__device__ __forceinline__ int coordinate(int index, int64 stride)
+{
+    return stride == 0 ? 0 : index;
+}
+
+// Loads rows from `row` on of 64 columns from `column` on into a page of a tile.
+__device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uint32 barrier, int column, int row,
+                                          int head, int batch)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(smem),
+                 "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
+                 : "memory");
+}
+
+// Loads contiguous bytes, a multiple of 16.
+__device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int bytes, uint32 barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem),
+                 "l"(gmem), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
+__device__ __forceinline__ void release_to_loads()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Stores rows of a page to global memory, clipped to the tensor's rows and columns.
+__device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
+                 "r"(smem), "r"(column), "r"(row), "r"(head), "r"(batch)
+                 : "memory");
+}
+
+__device__ __forceinline__ void commit_stores()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Waits until this thread's TMA stores have read shared memory.
+__device__ __forceinline__ void wait_stores()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 // ---- one function per PTX instruction: SM 7.5 and newer -------------------------------------------
@@ -702,1015 +884,178 @@ __device__ __forceinline__ void add_global_16(float *gmem, const float (&x)[4])
                  : "memory");
 }
 
-// ---- dropout: some elements of P become 0, the others are scaled up ----------------------------------------------
-//
-// The decision to keep an element depends only on seed, offset, batch, head, row and column (runtime/ops/dropout.h).
-// Philox makes a key of sixteen bytes for each row, and one for each pair of neighbouring columns. The tensor cores
-// multiply both keys; the product has a byte for each of the two columns. An element is kept if its byte is not below a
-// threshold. So a lane calls Philox once per 32 rows or 64 columns, not once per sixteen elements.
-//
-// A byte has only 256 values, so a fraction of the elements uses the next threshold. This choice is made outside loops
-// over keys.
+// ---- the mbarriers of the forward kernel in shared memory -----------------------------------------------------
 
-// Computes both halves of a product with one instruction. With C++ code, ptxas adds a useless 0 to the upper half.
-__device__ __forceinline__ void multiply(uint32 x, uint32 y, uint32 &low, uint32 &high)
-{
-    asm("{\n"
-        "    .reg .b64 product;\n"
-        "    mul.wide.u32 product, %2, %3;\n"
-        "    mov.b64 {%0, %1}, product;\n"
-        "}"
-        : "=r"(low), "=r"(high)
-        : "r"(x), "r"(y));
-}
+// Warps that arrive at q_empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles come
+// from the counter.
+constexpr int kQReaders = kBiasStaged && kCounted ? 5 : 4;
 
-constexpr uint32 kPhilox[] = {0xd2511f53u, 0xcd9e8d57u}, kPhiloxKey[] = {0x9e3779b9u, 0xbb67ae85u};
+struct Barriers {
+    uint32 smem;
 
-// Returns x as a value that ptxas does not know, in a separate register for each i. A known constant would be copied
-// for each use.
-__device__ __forceinline__ uint32 opaque(uint32 x, int i)
-{
-    return x + (thread_index() >> (10 + i));
-}
-
-// Returns the factors of two neighbours, 1 or 0 in fp16. The selector takes their bytes from x and y and puts 0x64
-// above each: in fp16 that is 1024 + byte. Adding bound, twice 1 - 1024 - threshold, and saturating gives 1 or 0. This
-// runs on the fp16 units, which are idle here, while bit operations all share another unit.
-__device__ __forceinline__ uint32 keep_pair(uint32 x, uint32 y, int selector, uint32 bound)
-{
-    uint32 keep;
-    asm("{\n"
-        "    .reg .b32 numbers;\n"
-        "    prmt.b32 numbers, %1, %2, %3;\n"
-        "    add.sat.f16x2 %0, numbers, %4;\n"
-        "}"
-        : "=r"(keep)
-        : "r"(x), "r"(y), "r"(selector), "r"(bound));
-    return keep;
-}
-
-// Returns the bound for keep_pair. word: last word of the key of the first of 32 rows; rows: which of four pairs in
-// each eight; column: of eight. The bound of the next threshold is 1 less. It is negative, and fp16 numbers from 1024
-// on are 1 apart, so its bits are 1 more.
-__device__ __forceinline__ uint32 choose_bound(const FeatureParams &f, uint32 word, int rows, int column)
-{
-    const uint32 bound = f.drop_bound, next = max(bound + 0x10001u, 0xe400e400u);
-    return word + (((column ^ rows * 2) * 4 + rows) << 27) < uint32(f.drop_part) ? next : bound;
-}
-
-// Returns the bounds of two neighbouring columns; the first one is even.
-__device__ __forceinline__ uint32 choose_bounds(const FeatureParams &f, uint32 word, int rows, int column)
-{
-    return __byte_perm(choose_bound(f, word, rows, column), choose_bound(f, word, rows, column + 1), 0x5410);
-}
-
-// Multiplies two elements of P by the factors of keep_pair.
-__device__ __forceinline__ uint32 keep_elements(uint32 p, uint32 keep)
-{
-    uint32 kept;
-    if constexpr (kBf16)  // 1 in fp16 is 2^-7 in bf16
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(kept) : "r"(p), "r"(keep), "r"(0x80008000u));
-    else
-        asm("mul.f16x2 %0, %1, %2;" : "=r"(kept) : "r"(p), "r"(keep));
-    return kept;
-}
-
-// The factor of kept elements, applied at the end. With bf16, keep_elements has multiplied them by 2^-7.
-__device__ __forceinline__ float keep_scale(const Params &p)
-{
-    return kBf16 ? p.features.keep_scale * 128.0f : p.features.keep_scale;
-}
-
-// Converts two factors, 1 or 0, to fp32.
-__device__ __forceinline__ float2 keep_factors(uint32 keep)
-{
-    return unpack_fp16(keep);
-}
-
-struct DropoutSeed {
-    uint32 keys[2], offset[2];
-
-    __device__ __forceinline__ explicit DropoutSeed(const FeatureParams &f)
+    __device__ __forceinline__ uint32 q_full(int group) const
     {
-        const int64 seed = f.seed_at != nullptr ? *f.seed_at : f.seed;
-        const int64 at = f.offset + (f.offset_at != nullptr ? *f.offset_at : 0);
-        keys[0] = uint32(seed);
-        keys[1] = uint32(seed >> 32);
-        offset[0] = uint32(at);
-        offset[1] = uint32(at >> 32);
+        return smem + kBarrierArea + group * 16;
     }
 
-    __device__ __forceinline__ uint32 key(int i, int round) const
+    __device__ __forceinline__ uint32 q_empty(int group) const
     {
-        return keys[i] + round * kPhiloxKey[i];
+        return q_full(group) + 8;
     }
-};
 
-// Philox with seven rounds. x: receives the four words made from the counter (offset, index, of).
-__device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, uint32 index, uint32 of)
-{
-    x[0] = seed.offset[0];
-    x[1] = seed.offset[1];
-    x[2] = index;
-    x[3] = of;
-#pragma unroll
-    for (int round = 0; round < 7; round++) {
-        uint32 a[2], b[2];  // lower and upper half of the two products of the round
-        multiply(x[0], kPhilox[0], a[0], a[1]);
-        multiply(x[2], kPhilox[1], b[0], b[1]);
-        x[0] = b[1] ^ x[1] ^ seed.key(0, round);
-        x[1] = b[0];
-        x[2] = a[1] ^ x[3] ^ seed.key(1, round);
-        x[3] = a[0];
-    }
-}
-
-// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
-// The first byte of a row key is odd.
-__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
-{
-    philox(x, seed, rows32 * 32 + lane, plane);
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        x[n] |= lane % 4 == 0;
-}
-
-// Makes word t of the keys of column pairs 32 * pairs32 + 8 * n + pair. The second byte of a column key is odd.
-__device__ __forceinline__ void column_keys(uint32 (&x)[4], const DropoutSeed &seed, int pairs32, int pair, int t)
-{
-    philox(x, seed, pairs32 * 32 + pair * 4 + t, 0xffffffffu);
-#pragma unroll
-    for (int n = 0; n < 4; n++)
-        x[n] |= (t == 0) << 8;
-}
-
-__device__ __forceinline__ uint32 one_of(const uint32 (&x)[4], int n)
-{
-    const uint32 lower = n % 2 == 1 ? x[1] : x[0], upper = n % 2 == 1 ? x[3] : x[2];
-    return n >= 2 ? upper : lower;
-}
-
-// Returns the last word of the key of the first row. x: keys of 32 rows made by this warp.
-__device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
-{
-    return __shfl_sync(0xffffffffu, x[0], 3);
-}
-
-// Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
-// rows. Returns word_of_rows.
-__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
-                                               int lane)
-{
-    uint32 x[4];
-    row_keys(x, seed, plane, sixteen / 2, lane);
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];
-    return word_of_rows(x);
-}
-
-// Returns the pair, of eight pairs of columns, whose key this lane has if rows are queries. The products of pairs 2 t
-// and 2 t + 1 then come to lanes that have columns 2 t and 2 t + 1 of either half of sixteen.
-__device__ __forceinline__ int lane_pair(int lane)
-{
-    const int g = lane / 4;
-    return g % 2 * 4 + g / 2;
-}
-
-// ---- cache rows: which row of the K/V cache a sequence uses ---------------------------------------------
-//
-// An invalid row number counts as the last row.
-
-__device__ __forceinline__ int cache_row_of(const Params &p, int batch)
-{
-    return min(uint32(__ldg(p.features.cache_rows + batch)), p.features.cache_row_count - 1u);
-}
-
-// Returns x, limited to [least, most].
-__device__ __forceinline__ int between(int least, int x, int most)
-{
-    return max(least, min(x, most));
-}
-
-// ---- append: new keys and values are written into the cache before attention -------------------------------
-
-// Returns the number of keys that a sequence has before its new ones, padding included. room: rows of the cache for the
-// sequence.
-__device__ __forceinline__ int keys_before(const Params &p, int batch, int room, int new_count)
-{
-    if constexpr (kSeqused)
-        return between(0, __ldg(p.features.seqused_k + batch), room);
-    else
-        return max(0, room - new_count);
-}
-
-// ---- lengths of sequences, which are read from device memory ---------------------------------------------
-//
-// Any values are possible there; a sequence is always limited to the tensors.
-
-// Returns the number of keys of a sequence, including those that this call appends.
-__device__ __forceinline__ int keys_used(const Params &p, int batch)
-{
-    if constexpr (kAppend)
-        return min(keys_before(p, batch, p.seq_k, p.features.new_count) + p.features.new_count, p.seq_k);
-    else
-        return between(0, __ldg(p.features.seqused_k + batch), p.seq_k);
-}
-
-// Returns the number of rows of a packed sequence that begins with row `first`; 0 if it ends before. `end` may be any
-// number, so it is limited to the tensor before the subtraction.
-__device__ __forceinline__ int rows_between(int first, int end, int total, int most)
-{
-    return between(0, between(0, end, total) - first, most);
-}
-
-// The keys of a sequence. first_k: the row of its first key, in its row of the cache.
-struct UsedSequence {
-    int seq_k;
-    static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
-
-    UsedSequence() = default;
-    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch))
+    __device__ __forceinline__ uint32 k_full(int stage) const
     {
+        return smem + kBarrierArea + kGroups * 16 + stage * 32;
     }
-};
 
-struct PaddedSequence {
-    int seq_k, first_k;
-    static constexpr int seq_q = 0, first_q = 0, before = 0;
-
-    PaddedSequence() = default;
-    __device__ __forceinline__ PaddedSequence(const Params &p, int batch)
-        : seq_k(p.seq_k), first_k(between(0, __ldg(p.features.leftpad + batch), p.seq_k))
+    __device__ __forceinline__ uint32 k_empty(int stage) const
     {
-        if constexpr (kSeqused)
-            seq_k = keys_used(p, batch);
-        seq_k = max(0, seq_k - first_k);
+        return k_full(stage) + 8;
     }
-};
 
-// A packed sequence: keys, queries, and first_q and first_k, its first rows in the packed tensors.
-struct PackedSequence {
-    int seq_k, seq_q, first_q, first_k;
-    static constexpr int before = 0;
-
-    PackedSequence() = default;
-    __device__ __forceinline__ PackedSequence(const Params &p, int batch)
+    __device__ __forceinline__ uint32 v_full(int stage) const
     {
-        first_q = between(0, __ldg(p.features.cu_seqlens_q + batch), p.features.total_q);
-        first_k = between(0, __ldg(p.features.cu_seqlens_k + batch), p.features.total_k);
-        seq_q = rows_between(first_q, __ldg(p.features.cu_seqlens_q + batch + 1), p.features.total_q, p.seq_q);
-        seq_k = rows_between(first_k, __ldg(p.features.cu_seqlens_k + batch + 1), p.features.total_k, p.seq_k);
-        if constexpr (kSeqused && !kAppend)
-            seq_k = between(0, __ldg(p.features.seqused_k + batch), seq_k);
+        return k_full(stage) + 16;
     }
-};
 
-// A sequence whose keys grow: `before` keys in the cache, and as many new keys as queries.
-struct GrowingSequence : PackedSequence {
-    int before;
-
-    GrowingSequence() = default;
-    __device__ __forceinline__ GrowingSequence(const Params &p, int batch) : PackedSequence(p, batch)
+    __device__ __forceinline__ uint32 v_empty(int stage) const
     {
-        before = keys_before(p, batch, seq_k, seq_q);
-        seq_k = min(before + seq_q, seq_k);
+        return k_full(stage) + 24;
     }
-};
 
-using Sequence = Either<kVarlen, Either<kAppend, GrowingSequence, PackedSequence>::Type,
-                        Either<kLeftpad, PaddedSequence, UsedSequence>::Type>::Type;
-
-// Returns the last sequence whose first(sequence) is at most `at`. If these values decrease (invalid), returns some
-// sequence. All lanes of a warp call it together; they look at 32 sequences at a time.
-template <class First> __device__ __forceinline__ int last_sequence(const Params &p, int at, First first)
-{
-    int low = 0, count = p.batch;  // it is one of the `count` sequences from `low` on
-    while (count > 1) {
-        const int step = (count + 31) / 32, own = threadIdx.x % 32 * step;
-        const int from = first(low + min(own, count - 1));
-        const uint32 passed_by = __ballot_sync(0xffffffffu, (own < count) & (from <= at));
-        const int passed = __popc(passed_by);
-        const int skipped = max(0, passed - 1) * step;
-        low += skipped;
-        count = min(step, count - skipped);
-    }
-    return low;
-}
-
-// Returns the number of the first tile of sequence `batch`, where tiles of `rows` rows of all sequences are numbered.
-// Each sequence has room for its rows, wherever they begin, and at most one tile too many. So the number of blocks is
-// proportional to the rows, and no table is needed.
-__device__ __forceinline__ int first_tile(const int *cu_seqlens, int total, int rows, int batch)
-{
-    return between(0, __ldg(cu_seqlens + batch), total) / rows + batch;
-}
-
-__device__ __forceinline__ int sequence_of_row(const Params &p, int packed_row)
-{
-    return last_sequence(p, packed_row, [&](int b) { return __ldg(p.features.cu_seqlens_q + b); });
-}
-
-// Calls clear(row, part) for each part of each row that belongs to no sequence: rows before the first bound and from
-// the last bound on. A block of kBlock threads looks at rows first ... end - 1 of a packed tensor. If tile n of a head
-// looks at rows n * kRows ..., all rows are covered, because there is at least one tile more than whole tiles
-// (first_tile).
-template <int kBlock, class Clear>
-__device__ __forceinline__ void clear_unused(const int *cu_seqlens, int batch, int total, int64 first, int64 end,
-                                             int parts, Clear clear)
-{
-    const int used_from = __ldg(cu_seqlens), used_to = __ldg(cu_seqlens + batch);
-    end = min(end, int64(total));
-    if (first >= end || (first >= used_from && end <= used_to))
-        return;                                  // nearly always
-    const int count = int(end - first) * parts;  // few rows per block, so no 64-bit division, which would branch
-    for (int i = threadIdx.x; i < count; i += kBlock) {
-        const int row = int(first) + i / parts;
-        if (row < used_from || row >= used_to)
-            clear(row, i % parts);
-    }
-}
-
-// ---- work partition: blocks divide the keys of sequences of different lengths --------------------------------
-//
-// The unit is a step: the keys that the teams of a block process at a time. The steps of all row tiles of a key head
-// are divided by p.splits; no share has more steps. So long sequences have many shares and short ones have one. A block
-// has one share. Its number is its slot; slots are numbered by sequence, row tile and share. Every warp computes this
-// by itself, 32 sequences at a time, so nothing has to be prepared and nothing is left after a launch.
-
-constexpr int kStepKeys = kBc * kTeams;
-
-__device__ __forceinline__ int ceil_div(int a, int b)
-{
-    return a / b + (a % b > 0);
-}
-
-// Row tiles of a sequence, and steps of each.
-struct SequenceWork {
-    int row_tiles, steps;
-
-    __device__ __forceinline__ SequenceWork(const Params &p, int batch)
+    // The number of the work tile that the rows of Q belong to (kCounted).
+    __device__ __forceinline__ uint32 piece(int group) const
     {
-        const Sequence sequence(p, batch);
-        int keys = sequence.seq_k;
-        row_tiles = ceil_div((kVarlen ? sequence.seq_q : p.seq_q) * p.group, kBr);
-        if constexpr (kWindow == Window::kSliding || kWindow == Window::kChunks) {
-            // The most keys that the rows of a tile can see.
-            const int64 seen = int64(p.window_left) + p.window_right + kBr + kStepKeys;
-            keys = min(int64(keys), seen);
+        return smem + kPieceArea + group * 4;
+    }
+
+    // Returns the number of the work tile after the one with this parity. Called by whole warps.
+    __device__ __forceinline__ unsigned next_piece(int group, uint32 parity) const
+    {
+        barrier_wait(q_full(group), parity ^ 1);
+        const unsigned next = __float_as_uint(load_shared_4(piece(group)));
+        __syncwarp();  // all lanes have read it before one of them releases it
+        return next;
+    }
+
+    __device__ __forceinline__ void init() const
+    {
+        for (int group = 0; group < kGroups; group++) {
+            barrier_init(q_full(group), 1);
+            barrier_init(q_empty(group), kQReaders);
         }
-        steps = ceil_div(keys, kStepKeys);
-    }
-};
-
-class Shares
-{
-    int most;  // most steps of a share
-
-public:
-    __device__ __forceinline__ explicit Shares(const Params &p) : most(0x7fffffff)
-    {
-        if (p.splits == 1)
-            return;
-        int64 sum = 0;
-        for (int b = threadIdx.x % 32; b < p.batch; b += 32) {
-            const SequenceWork work(p, b);
-            sum += int64(work.row_tiles) * work.steps;
+        for (int stage = 0; stage < kStages; stage++) {
+            barrier_init(k_full(stage), 1);
+            barrier_init(v_full(stage), 1);
+            barrier_init(k_empty(stage), kGroups * 4);
+            barrier_init(v_empty(stage), kGroups * 4);
         }
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-        most = min(max((sum + p.splits - 1) / p.splits, int64(1)), int64(0x7fffffff));
-    }
-
-    // Returns the number of shares of a row tile: at least one, and no more than the combining kernel has room for.
-    __device__ __forceinline__ int count(const SequenceWork &work) const
-    {
-        const int share = max(most, ceil_div(work.steps, kMaxSplits));
-        return max(1, ceil_div(work.steps, share));
+        barrier_init_fence();
     }
 };
 
-// The limit of slots per key head whose results are combined. Their row tiles have more than `most` steps each, and all
-// row tiles together have at most p.splits * most. So there are fewer than p.splits such tiles, and fewer than 2 *
-// p.splits such slots.
-__device__ __forceinline__ int part_slots(const Params &p)
+// ---- the tensor maps of a launch, in the order of the recipe -----------------------------------------------------
+struct MapOfQ {
+    TensorMap q;
+};
+
+struct NoMapOfQ {
+    static constexpr TensorMap q{};
+};
+
+struct MapsOfKeys {
+    TensorMap k, v;
+};
+
+struct MapOfO {
+    TensorMap o;
+};
+
+struct NoMapOfO {
+    static constexpr TensorMap o{};
+};
+
+struct MapOfBias {
+    TensorMap bias;
+};
+
+struct NoMapOfBias {
+    static constexpr TensorMap bias{};
+};
+
+struct TensorMaps : Either<kPackedHeads, NoMapOfQ, MapOfQ>::Type,
+                    MapsOfKeys,
+                    Either<kOByMap, MapOfO, NoMapOfO>::Type,
+                    Either<kBiasStaged, MapOfBias, NoMapOfBias>::Type {
+};
+static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 + !kPackedHeads + kOByMap + kBiasStaged),
+              "what the runtime passes");
+
+struct ScoreUnit {
+    __device__ __forceinline__ explicit ScoreUnit(const Params &) {}
+};
+
+// The empty policy: no bias in shared memory.
+struct NoBiasTiles {
+    __device__ __forceinline__ NoBiasTiles(uint32, int) {}
+
+    __device__ __forceinline__ void begin(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &, bool) const {}
+
+    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &) const {}
+
+    __device__ __forceinline__ void read(uint32 (&)[kRowTiles][2][kColTiles]) const {}
+
+    __device__ __forceinline__ void release() const {}
+};
+
+using BiasStages = NoBiasTiles;
+
+__device__ __forceinline__ void init_bias_tiles(const Params &, uint32) {}
+
+__device__ __forceinline__ void produce_bias(const Params &, const TensorMaps &, const Barriers &) {}
+
+// The empty policy: ALiBi is no part of S = Q K^T.
+__device__ __forceinline__ void put_key_columns(uint32) {}
+
+__device__ __forceinline__ uint64 key_columns(uint32)
 {
-    return min(p.features.slots, 2 * p.splits);
+    return 0;
 }
 
-// The slots of one sequence.
-struct Slots {
-    int batch;       // -1: no sequence was found
-    int first;       // the sequence's first slot
-    int shares;      // shares of each of its row tiles
-    int first_part;  // packed sequences: its first slot, counting only slots whose results are combined
+template <class AnyTerms> __device__ __forceinline__ void slope_columns(const AnyTerms &, int, uint32 (&)[4]) {}
 
-    // Finds the first sequence for which stop(batch, end) is true. end: one past its last slot.
-    template <class Stop> __device__ __forceinline__ Slots(const Params &p, Stop stop) : batch(-1)
-    {
-        const Shares all(p);
-        const int lane = threadIdx.x % 32;
-        first = 0;
-        for (int begin = 0; begin < p.batch; begin += 32) {
-            const int b = begin + lane;
-            int own = 0, of_tile = 0, end = 0;
-            if (b < p.batch) {
-                const SequenceWork work(p, b);
-                of_tile = all.count(work);
-                own = work.row_tiles * of_tile;
-            }
-            end = own;
-            for (int lanes = 1; lanes < 32; lanes *= 2) {
-                const int before = __shfl_up_sync(0xffffffffu, end, lanes);
-                end += lane >= lanes ? before : 0;
-            }
-            const uint32 found = __ballot_sync(0xffffffffu, b < p.batch && stop(b, first + end));
-            if (found != 0) {
-                const int at = 31 - __clz(found & -found);  // the first lane
-                batch = begin + at;
-                first += __shfl_sync(0xffffffffu, end - own, at);
-                shares = __shfl_sync(0xffffffffu, of_tile, at);
-                if constexpr (kVarlen)
-                    first_part = shares > 1 ? parts_before(p, all) : 0;
-                return;
-            }
-            first += __shfl_sync(0xffffffffu, end, 31);
-        }
-    }
+__device__ __forceinline__ void add_slopes(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[4]) {}
 
-private:
-    __device__ __forceinline__ int parts_before(const Params &p, const Shares &all) const
-    {
-        int parts = 0;
-        for (int b = threadIdx.x % 32; b < batch; b += 32) {
-            const SequenceWork work(p, b);
-            const int of_tile = all.count(work);
-            parts += of_tile > 1 ? work.row_tiles * of_tile : 0;
-        }
-        for (int lanes = 16; lanes > 0; lanes /= 2)
-            parts += __shfl_xor_sync(0xffffffffu, parts, lanes);
-        return parts;
-    }
-};
+// The empty policy: the maximum of each tile is searched for.
+template <class AnyRows> __device__ __forceinline__ void guess_p(AnyRows &) {}
 
-// ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
+// ---- column parts: warps that share rows -------------------------------------------------------------------------
+//
+// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
+// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
+// the same result. Softmax, masks and features work as in a warp that has its rows alone.
+//
+// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
 
-// The sequence of a block, and its row in the K/V cache. Only kernels with lengths have these members: an unused member
-// may change ptxas's register allocation.
-struct KeptSequence {
-    Sequence sequence;
-
-    __device__ __forceinline__ void find_sequence(const Params &p, int batch)
-    {
-        sequence = Sequence(p, batch);
-    }
-};
-
-struct NoSequence {
-    struct {
-        int seq_k, seq_q, first_q, first_k, before;
-    } static constexpr sequence{};
-
-    __device__ __forceinline__ void find_sequence(const Params &, int)
-    {
-    }
-};
-
-struct KeptCacheRow {
-    int cache_row;
-
-    __device__ __forceinline__ void find_cache_row(const Params &p, int batch)
-    {
-        cache_row = cache_row_of(p, batch);
-    }
-};
-
-struct NoCacheRow {
-    static constexpr int cache_row = 0;
-
-    __device__ __forceinline__ void find_cache_row(const Params &, int)
-    {
-    }
-};
-
-// The batch or sequence of a block, with its lengths.
-struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
-                       Either<kCacheRows, KeptCacheRow, NoCacheRow>::Type {
-    int batch;  // -1: the block has nothing to do
-
-    __device__ __forceinline__ int seq_q(const Params &p) const
-    {
-        return kVarlen ? sequence.seq_q : p.seq_q;
-    }
-
-    __device__ __forceinline__ int seq_k(const Params &p) const
-    {
-        return kLengths ? sequence.seq_k : p.seq_k;
-    }
-
-    // The batch index into K and V.
-    __device__ __forceinline__ int key_batch() const
-    {
-        return kCacheRows ? cache_row : batch;
-    }
-
-    __device__ __forceinline__ int64 slot() const
-    {
+__device__ __forceinline__ int own_part()
+{
+    if constexpr (kParts == 1)
         return 0;
-    }
-
-    // Keys of the cache row (or of its pages) before the sequence's first key.
-    __device__ __forceinline__ int padding() const
-    {
-        return kLeftpad ? sequence.first_k : 0;
-    }
-};
-
-// Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
-// key head and batch.
-struct WorkOfGrid {
-    static __device__ __forceinline__ unsigned tile(const Params &p)
-    {
-        return blockIdx.x % p.q_tiles;
-    }
-
-    static __device__ __forceinline__ unsigned plane(const Params &p)
-    {
-        return blockIdx.x / p.q_tiles;
-    }
-};
-
-// Coordinates of a block with kBr query rows of one head.
-struct RowsOfHead : SequencePlace {
-    int first_row, rows;  // first row of the block; rows of the tensor
-    int head;
-    static constexpr int split = 0, part = -1;
-
-    // Heavy tiles first when causal: the last rows see the most keys. With a window all rows but the first ones see
-    // equally many.
-    template <class Work> __device__ __forceinline__ RowsOfHead(const Params &p, const Work &work) : rows(p.seq_q)
-    {
-        if constexpr (kVarlen) {
-            const int tile = blockIdx.x % p.q_tiles;
-            head = blockIdx.x / p.q_tiles;
-            auto first = [&](int b) { return first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, b); };
-            batch = last_sequence(p, tile, first);
-            find_sequence(p, batch);
-            rows = sequence.seq_q;
-            const int own = tile - first(batch), tiles = (rows + kBr - 1) / kBr;
-            first_row = (kCausal ? tiles - 1 - own : own) * kBr;
-            if (own < 0 || own >= tiles)
-                batch = -1;  // nothing to do
-        } else {
-            const unsigned tile = work.tile(p), plane = work.plane(p);
-            first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;
-            head = plane % p.heads_q;
-            batch = plane / p.heads_q;
-            find_sequence(p, batch);
-            find_cache_row(p, batch);
-        }
-    }
-
-    __device__ __forceinline__ int kv_head(const Params &p) const
-    {
-        return head / p.group;
-    }
-
-    __device__ __forceinline__ int query_head(const Params &, int) const
-    {
-        return head;
-    }
-
-    // Position of a row in the sequence; the causal mask compares it with keys.
-    __device__ __forceinline__ int query(const Params &, int row) const
-    {
-        return row;
-    }
-
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return head * stride.head + (sequence.first_q + row) * stride.seq;
-        else
-            return batch * stride.batch + head * stride.head + row * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(head) * p.features.total_q + sequence.first_q + row;
-        else
-            return (int64(batch) * p.heads_q + head) * p.seq_q + row;
-    }
-
-    // Number of blocks that divide the keys of its rows.
-    __device__ __forceinline__ int splits(const Params &) const
-    {
-        return 1;
-    }
-
-    // Sets rows of O that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a block.
-    static __device__ __forceinline__ void clear_unused_rows(const Params &p)
-    {
-        const int head = blockIdx.x / p.q_tiles;
-        const int64 first = int64(blockIdx.x % p.q_tiles) * kBr;
-        clear_unused<kThreads>(p.features.cu_seqlens_q, p.batch, p.features.total_q, first, first + kBr, kHeadDimV / 8,
-                               [&](int row, int chunk) {
-                                   *reinterpret_cast<uint4 *>(
-                                       p.o + (head * p.o_stride.head + row * p.o_stride.seq) * 2 + chunk * 16) =
-                                       uint4{};
-                                   if (chunk == 0 && p.lse != nullptr)
-                                       p.lse[int64(head) * p.features.total_q + row] = minus_infinity();
-                               });
-    }
-};
-
-// Coordinates of a block with kBr packed rows, and a part of the keys if blocks divide them (kSplit). The query heads
-// of a group are rows of one matrix, row = query * group + head in the group, so K and V are read once for all of them.
-// The visible tiles of a row tile are divided among p.splits blocks. If sequences have their own lengths,
-// features/shares.cuh divides them.
-struct RowsOfGroup : SequencePlace {
-    int first_row, rows;  // first row of the block; number of packed rows
-    int split, key_head;
-    int own_splits;  // blocks that divide the keys of this row tile, if sequences have their own lengths
-    int part;        // index of this block's partial result if sequences are packed; -1: it writes O
-
-    template <class Work>
-    __device__ __forceinline__ RowsOfGroup(const Params &p, const Work &work) : rows(p.seq_q * p.group)
-    {
-        if constexpr (kLengths) {
-            const int slot = blockIdx.x % p.features.slots;
-            const Slots slots(p, [=](int, int end) { return slot < end; });
-            key_head = blockIdx.x / p.features.slots;
-            batch = slots.batch;
-            if (batch < 0)  // nothing to do
-                return;
-            own_splits = slots.shares;
-            split = (slot - slots.first) % own_splits;
-            first_row = (slot - slots.first) / own_splits * kBr;
-            find_sequence(p, batch);
-            if constexpr (kVarlen) {
-                part = slots.first_part + slot - slots.first;
-                part = own_splits > 1 && part < part_slots(p) ? key_head * part_slots(p) + part : -1;
-                rows = sequence.seq_q * p.group;
-            }
-        } else {
-            const unsigned tile = work.tile(p);
-            unsigned rest = work.plane(p);
-            if constexpr (kSplit) {
-                first_row = tile * kBr;
-                split = rest % p.splits;
-                rest /= p.splits;
-            } else {
-                first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;  // heavy tiles first
-            }
-            const unsigned key_heads = p.heads_q / p.group;
-            key_head = rest % key_heads;
-            batch = rest / key_heads;
-        }
-        find_cache_row(p, batch);
-    }
-
-    __device__ __forceinline__ int kv_head(const Params &) const
-    {
-        return key_head;
-    }
-
-    __device__ __forceinline__ int query_head(const Params &p, int row) const
-    {
-        return key_head * p.group + row % p.group;
-    }
-
-    // Position of a row in the sequence; the causal mask compares it with keys.
-    __device__ __forceinline__ int query(const Params &p, int row) const
-    {
-        return row / p.group;
-    }
-
-    // Element offset of a row of Q or O.
-    __device__ __forceinline__ int64 offset(const Params &p, const Strides &stride, int row) const
-    {
-        if constexpr (kVarlen)
-            return query_head(p, row) * stride.head + (sequence.first_q + query(p, row)) * stride.seq;
-        else
-            return batch * stride.batch + query_head(p, row) * stride.head + query(p, row) * stride.seq;
-    }
-
-    // Index of a row in LSE.
-    __device__ __forceinline__ int64 index(const Params &p, int row) const
-    {
-        if constexpr (kVarlen)
-            return int64(query_head(p, row)) * p.features.total_q + sequence.first_q + query(p, row);
-        else
-            return (int64(batch) * p.heads_q + query_head(p, row)) * p.seq_q + query(p, row);
-    }
-
-    __device__ __forceinline__ int splits(const Params &p) const
-    {
-        return kLengths ? own_splits : p.splits;
-    }
-
-    // The slot of its partial result, if other blocks share its rows.
-    __device__ __forceinline__ int64 slot() const
-    {
-        return kVarlen ? int64(part) : int64(blockIdx.x);
-    }
-
-    // Sets rows of O of queries that belong to no sequence to 0, and their LSE to -infinity. Called by all threads of a
-    // block.
-    static __device__ __forceinline__ void clear_unused_rows(const Params &p)
-    {
-        constexpr int kRowChunks = kHeadDimV / 8;
-        const int64 slot = blockIdx.x % p.features.slots;
-        const int first_head = blockIdx.x / p.features.slots * p.group;
-        clear_unused<kThreads>(p.features.cu_seqlens_q, p.batch, p.features.total_q, slot * kBr / p.group,
-                               (slot + 1) * kBr / p.group, p.group * kRowChunks, [&](int row, int part) {
-                                   const int head = first_head + part / kRowChunks, chunk = part % kRowChunks;
-                                   *reinterpret_cast<uint4 *>(
-                                       p.o + (head * p.o_stride.head + row * p.o_stride.seq) * 2 + chunk * 16) =
-                                       uint4{};
-                                   if (chunk == 0 && p.lse != nullptr)
-                                       p.lse[int64(head) * p.features.total_q + row] = minus_infinity();
-                               });
-    }
-};
-
-using BlockPlace = Either<kPackedHeads, RowsOfGroup, RowsOfHead>::Type;
-
-// The empty policy: P without dropout.
-struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
-    {
-    }
-
-    __device__ __forceinline__ void begin_step(int, int)
-    {
-    }
-
-    __device__ __forceinline__ uint32 apply(uint32 elements, int, int, int) const
-    {
-        return elements;
-    }
-};
-
-// Dropout for this lane's elements of P, 16 columns at a time.
-struct PhiloxDropout {
-    const Params &p;
-    const DropoutSeed seed;
-    const int lane;
-    const uint32 exponents;
-    uint32 rows[kRowTiles][2];                 // words of the row keys of rows g, g + 8
-    uint32 columns[4];                         // words of the column keys, for four times eight pairs of columns
-    uint32 numbers[kRowTiles][4];              // bytes for sixteen columns: [half of rows][half of columns]
-    uint32 bounds[kSplit ? kRowTiles : 1][2];  // of keep_pair, rows g, g + 8; bounds[0][0] for all unless kSplit
-    static_assert(kSplit || kRowTiles <= 2, "a warp's rows are in 32 that choose thresholds together");
-
-    // first_row: the warp's first row.
-    __device__ __forceinline__ PhiloxDropout(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : p(p), seed(p.features), lane(lane), exponents(opaque(0x64646464u, 0))
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-            if constexpr (kSplit) {
-                // Neighbouring rows are heads.
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const int row = first_row + m * 16 + h * 8 + lane / 4, query = place.query(p, row);
-                    uint32 x[4];
-                    row_keys(x, seed, place.batch * p.heads_q + place.query_head(p, row), query / 32,
-                             query % 8 * 4 + lane % 4);
-                    rows[m][h] = one_of(x, query / 8 % 4);
-                    row_keys(x, seed, place.batch * p.heads_q + place.query_head(p, row), query / 32, 3);
-                    bounds[m][h] = choose_bounds(p.features, x[0], query / 2 % 4, lane % 4 * 2);
-                }
-            } else {
-                const uint32 word = keys_of_rows(rows[m], seed, place.batch * p.heads_q + place.query_head(p, 0),
-                                                 first_row / 16 + m, lane);
-                bounds[0][0] = choose_bounds(p.features, word, lane / 8, lane % 4 * 2);
-            }
-        }
-    }
-
-    // Prepares columns 16 * step ... of the tile.
-    __device__ __forceinline__ void begin_step(int tile, int step)
-    {
-        const int sixteen = tile * (kBc / 16) + step;
-        if (step == 0 || sixteen % 4 == 0)
-            column_keys(columns, seed, sixteen / 4, lane_pair(lane), lane % 4);
-        multiply_by(kBc % 64 == 0 ? columns[step % 4] : one_of(columns, sixteen % 4));
-    }
-
-    // Multiplies the row keys by the column keys. word: this lane's column key of the sixteen columns.
-    __device__ __forceinline__ void multiply_by(uint32 word)
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-            mma_bytes(numbers[m], rows[m][0], rows[m][1], word, {0, 0, 0, 0});
-    }
-
-    // The factors of two elements of P: half h of row tile m, half n of the columns.
-    __device__ __forceinline__ uint32 keep(int m, int h, int n) const
-    {
-        return keep_pair(numbers[m][2 * h + n], exponents, 0x4140, kSplit ? bounds[m][h] : bounds[0][0]);
-    }
-
-    // Applies dropout to two packed elements.
-    __device__ __forceinline__ uint32 apply(uint32 elements, int m, int h, int n) const
-    {
-        return keep_elements(elements, keep(m, h, n));
-    }
-};
-
-using Dropout = Either<kDropout, PhiloxDropout, NoDropout>::Type;
-
-// The factor of O at the end.
-__device__ __forceinline__ float kept_scale(const Params &p)
-{
-    return kDropout ? keep_scale(p) : 1.0f;
-}
-
-// ---- windows: which keys a query sees -----------------------------------------------------------------------
-//
-// Query i is at position p = i + seq_k - seq_q.
-//
-// Sliding: it sees keys p - window_left ... p + window_right. Unbounded is a number larger than any length, and
-//          a causal mask is window_right = 0; the host sets both.
-// Prefix:  it sees the keys up to p, as with a causal mask, and all keys before window_left.
-// Chunks:  it sees keys j with j / window_left = p / window_left.
-constexpr int kUnbounded = 1 << 30;
-
-// Keys [run_begin, run_end) are those that a query at a position sees. Positions first_at ... last_at are those from
-// which a key is seen. All four are non-decreasing functions.
-__device__ __forceinline__ int run_begin(const Params &p, int at)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return 0;
-    else if constexpr (kWindow == Window::kChunks)
-        return at < 0 ? 0 : at / p.window_left * p.window_left;
+    else if constexpr (kWgmma)
+        return threadIdx.x / 128;
     else
-        return at - p.window_left;
+        return threadIdx.x / 32 % kParts;
 }
 
-__device__ __forceinline__ int run_end(const Params &p, int at)
+// The chunk of a row of O that column tile n of this warp is.
+__device__ __forceinline__ int own_chunk(int n)
 {
-    if constexpr (kWindow == Window::kPrefix)
-        return max(at + 1, p.window_left);
-    else if constexpr (kWindow == Window::kChunks)
-        return at < 0 ? 0 : kCausal ? at + 1 : run_begin(p, at) + p.window_left;
+    if constexpr (kParts == 1)
+        return n;
+    else if constexpr (kWgmma)
+        return own_part() * kOutTiles + n;
     else
-        return at + p.window_right + 1;
-}
-
-__device__ __forceinline__ int first_at(const Params &p, int key)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return key < p.window_left ? -kUnbounded : key;
-    else if constexpr (kWindow == Window::kChunks)
-        return kCausal ? key : run_begin(p, key);
-    else
-        return key - p.window_right;
-}
-
-__device__ __forceinline__ int last_at(const Params &p, int key)
-{
-    if constexpr (kWindow == Window::kPrefix)
-        return kUnbounded;
-    else if constexpr (kWindow == Window::kChunks)
-        return run_begin(p, key) + p.window_left - 1;
-    else
-        return key + p.window_left;
-}
-
-// Keys [begin, end) that some query at positions first ... last sees, and [begin_of_all, end_of_all) that each of them
-// sees, if any.
-struct WindowKeys {
-    int begin, end, begin_of_all, end_of_all;
-
-    __device__ __forceinline__ WindowKeys(const Params &p, int seq_k, int first, int last)
-    {
-        end = max(0, min(seq_k, run_end(p, last)));
-        begin = max(0, min(end, run_begin(p, first)));  // before end, unless there are no keys
-        end_of_all = max(0, min(end, run_end(p, first)));
-        begin_of_all = max(0, run_begin(p, last));
-    }
-};
-
-// ---- the keys of a lane ------------------------------------------------------------------------------------------
-//
-// In column tile n of S a lane has two neighbouring keys: lane % 4 * kLaneKeys + key_column(n), relative to the tile's
-// first key, and the next one. If kWide, the rows of K are permuted (keys.cuh) so that a lane has eight neighbours of
-// 32 keys.
-constexpr int kLaneKeys = kWide ? 8 : 2;
-
-__device__ __forceinline__ int key_column(int n)
-{
-    if constexpr (kWide)
-        return n / 4 * 32 + n % 4 * 2;
-    else if constexpr (kWgmma && kSplit)  // each warpgroup computes S of its own keys
-        return threadIdx.x / 128 * (kBc / kParts) + n * 8;
-    else
-        return n * 8;
-}
-
-// ---- masks: which keys a row sees ----------------------------------------------------------------------------------
-//
-// The mainloops of fwd.cuh, hopper/fwd_consumer.cuh and hopper/split_consumer.cuh call mask_scores for tiles that need
-// a mask. Masks are applied after softcap, which would turn -infinity into a finite number.
-
-// Sets scores to -infinity if the key is beyond the tensor's end or outside the row's window. first_row: the warp's
-// first row.
-__device__ __forceinline__ void mask_outside_window(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                                    const BlockPlace &place, int first_row, int tile, int lane)
-{
-    const int lane_key = tile * kBc + lane % 4 * kLaneKeys;  // this lane's first column
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int query = place.query(p, first_row + m * 16 + h * 8 + lane / 4);
-            const int at = query + place.seq_k(p) - place.seq_q(p);
-            const int last = min(place.seq_k(p), run_end(p, at)) - 1 - lane_key;
-            const int first = run_begin(p, at) - lane_key;
-#pragma unroll
-            for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    if (key_column(n) + e > last || key_column(n) + e < first)
-                        s[m][n][2 * h + e] = minus_infinity();
-        }
-}
-
-// Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
-__device__ __forceinline__ void mask_after_end(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                               const BlockPlace &place, int first_row, int tile, int lane)
-{
-    int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
-    const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + place.query(p, r) + 1 - place.seq_q(p)) : seen;
-        }
-        // Columns are constants after unrolling.
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-        for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (key_column(n) + e % 2 > limit[m][e / 2])
-                    s[m][n][e] = minus_infinity();
-}
-
-__device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                            const BlockPlace &place, int first_row, int tile, int lane)
-{
-    if constexpr (kWindow != Window::kNone)
-        mask_outside_window(s, p, place, first_row, tile, lane);
-    else
-        mask_after_end(s, p, place, first_row, tile, lane);
-}
-
-// ---- bias: a number, or a mask bit, for each query and key ------------------------------------------------------
-
-// True if the bias is numbers (fp16, bf16 or fp32); false without a bias, or if it is a mask.
-constexpr bool kBiasNumbers = kBias != BiasKind::kNone && kBias != BiasKind::kBool;
-constexpr bool kBiasHalf = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-
-// The type of an element, and of two neighbours that are loaded together.
-template <BiasKind kKind> struct BiasTypes {
-    using Elem = unsigned short;
-    using Pair = uint32;
-};
-template <> struct BiasTypes<BiasKind::kFp32> {
-    using Elem = float;
-    using Pair = float2;
-};
-template <> struct BiasTypes<BiasKind::kBool> {
-    using Elem = unsigned char;
-    using Pair = unsigned short;
-};
-using BiasElem = BiasTypes<kBias>::Elem;
-using BiasPair = BiasTypes<kBias>::Pair;
-
-// Returns what is added to a score, before the division by the scale.
-template <class Elem> __device__ __forceinline__ float bias_number(Elem x)
-{
-    if constexpr (kBias == BiasKind::kFp16) {
-        float y;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
-        return y;
-    } else if constexpr (kBias == BiasKind::kBf16) {
-        return __uint_as_float(uint32(x) << 16);
-    } else if constexpr (kBias == BiasKind::kFp32) {
-        return x;
-    } else {
-        return x != 0 ? 0.0f : minus_infinity();
-    }
+        return (n / 2 * kParts + own_part()) * 2 + n % 2;
 }
 
 // A bias may hide keys by numbers such as -infinity or -1e9. The maximum of a row begins with the least score that
@@ -1898,432 +1243,269 @@ __device__ __forceinline__ void softmax_tile(float (&s)[kRowTiles][kColTiles][4]
     make_p_of<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
-// For wgmma: the factors of O, which are applied once the product that adds to O is done.
-struct Rescale {
-    float by[kRowTiles][2];
-    bool wanted;  // some row of the warp needs rescaling; `by` is set only then
+// ---- mma.sync: products of warps, and conversions ------------------------------------------------------------
 
-    __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
+// c += a b: a is 16x8 row-major, b is 8x8 column-major, fp32 accumulation.
+__device__ __forceinline__ void mma_k8(float (&c)[4], uint32 a0, uint32 a1, uint32 b0)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+
+// c += a b: a is 16x16 row-major, b is 16x8 column-major, fp32 accumulation. SM 7.5 does it with two m16n8k8 on the
+// same fragments.
+__device__ __forceinline__ void mma_k16(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    if constexpr (kTuring) {
+        mma_k8(c, a[0], a[1], b0);
+        mma_k8(c, a[2], a[3], b1);
+    } else if constexpr (kBf16) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+}
+
+// c = a b + from, on bytes: a is 16x16 row-major (this lane has a word of a row in either half), b is 16x8
+// column-major.
+__device__ __forceinline__ void mma_bytes(uint32 (&c)[4], uint32 a0, uint32 a1, uint32 b, const uint32 (&from)[4])
+{
+    if constexpr (kTuring) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[0]), "=r"(c[1])
+            : "r"(a0), "r"(b), "r"(from[0]), "r"(from[1]));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.u8.s32 {%0, %1}, {%2}, {%3}, {%4, %5};"
+            : "=r"(c[2]), "=r"(c[3])
+            : "r"(a1), "r"(b), "r"(from[2]), "r"(from[3]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+            : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+            : "r"(a0), "r"(a1), "r"(b), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+    }
+}
+
+// Packs two elements into one register, rounded to nearest even; lo is in the lower half.
+__device__ __forceinline__ uint32 pack2(float lo, float hi)
+{
+    uint32 x;
+    if constexpr (kTuring)
+        asm("{\n\t.reg .b16 l, h;\n\t"
+            "cvt.rn.f16.f32 l, %1;\n\tcvt.rn.f16.f32 h, %2;\n\tmov.b32 %0, {l, h};\n\t}"
+            : "=r"(x)
+            : "f"(lo), "f"(hi));
+    else if constexpr (kBf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
+    return x;
+}
+
+// Returns both fp16 numbers of a register.
+__device__ __forceinline__ float2 unpack_fp16(uint32 x)
+{
+    float2 y;
+    asm("{\n\t.reg .b16 l, h;\n\t"
+        "mov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}"
+        : "=f"(y.x), "=f"(y.y)
+        : "r"(x));
+    return y;
+}
+
+// Returns both elements of a register.
+__device__ __forceinline__ float2 unpack2(uint32 x)
+{
+    if constexpr (kBf16)
+        return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
+    else
+        return unpack_fp16(x);
+}
+
+// ---- layout of tiles in shared memory ----------------------------------------------------------------------------
+//
+// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
+// of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
+// chunks that a load writes.
+//
+// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8, that divides the
+// number of chunks of a row. Rows r and r + 8 / p begin in the same banks; the XOR with (r / (8 / p)) % p separates
+// them. It permutes only within aligned groups of p chunks, so eight consecutive chunks still cover every bank once.
+//
+// Padding: one chunk after each row makes the pitch an odd number of chunks.
+
+template <int kColumns> struct TileForm {
+    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
+    static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
+    static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
+    static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
+
+    // Depends only on row % 8.
+    static __device__ __forceinline__ int swizzle(int row)
     {
-        if (!wanted)
-            return;
+        return kSwizzle ? row / (8 / kPermuted) % kPermuted : 0;
+    }
+
+    // Byte offset of a chunk in its tile.
+    static __device__ __forceinline__ uint32 chunk_offset(int row, int chunk)
+    {
+        return row * kPitch + (chunk ^ swizzle(row)) * 16;
+    }
+
+    // The byte offset of chunk 2 * pair + odd of a row. lane_offset: the offset of chunk `odd` (0 or 1) of the row.
+    // pair is a constant after unrolling, so this is one XOR and one immediate.
+    static __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
+    {
+        const int chunk = 2 * pair;
+        if constexpr (kSwizzle)
+            return (lane_offset ^ (chunk % kPermuted * 16)) + chunk / kPermuted * kPermuted * 16;
+        else
+            return lane_offset + chunk * 16;
+    }
+
+    // This lane's ldmatrix.x4 offset for a 16x16 block, with its quarters in the order top left, bottom left, top
+    // right, bottom right (A; B of a transposed tile) ...
+    static __device__ __forceinline__ uint32 lane_offset_rows(int lane)
+    {
+        return chunk_offset(lane % 16, lane / 16);
+    }
+
+    // ... or top left, top right, bottom left, bottom right (B; A of a transposed tile).
+    static __device__ __forceinline__ uint32 lane_offset_cols(int lane)
+    {
+        return chunk_offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    }
+};
+
+// The layout of rows of the tensors: kHeadDimPadded columns.
+using RowTile = TileForm<kHeadDimPadded>;
+constexpr int kChunks = RowTile::kChunks;
+constexpr int kPitch = RowTile::kPitch;
+
+__device__ __forceinline__ uint32 chunk_offset(int row, int chunk)
+{
+    return RowTile::chunk_offset(row, chunk);
+}
+
+__device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
+{
+    return RowTile::pair_offset(lane_offset, pair);
+}
+
+// ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
+//
+// Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
+
+template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
+{
+    if constexpr (kWgmma)
+        return row.sink;
+    else
+        return p.features.sinks[place.query_head(p, 0)];
+}
+
+// Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
+// the chunk of row r of the warp for column tile n.
+template <class Address>
+__device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
+                                               const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
+                                               int warp_row, int lane, Address address)
+{
+    const int quad_row = lane / 4, quad_lane = lane % 4;
 #pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
+    for (int m = 0; m < kRowTiles; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float sum = quad_sum(row.sum[m][h]);
+            float inverse, lse;
+            if constexpr (kSinks) {
+                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, place, row));
+                inverse = end.inverse;
+                lse = end.lse;
+            } else {
+                inverse = row_inverse(sum);
+            }
+            inverse *= kept_scale(p);
+            const int r = m * 16 + h * 8 + quad_row;
 #pragma unroll
             for (int n = 0; n < kOutTiles; n++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    o[m][n][e] *= by[m][e / 2];
-    }
-};
-
-// For wgmma: as above, but returns how O must be rescaled. offset: added to all scores of a row, if kOffsets.
-template <bool kUnseen, bool kOffsets = true>
-__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                                const float (&offset)[kRowTiles][2])
-{
-    Rescale rescale;
-    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
-    const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
-    rescale.wanted = __any_sync(0xffffffffu, grown);
-    if (rescale.wanted) {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
-                row.sum[m][h] *= rescale.by[m][h];
+                store_shared_4(address(r, n) + quad_lane * 4,
+                               pack2(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse));
+            const int block_row = place.first_row + warp_row + r;
+            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < place.rows) {
+                if constexpr (!kSinks)
+                    lse = row_lse(row.max[m][h], sum, p.scale);
+                p.lse[place.index(p, block_row)] = lse;
             }
         }
     }
-    make_p_of<kUnseen, kOffsets>(s, row, scale_log2, offset);
-    return rescale;
 }
 
-template <bool kUnseen>
-__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2)
+// Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
+template <class Form>
+__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
+                                           const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
+                                           int warp_row, int lane)
 {
-    constexpr float kNoOffset[kRowTiles][2] = {};
-    return softmax_tile<kUnseen, false>(s, row, scale_log2, kNoOffset);
-}
-
-// ---- alibi: a bias that decreases linearly with the distance of the key from the query ------------------------
-//
-// Scores get -slope |p - j|, where p = query + seq_k - seq_q is the query's position and j the key. Here the term is in
-// the unit of Q K^T, that is, divided by the scale.
-
-__device__ __forceinline__ float alibi_slope(const Params &p, int batch, int head)
-{
-    return p.features.alibi_slopes[batch * p.features.alibi_stride + head] * p.features.inverse_scale;
-}
-
-// The term for p - j = base + step; step is a constant after unrolling. kBefore: base + step is not negative.
-template <bool kBefore> __device__ __forceinline__ float alibi_term(float slope, float base, float step)
-{
-    if constexpr (kBefore)
-        return fmaf(-slope, step, -slope * base);
+    if constexpr (kQInRegisters)
+        __syncthreads();  // every warp has read its last K and V before O comes into their place
     else
-        return -slope * fabsf(base + step);
-}
+        __syncwarp();  // the rows are this warp's own: its reads of Q before O comes into their place
+    const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
+    constexpr int kWarpRows = 16 * kRowTiles;
+    normalise_rows(p, place, o, row, warp_row, lane,
+                   [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
+    if constexpr (kParts > 1)
+        __syncthreads();  // several warps have columns of a row: their stores before the loads
+    else
+        __syncwarp();  // the rows are this warp's own: its stores before its loads
 
-struct NoAlibi {
-    __device__ __forceinline__ NoAlibi(const Params &, const BlockPlace &, int, int)
-    {
-    }
-
-    template <bool kBefore> __device__ __forceinline__ float term(int, int, int, int, int) const
-    {
-        return 0.0f;
-    }
-
-    __device__ __forceinline__ float offset(int, int, int) const
-    {
-        return 0.0f;
-    }
-
-    __device__ __forceinline__ float added(float score, int, int, int, int) const
-    {
-        return score;
-    }
-
-    __device__ __forceinline__ bool in_product(int, int) const
-    {
-        return false;
-    }
-};
-
-// This lane's first column in tile 0, kept if ALiBi is computed by the product (kAlibiMma).
-struct KeptColumn {
-    float first_column;
-
-    __device__ __forceinline__ explicit KeptColumn(int lane) : first_column(float(lane % 4 * kLaneKeys))
-    {
-    }
-};
-
-struct NoColumn {
-    static constexpr float first_column = 0.0f;
-
-    __device__ __forceinline__ explicit NoColumn(int)
-    {
-    }
-};
-
-using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
-
-// ALiBi for this lane's rows.
-struct AlibiOfRows : FirstColumn {
-    float slope[kRowTiles][2], position[kRowTiles][2];  // position: p minus this lane's first column in tile 0
-
-    __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : FirstColumn(lane)
-    {
 #pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int row = min(first_row + m * 16 + h * 8 + lane / 4, place.rows - 1);
-                slope[m][h] = alibi_slope(p, place.batch, place.query_head(p, row));
-                position[m][h] = float(place.query(p, row) + place.seq_k(p) - place.seq_q(p) - lane % 4 * kLaneKeys);
-            }
-    }
-
-    // The ALiBi term of a score: row tile m, half h, column tile n, column e of this lane. kBefore: no key of the tile
-    // is after a row's own position.
-    template <bool kBefore> __device__ __forceinline__ float term(int tile, int m, int h, int n, int e) const
-    {
-        return alibi_term<kBefore>(slope[m][h], position[m][h] - float(tile * kBc), -float(key_column(n) + e));
-    }
-
-    // The term in two parts, if no key of the tile is after a row's own position: the part of the row ...
-    __device__ __forceinline__ float offset(int tile, int m, int h) const
-    {
-        if constexpr (kAlibiMma)
-            return -slope[m][h] * (position[m][h] + first_column - float(tile * kBc));
-        else
-            return -slope[m][h] * (position[m][h] - float(tile * kBc));
-    }
-
-    // ... and the part of the column, added to the score.
-    __device__ __forceinline__ float added(float score, int m, int h, int n, int e) const
-    {
-        if constexpr (kAlibiMma)
-            return fmaf(slope[m][h], first_column + float(key_column(n) + e), score);
-        else
-            return fmaf(slope[m][h], float(key_column(n) + e), score);
-    }
-
-    // kAlibiMma: true if 16 bits hold the slope, so that the product contains slope * column. If false, it is added
-    // here.
-    __device__ __forceinline__ bool in_product(int m, int h) const
-    {
-        return kBf16 || fabsf(slope[m][h]) <= 65504.0f;
-    }
-};
-
-using Alibi = Either<kAlibi, AlibiOfRows, NoAlibi>::Type;
-
-// Neighbours of a row that a lane has, and reads with one load.
-constexpr int kTogether = kWide ? 8 : 2;
-
-// A load of kTogether contiguous, aligned neighbours.
-template <BiasKind kKind>
-__device__ __forceinline__ void load_neighbours(const typename BiasTypes<kKind>::Elem *at,
-                                                typename BiasTypes<kKind>::Elem (&x)[kTogether])
-{
-    using Elem = typename BiasTypes<kKind>::Elem;
-    if constexpr (!kWide) {
-        const auto pair = __ldg(reinterpret_cast<const typename BiasTypes<kKind>::Pair *>(at));
-        if constexpr (kKind == BiasKind::kFp32) {
-            x[0] = pair.x;
-            x[1] = pair.y;
-        } else {
-            x[0] = pair & ((1 << 8 * sizeof(Elem)) - 1);
-            x[1] = pair >> 8 * sizeof(Elem);
-        }
-    } else if constexpr (kKind == BiasKind::kFp32) {
-        const float4 *quads = reinterpret_cast<const float4 *>(at);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float4 quad = __ldg(quads + i);
-            x[4 * i] = quad.x;
-            x[4 * i + 1] = quad.y;
-            x[4 * i + 2] = quad.z;
-            x[4 * i + 3] = quad.w;
-        }
-    } else {
-        constexpr int kOfWord = 4 / sizeof(Elem);
-        uint32 words[kTogether / kOfWord];
-        if constexpr (kKind == BiasKind::kBool) {
-            const uint2 all = __ldg(reinterpret_cast<const uint2 *>(at));
-            words[0] = all.x, words[1] = all.y;
-        } else {
-            const uint4 all = __ldg(reinterpret_cast<const uint4 *>(at));
-            words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
-        }
-#pragma unroll
-        for (int i = 0; i < kTogether; i++)
-            x[i] = Elem(words[i / kOfWord] >> i % kOfWord * 8 * sizeof(Elem));
+    for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
+        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
+        const int block_row = place.first_row + warp_row + r;
+        if (chunk < kHeadDimV / 8 && block_row < place.rows)
+            *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
+                load_shared_16(o_smem + Form::chunk_offset(r, chunk));
     }
 }
 
-struct NoBias {
-    static constexpr float inverse_scale = 1.0f;
-
-    __device__ __forceinline__ NoBias(const Params &, const BlockPlace &, int, int)
-    {
-    }
-
-    template <bool kMasked> __device__ __forceinline__ bool reads_side(int) const
-    {
-        return true;
-    }
-
-    template <bool kMasked, bool kSide>
-    __device__ __forceinline__ void load(int, int, int, BiasElem (&)[kTogether]) const
-    {
-    }
-};
-
-// The bias of this lane's rows.
-struct BiasOfRows {
-    const BiasElem *row[kRowTiles][2];  // at this lane's first column in tile 0
-    int64 key_stride;
-    int columns;  // columns before the tensor's end, relative to this lane's first one
-    int seq_k;
-    float inverse_scale;
-    bool side;  // kTogether neighbours are contiguous and aligned
-
-    __device__ __forceinline__ BiasOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : key_stride(p.features.bias_key), columns(place.seq_k(p) - lane % 4 * kLaneKeys), seq_k(place.seq_k(p))
-    {
-        const BiasElem *bias = reinterpret_cast<const BiasElem *>(p.features.bias) +
-                               place.batch * p.features.bias_batch + place.padding() * key_stride +
-                               lane % 4 * kLaneKeys * key_stride;
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int r = min(first_row + m * 16 + h * 8 + lane / 4, place.rows - 1);
-                row[m][h] =
-                    bias + place.query_head(p, r) * p.features.bias_head + place.query(p, r) * p.features.bias_query;
-            }
-        inverse_scale = p.features.inverse_scale;
-        side = p.features.bias_side >= kTogether && place.padding() % kTogether == 0;
-    }
-
-    // True if neighbours of a tile are read with one load: none is beyond the tensor's end.
-    template <bool kMasked> __device__ __forceinline__ bool reads_side(int tile) const
-    {
-        return side && (!kMasked || (tile + 1) * kBc <= seq_k);
-    }
-
-    // Reads kTogether neighbours of a row, but none beyond the tensor's end. kSide: they are contiguous, aligned, and
-    // before the end.
-    template <bool kMasked, bool kSide>
-    __device__ __forceinline__ void load(int m, int h, int column, BiasElem (&x)[kTogether]) const
-    {
-        if constexpr (kSide) {
-            load_neighbours<kBias>(row[m][h] + column, x);
-        } else {
-            const BiasElem *at = row[m][h] + column * key_stride;
-#pragma unroll
-            for (int i = 0; i < kTogether; i++)
-                x[i] = !kMasked || column + i < columns ? __ldg(at + i * key_stride) : BiasElem(0);
-        }
-    }
-};
-
-using Bias = Either<kBias != BiasKind::kNone, BiasOfRows, NoBias>::Type;
-
-// ---- score modifiers: ALiBi and bias, which are added to scores -----------------------------------------------
+// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
 //
-// On mma.sync the accumulator of S is initialised with the terms, and Q K^T is added: an accumulator must be
-// initialised anyway. After a transform (softcap), and if warps divide columns, the terms are added afterwards. A bias
-// in 16 bits is also added afterwards: its words are read before the product, which hides their latency. On wgmma:
-// hopper/fwd_consumer.cuh.
-constexpr bool kTerms = kAlibi || kBias != BiasKind::kNone;
-constexpr bool kBiasAhead = kBiasHalf && !kWgmma;
-constexpr bool kTermsFirst = kTerms && !kSoftcap && kParts == 1 && !kBiasAhead && !kWgmma;
-constexpr bool kSkips = kBias == BiasKind::kBool && kTermsFirst;  // a warp may skip a tile if it sees none of its keys
+// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
+// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
 
-// No key of the tile is after a row's own position.
-template <bool kMasked> constexpr bool kNoKeyAfter = kCausal && !kMasked;
+// One instruction; its relative error is at most 2^-11 (PTX ISA).
+__device__ __forceinline__ float tanh_approx(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
-// Base classes instead of members: an empty member takes space and changes ptxas's registers.
-struct Terms : Alibi, Bias {
-    // first_row: the warp's first row.
-    __device__ __forceinline__ Terms(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : Alibi(p, place, first_row, lane), Bias(p, place, first_row, lane)
-    {
-    }
+// Replaces scores by tanh(rate * score).
+template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+}
 
-    // Sets the scores of a tile to their terms, or adds these if kAdd. Returns false if no row of this warp sees a key
-    // of the tile.
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ bool apply(float (&s)[kRowTiles][kColTiles][4], int tile) const
-    {
-        if constexpr (kBias != BiasKind::kNone)
-            return Bias::reads_side<kMasked>(tile) ? apply_bias<kMasked, kAdd, true>(s, tile)
-                                                   : apply_bias<kMasked, kAdd, false>(s, tile);
-        else if constexpr (kAlibi)
-            apply_alibi<kMasked, kAdd>(s, tile);
-        return true;
-    }
-
-    // Adds ALiBi to a tile without a mask. The part that is the same for all scores of a row goes to `offset` instead,
-    // for the softmax. With kAlibiMma the product already contains slope * column.
-    __device__ __forceinline__ void add_columns(float (&s)[kRowTiles][kColTiles][4], float (&offset)[kRowTiles][2],
-                                                int tile) const
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                offset[m][h] = Alibi::offset(tile, m, h);
-                if (kAlibiMma && Alibi::in_product(m, h))
-                    continue;
-#pragma unroll
-                for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++)
-                        s[m][n][2 * h + e] = Alibi::added(s[m][n][2 * h + e], m, h, n, e);
-            }
-    }
-
-    // Reads a bias in 16 bits for add(), two neighbours of a row per word.
-    template <bool kMasked>
-    __device__ __forceinline__ void load(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
-    {
-        if (Bias::reads_side<kMasked>(tile))
-            load_all<kMasked, true>(words, tile);
-        else
-            load_all<kMasked, false>(words, tile);
-    }
-
-    template <bool kMasked>
-    __device__ __forceinline__ void add(float (&s)[kRowTiles][kColTiles][4],
-                                        const uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        float &score = s[m][n][2 * h + e];
-                        score = fmaf(bias_number(BiasElem(words[m][h][n] >> 16 * e)), inverse_scale, score);
-                        if constexpr (kAlibi)
-                            score += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
-                    }
-    }
-
-private:
-    template <bool kMasked, bool kSide>
-    __device__ __forceinline__ void load_all(uint32 (&words)[kRowTiles][2][kColTiles], int tile) const
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int n = 0; n < kColTiles; n += kTogether / 2) {
-                    BiasElem x[kTogether];
-                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
-#pragma unroll
-                    for (int i = 0; i < kTogether; i += 2)
-                        words[m][h][n + i / 2] = x[i] | uint32(x[i + 1]) << 16;
-                }
-    }
-
-    // Adds a bias that read() has read, with ALiBi if there is any.
-    template <bool kMasked, bool kAdd, bool kSide>
-    __device__ __forceinline__ bool apply_bias(float (&s)[kRowTiles][kColTiles][4], int tile) const
-    {
-        uint32 seen = 0;
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int n = 0; n < kColTiles; n += kTogether / 2) {
-                    BiasElem x[kTogether];
-                    Bias::load<kMasked, kSide>(m, h, tile * kBc + key_column(n), x);
-#pragma unroll
-                    for (int i = 0; i < kTogether; i++) {
-                        float &score = s[m][n + i / 2][2 * h + i % 2];
-                        if constexpr (kBias == BiasKind::kBool)
-                            seen |= uint32(x[i]);
-                        float term = bias_number(x[i]);
-                        if constexpr (kBias != BiasKind::kBool)
-                            term *= inverse_scale;
-                        if constexpr (kAlibi)
-                            term += Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n + i / 2, i % 2);
-                        score = kAdd ? score + term : term;
-                    }
-                }
-        return kBias != BiasKind::kBool || __any_sync(0xffffffffu, seen != 0);
-    }
-
-    template <bool kMasked, bool kAdd>
-    __device__ __forceinline__ void apply_alibi(float (&s)[kRowTiles][kColTiles][4], int tile) const
-    {
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-#pragma unroll
-                for (int n = 0; n < kColTiles; n++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        float &score = s[m][n][2 * h + e];
-                        const float term = Alibi::term<kNoKeyAfter<kMasked>>(tile, m, h, n, e);
-                        score = kAdd ? score + term : term;
-                    }
-    }
-};
+// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
+__device__ __forceinline__ float cap_slope(float t)
+{
+    return fmaf(-t, t, 1.0f);
+}
 
 // ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
 
@@ -2342,43 +1524,12 @@ struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, Firs
 
     __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
     {
-        if constexpr (kWindow != Window::kNone)
-            find_window(*this, p, place);
-        else
-            find_all(*this, p, place);
+        find_tiles(*this, p, place);
         if constexpr (kSplit)
             take_share(*this, p, place);
     }
 
 private:
-    template <class Range>
-    static __device__ __forceinline__ void find_window(Range &range, const Params &p, const BlockPlace &place)
-    {
-        const int last_row = min(place.first_row + kBr, place.rows) - 1;
-        const WindowKeys keys(p, place.seq_k(p), place.query(p, place.first_row) + place.seq_k(p) - place.seq_q(p),
-                              place.query(p, last_row) + place.seq_k(p) - place.seq_q(p));
-        range.first = keys.begin / kBc;
-        range.count = (keys.end + kBc - 1) / kBc;
-        range.unmasked = keys.end_of_all / kBc;
-        range.plain = (keys.begin_of_all + kBc - 1) / kBc;
-    }
-
-    template <class Range>
-    static __device__ __forceinline__ void find_all(Range &range, const Params &p, const BlockPlace &place)
-    {
-        int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
-        if (kCausal) {
-            const int offset = place.seq_k(p) - place.seq_q(p);
-            const int last_row = min(place.first_row + kBr, place.rows) - 1;
-            keys = max(0, min(keys, place.query(p, last_row) + 1 + offset));
-            keys_of_all = max(0, min(keys, place.query(p, place.first_row) + 1 + offset));
-        }
-        if constexpr (kSplit)
-            range.first = 0;
-        range.count = (keys + kBc - 1) / kBc;
-        range.unmasked = keys_of_all / kBc;
-    }
-
     // Reduces the range to this block's share if several blocks divide the keys.
     template <class Range>
     static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
@@ -2388,119 +1539,6 @@ private:
         range.count = min(range.first + share, range.count);
     }
 };
-
-// ---- a ring of stages in shared memory -------------------------------------------------------------------------
-//
-// The phase of a stage's mbarrier ends once per tile, so the parity to wait for flips at each round.
-
-// A position in a ring of kCount stages.
-template <int kCount> struct StageOf {
-    int index = 0;
-    uint32 parity = 0;
-
-    __device__ __forceinline__ void advance()
-    {
-        index++;
-        if (index == kCount) {
-            index = 0;
-            parity ^= 1;
-        }
-    }
-
-    __device__ __forceinline__ StageOf before() const
-    {
-        StageOf other;
-        other.index = (index == 0 ? kCount : index) - 1;
-        other.parity = index == 0 ? parity ^ 1 : parity;
-        return other;
-    }
-};
-using Stage = StageOf<kStages>;
-
-// ---- column keys of dropout ---------------------------------------------------------------------------------------
-//
-// The column keys are the same for all rows, heads and batches. The kernel before the main one makes them and stores
-// them in the workspace, in the order in which lanes need them. The keys of a tile are loaded into shared memory
-// together with its K if kKeepsEarly, else with its V.
-
-constexpr int kKeysAt = 128;  // offset in the workspace, after the counter of work tiles
-
-__device__ __forceinline__ char *column_keys_at(const Params &p, int column)
-{
-    return reinterpret_cast<char *>(p.partial) + kKeysAt + int64(column) * 8;
-}
-
-// Makes the column keys; the kernel that runs before, with kKeysOfBlock / 2 threads per block. One Philox call of a
-// warp makes the keys of 64 columns.
-__device__ __forceinline__ void prepare_column_keys(const Params &p)
-{
-    const int lane = threadIdx.x % 32, sixty_four = blockIdx.x * (kKeysOfBlock / 64) + threadIdx.x / 32;
-    uint2 *words = reinterpret_cast<uint2 *>(column_keys_at(p, sixty_four * 64)) + lane;
-    uint32 x[4];
-    column_keys(x, DropoutSeed(p.features), sixty_four, lane_pair(lane), lane % 4);
-    words[0] = uint2{x[0], x[1]};
-    words[32] = uint2{x[2], x[3]};
-}
-
-// The column keys of a tile: one word per lane for each 16 columns; the words of 32 columns are neighbours.
-struct KeyTile {
-    uint32 first;  // address of this lane's first word
-
-    __device__ __forceinline__ KeyTile(uint32 smem, const Stage &stage)
-        : first(smem + kKeysArea + stage.index * kKeyTileBytes + thread_index() % 32 * 8)
-    {
-    }
-
-    // The words of 32 columns, from column 16 * step on.
-    __device__ __forceinline__ float2 words(int step) const
-    {
-        return load_shared_8(first + step * 128);
-    }
-};
-
-// Calls use(step, i) for each word i of the A fragment of P of a k16 step, after dropout has computed its bytes.
-template <class Dropped, class Use>
-__device__ __forceinline__ void each_word_of_p(Dropped &dropout, KeyTile keys, const Use &use)
-{
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step += 2) {
-        const float2 words = keys.words(step);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            dropout.multiply_by(__float_as_uint(half == 0 ? words.x : words.y));
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                use(step + half, i);
-        }
-    }
-    __syncwarp();  // all lanes have read before one gives the tile back
-}
-
-// Computes the factors of P of a tile while the tensor cores compute S. The branch is always taken (a bound is never
-// 0): without it ptxas moves this work after the wait for S.
-template <class Dropped>
-__device__ __forceinline__ void make_keeps(uint32 (&keep)[kBc / 16][4], Dropped &dropout, KeyTile keys)
-{
-    if (dropout.p.features.drop_bound == 0)
-        return;
-    each_word_of_p(dropout, keys, [&](int step, int i) { keep[step][i] = dropout.keep(0, i % 2, i / 2); });
-}
-
-// Applies dropout to P, which is packed to 16 bits: dropped elements become 0.
-template <class Dropped> __device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], Dropped &dropout, KeyTile keys)
-{
-    each_word_of_p(dropout, keys, [&](int step, int i) { p[step][i] = dropout.apply(p[step][i], 0, i % 2, i / 2); });
-}
-
-// Applies dropout to P with factors that were made early.
-__device__ __forceinline__ void drop(uint32 (&p)[kBc / 16][4], const uint32 (&keep)[kBc / 16][4])
-{
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            p[step][i] = keep_elements(p[step][i], keep[step][i]);
-}
 
 // ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
 
@@ -2560,240 +1598,6 @@ __device__ __forceinline__ void fill_pages(uint32 smem, int valid_rows, Address 
                                 true, row < valid_rows && (kHeadDim % 64 == 0 || page * 64 + chunk * 8 < kHeadDim));
     }
 }
-
-// ---- mbarriers, and TMA loads that arrive at them -----------------------------------------------------------------
-//
-// A phase of an mbarrier ends when all arrivals and all announced bytes have come. A wait names the parity of a phase,
-// 0 for the first one. A wait for parity 1 on a fresh barrier returns at once.
-
-// A tensor map as the driver encodes it: [batch, head, seq, column], in boxes of rows x 64 columns. Elements after the
-// end of a sequence or a row are loaded as zeros.
-struct alignas(64) TensorMap {
-    char opaque[128];
-};
-
-__device__ __forceinline__ void barrier_init(uint32 barrier, int arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-
-// Makes the barriers that this thread initialised visible to the async proxy (TMA).
-__device__ __forceinline__ void barrier_init_fence()
-{
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(uint32 barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-// barrier_arrive by lane 0 of a warp, with a predicate instead of a branch. In a branch the compiler would compute the
-// shared-memory address anew, and treat all values derived from it, such as wgmma descriptors, as different in each
-// lane.
-__device__ __forceinline__ void barrier_arrive_by(int lane, uint32 barrier)
-{
-    asm volatile("{\n"
-                 "    .reg .pred first;\n"
-                 "    setp.eq.s32 first, %1, 0;\n"
-                 "    @first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
-                 "}" ::"r"(barrier),
-                 "r"(lane)
-                 : "memory");
-}
-
-// Arrives, and announces bytes that will come.
-__device__ __forceinline__ void barrier_expect(uint32 barrier, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void barrier_wait(uint32 barrier, uint32 parity)
-{
-    asm volatile("{\n"
-                 "    .reg .pred done;\n"
-                 "again:\n"
-                 "    mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "    @!done bra again;\n"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-}
-
-// Arrives when the cp.async copies that this lane has issued are complete. The barrier counts this arrival (noinc).
-__device__ __forceinline__ void barrier_arrive_behind_copies(uint32 barrier)
-{
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
-// Copies 16 or 4 bytes from global to shared memory; only the first `bytes` are read, the rest becomes zeros.
-__device__ __forceinline__ void copy_16_or_less(uint32 smem, const void *gmem, int bytes)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void copy_4_or_less(uint32 smem, const void *gmem, int bytes)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(gmem), "r"(bytes) : "memory");
-}
-
-// A coordinate in a tensor map. If batches or heads share memory (stride 0), the map has only one of them.
-__device__ __forceinline__ int coordinate(int index, int64 stride)
-{
-    return stride == 0 ? 0 : index;
-}
-
-// Loads rows from `row` on of 64 columns from `column` on into a page of a tile.
-__device__ __forceinline__ void load_page(uint32 smem, const TensorMap &map, uint32 barrier, int column, int row,
-                                          int head, int batch)
-{
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(smem),
-                 "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
-                 : "memory");
-}
-
-// Loads contiguous bytes, a multiple of 16.
-__device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int bytes, uint32 barrier)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem),
-                 "l"(gmem), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-
-// Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
-__device__ __forceinline__ void release_to_loads()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// Stores rows of a page to global memory, clipped to the tensor's rows and columns.
-__device__ __forceinline__ void store_page(const TensorMap &map, uint32 smem, int column, int row, int head, int batch)
-{
-    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
-                 "r"(smem), "r"(column), "r"(row), "r"(head), "r"(batch)
-                 : "memory");
-}
-
-__device__ __forceinline__ void commit_stores()
-{
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-// Waits until this thread's TMA stores have read shared memory.
-__device__ __forceinline__ void wait_stores()
-{
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-
-// ---- the tensor maps of a launch, in the order of the recipe -----------------------------------------------------
-struct MapOfQ {
-    TensorMap q;
-};
-
-struct NoMapOfQ {
-    static constexpr TensorMap q{};
-};
-
-struct MapsOfKeys {
-    TensorMap k, v;
-};
-
-struct MapOfO {
-    TensorMap o;
-};
-
-struct NoMapOfO {
-    static constexpr TensorMap o{};
-};
-
-struct MapOfBias {
-    TensorMap bias;
-};
-
-struct NoMapOfBias {
-    static constexpr TensorMap bias{};
-};
-
-struct TensorMaps : Either<kPackedHeads, NoMapOfQ, MapOfQ>::Type,
-                    MapsOfKeys,
-                    Either<kOByMap, MapOfO, NoMapOfO>::Type,
-                    Either<kBiasStaged, MapOfBias, NoMapOfBias>::Type {
-};
-static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 + !kPackedHeads + kOByMap + kBiasStaged),
-              "what the runtime passes");
-
-// ---- tiles loaded beside K and V, in stages of their own (the bias) ------------------------------------------------
-//
-// A warp of the producer warpgroup loads them. A TMA load or the lanes of that warp arrive at `full`; every warp that
-// has read the stage arrives at `empty`.
-template <int kCount, int kBytes> struct TilesBeside {
-    uint32 area, barriers;
-    StageOf<kCount> stage;
-
-    __device__ __forceinline__ TilesBeside(uint32 area, uint32 barriers) : area(area), barriers(barriers)
-    {
-    }
-
-    __device__ __forceinline__ uint32 full() const
-    {
-        return barriers + stage.index * 16;
-    }
-
-    __device__ __forceinline__ uint32 empty() const
-    {
-        return full() + 8;
-    }
-
-    __device__ __forceinline__ uint32 tile() const
-    {
-        return area + stage.index * kBytes;
-    }
-
-    // loads, readers: number of arrivals at `full` and at `empty`.
-    __device__ __forceinline__ void init(int loads, int readers) const
-    {
-        for (int i = 0; i < kCount; i++) {
-            barrier_init(barriers + i * 16, loads);
-            barrier_init(barriers + i * 16 + 8, readers);
-        }
-        barrier_init_fence();
-    }
-
-    // By a warp that loads, before it loads a stage.
-    __device__ __forceinline__ void wait_empty() const
-    {
-        barrier_wait(empty(), stage.parity ^ 1);
-    }
-
-    __device__ __forceinline__ void wait_full() const
-    {
-        barrier_wait(full(), stage.parity);
-    }
-
-    // By a warp that reads, after it has read a stage.
-    __device__ __forceinline__ void release()
-    {
-        __syncwarp();  // all lanes have read
-        barrier_arrive_by(threadIdx.x % 32, empty());
-        stage.advance();
-    }
-};
-
-// The index of the consumer warpgroup that this producer warp loads for.
-__device__ __forceinline__ int served_group()
-{
-    return thread_index() / 32 - kGroups * 4 - 1;
-}
-
-// The stages of one consumer warpgroup, for its scores.
-struct SideTiles : TilesBeside<kSideStages, kSideTileBytes> {
-    __device__ __forceinline__ SideTiles(uint32 smem, int group)
-        : TilesBeside(smem + kSideArea + group * kSideStages * kSideTileBytes,
-                      smem + kSideBarrierArea + group * kSideStages * 16)
-    {
-    }
-};
 
 // ---- wgmma: products of a warpgroup -----------------------------------------------------------------------------
 //
@@ -2859,345 +1663,6 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// ---- a bias in 16 bits, through shared memory ---------------------------------------------------------------
-//
-// The warps of the producer load the bias tiles, consumers add them to S. The fastest way that the layout allows is
-// used: a tensor map; else cp.async of 16 bytes, if keys are contiguous and aligned; else of 4 bytes; else single
-// elements.
-
-// With kBegun the accumulator of S is initialised with the bias, converted by mma.sync, and Q K^T is added. A bias of
-// infinity (which hides a key) or NaN (which a mask may hide) breaks this: infinity times 0 is NaN, so eight columns of
-// its row become NaN. The sums of P show the NaN (guess.cuh); S is then computed again, and the bias is converted
-// element by element. To look for such values before Q K^T costs 4 % of the time, because the row then waits for the
-// check.
-
-// Rounds x to the type of the bias, to nearest even.
-__device__ __forceinline__ uint32 bias_bits(float x)
-{
-    uint32 bits;
-    if constexpr (kBias == BiasKind::kBf16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(0.0f), "f"(x));
-    return bits;
-}
-
-// If the scale is the usual 1 / sqrt(D), 1 / scale is a power of two for these D, and 16 bits hold it exactly.
-constexpr bool kScaleIsExact = kHeadDim == 16 || kHeadDim == 64 || kHeadDim == 256;
-
-// Converts a bias to the unit of Q K^T, that is, multiplies it by 1 / scale. It does so by mma.sync with two diagonal
-// matrices: `most` has 1 / scale rounded to 16 bits, `rest` has the remainder. The sum of both products is the bias of
-// a column tile.
-struct ScoreUnit {
-    float of_bias;
-    uint32 most, rest;  // this lane's fragments of the two matrices
-    bool by_product;
-
-    __device__ __forceinline__ explicit ScoreUnit(const Params &p) : of_bias(p.features.inverse_scale)
-    {
-        const uint32 bits = bias_bits(of_bias);
-        const float left = of_bias - bias_number(BiasElem(bits));
-        most = on_diagonal(bits);
-        rest = on_diagonal(bias_bits(left));
-        by_product = of_bias >= 0x1p-8f && of_bias <= 0x1p15f && (!kScaleIsExact || left == 0.0f);
-    }
-
-    // c = converted bias of a column tile. low, high: the bias of rows quad_row and quad_row + 8.
-    __device__ __forceinline__ void multiply(float (&c)[4], uint32 low, uint32 high) const
-    {
-        begin_product(c, low, high);
-        if (!kScaleIsExact)
-            add_product(c, low, high);
-    }
-
-private:
-    __device__ __forceinline__ void begin_product(float (&c)[4], uint32 low, uint32 high) const
-    {
-        if constexpr (kBias == BiasKind::kBf16)
-            asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
-                : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
-                : "r"(low), "r"(high), "r"(most), "f"(0.0f));
-        else
-            asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
-                : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
-                : "r"(low), "r"(high), "r"(most), "f"(0.0f));
-    }
-
-    __device__ __forceinline__ void add_product(float (&c)[4], uint32 low, uint32 high) const
-    {
-        if constexpr (kBias == BiasKind::kBf16)
-            asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                : "r"(low), "r"(high), "r"(rest));
-        else
-            asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                : "r"(low), "r"(high), "r"(rest));
-    }
-
-    static __device__ __forceinline__ uint32 on_diagonal(uint32 bits)
-    {
-        const int column = threadIdx.x % 32 / 4, row = threadIdx.x % 4 * 2;
-        return row == column ? bits : row + 1 == column ? bits << 16 : 0;
-    }
-};
-
-// True if the bias is loaded by a tensor map: its keys are contiguous and aligned, and it has a row for each query.
-__device__ __forceinline__ bool bias_is_mapped(const Params &p)
-{
-    return p.features.bias_side >= 8 && p.features.bias_query > 0;
-}
-
-struct BiasTiles : SideTiles {
-    using SideTiles::SideTiles;
-
-    // Address of an element: pages of 64 columns with the 128-byte swizzle of TMA.
-    __device__ __forceinline__ uint32 at(int row, int key) const
-    {
-        const uint32 plain = tile() + key / kPageColumns * kQPageBytes + row * kPageRowBytes + key % kPageColumns * 2;
-        return plain ^ (plain >> 3 & 0x70);
-    }
-
-    // Initialises the accumulator of S with the bias, in the unit of Q K^T. Called by each consumer warp. Tiles with a
-    // mask are converted element by element: they are few, and the maxima there do not show NaN.
-    __device__ __forceinline__ void begin(float (&s)[kRowTiles][kColTiles][4], const ScoreUnit &unit, bool masked) const
-    {
-        wait_full();
-        if (unit.by_product && !masked)
-            each_pair([&](int n, const uint32(&x)[4]) {
-                unit.multiply(s[0][n], x[0], x[1]);
-                unit.multiply(s[0][n + 1], x[2], x[3]);
-            });
-        else
-            convert(s, unit);
-        pin(s);
-    }
-
-    // Adds the bias to an S that a warp has computed again. Later tiles of this row tile are converted element by
-    // element, too: a bias that hides some keys usually hides more.
-    __device__ __forceinline__ void add(float (&s)[kRowTiles][kColTiles][4], ScoreUnit &unit) const
-    {
-        unit.by_product = false;
-        each_number([&](int n, int e, float number) { s[0][n][e] = fmaf(number, unit.of_bias, s[0][n][e]); });
-    }
-
-    // Reads the bias of this warp's rows, two neighbours per word. Called by each consumer warp.
-    __device__ __forceinline__ void read(uint32 (&words)[kRowTiles][2][kColTiles])
-    {
-        wait_full();
-        each_pair([&](int n, const uint32(&x)[4]) {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                words[0][i % 2][n + i / 2] = x[i];
-        });
-        release_to_loads();
-        release();
-    }
-
-private:
-    // Calls use(n, x) for column tiles n and n + 1; x: words of rows quad_row and quad_row + 8 of both.
-    template <typename Use> __device__ __forceinline__ void each_pair(const Use &use) const
-    {
-        const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
-        const uint32 first = at(row, lane / 16 * 8);
-#pragma unroll
-        for (int n = 0; n < kColTiles; n += 2) {
-            uint32 x[4];
-            ldmatrix_x4(x, (first ^ n % 8 * 16) + n / 8 * kQPageBytes);
-            use(n, x);
-        }
-    }
-    __device__ __forceinline__ void convert(float (&s)[kRowTiles][kColTiles][4], const ScoreUnit &unit) const
-    {
-        each_number([&](int n, int e, float number) { s[0][n][e] = number * unit.of_bias; });
-    }
-
-    // Calls use(n, e, x) for element e of column tile n.
-    template <typename Use> __device__ __forceinline__ void each_number(const Use &use) const
-    {
-        each_pair([&](int n, const uint32(&x)[4]) {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    use(n + i / 2, i % 2 * 2 + e, bias_number(BiasElem(x[i] >> 16 * e)));
-        });
-        release_to_loads();
-    }
-};
-
-// ---- loads of a bias tile, by one warp of the producer --------------------------------------------------------------
-//
-// Elements after the last key or query are zeros. With packed sequences and a tensor map they are what the bias holds
-// there; that does no harm, because the keys are masked and O of the queries is not written.
-
-// The first row of the served warpgroup, in its sequence.
-__device__ __forceinline__ int served_row(const BlockPlace &place)
-{
-    return place.first_row + served_group() * kGroupRows;
-}
-
-__device__ __forceinline__ const BiasElem *bias_of(const Params &p, const BlockPlace &place)
-{
-    return reinterpret_cast<const BiasElem *>(p.features.bias) + place.batch * p.features.bias_batch +
-           place.query_head(p, 0) * p.features.bias_head + served_row(place) * p.features.bias_query;
-}
-
-// Load by a tensor map; one lane issues it.
-struct BiasPages {
-    const TensorMap &map;
-    int row, head, batch;
-
-    __device__ __forceinline__ BiasPages(const Params &p, const TensorMaps &maps, const BlockPlace &place)
-        : map(maps.bias), row(served_row(place)), head(coordinate(place.query_head(p, 0), p.features.bias_head)),
-          batch(coordinate(place.batch, p.features.bias_batch))
-    {
-    }
-
-    __device__ __forceinline__ void load(const Params &, const BiasTiles &side, int first_key) const
-    {
-        if (thread_index() % 32 == 0) {
-            barrier_expect(side.full(), kSideTileBytes);
-#pragma unroll
-            for (int page = 0; page < kSidePages; page++)
-                load_page(side.tile() + page * kQPageBytes, map, side.full(), first_key + page * kPageColumns, row,
-                          head, batch);
-        }
-        __syncwarp();  // keeps lanes within one phase of each other
-    }
-};
-
-// Load by cp.async of kSide neighbouring elements.
-template <int kSide> struct BiasCopies {
-    const BiasElem *first;
-    int rows, keys;
-
-    __device__ __forceinline__ BiasCopies(const Params &p, const TensorMaps &, const BlockPlace &place)
-        : first(bias_of(p, place)), rows(place.rows - served_row(place)), keys(place.seq_k(p))
-    {
-    }
-
-    __device__ __forceinline__ void load(const Params &p, const BiasTiles &side, int first_key) const
-    {
-        constexpr int kLanes = kBc / kSide < 32 ? kBc / kSide : 32, kStep = 32 / kLanes;  // lanes per row
-        const int lane = thread_index() % 32;
-        const int64 step = kSide == 8 ? 0 : p.features.bias_query;  // not 0: eight neighbours come by a map
-#pragma unroll 1
-        for (int key = lane % kLanes * kSide; key < kBc; key += 32 * kSide) {
-            const int bytes = max(0, min(keys - first_key - key, kSide)) * 2;
-            const BiasElem *from = first + first_key + key + lane / kLanes * step;
-#pragma unroll 1
-            for (int row = lane / kLanes; row < kGroupRows; row += kStep, from += kStep * step)
-                if (kSide == 8)
-                    copy_16_or_less(side.at(row, key), from, row < rows ? bytes : 0);
-                else
-                    copy_4_or_less(side.at(row, key), from, row < rows ? bytes : 0);
-        }
-        barrier_arrive_behind_copies(side.full());
-    }
-};
-
-// Load element by element, two per lane.
-struct BiasNumbers {
-    const BiasElem *first;
-    int rows, keys;
-
-    __device__ __forceinline__ BiasNumbers(const Params &p, const TensorMaps &, const BlockPlace &place)
-        : first(bias_of(p, place)), rows(place.rows - served_row(place)), keys(place.seq_k(p))
-    {
-    }
-
-    __device__ __forceinline__ void load(const Params &p, const BiasTiles &side, int first_key) const
-    {
-#pragma unroll 1
-        for (int key = thread_index() % 32 * 2; key < kBc; key += 64) {
-            const BiasElem *from = first + (first_key + key) * p.features.bias_key;
-            const int left = keys - first_key - key;
-#pragma unroll 1
-            for (int row = 0; row < kGroupRows; row++, from += p.features.bias_query) {
-                const uint32 low = row < rows && left > 0 ? __ldg(from) : 0;
-                const uint32 high = row < rows && left > 1 ? __ldg(from + p.features.bias_key) : 0;
-                store_shared_4(side.at(row, key), low | high << 16);
-            }
-        }
-        barrier_arrive(side.full());  // makes the stores visible; barrier_arrive_behind_copies waits for cp.async only
-    }
-};
-
-// ---- the mbarriers of the forward kernel in shared memory -----------------------------------------------------
-
-// Warps that arrive at q_empty: the four of a consumer warpgroup, and the warp that loads its bias if work tiles come
-// from the counter.
-constexpr int kQReaders = kBiasStaged && kCounted ? 5 : 4;
-
-struct Barriers {
-    uint32 smem;
-
-    __device__ __forceinline__ uint32 q_full(int group) const
-    {
-        return smem + kBarrierArea + group * 16;
-    }
-
-    __device__ __forceinline__ uint32 q_empty(int group) const
-    {
-        return q_full(group) + 8;
-    }
-
-    __device__ __forceinline__ uint32 k_full(int stage) const
-    {
-        return smem + kBarrierArea + kGroups * 16 + stage * 32;
-    }
-
-    __device__ __forceinline__ uint32 k_empty(int stage) const
-    {
-        return k_full(stage) + 8;
-    }
-
-    __device__ __forceinline__ uint32 v_full(int stage) const
-    {
-        return k_full(stage) + 16;
-    }
-
-    __device__ __forceinline__ uint32 v_empty(int stage) const
-    {
-        return k_full(stage) + 24;
-    }
-
-    // The number of the work tile that the rows of Q belong to (kCounted).
-    __device__ __forceinline__ uint32 piece(int group) const
-    {
-        return smem + kPieceArea + group * 4;
-    }
-
-    // Returns the number of the work tile after the one with this parity. Called by whole warps.
-    __device__ __forceinline__ unsigned next_piece(int group, uint32 parity) const
-    {
-        barrier_wait(q_full(group), parity ^ 1);
-        const unsigned next = __float_as_uint(load_shared_4(piece(group)));
-        __syncwarp();  // all lanes have read it before one of them releases it
-        return next;
-    }
-
-    __device__ __forceinline__ void init() const
-    {
-        for (int group = 0; group < kGroups; group++) {
-            barrier_init(q_full(group), 1);
-            barrier_init(q_empty(group), kQReaders);
-        }
-        for (int stage = 0; stage < kStages; stage++) {
-            barrier_init(k_full(stage), 1);
-            barrier_init(v_full(stage), 1);
-            barrier_init(k_empty(stage), kGroups * 4);
-            barrier_init(v_empty(stage), kGroups * 4);
-        }
-        barrier_init_fence();
-    }
-};
-
 // ---- the state of a consumer warpgroup, kept from one work tile to the next -------------------------------------
 
 // Ping-pong: the order in which warpgroups start their products (kTurns).
@@ -3205,9 +1670,7 @@ struct Turns {
     int group;
     bool may_start;  // the first warpgroup starts first, without a wait
 
-    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0)
-    {
-    }
+    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0) {}
 
     // Waits until the warpgroup before this one has started its products.
     __device__ __forceinline__ void take()
@@ -3234,35 +1697,12 @@ struct Turns {
     }
 };
 
-// The empty policy: no bias in shared memory.
-struct NoBiasTiles {
-    __device__ __forceinline__ NoBiasTiles(uint32, int)
-    {
-    }
-
-    __device__ __forceinline__ void begin(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &, bool) const
-    {
-    }
-
-    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &) const
-    {
-    }
-
-    __device__ __forceinline__ void read(uint32 (&)[kRowTiles][2][kColTiles]) const
-    {
-    }
-
-    __device__ __forceinline__ void release() const
-    {
-    }
-};
-
 // The state of a consumer warpgroup.
 struct Group {
     int index, lane, warp_row;  // warp_row: this warp's first row in the block
     Stage k, v;
     Turns turns;
-    Either<kBiasStaged, BiasTiles, NoBiasTiles>::Type side;
+    BiasStages side;
 
     __device__ __forceinline__ Group(int index, uint32 smem)
         : index(index), lane(threadIdx.x % 32), warp_row(threadIdx.x / 32 * 16), turns(index), side(smem, index)
@@ -3274,58 +1714,6 @@ struct Group {
         barrier_arrive_by(lane, barriers.q_empty(index));
     }
 };
-
-// ---- ALiBi by one more step of S = Q K^T ---------------------------------------------------------------------------
-//
-// If no key of a tile is after the row's own position, the ALiBi term is linear in the key. Its part that is the same
-// for all keys of the tile goes to the softmax (forward/terms.cuh); slope * column remains. It is computed by one more
-// k16 step: three extra columns of Q hold the slope in 16-bit parts, three of K hold the column number. So ALiBi needs
-// no instruction per score. The three are columns 0, 1 and 8 of the sixteen, which belong to one lane of each row.
-
-static_assert(!kAlibiMma || kBc <= 256, "columns of a tile are numbers in 16 bits");
-
-// Writes the extra columns of K, once per block. Eight keys of eight columns are contiguous (128 bytes); the other
-// eight columns follow them.
-__device__ __forceinline__ void put_key_columns(uint32 smem)
-{
-    for (int key = threadIdx.x; key < kBc; key += kThreads) {
-        const uint32 to = smem + kColumnArea + key / 8 * 256 + key % 8 * 16, both = pack2(float(key), float(key));
-        store_shared_16(to, uint4{both, 0, 0, 0});
-        store_shared_16(to + 128, uint4{both & 0xffff, 0, 0, 0});
-    }
-    fence_products();
-}
-
-__device__ __forceinline__ uint64 key_columns(uint32 smem)
-{
-    constexpr uint64 kColumnsOf8 = uint64(128 / 16) << 16, kRowsOf8 = uint64(256 / 16) << 32;
-    return kRowsOf8 | kColumnsOf8 | (smem + kColumnArea) / 16;
-}
-
-// Computes the extra columns of Q for this lane's rows.
-template <class AnyAlibi> __device__ __forceinline__ void slope_columns(const AnyAlibi &alibi, int lane, uint32 (&a)[4])
-{
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const float slope = alibi.in_product(0, h) ? alibi.slope[0][h] : 0.0f;
-        const float most = unpack2(pack2(slope, 0.0f)).x, rest = slope - most;
-        const float more = unpack2(pack2(rest, 0.0f)).x;
-        a[h] = lane % 4 == 0 ? pack2(most, more) : 0;
-        a[2 + h] = lane % 4 == 0 ? pack2(rest - more, 0.0f) : 0;
-    }
-}
-
-// Adds slope * column to an S that a warp has computed by itself.
-__device__ __forceinline__ void add_slopes(float (&s)[kRowTiles][kColTiles][4], const uint32 (&slopes)[4])
-{
-    const int lane = thread_index() % 32;
-    const bool has = lane % 4 == 0;
-#pragma unroll
-    for (int n = 0; n < kColTiles; n++) {
-        const float key = float(n * 8 + lane / 4);
-        mma_k16(s[0][n], slopes, has ? pack2(key, key) : 0, has ? pack2(key, 0.0f) : 0);
-    }
-}
 
 // ---- the products of a warpgroup: S = Q K^T and O += P V ------------------------------------------------------------
 
@@ -3367,74 +1755,55 @@ __device__ __forceinline__ void pack_scores(const float (&s)[1][kColTiles][4], u
             p[step][e] = pack2(s[0][2 * step + e / 2][e % 2 * 2], s[0][2 * step + e / 2][e % 2 * 2 + 1]);
 }
 
-// ---- the speculative maximum: P without a search for the maximum of the tile -----------------------------------
-//
-// Once a row has seen a tile, its maximum hardly grows, and P may exceed 1 by as much as 16 bits can hold. So for tiles
-// without a mask, P is computed with the maxima that the rows have so far. The row sums, which are needed anyway, show
-// if a maximum was too small. This is rare. The warp then computes S again by itself and takes the usual way: S cannot
-// be recovered from P, which may be infinite.
+// ---- the softmax of kernels on wgmma ----------------------------------------------------------------------------
 
-// The limit for a lane's sum of P in a row, and so for each element. fp16 can hold twice as much. fp32 then has room
-// for O if values of V are below 2^60.
-constexpr float kMostGuessed = kBf16 ? 0x1p40f : 0x1p15f;
+// The factors of O, which are applied once the product that adds to O is done.
+struct Rescale {
+    float by[kRowTiles][2];
+    bool wanted;  // some row of the warp needs rescaling; `by` is set only then
 
-// Turns S into P with the speculative maxima, and adds to the sums. Returns false, in all lanes of the warp, if a sum
-// is too large: then S is lost and nothing else has changed.
-__device__ __forceinline__ bool guess_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                           const float (&offset)[kRowTiles][2])
-{
-    constexpr int m = 0;
-    float sum[2];
+    __device__ __forceinline__ void apply(float (&o)[kRowTiles][kOutTiles][4]) const
+    {
+        if (!wanted)
+            return;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const float max = kAlibiOffsets ? row.max[m][h] - offset[m][h] : row.max[m][h];
-        const float shift = max * scale_log2;
+        for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
-        for (int n = 0; n < kColTiles; n++)
+            for (int n = 0; n < kOutTiles; n++)
 #pragma unroll
-            for (int e = 2 * h; e < 2 * h + 2; e++) {
-                s[m][n][e] = exp2_approx(fmaf(s[m][n][e], scale_log2, -shift));
-                sum[h] = n == 0 && e == 2 * h ? s[m][n][e] : sum[h] + s[m][n][e];
-            }
+                for (int e = 0; e < 4; e++)
+                    o[m][n][e] *= by[m][e / 2];
     }
-    // The comparison is false for NaN, so NaN counts as wrong.
-    const bool right = __all_sync(0xffffffffu, sum[0] <= kMostGuessed && sum[1] <= kMostGuessed);
-    if (right)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            row.sum[m][h] += sum[h];
-    return right;
-}
+};
 
-__device__ __forceinline__ void clear_scores(float (&s)[kRowTiles][kColTiles][4])
+// As softmax_tile for mma.sync, but returns how O must be rescaled. offset: added to all scores of a row, if kOffsets.
+template <bool kUnseen, bool kOffsets = true>
+__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
+                                                const float (&offset)[kRowTiles][2])
 {
+    Rescale rescale;
+    float tile_max[kRowTiles][2];  // of this lane's columns; reduced over the quad only if a row needs it
+    const bool grown = find_maxima<kOffsets>(s, row, scale_log2, offset, tile_max);
+    rescale.wanted = __any_sync(0xffffffffu, grown);
+    if (rescale.wanted) {
 #pragma unroll
-    for (int n = 0; n < kColTiles; n++)
+        for (int m = 0; m < kRowTiles; m++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            s[0][n][e] = 0.0f;
-}
-
-// s += Q K^T for this warp's 16 rows, by mma.sync of this warp alone. q_smem: the 64 rows of its warpgroup.
-__device__ __forceinline__ void add_products(float (&s)[kRowTiles][kColTiles][4], uint32 q_smem, uint32 k_smem)
-{
-    const int thread = thread_index(), lane = thread % 32;  // computed here, because they are rarely needed
-    const int row = thread % 128 / 32 * 16 + lane % 16, key = lane / 16 * 8 + lane % 8;
-    q_smem += row * kPageRowBytes + (lane / 16 ^ row % 8) * 16;
-    k_smem += key * kPageRowBytes + (lane / 8 % 2 ^ key % 8) * 16;
-#pragma unroll 1
-    for (int step = 0; step < kDepth; step++) {
-        const uint32 chunk = step % 4 * 32;
-        uint32 a[4], b[4];
-        ldmatrix_x4(a, (q_smem ^ chunk) + step / 4 * kQPageBytes);
-#pragma unroll
-        for (int n = 0; n < kColTiles; n += 2) {
-            ldmatrix_x4(b, (k_smem ^ chunk) + step / 4 * kTilePageBytes + n * 8 * kPageRowBytes);
-            mma_k16(s[0][n], a, b[0], b[1]);
-            mma_k16(s[0][n + 1], a, b[2], b[3]);
+            for (int h = 0; h < 2; h++) {
+                rescale.by[m][h] = raise_maximum<kUnseen>(row.max[m][h], tile_max[m][h], scale_log2);
+                row.sum[m][h] *= rescale.by[m][h];
+            }
         }
     }
-    pin(s);  // K's values are used before its stage is given back
+    make_p_of<kUnseen, kOffsets>(s, row, scale_log2, offset);
+    return rescale;
+}
+
+template <bool kUnseen>
+__device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2)
+{
+    constexpr float kNoOffset[kRowTiles][2] = {};
+    return softmax_tile<kUnseen, false>(s, row, scale_log2, kNoOffset);
 }
 
 // ---- consumer: a warpgroup that computes 64 rows of O ---------------------------------------------------------------
@@ -3591,33 +1960,6 @@ struct Rows {
         rescale.apply(o);
     }
 
-    // Computes S again, by this warp alone.
-    __device__ __forceinline__ void make_again()
-    {
-        clear_scores(s);
-        add_products(s, q_smem, k_smem());
-        if constexpr (kAlibiMma)
-            add_slopes(s, slopes);
-        else if constexpr (kBegun)
-            group.side.add(s, unit);
-    }
-
-    // Makes P with the speculative maxima (guess.cuh); for tiles without a mask.
-    __device__ __forceinline__ void guess_p()
-    {
-        float offset[kRowTiles][2] = {};
-        add_terms<false>(offset);
-        const bool right = guess_tile(s, row, p.scale_log2, offset);
-        finish_o();
-        pack();
-        if (!right) {
-            make_again();
-            softmax<false>().apply(o);
-            pack();
-        }
-        release_k();  // K is needed until here, because S may have to be computed again
-    }
-
     // One step: S and P of the tile, and O += P V of the tile before.
     template <bool kMasked> __device__ __forceinline__ void step()
     {
@@ -3629,7 +1971,7 @@ struct Rows {
         wgmma_wait<1>();  // S is there
         pin(s);
         if constexpr (kGuesses && !kMasked)
-            guess_p();
+            guess_p(*this);
         else
             make_p_by_maxima<kMasked>();
         pin(o);
@@ -3654,7 +1996,7 @@ struct Rows {
     // Clears the rows of V after a sequence's end (clear_rows).
     __device__ __forceinline__ void clear_values()
     {
-        const int valid_rows = place.sequence.seq_k - tile * kBc;
+        const int valid_rows = place.seq_k(p) - tile * kBc;
         if (valid_rows < kBc) {
             barrier_wait(barriers.v_full(group.v.index), group.v.parity);
             clear_rows(v_smem(), valid_rows);
@@ -3720,183 +2062,6 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     rows.end();
 }
 
-// ---- column parts: warps that share rows -------------------------------------------------------------------------
-//
-// kParts consecutive warps have the same rows. Each multiplies every kParts-th 16 columns of Q and K, and computes
-// every kParts-th 16 columns of O. Between the products each warp sums the S of all of them, in an order that gives all
-// the same result. Softmax, masks and features work as in a warp that has its rows alone.
-//
-// Warpgroups that share rows (hopper/split.cuh) divide keys for S and columns for O. They exchange P, and no S.
-
-__device__ __forceinline__ int own_part()
-{
-    if constexpr (kParts == 1)
-        return 0;
-    else if constexpr (kWgmma)
-        return threadIdx.x / 128;
-    else
-        return threadIdx.x / 32 % kParts;
-}
-
-// The chunk of a row of O that column tile n of this warp is.
-__device__ __forceinline__ int own_chunk(int n)
-{
-    if constexpr (kParts == 1)
-        return n;
-    else if constexpr (kWgmma)
-        return own_part() * kOutTiles + n;
-    else
-        return (n / 2 * kParts + own_part()) * 2 + n % 2;
-}
-
-// ---- layout of tiles in shared memory ----------------------------------------------------------------------------
-//
-// A tile is [rows][kColumns] elements, addressed in chunks of 16 bytes (8 elements). A warp's ldmatrix reads one chunk
-// of eight rows at a time, so these eight chunks must be in different banks. The same holds for eight consecutive
-// chunks that a load writes.
-//
-// Swizzle: chunk c of row r is stored at c ^ swizzle(r). Let p be the largest power of two, at most 8, that divides the
-// number of chunks of a row. Rows r and r + 8 / p begin in the same banks; the XOR with (r / (8 / p)) % p separates
-// them. It permutes only within aligned groups of p chunks, so eight consecutive chunks still cover every bank once.
-//
-// Padding: one chunk after each row makes the pitch an odd number of chunks.
-
-template <int kColumns> struct TileForm {
-    static constexpr int kChunks = kColumns / 8;                                       // 16-byte chunks per row
-    static constexpr int kPitch = (kSwizzle ? kChunks : kChunks + 1) * 16;             // bytes per row
-    static constexpr int kPermuted = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;  // p above
-    static_assert(kColumns % 16 == 0, "fragments are 16 columns wide");
-
-    // Depends only on row % 8.
-    static __device__ __forceinline__ int swizzle(int row)
-    {
-        return kSwizzle ? row / (8 / kPermuted) % kPermuted : 0;
-    }
-
-    // Byte offset of a chunk in its tile.
-    static __device__ __forceinline__ uint32 chunk_offset(int row, int chunk)
-    {
-        return row * kPitch + (chunk ^ swizzle(row)) * 16;
-    }
-
-    // The byte offset of chunk 2 * pair + odd of a row. lane_offset: the offset of chunk `odd` (0 or 1) of the row.
-    // pair is a constant after unrolling, so this is one XOR and one immediate.
-    static __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
-    {
-        const int chunk = 2 * pair;
-        if constexpr (kSwizzle)
-            return (lane_offset ^ (chunk % kPermuted * 16)) + chunk / kPermuted * kPermuted * 16;
-        else
-            return lane_offset + chunk * 16;
-    }
-
-    // This lane's ldmatrix.x4 offset for a 16x16 block, with its quarters in the order top left, bottom left, top
-    // right, bottom right (A; B of a transposed tile) ...
-    static __device__ __forceinline__ uint32 lane_offset_rows(int lane)
-    {
-        return chunk_offset(lane % 16, lane / 16);
-    }
-
-    // ... or top left, top right, bottom left, bottom right (B; A of a transposed tile).
-    static __device__ __forceinline__ uint32 lane_offset_cols(int lane)
-    {
-        return chunk_offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    }
-};
-
-// The layout of rows of the tensors: kHeadDimPadded columns.
-using RowTile = TileForm<kHeadDimPadded>;
-constexpr int kChunks = RowTile::kChunks;
-constexpr int kPitch = RowTile::kPitch;
-
-__device__ __forceinline__ uint32 chunk_offset(int row, int chunk)
-{
-    return RowTile::chunk_offset(row, chunk);
-}
-
-__device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
-{
-    return RowTile::pair_offset(lane_offset, pair);
-}
-
-// ---- epilogue: O of a block is normalised and written, with LSE -------------------------------------------------
-//
-// Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
-
-template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
-{
-    if constexpr (kWgmma)
-        return row.sink;
-    else
-        return p.features.sinks[place.query_head(p, 0)];
-}
-
-// Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
-// the chunk of row r of the warp for column tile n.
-template <class Address>
-__device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
-                                               const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                               int warp_row, int lane, Address address)
-{
-    const int quad_row = lane / 4, quad_lane = lane % 4;
-#pragma unroll
-    for (int m = 0; m < kRowTiles; m++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float sum = quad_sum(row.sum[m][h]);
-            float inverse, lse;
-            if constexpr (kSinks) {
-                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, place, row));
-                inverse = end.inverse;
-                lse = end.lse;
-            } else {
-                inverse = row_inverse(sum);
-            }
-            inverse *= kept_scale(p);
-            const int r = m * 16 + h * 8 + quad_row;
-#pragma unroll
-            for (int n = 0; n < kOutTiles; n++)
-                store_shared_4(address(r, n) + quad_lane * 4,
-                               pack2(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse));
-            const int block_row = place.first_row + warp_row + r;
-            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < place.rows) {
-                if constexpr (!kSinks)
-                    lse = row_lse(row.max[m][h], sum, p.scale);
-                p.lse[place.index(p, block_row)] = lse;
-            }
-        }
-    }
-}
-
-// Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
-template <class Form>
-__device__ __forceinline__ void write_rows_as(const Params &p, const BlockPlace &place,
-                                              const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
-                                              uint32 smem, int warp_row, int lane)
-{
-    if constexpr (kQInRegisters)
-        __syncthreads();  // every warp has read its last K and V before O comes into their place
-    else
-        __syncwarp();  // the rows are this warp's own: its reads of Q before O comes into their place
-    const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
-    constexpr int kWarpRows = 16 * kRowTiles;
-    normalise_rows(p, place, o, row, warp_row, lane,
-                   [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
-    if constexpr (kParts > 1)
-        __syncthreads();  // several warps have columns of a row: their stores before the loads
-    else
-        __syncwarp();  // the rows are this warp's own: its stores before its loads
-
-#pragma unroll
-    for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
-        const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
-        const int block_row = place.first_row + warp_row + r;
-        if (chunk < kHeadDimV / 8 && block_row < place.rows)
-            *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
-                load_shared_16(o_smem + Form::chunk_offset(r, chunk));
-    }
-}
-
 // ---- epilogue: O of a warpgroup is normalised and written, with LSE ------------------------------------------------
 
 // Normalises O and stores it by TMA, in pages of 64 columns; writes LSE.
@@ -3938,9 +2103,7 @@ struct CountedPiece {
 struct NoPiece {
     static constexpr unsigned piece = 0;
 
-    __device__ __forceinline__ void take_over(unsigned)
-    {
-    }
+    __device__ __forceinline__ void take_over(unsigned) {}
 };
 
 // A work tile: a row tile of one plane, where a plane is a head of a batch (see BlockPlace).
@@ -4037,7 +2200,7 @@ private:
 // ---- producer: the warpgroup that loads -----------------------------------------------------------------------------
 //
 // One thread loads Q, K and V by TMA (Loads; the loop over work tiles is in fwd.cuh). With a bias in shared memory,
-// other warps load its tiles, one warp per consumer warpgroup (produce_bias).
+// other warps load its tiles (bias_producer.cuh).
 
 // The batch coordinate in a tensor map: packed sequences are one batch.
 __device__ __forceinline__ int map_batch(const BlockPlace &place)
@@ -4148,54 +2311,6 @@ struct Loads {
     }
 };
 
-// Returns the number of the work tile after this one. Called by a warp that loads bias tiles for a warpgroup.
-__device__ __forceinline__ unsigned piece_beside(const Barriers &barriers, int group, const Work &work)
-{
-    // Wait until Q of this work tile is there: before that, a wait for the next parity would return at once.
-    barrier_wait(barriers.q_full(group), work.parity());
-    __syncwarp();  // all lanes have passed the wait
-    barrier_arrive_by(threadIdx.x % 32, barriers.q_empty(group));
-    return barriers.next_piece(group, work.parity());
-}
-
-// A warp's loop: loads all bias tiles of one warpgroup. Source: how the rows of a work tile are loaded.
-template <typename Source>
-__device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &maps, const Barriers &barriers)
-{
-    StageOf<kSideStages> stage;
-    for (Work work(p); work.is_left(p);) {
-        const BlockPlace place(p, work);
-        const TileRange tiles(p, place);
-        const Source source(p, maps, place);
-#pragma unroll 1
-        for (int tile = tiles.count - 1; tile >= tiles.first; tile--) {
-            BiasTiles side(barriers.smem, served_group());  // computed again, because these warps have few registers
-            side.stage = stage;
-            side.wait_empty();
-            source.load(p, side, tile * kBc);
-            stage.advance();
-        }
-        if constexpr (kCounted)
-            work.advance(p, piece_beside(barriers, served_group(), work));
-        else
-            work.advance(p);
-    }
-}
-
-// Loads the bias tiles by the fastest way that the layout of the bias allows.
-__device__ __forceinline__ void produce_bias(const Params &p, const TensorMaps &maps, const Barriers &barriers)
-{
-    if (bias_is_mapped(p))
-        load_sides<BiasPages>(p, maps, barriers);
-    else if (p.features.bias_side >= 8)
-        load_sides<BiasCopies<8>>(p, maps, barriers);
-    else if (p.features.bias_side >= 2)
-        load_sides<BiasCopies<2>>(p, maps, barriers);
-    else
-        load_sides<BiasNumbers>(p, maps, barriers);
-    cp_async_wait<0>();  // a warp must not end before its copies have
-}
-
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm90 (fwd_sm90.cu.in calls `forward`). A block computes kBr rows of O per work tile (work.cuh).
@@ -4215,9 +2330,7 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
 {
     if (threadIdx.x == 0)
         barriers.init();
-    if constexpr (kBiasStaged)
-        if (threadIdx.x < kGroups)
-            SideTiles(barriers.smem, threadIdx.x).init(bias_is_mapped(p) ? 1 : 32, 4);
+    init_bias_tiles(p, barriers.smem);
     if constexpr (kAlibiMma)
         put_key_columns(barriers.smem);
     __syncthreads();  // the barriers are there
@@ -4242,8 +2355,8 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &plac
     if constexpr (kOByMap)
         write_rows_by_map(p, place, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
     else
-        write_rows_as<RowTile>(p, place, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
-                               group.warp_row, group.lane);
+        write_rows<RowTile>(p, place, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
+                            group.warp_row, group.lane);
     if constexpr (kStays && !kOwnOPlace) {
         if constexpr (kOByMap) {
             if (group.lane == 0)
@@ -4270,7 +2383,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     const Barriers barriers{smem};
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     if constexpr (kVarlen) {
-        BlockPlace::clear_unused_rows(p);
+        clear_unused_rows(p);
         if (BlockPlace(p, Work(p)).batch < 0)
             return;
     }
@@ -4297,9 +2410,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             if constexpr (kCounted)
                 loads.finish(work.piece);
         }
-        if constexpr (kBiasStaged)
-            if (served_group() >= 0 && served_group() < kGroups)
-                produce_bias(p, maps, barriers);
+        produce_bias(p, maps, barriers);
         return;
     }
     take_registers<kGroupRegisters>();
@@ -4345,3 +2456,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 {
     forward(p, maps);
 }
+// ---- entry points of the kernels before and after the main one ------------------------------------------------------

@@ -1,5 +1,4 @@
 #pragma once
-#include "features/bias.cuh"
 #include "features/lengths.cuh"
 
 // ---- packed sequences: of different lengths, one after the other ------------------------------------------------
@@ -10,15 +9,16 @@
 // - LSE and delta of a head: a sequence begins at a multiple of eight rows, a sector;
 // - sums of dQ of a head: a sequence begins at its first row (dq_sums.cuh);
 // - counters of dQ tiles: the tiles of all sequences by their numbers (features/lengths.cuh).
+//
+// Policy of kernels with packed sequences; the others have batches.cuh.
 
 // Packed sequences are one batch.
-__device__ __forceinline__ int batches(const Params &p)
+__device__ __forceinline__ int batches(const Params &)
 {
-    return kVarlen ? 1 : p.batch;
+    return 1;
 }
 
-// Rows of LSE and delta per head in the workspace: whole tiles; with packed sequences, whole warps of the preparing
-// kernel.
+// Rows of LSE and delta per head in the workspace: whole warps of the preparing kernel.
 constexpr int kSectorRows = 8;
 
 __device__ __forceinline__ int prepared_rows(const Params &p)
@@ -28,11 +28,10 @@ __device__ __forceinline__ int prepared_rows(const Params &p)
 
 __device__ __forceinline__ int64 plane_rows(const Params &p)
 {
-    if constexpr (kVarlen)
-        return prepared_rows(p);
-    else
-        return int64(p.q_tiles) * kBr;
+    return prepared_rows(p);
 }
+
+constexpr int kBiasBytes = kBias == BiasKind::kBool ? 1 : kBias == BiasKind::kFp32 ? 4 : 2;
 
 // The sequence and tile that a tile number stands for; tiles have kRows keys, or queries.
 template <int kRows, bool kOfKeys> struct PackedTile {
@@ -78,13 +77,10 @@ template <int kRows, bool kOfKeys> struct PackedTile {
         if constexpr (kAlibi)
             p.features.alibi_slopes += max(index, 0) * p.features.alibi_stride;
         if constexpr (kBias != BiasKind::kNone)
-            p.features.bias += max(index, 0) * p.features.bias_batch * int64(sizeof(BiasElem));
+            p.features.bias += max(index, 0) * p.features.bias_batch * int64(kBiasBytes);
         return p;
     }
 };
-
-// A block's parameters: its sequence's own copy, or the kernel's.
-using OwnParams = Either<kVarlen, const Params, const Params &>::Type;
 
 // The first row of LSE and delta of a sequence.
 __device__ __forceinline__ int prepared_begin(const Params &p, int sequence)
@@ -114,4 +110,59 @@ __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, 
             *reinterpret_cast<uint4 *>(p.dq + (head * p.dq_stride.head + row * p.dq_stride.seq) * 2 + chunk * 16) =
                 uint4{};
         });
+}
+
+// A block's parameters: a copy for its sequence.
+using OwnParams = const Params;
+
+// The sequence of a block.
+struct SequencePlace {
+    PackedTile<kBc, true> own;
+    int number;            // number of the tile, counted over all sequences
+    int sequence_q_tiles;  // tiles of queries of the sequence
+    int first_q_tile;      // number of its first tile of queries
+    int first_prepared;    // its first row of LSE and delta
+
+    __device__ __forceinline__ void find(const Params &p, unsigned tile, int &first_key)
+    {
+        number = tile;
+        own = PackedTile<kBc, true>(p, tile);
+        first_key = own.tile * kBc;
+        sequence_q_tiles = (own.sequence.seq_q + kBr - 1) / kBr;
+        first_q_tile = first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, max(own.index, 0));
+        first_prepared = prepared_begin(p, max(own.index, 0));
+    }
+
+    __device__ __forceinline__ bool is_empty() const
+    {
+        return own.index < 0;
+    }
+
+    __device__ __forceinline__ int q_tiles(const Params &) const
+    {
+        return sequence_q_tiles;
+    }
+
+    __device__ __forceinline__ Params params(const Params &all) const
+    {
+        return own.alone(all);
+    }
+};
+
+// Sets rows of dK and dV that belong to no sequence to 0. p: of all sequences. Called by all threads of a block.
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
+{
+    constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
+    const int64 first = int64(place.number) * kBc;
+    clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
+                           kKeyChunks + kValueChunks, [&](int row, int part) {
+                               const bool of_key = part < kKeyChunks;
+                               char *out = of_key ? p.dk : p.dv;
+                               const Strides &stride = of_key ? p.dk_stride : p.dv_stride;
+                               const int chunk = of_key ? part : part - kKeyChunks;
+                               if (out != nullptr)
+                                   *reinterpret_cast<uint4 *>(
+                                       out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
+                                       uint4{};
+                           });
 }

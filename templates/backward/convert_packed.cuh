@@ -1,0 +1,50 @@
+#pragma once
+#include "backward/convert.cuh"
+
+// ---- the conversion of dQ of packed sequences -----------------------------------------------------------------------
+
+// Eight columns of a row in an m16 tile that the sequence's end cuts.
+__device__ __forceinline__ uint4 cut_row(const float *from, float scale)
+{
+    const float4 x = __ldg(reinterpret_cast<const float4 *>(from));
+    const float4 y = __ldg(reinterpret_cast<const float4 *>(from) + 1);
+    return {pack2(x.x * scale, x.y * scale), pack2(x.z * scale, x.w * scale), pack2(y.x * scale, y.y * scale),
+            pack2(y.z * scale, y.w * scale)};
+}
+
+__device__ __forceinline__ void convert_packed(const Params &p)
+{
+    const int blocks = p.features.total_q / kConvertRows + p.batch;  // blocks of a head
+    const int number = blockIdx.x % blocks, head = blockIdx.x / blocks;
+    constexpr int64 batch = 0;
+    clear_unused_queries<kConvertThreads>(p, head, int64(number) * kConvertRows, int64(number + 1) * kConvertRows);
+    const PackedTile<kConvertRows, false> packed(p, number);
+    if (packed.index < 0)
+        return;
+    const Params own = packed.alone(p);
+    const int64 first_row = int64(head) * p.features.total_q + packed.sequence.first_q + packed.tile * kConvertRows;
+    const float *from_tile = p.dq_sum + first_row * kDqWidth;
+    char *out = own.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
+    const float scale = p.scale;
+
+#pragma unroll
+    for (int i = threadIdx.x; i < kConvertParts; i += kConvertThreads) {
+        constexpr int kFragments = kDqWidth / 8;  // fragments of an m16 tile
+        const int quad_row = i % 8, fragment = i / 8;
+        const float *from = from_tile + fragment * kDqFragment;
+        const int m = fragment / kFragments, warp = fragment % kFragments / (2 * kDqPairs);
+        const int n = fragment % (2 * kDqPairs);
+        const int64 row = packed.tile * kConvertRows + m * 16 + quad_row;
+        const int chunk = dq_chunk(warp, n);
+        if (chunk >= kHeadDim / 8)
+            continue;
+        if (row - quad_row + 16 > own.seq_q) {  // the sequence's end cuts this m16 tile
+            for (int64 r = row; r < min(own.seq_q, int(row) + 9); r += 8)
+                *reinterpret_cast<uint4 *>(out + r * p.dq_stride.seq * 2 + chunk * 16) =
+                    cut_row(from_tile + (r - packed.tile * kConvertRows) * kDqWidth + fragment % kFragments * 8, scale);
+            continue;
+        }
+        const ConvertedRows rows(from, quad_row, scale);
+        rows.write(own, out + row * p.dq_stride.seq * 2 + chunk * 16, row);
+    }
+}

@@ -1,0 +1,71 @@
+#pragma once
+#include "backward/place.cuh"
+#include "backward/scores.cuh"
+
+// ---- no window: which tiles of queries a block processes, and which queries of them see a key -----------------------
+//
+// Policy of kernels without a window; the others have window.cuh.
+
+struct SequenceTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+    int stop;
+};
+
+struct AllTiles {
+    int first, unmasked;
+    static constexpr int masked = kUnbounded;
+};
+
+using Tiles = Either<kVarlen, SequenceTiles, AllTiles>::Type;
+
+template <class Range>
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+{
+    // The first query that sees some key of the block, and the first that sees all of them.
+    int query = 0, query_of_all = 0;
+    if (kCausal) {
+        const int offset = p.seq_k - p.seq_q;
+        query = max(0, place.first_key - offset);
+        query_of_all = max(0, place.first_key + kBc - 1 - offset);
+    }
+    range.first = min(query / kBr, place.q_tiles(p));
+    range.unmasked = (query_of_all + kBr - 1) / kBr;
+    if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
+        range.unmasked = place.q_tiles(p);
+    if constexpr (kVarlen)
+        range.stop = place.q_tiles(p);
+}
+
+// Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
+__device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key, int first_query)
+{
+    int first[kKeyTiles][2];
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int key = first_key + m * 16 + h * 8;
+            const int sees = kCausal ? key - (p.seq_k - p.seq_q) : 0;
+            first[m][h] = key < p.seq_k ? sees - first_query : kBr;
+        }
+#pragma unroll
+    for (int m = 0; m < kKeyTiles; m++)
+#pragma unroll
+        for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (n * 8 + e % 2 < first[m][e / 2])
+                    s[m][n][e] = 0.0f;
+}
+
+// Returns how many blocks add to a tile of queries before the one with this tile of keys (turns.cuh).
+__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+{
+    if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees
+        const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
+        return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
+    } else {
+        return key_tile;
+    }
+}
