@@ -59,15 +59,8 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         params.window_left = fa2i_window_left(problem);
         params.window_right = fa2i_window_right(problem);
     }
-    if (fa2i_features_asked(problem)) {
-        const fa2i_feature_args features = fa2i_backward_features(a);
-        fa2i_features_fill(problem, &features, problem->softcap ? (double)a->softcap : scale,
-                           &params.features);
-    }
-    if (problem->sinks)
-        params.features.dsinks = (uintptr_t)a->dsinks;
-    if (fa2i_bias_has_gradient(problem->bias))
-        fa2i_bias_gradient_fill(problem, &a->dbias, &params.features);
+    if (fa2i_features_asked(problem))
+        fa2i_features_fill(problem, a, problem->softcap ? (double)a->softcap : scale, &params.features);
     if (problem->dropout) /* dS is computed from kept elements */
         params.scale = (float)(scale * (double)params.features.keep_scale);
     if (grid->workspace_bytes > 0)

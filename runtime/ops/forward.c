@@ -65,8 +65,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         params.partial_lse = params.partial + grid->partial_bytes;
     }
     if (fa2i_features_asked(problem)) {
-        const fa2i_feature_args features = fa2i_forward_features(a);
-        fa2i_features_fill(problem, &features, scale, &params.features);
+        fa2i_features_fill(problem, a, scale, &params.features);
         params.features.slots = grid->slots;
     }
     fa2i_param_strides(&a->q, params.q_stride);

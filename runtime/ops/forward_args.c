@@ -81,12 +81,11 @@ done:
 static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *args,
                                  const operands *m)
 {
-    const fa2i_feature_args features = fa2i_forward_features(args);
     const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace, &m->k, &m->v};
     const int cache = 2; /* the last ones of the outputs */
     const double scale =
         p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
-    return fa2i_features_check(p, &features, scale, outputs,
+    return fa2i_features_check(p, args, scale, outputs,
                                (int)(sizeof outputs / sizeof *outputs) - (p->append ? 0 : cache));
 }
 
