@@ -15,6 +15,11 @@ const fa2i_judge *fa2i_judge_of(fa2_op op)
     return judges[op];
 }
 
+int fa2i_case_feature(const fa2i_case *c, fa2i_operand_id id)
+{
+    return fa2i_judge_of(c->problem.op)->first_feature + (int)id;
+}
+
 fa2i_host_tensor fa2i_case_host_tensor(const fa2i_case *c, const fa2i_inputs *inputs, int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
