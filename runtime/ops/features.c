@@ -133,8 +133,9 @@ static fa2_status check_operands(const fa2_problem *problem, const void *args, c
 {
     fa2i_memory m;
     fa2_status st = FA2_OK;
-    for (int i = 0; i < FA2I_OPERAND_COUNT; i++) {
-        if (!fa2i_operand_is_asked(problem, i) || fa2i_operand_is_written(i))
+    const uint32_t asked = fa2i_operands_asked(problem);
+    for (int i = 0; asked >> i != 0; i++) {
+        if ((asked >> i & 1) == 0 || fa2i_operand_is_written(i))
             continue;
         FA2_TRY(fa2i_feature_rows_check(problem, args, i));
         FA2_TRY(fa2i_operand_locate(problem, args, i, &m));

@@ -1,6 +1,6 @@
 /*
- * An operand's memory is rows at strides, like a tensor's. So the same arithmetic refuses operands that share bytes with
- * an output. The dimensions without a stride make the row. If all dimensions have one, the last makes it.
+ * An operand's memory is rows at strides, like a tensor's. So the same arithmetic refuses operands that share bytes
+ * with an output. The dimensions without a stride make the row. If all dimensions have one, the last makes it.
  */
 #include "runtime/ops/operands.h"
 
@@ -50,14 +50,22 @@ const fa2i_operand_line fa2i_operands[FA2I_OPERAND_COUNT] = {
 #undef FA2I_OPERAND
 };
 
-bool fa2i_operand_is_asked(const fa2_problem *problem, int operand)
+_Static_assert(FA2I_OPERAND_COUNT <= 32, "a bit for each");
+
+uint32_t fa2i_operands_asked(const fa2_problem *problem)
 {
-    const fa2i_operand_line *o = &fa2i_operands[operand];
-    if (o->at[problem->op] < 0 || fa2i_field_get(problem, o->field) == 0)
-        return false;
-    if (o->access == FA2I_ACCESS_WRITE) /* bias alone has values that ask for a gradient */
-        return fa2i_bias_has_gradient(problem->bias);
-    return operand != FA2I_OPERAND_new_v || !problem->v_in_k;
+    enum { FORWARD = 1 << FA2_OP_FORWARD, BACKWARD = 1 << FA2_OP_BACKWARD, BOTH = FORWARD | BACKWARD };
+    const unsigned op = 1U << problem->op;
+    uint32_t asked = 0;
+#define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, ...)                                          \
+    asked |= (uint32_t)(problem->field != 0 && (op & ops) != 0) << FA2I_OPERAND_##id;
+#include "runtime/ops/operands.def"
+#undef FA2I_OPERAND
+    if (!fa2i_bias_has_gradient(problem->bias))
+        asked &= ~(UINT32_C(1) << FA2I_OPERAND_dbias);
+    if (problem->v_in_k)
+        asked &= ~(UINT32_C(1) << FA2I_OPERAND_new_v);
+    return asked;
 }
 
 /* ---- argument structs ---- */
@@ -133,7 +141,7 @@ static int64_t extent_of(const fa2_problem *p, const void *args, int dim)
 void fa2i_operand_extents(const fa2_problem *problem, const void *args, int operand,
                           int64_t ret_extents[FA2I_OPERAND_RANK])
 {
-    for (int i = 0; i < FA2I_OPERAND_RANK; i++)
+    for (int i = 0; i < fa2i_operands[operand].rank; i++)
         ret_extents[i] = extent_of(problem, args, fa2i_operands[operand].shape[i]);
 }
 
@@ -229,9 +237,10 @@ fa2_status fa2i_operand_locate(const fa2_problem *problem, const void *args, int
 
 void fa2i_operands_fill(const fa2_problem *problem, const void *args, fa2i_feature_params *params)
 {
-    for (int i = 0; i < FA2I_OPERAND_COUNT; i++) {
+    const uint32_t asked = fa2i_operands_asked(problem);
+    for (int i = 0; asked >> i != 0; i++) {
         const fa2i_operand_line *o = &fa2i_operands[i];
-        if (!fa2i_operand_is_asked(problem, i))
+        if ((asked >> i & 1) == 0)
             continue;
         const uint64_t address = (uintptr_t)fa2i_operand_data(problem->op, args, i);
         char *at = (char *)params + o->param;

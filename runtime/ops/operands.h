@@ -71,8 +71,13 @@ typedef struct fa2i_operand_line {
 
 extern const fa2i_operand_line fa2i_operands[FA2I_OPERAND_COUNT];
 
-/* Returns whether calls of a problem have the operand. */
-bool fa2i_operand_is_asked(const fa2_problem *problem, int operand);
+/* Returns the operands that calls of a problem have: bits 1 << id. */
+uint32_t fa2i_operands_asked(const fa2_problem *problem);
+
+static inline bool fa2i_operand_is_asked(const fa2_problem *problem, int operand)
+{
+    return (fa2i_operands_asked(problem) >> operand & 1) != 0;
+}
 
 static inline bool fa2i_operand_is_written(int operand)
 {
