@@ -52,6 +52,16 @@ const fa2i_operand_line fa2i_operands[FA2I_OPERAND_COUNT] = {
 
 _Static_assert(FA2I_OPERAND_COUNT <= 32, "a bit for each");
 
+/* Returns whether b comes next after the pointer a. */
+#define FOLLOWS(type, a, b) (offsetof(type, b) == offsetof(type, a) + sizeof(uint64_t))
+_Static_assert(FOLLOWS(fa2_alibi, slopes, stride_batch) && FOLLOWS(fa2_bias_tensor, data, stride_batch) &&
+                   FOLLOWS(fa2_bias_gradient, data, stride_batch) && FOLLOWS(fa2_tensor, data, stride_batch) &&
+                   FOLLOWS(fa2_forward_args, block_table, block_table_stride) &&
+                   FOLLOWS(fa2i_feature_params, alibi_slopes, alibi_stride) &&
+                   FOLLOWS(fa2i_feature_params, bias, bias_batch) && FOLLOWS(fa2i_feature_params, dbias, dbias_batch) &&
+                   FOLLOWS(fa2i_feature_params, block_table, table_stride),
+               "strides follow the pointer");
+
 uint32_t fa2i_operands_asked(const fa2_problem *problem)
 {
     enum { FORWARD = 1 << FA2_OP_FORWARD, BACKWARD = 1 << FA2_OP_BACKWARD, BOTH = FORWARD | BACKWARD };
@@ -88,8 +98,7 @@ void fa2i_operand_put(fa2_op op, void *args, int operand, const void *data, cons
     if (o->at[op] < 0)
         return;
     memcpy(at, &data, sizeof data);
-    if (strides != NULL)
-        memcpy(at + sizeof data, strides, (size_t)o->strides * sizeof *strides);
+    memcpy(at + sizeof data, strides, (size_t)o->strides * sizeof *strides);
 }
 
 /* ---- memory ---- */
@@ -138,11 +147,10 @@ static int64_t extent_of(const fa2_problem *p, const void *args, int dim)
     }
 }
 
-void fa2i_operand_extents(const fa2_problem *problem, const void *args, int operand,
-                          int64_t ret_extents[FA2I_OPERAND_RANK])
+static void find_extents(const fa2_problem *p, const void *args, int operand, int64_t ret_extents[FA2I_OPERAND_RANK])
 {
     for (int i = 0; i < fa2i_operands[operand].rank; i++)
-        ret_extents[i] = extent_of(problem, args, fa2i_operands[operand].shape[i]);
+        ret_extents[i] = extent_of(p, args, fa2i_operands[operand].shape[i]);
 }
 
 const char *fa2i_operand_stride_name(int operand, int dimension, char out[FA2I_STRIDE_CHARS])
@@ -182,7 +190,7 @@ static fa2_status locate_tensor(const fa2_problem *p, const void *args, int oper
     const fa2i_operand_line *o = &fa2i_operands[operand];
     const fa2_tensor *tensor = (const fa2_tensor *)(const void *)((const char *)args + o->at[p->op]);
     int64_t e[FA2I_OPERAND_RANK];
-    fa2i_operand_extents(p, args, operand, e);
+    find_extents(p, args, operand, e);
     const int32_t extents[] = {p->varlen ? 1 : (int32_t)e[0], p->varlen ? fa2i_forward_total_q(p) : (int32_t)e[1],
                                (int32_t)e[2]};
     return fa2i_memory_of_tensor(o->name, tensor, extents, (int32_t)e[3], NULL, m);
@@ -196,7 +204,7 @@ static fa2_status locate_array(const fa2_problem *p, const void *args, int opera
     const size_t align = o->elem == FA2I_ELEM_DTYPE ? DTYPE_ALIGN_BYTES : (size_t)elem_bytes;
     int64_t extents[FA2I_OPERAND_RANK], reaches[FA2I_OPERAND_RANK], row = elem_bytes, end;
     fa2_status st = FA2_OK;
-    fa2i_operand_extents(p, args, operand, extents);
+    find_extents(p, args, operand, extents);
     strides = fa2i_operand_strides(p->op, args, operand);
     for (int i = o->strides; i < o->rank; i++)
         row *= extents[i];

@@ -66,7 +66,7 @@ typedef struct fa2i_operand_line {
     int field; /* index of a problem's field */
     fa2i_access access;
     int at[FA2_OP_BACKWARD + 1]; /* by fa2_op: where its argument struct has the pointer; -1: nowhere */
-    int param;        /* where fa2i_feature_params has it */
+    int param;                   /* where fa2i_feature_params has it */
 } fa2i_operand_line;
 
 extern const fa2i_operand_line fa2i_operands[FA2I_OPERAND_COUNT];
@@ -79,6 +79,7 @@ static inline bool fa2i_operand_is_asked(const fa2_problem *problem, int operand
     return (fa2i_operands_asked(problem) >> operand & 1) != 0;
 }
 
+/* Returns whether launches write the operand: a gradient. */
 static inline bool fa2i_operand_is_written(int operand)
 {
     return fa2i_operands[operand].access >= FA2I_ACCESS_WRITE;
@@ -100,17 +101,12 @@ const void *fa2i_operand_data(fa2_op op, const void *args, int operand);
 /* Returns the operand's strides in the arguments, as many as the line says. The operation has the operand. */
 const int64_t *fa2i_operand_strides(fa2_op op, const void *args, int operand);
 
-/* Writes a pointer and its strides into the arguments, if the operation has the operand. strides: as many as the line
- * says; NULL: they stay. */
+/* Writes a pointer and its strides, as many as the line says, into the arguments, if the operation has the operand. */
 void fa2i_operand_put(fa2_op op, void *args, int operand, const void *data, const int64_t *strides);
 
 /* Writes the name of a stride for messages, for example "bias.stride_head". Returns out. */
 enum { FA2I_STRIDE_CHARS = 48 };
 const char *fa2i_operand_stride_name(int operand, int dimension, char out[FA2I_STRIDE_CHARS]);
-
-/* Returns the extents of the operand's dimensions in a call. */
-void fa2i_operand_extents(const fa2_problem *problem, const void *args, int operand,
-                          int64_t ret_extents[FA2I_OPERAND_RANK]);
 
 /* Returns the bytes of an element. */
 size_t fa2i_operand_elem_bytes(const fa2_problem *problem, int operand);
