@@ -97,11 +97,9 @@ static fa2_status check_features(const fa2_problem *p, const fa2_backward_args *
                                  const operands *m)
 {
     const fa2i_memory *outputs[OPERANDS];
-    const double scale =
-        p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
     for (int i = INPUTS; i < m->count; i++)
         outputs[i - INPUTS] = &m->memory[i];
-    return fa2i_features_check(p, args, scale, outputs, m->count - INPUTS);
+    return fa2i_features_check(p, args, outputs, m->count - INPUTS);
 }
 
 fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args,
@@ -112,9 +110,7 @@ fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args
     fa2_status st = FA2_OK;
     FA2_TRY(locate_inputs(problem, a, &m));
     FA2_TRY(locate_gradients(problem, a, &m));
-    FA2_TRY(fa2i_softmax_scale_check(a->softmax_scale));
-    if (problem->softcap)
-        FA2_TRY(fa2i_softcap_check(problem, a->softmax_scale, a->softcap));
+    FA2_TRY(fa2i_scales_check(problem, a));
     FA2_TRY(fa2i_workspace_check(a->workspace, a->workspace_bytes));
     const size_t needed = grid == NULL         ? 0
                           : a->dq.data == NULL ? grid->partial_bytes + grid->rows_bytes

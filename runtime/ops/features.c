@@ -3,9 +3,9 @@
  */
 #include "runtime/ops/features.h"
 
-#include <math.h>
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
+#include "runtime/ops/call.h"
 #include "runtime/ops/dropout.h"
 #include "runtime/ops/features_rows.h"
 
@@ -146,35 +146,17 @@ done:
     return st;
 }
 
-fa2_status fa2i_features_check(const fa2_problem *problem, const void *args, double scale,
-                               const fa2i_memory *const *outputs, int output_count)
+fa2_status fa2i_features_check(const fa2_problem *problem, const void *args, const fa2i_memory *const *outputs,
+                               int output_count)
 {
     fa2_status st = FA2_OK;
     if (has_terms(problem))
-        FA2_TRY(check_scale(scale));
+        FA2_TRY(check_scale(fa2i_scales_of(problem, args).exponent));
     if (problem->dropout)
         FA2_TRY(check_probability(dropout_of(problem, args)->p));
     FA2_TRY(check_operands(problem, args, outputs, output_count));
 done:
     return st;
-}
-
-/* Rounds to so many significant bits. */
-static double rounded_to(int bits, double x)
-{
-    int exponent;
-    const double fraction = frexp(x, &exponent);
-    return ldexp(nearbyint(ldexp(fraction, bits)), exponent - bits);
-}
-
-double fa2i_features_scale(const fa2_problem *problem, double scale)
-{
-    enum { BF16_BITS = 8 };
-    if (fa2i_bias_type(problem->bias) != FA2_BIAS_BF16 ||
-        problem->softcap) /* with a softcap the bias is not added by products */
-        return scale;
-    const double most = rounded_to(BF16_BITS, 1 / scale);
-    return 1 / (most + rounded_to(BF16_BITS, 1 / scale - most));
 }
 
 void fa2i_features_fill(const fa2_problem *problem, const void *args, double scale, fa2i_feature_params *ret_params)

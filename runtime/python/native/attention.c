@@ -58,8 +58,7 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
                                               .v = fa2py_tensor_of(call, &o[V]),
                                               .o = fa2py_tensor_of(call, &o[OUT]),
                                               .lse = fa2py_floats_of(&o[LSE]),
-                                              .softmax_scale = call->scale,
-                                              .softcap = call->softcap};
+                                              .softmax_scale = call->scale};
     fa2py_features_put(call, &o[K], features, &launch->args);
     return fa2py_launch_on(call, &o[Q], launch);
 }

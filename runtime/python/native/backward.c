@@ -136,8 +136,7 @@ static bool launch_backward(const fa2py_call *call, const fa2py_operand *o,
                                                 .dk = fa2py_tensor_of(call, &o[DK]),
                                                 .dv = fa2py_tensor_of(call, &o[DV]),
                                                 .lse = fa2py_floats_of(&o[LSE]),
-                                                .softmax_scale = call->scale,
-                                                .softcap = call->softcap};
+                                                .softmax_scale = call->scale};
     fa2py_features_put(call, &o[K], features, &launch->args);
     fa2py_feature_put(call, FA2I_OPERAND_dsinks, &o[DSINKS], &launch->args);
     fa2py_feature_put(call, FA2I_OPERAND_dbias, &o[DBIAS], &launch->args);

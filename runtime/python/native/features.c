@@ -207,6 +207,7 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
             fa2i_field_set(problem, fa2i_operands[i].field, 1);
     problem->bias = bias_type(&features->of[FA2I_OPERAND_bias]);
     problem->dropout = call->dropout_p > 0;
+    problem->softcap = call->softcap != 0;
     if (call->features[FA2I_OPERAND_rotary_cos] != NULL) {
         const dl_tensor *cos = &features->of[FA2I_OPERAND_rotary_cos].view.tensor;
         problem->rotary = call->rotary_interleaved ? FA2_ROTARY_INTERLEAVED : FA2_ROTARY_HALVES;
@@ -291,9 +292,12 @@ void fa2py_features_put(const fa2py_call *call, const fa2py_operand *k, const fa
     for (int i = 0; i < FA2PY_FEATURES; i++)
         fa2py_feature_put(call, i, &of[i], args);
     if (call->op == FA2_OP_BACKWARD) {
-        put_dropout(call, &of[FA2I_OPERAND_seed_at], &((fa2_backward_args *)args)->dropout);
+        fa2_backward_args *backward = args;
+        backward->softcap = call->softcap;
+        put_dropout(call, &of[FA2I_OPERAND_seed_at], &backward->dropout);
         return;
     }
+    forward->softcap = call->softcap;
     put_dropout(call, &of[FA2I_OPERAND_seed_at], &forward->dropout);
     forward->page_count = (int32_t)k->shape[0];
     forward->cache_row_count = (int32_t)k->shape[0];

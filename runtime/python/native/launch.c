@@ -118,7 +118,6 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     problem.head_dim_v = v[DIM] != q[DIM] ? (int32_t)v[DIM] : 0;
     problem.v_in_k = is_v_in_k(call, operands, &problem);
     problem.causal = call->causal;
-    problem.softcap = call->softcap != 0;
     problem.deterministic = call->deterministic;
     if (problem.varlen)
         set_packed(call, &features->of[FA2I_OPERAND_cu_seqlens_q].view.tensor, &problem);
