@@ -227,7 +227,7 @@ static void test_paged(void)
     check_good(&with, &args);
     args.block_table_stride = -1;
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(), "block_table_stride is -1; with a batch of 2");
+    CHECK_CONTAINS(fa2_last_message(), "block_table_stride is -1; with an extent of 2");
     args.block_table_stride = 13;
     args.o.data = (char *)args.k.data + args.k.stride_batch * 2 * 39; /* the last page */
     CHECK_EQ(check_args(&with, &args, &plain_grid), FA2_E_INVALID);

@@ -244,7 +244,20 @@ static void test_threshold(void)
 /* ---- expected results ---- */
 
 /* Forward's operands of a case, in their order. */
-enum { Q, K, V, O, LSE, SLOPES, SINKS, BIAS, SEEDS, OPERANDS };
+enum {
+    Q,
+    K,
+    V,
+    O,
+    LSE,
+    FEATURES,
+    SLOPES = FEATURES + FA2I_OPERAND_alibi_slopes,
+    SINKS = FEATURES + FA2I_OPERAND_sinks,
+    BIAS = FEATURES + FA2I_OPERAND_bias,
+    SEED = FEATURES + FA2I_OPERAND_seed_at,
+    OFFSET = FEATURES + FA2I_OPERAND_offset_at,
+    OPERANDS = FEATURES + FA2I_OPERAND_COUNT
+};
 
 typedef struct data {
     fa2i_case c;
@@ -307,7 +320,8 @@ static void check_row(const data *d, const fa2i_expected *e, size_t row)
     const fa2i_place *at = &e->outputs[0].places[row];
     const double sink = p->sinks ? number(d, SINKS, 0, 0, 0, at->head) : -INFINITY;
     const fa2_dropout drop = fa2i_case_dropout_found(
-        &d->c, fa2i_case_operand_bytes(&d->c, SEEDS) > 0 ? d->blocks[SEEDS] : NULL);
+        &d->c, fa2i_case_operand_bytes(&d->c, SEED) > 0 ? d->blocks[SEED] : NULL,
+        fa2i_case_operand_bytes(&d->c, OFFSET) > 0 ? d->blocks[OFFSET] : NULL);
     double sum = exp(sink), o[64] = {0}; /* a sink of -1e9 alone has a sum of 0 */
     bool none = true;
     for (int j = 0; j < p->seq_k; j++) {

@@ -11,7 +11,7 @@
 #include "tuner/judge/number.h"
 #include "tuner/judge/verify.h"
 
-enum { Q, K, V, O, DO, LSE, BIAS = LSE + 3 };
+enum { Q, K, V, O, DO, LSE, FEATURES = LSE + 4, BIAS = FEATURES + FA2I_OPERAND_bias };
 
 /* Inputs as numbers, each [batch, head, row, D]. */
 typedef struct numbers {

@@ -51,22 +51,24 @@ static fa2_status wait(const reader *r, fa2_status st)
 }
 
 static fa2_status read_all_but_table(const reader *r, const fa2_problem *p,
-                                     const fa2i_feature_args *args, fa2i_numbers *n)
+                                     const void *args, fa2i_numbers *n)
 {
     fa2_status st = FA2_OK;
 #define READ_OPERAND(name, field, more)                                                            \
     if (p->field)                                                                                  \
-        FA2_TRY(read_operand(r, #name, *args->name, (size_t)p->batch + (more), &n->name));
+        FA2_TRY(read_operand(r, #name, fa2i_operand_data(p->op, args, FA2I_OPERAND_##name),                            \
+                             (size_t)p->batch + (more), &n->name));
     FA2I_NUMBERS(READ_OPERAND)
 #undef READ_OPERAND
 done:
     return wait(r, st);
 }
 
-static fa2_status read_table(const reader *r, const fa2_problem *p, const fa2i_feature_args *args,
+static fa2_status read_table(const reader *r, const fa2_problem *p, const void *args,
                              fa2i_numbers *n)
 {
     fa2_status st = FA2_OK;
+    const fa2_forward_args *a = args;
     size_t count = 0, at = 0;
     for (int32_t b = 0; b < p->batch; b++)
         count += (size_t)fa2i_numbers_pages(p, args, n, b);
@@ -74,7 +76,7 @@ static fa2_status read_table(const reader *r, const fa2_problem *p, const fa2i_f
     for (int32_t b = 0; b < p->batch; b++) {
         const size_t pages = (size_t)fa2i_numbers_pages(p, args, n, b);
         if (pages > 0)
-            FA2_TRY(copy(r, "block_table", *args->block_table + b * *args->block_table_stride,
+            FA2_TRY(copy(r, "block_table", a->block_table + b * a->block_table_stride,
                          pages, n->block_table + at));
         at += pages;
     }
@@ -111,13 +113,12 @@ fa2_status fa2i_check_numbers(const fa2i_device *device, const fa2_problem *prob
 
     if (!fa2i_numbers_asked(problem))
         return FA2_OK;
-    const fa2i_feature_args features = fa2i_op_of(problem)->features(args);
     FA2_TRY(check_capture(device, stream));
-    FA2_TRY(read_all_but_table(&r, problem, &features, &numbers));
-    FA2_TRY(fa2i_numbers_check(problem, &features, &numbers));
+    FA2_TRY(read_all_but_table(&r, problem, args, &numbers));
+    FA2_TRY(fa2i_numbers_check(problem, args, &numbers));
     if (problem->paged) {
-        FA2_TRY(read_table(&r, problem, &features, &numbers));
-        FA2_TRY(fa2i_numbers_check_table(problem, &features, &numbers));
+        FA2_TRY(read_table(&r, problem, args, &numbers));
+        FA2_TRY(fa2i_numbers_check_table(problem, args, &numbers));
     }
 done:
     free_numbers(&numbers);

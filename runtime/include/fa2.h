@@ -396,7 +396,7 @@ typedef struct fa2_forward_args {
      * u is stride_seq. If a page is one row, u is stride_batch.) u is below 2^31 elements. The last row of the last
      * page lies less than 2^32 u from the first. So at most 2^32 rows are possible where rows are less than 4 GiB apart
      * and pages are whole rows apart. */
-    const int32_t *block_table; /* what lies between its rows counts as read, where memory must not be shared */
+    const int32_t *block_table;
     int64_t block_table_stride;
     int32_t page_count; /* at least 1 */
 

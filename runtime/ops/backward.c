@@ -30,8 +30,7 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
 {
     static const double log2_e = 1.4426950408889634074;
     const fa2_backward_args *a = args;
-    const double scale =
-        fa2i_features_scale(problem, fa2i_softmax_scale(problem, a->softmax_scale));
+    const fa2i_scales scales = fa2i_scales_of(problem, a);
     fa2i_backward_params params = {
         .q = (uintptr_t)a->q.data,
         .k = (uintptr_t)a->k.data,
@@ -42,8 +41,9 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         .dk = (uintptr_t)a->dk.data,
         .dv = (uintptr_t)a->dv.data,
         .lse = (uintptr_t)a->lse,
-        .scale = (float)scale,
-        .scale_log2 = (float)((problem->softcap ? (double)a->softcap : scale) * log2_e),
+        .scale = (float)scales.softmax,
+        .scale_log2 = (float)(scales.exponent * log2_e),
+        .softcap_rate = scales.softcap_rate,
         .seq_q = problem->seq_q,
         .seq_k = problem->seq_k,
         .heads_q = problem->heads_q,
@@ -53,23 +53,14 @@ void fa2i_backward_fill(const fa2i_grid *grid, const fa2_problem *problem, const
         .k_tiles = grid->key_tiles,
         .splits = grid->splits,
     };
-    if (problem->softcap)
-        params.softcap_rate = (float)(scale / (double)a->softcap);
     if (problem->window) {
         params.window_left = fa2i_window_left(problem);
         params.window_right = fa2i_window_right(problem);
     }
-    if (fa2i_features_asked(problem)) {
-        const fa2i_feature_args features = fa2i_backward_features(a);
-        fa2i_features_fill(problem, &features, problem->softcap ? (double)a->softcap : scale,
-                           &params.features);
-    }
-    if (problem->sinks)
-        params.features.dsinks = (uintptr_t)a->dsinks;
-    if (fa2i_bias_has_gradient(problem->bias))
-        fa2i_bias_gradient_fill(problem, &a->dbias, &params.features);
+    if (fa2i_features_asked(problem))
+        fa2i_features_fill(problem, a, scales.exponent, &params.features);
     if (problem->dropout) /* dS is computed from kept elements */
-        params.scale = (float)(scale * (double)params.features.keep_scale);
+        params.scale = (float)(scales.softmax * (double)params.features.keep_scale);
     if (grid->workspace_bytes > 0)
         params.rows = (uintptr_t)a->workspace + grid->partial_bytes;
     if (grid->workspace_bytes > grid->partial_bytes + grid->rows_bytes && params.dq != 0)

@@ -14,17 +14,6 @@ typedef struct fa2i_backward_params {
     fa2i_feature_params features;
 } fa2i_backward_params;
 
-/* Returns where a call has the operands of features. */
-static inline fa2i_feature_args fa2i_backward_features(const fa2_backward_args *args)
-{
-    return (fa2i_feature_args){.alibi = &args->alibi,
-                               .sinks = &args->sinks,
-                               .bias = &args->bias,
-                               .dropout = &args->dropout,
-                               .cu_seqlens_q = &args->cu_seqlens_q,
-                               .cu_seqlens_k = &args->cu_seqlens_k};
-}
-
 /* The functions of fa2i_op, which op.h documents. args is a fa2_backward_args. A gradient that is not wanted has no
  * memory, whatever its strides are. */
 fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args,

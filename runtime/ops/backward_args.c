@@ -6,7 +6,8 @@
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 
-enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, DSINKS, DBIAS, WORKSPACE, OPERANDS };
+/* Outputs: dQ, dK, dV, operands of features, workspace. */
+enum { Q, K, V, O, DO, LSE, INPUTS, OPERANDS = INPUTS + 3 + FA2I_OPERAND_COUNT + 1 };
 
 /* The memory of the operands that exist, in their order. */
 typedef struct operands {
@@ -76,14 +77,13 @@ static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args
                                       gradients[i].columns, "backward", &m->memory[m->count]));
         FA2_TRY(check_apart(m));
     }
-    if (p->sinks && args->dsinks != NULL) {
-        FA2_TRY(fa2i_memory_of_array("dsinks", args->dsinks,
-                                     (size_t)p->heads_q * sizeof *args->dsinks,
-                                     sizeof *args->dsinks, &m->memory[m->count]));
-        FA2_TRY(check_apart(m));
-    }
-    if (fa2i_bias_has_gradient(p->bias)) {
-        FA2_TRY(fa2i_bias_gradient_locate(p, &args->dbias, &m->memory[m->count]));
+    for (int i = 0; i < FA2I_OPERAND_COUNT; i++) {
+        if (!fa2i_operand_is_written(i) || !fa2i_operand_is_asked(p, i) ||
+            (fa2i_operands[i].access == FA2I_ACCESS_MAY_WRITE && fa2i_operand_data(p->op, args, i) == NULL))
+            continue;
+        FA2_TRY(fa2i_operand_locate(p, args, i, &m->memory[m->count]));
+        if (i == FA2I_OPERAND_dbias)
+            FA2_TRY(fa2i_bias_gradient_check(p, args));
         FA2_TRY(check_apart(m));
     }
     if (m->count == INPUTS)
@@ -96,13 +96,10 @@ done:
 static fa2_status check_features(const fa2_problem *p, const fa2_backward_args *args,
                                  const operands *m)
 {
-    const fa2i_feature_args features = fa2i_backward_features(args);
     const fa2i_memory *outputs[OPERANDS];
-    const double scale =
-        p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
     for (int i = INPUTS; i < m->count; i++)
         outputs[i - INPUTS] = &m->memory[i];
-    return fa2i_features_check(p, &features, scale, outputs, m->count - INPUTS);
+    return fa2i_features_check(p, args, outputs, m->count - INPUTS);
 }
 
 fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args,
@@ -113,9 +110,7 @@ fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args
     fa2_status st = FA2_OK;
     FA2_TRY(locate_inputs(problem, a, &m));
     FA2_TRY(locate_gradients(problem, a, &m));
-    FA2_TRY(fa2i_softmax_scale_check(a->softmax_scale));
-    if (problem->softcap)
-        FA2_TRY(fa2i_softcap_check(problem, a->softmax_scale, a->softcap));
+    FA2_TRY(fa2i_scales_check(problem, a));
     FA2_TRY(fa2i_workspace_check(a->workspace, a->workspace_bytes));
     const size_t needed = grid == NULL         ? 0
                           : a->dq.data == NULL ? grid->partial_bytes + grid->rows_bytes

@@ -4,9 +4,10 @@
 #include "runtime/ops/call.h"
 
 #include <math.h>
+#include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 
-fa2_status fa2i_softmax_scale_check(float softmax_scale)
+static fa2_status check_softmax_scale(float softmax_scale)
 {
     if (softmax_scale >= 0 && softmax_scale <= FA2I_SCALE_MAX) /* false for NaN */
         return FA2_OK;
@@ -21,7 +22,7 @@ double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale)
     return softmax_scale > 0 ? (double)softmax_scale : 1 / sqrt((double)problem->head_dim);
 }
 
-fa2_status fa2i_softcap_check(const fa2_problem *problem, float softmax_scale, float softcap)
+static fa2_status check_softcap(const fa2_problem *problem, float softmax_scale, float softcap)
 {
     if (!(softcap > 0 && softcap <= FA2I_SCALE_MAX)) /* true for NaN, too */
         return fa2i_fail(FA2_E_INVALID,
@@ -34,6 +35,53 @@ fa2_status fa2i_softcap_check(const fa2_problem *problem, float softmax_scale, f
                          "softcap is %g; the softmax scale divided by it must be at most %g",
                          (double)softcap, (double)FLT_MAX);
     return FA2_OK;
+}
+
+/* Where the arguments of any operation have both numbers. */
+static float softmax_scale_of(const fa2_problem *problem, const void *args)
+{
+    return problem->op == FA2_OP_FORWARD ? ((const fa2_forward_args *)args)->softmax_scale
+                                         : ((const fa2_backward_args *)args)->softmax_scale;
+}
+
+static float softcap_of(const fa2_problem *problem, const void *args)
+{
+    return problem->op == FA2_OP_FORWARD ? ((const fa2_forward_args *)args)->softcap
+                                         : ((const fa2_backward_args *)args)->softcap;
+}
+
+fa2_status fa2i_scales_check(const fa2_problem *problem, const void *args)
+{
+    const float softmax_scale = softmax_scale_of(problem, args);
+    const fa2_status st = check_softmax_scale(softmax_scale);
+    return st == FA2_OK && problem->softcap ? check_softcap(problem, softmax_scale, softcap_of(problem, args)) : st;
+}
+
+/* Rounds to so many significant bits. */
+static double rounded_to(int bits, double x)
+{
+    int exponent;
+    const double fraction = frexp(x, &exponent);
+    return ldexp(nearbyint(ldexp(fraction, bits)), exponent - bits);
+}
+
+static double kernels_scale(const fa2_problem *problem, double scale)
+{
+    enum { BF16_BITS = 8 };
+    if (fa2i_bias_type(problem->bias) != FA2_BIAS_BF16 ||
+        problem->softcap) /* with a softcap the bias is not added by products */
+        return scale;
+    const double most = rounded_to(BF16_BITS, 1 / scale);
+    return 1 / (most + rounded_to(BF16_BITS, 1 / scale - most));
+}
+
+fa2i_scales fa2i_scales_of(const fa2_problem *problem, const void *args)
+{
+    const double scale = kernels_scale(problem, fa2i_softmax_scale(problem, softmax_scale_of(problem, args)));
+    if (!problem->softcap)
+        return (fa2i_scales){scale, scale, 0};
+    const double softcap = (double)softcap_of(problem, args);
+    return (fa2i_scales){scale, softcap, (float)(scale / softcap)};
 }
 
 static int32_t window_reach(const fa2_problem *problem, int32_t end)

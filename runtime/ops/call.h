@@ -15,14 +15,22 @@ enum { FA2I_WORKSPACE_ALIGN_BYTES = 256 };
 /* The scale times log2(e) must be a float, too. */
 #define FA2I_SCALE_MAX ((float)(FLT_MAX * 0.69))
 
-/* Checks the scale as a call gives it. */
-fa2_status fa2i_softmax_scale_check(float softmax_scale);
-
 /* Returns the softmax scale of a call; 0 means the default. */
 double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale);
 
-/* Checks the softcap of a problem that has one. softmax_scale: as the call gives it. */
-fa2_status fa2i_softcap_check(const fa2_problem *problem, float softmax_scale, float softcap);
+/* The factors of scores in a call. */
+typedef struct fa2i_scales {
+    /* Of Q K^T. Where numbers of bf16 are added to scores, this is the nearest number to the call's scale whose inverse
+     * is the sum of two such numbers, at most 2^-17 of it away. So products with these two are a bias exactly
+     * (templates/hopper/bias_tiles.cuh), and only products of Q and K are off by so little. */
+    double softmax;
+    double exponent;    /* of scores in the exponent: the softcap, or softmax without one */
+    float softcap_rate; /* softmax / softcap; 0 without a softcap */
+} fa2i_scales;
+
+/* args: the argument struct of the problem's operation. */
+fa2_status fa2i_scales_check(const fa2_problem *problem, const void *args);
+fa2i_scales fa2i_scales_of(const fa2_problem *problem, const void *args); /* the arguments were checked */
 
 /* An unbounded end of a window, for kernels: more than any length, with room to add one. */
 enum { FA2I_WINDOW_UNBOUNDED = 1 << 30 };

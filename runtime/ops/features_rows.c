@@ -8,34 +8,6 @@
 #include "runtime/base/status.h"
 #include "runtime/ops/forward.h"
 
-/* Locates an array of int32. */
-static fa2_status locate_numbers(const char *name, const int32_t *numbers, size_t count, int field,
-                                 fa2i_memory *m)
-{
-    const fa2_status st = fa2i_feature_check_given(name, numbers, field, 1);
-    return st != FA2_OK
-               ? st
-               : fa2i_memory_of_array(name, numbers, count * sizeof *numbers, sizeof *numbers, m);
-}
-
-/* Locates the block table, [batch, pages of a sequence]. */
-static fa2_status locate_table(const fa2_problem *p, const fa2i_feature_args *args, fa2i_memory *m)
-{
-    const int64_t columns = ((int64_t)p->seq_k + fa2i_forward_page(p) - 1) / fa2i_forward_page(p);
-    const int64_t stride = *args->block_table_stride;
-    const int64_t most = FA2I_ADDRESS_END / 8 / p->batch;
-    if (*args->page_count < 1)
-        return fa2i_fail(FA2_E_INVALID, "page_count is %d; it must be at least 1",
-                         (int)*args->page_count);
-    if (p->batch > 1 && (stride < 0 || stride > most))
-        return fa2i_fail(FA2_E_INVALID,
-                         "block_table_stride is %lld; with a batch of %d it must be from 0 to %lld",
-                         (long long)stride, (int)p->batch, (long long)most);
-    const int64_t rows = p->batch > 1 ? stride * (p->batch - 1) : 0;
-    return locate_numbers("block_table", *args->block_table, (size_t)(rows + columns),
-                          FA2I_FIELD_paged, m);
-}
-
 /* Expresses the strides of pages and rows in their greatest common divisor. Returns whether 32 bits hold these steps
  * and can count to the last row. The tensor's strides were checked. */
 static bool count_steps(const fa2_problem *p, const fa2_tensor *tensor, int32_t pages,
@@ -73,35 +45,25 @@ static fa2_status check_steps(const fa2_problem *p, const char *name, const fa2_
                      (int)pages, (int)fa2i_forward_page(p));
 }
 
-static fa2_status locate_cache_rows(const fa2_problem *p, const fa2i_feature_args *args,
-                                    fa2i_memory *m)
+/* Checks a number of a call that must be at least so much. what: the same in words. */
+static fa2_status check_least(const char *name, int32_t value, int32_t least, const char *what)
 {
-    if (*args->cache_row_count < 1)
-        return fa2i_fail(FA2_E_INVALID, "cache_row_count is %d; it must be at least 1",
-                         (int)*args->cache_row_count);
-    return locate_numbers("cache_rows", *args->cache_rows, (size_t)p->batch, FA2I_FIELD_cache_rows,
-                          m);
+    if (value >= least)
+        return FA2_OK;
+    return what == NULL ? fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %d", name, (int)value, (int)least)
+                        : fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %s (%d)", name, (int)value, what,
+                                    (int)least);
 }
 
-/* Locates new keys or values, [batch, seq, heads_kv, head_dim], or packed like Q. */
-static fa2_status locate_new(const fa2_problem *p, const char *name, const fa2_tensor *tensor,
-                             int32_t seq, int32_t columns, fa2i_memory *m)
+static fa2_status check_pages(const fa2_problem *p, const fa2_forward_args *args)
 {
-    const int32_t extents[] = {p->varlen ? 1 : p->batch, p->varlen ? fa2i_forward_total_q(p) : seq,
-                               p->heads_kv};
-    return fa2i_memory_of_tensor(name, tensor, extents, columns, NULL, m);
-}
-
-/* Locates cosines or sines, [rows, rotary_dim / 2]. */
-static fa2_status locate_angles(const fa2_problem *p, const char *name, const void *data,
-                                int32_t rows, fa2i_memory *m)
-{
-    enum { ALIGN_BYTES = 16 };
-    const fa2_status st =
-        fa2i_feature_check_given(name, data, FA2I_FIELD_rotary, (int32_t)p->rotary);
-    return st != FA2_OK ? st
-                        : fa2i_memory_of_array(name, data, (size_t)rows * (size_t)p->rotary_dim,
-                                               ALIGN_BYTES, m);
+    fa2_status st = FA2_OK;
+    FA2_TRY(check_least("page_count", args->page_count, 1, NULL));
+    FA2_TRY(check_steps(p, "k", &args->k, args->page_count));
+    if (!p->v_in_k)
+        FA2_TRY(check_steps(p, "v", &args->v, args->page_count));
+done:
+    return st;
 }
 
 /* The append step counts rows in 32 bits, unless they are packed. */
@@ -126,118 +88,49 @@ static fa2_status check_new_count(const fa2_problem *p, const fa2_append *append
     return FA2_OK;
 }
 
-static fa2_status check_append(const fa2_problem *p, const fa2_append *append,
-                               const fa2i_memory *const *outputs, int output_count)
+fa2_status fa2i_feature_rows_check(const fa2_problem *problem, const void *args, int operand)
 {
-    fa2i_memory m;
-    fa2_status st = FA2_OK;
-    if (!p->varlen)
-        FA2_TRY(check_new_count(p, append));
-    FA2_TRY(locate_new(p, "append.k", &append->k, append->seq, p->head_dim, &m));
-    FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
-    if (p->v_in_k)
-        goto done;
-    FA2_TRY(locate_new(p, "append.v", &append->v, append->seq, fa2i_head_dim_v(p), &m));
-    FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
-done:
-    return st;
-}
-
-static fa2_status check_rotary(const fa2_problem *p, const fa2_rotary_tables *tables,
-                               const fa2i_memory *const *outputs, int output_count)
-{
-    fa2i_memory m;
-    fa2_status st = FA2_OK;
-    if (tables->rows < p->seq_k)
-        return fa2i_fail(FA2_E_INVALID, "rotary.rows is %d; it must be at least seq_k (%d)",
-                         (int)tables->rows, (int)p->seq_k);
-    FA2_TRY(locate_angles(p, "rotary.cos", tables->cos, tables->rows, &m));
-    FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
-    FA2_TRY(locate_angles(p, "rotary.sin", tables->sin, tables->rows, &m));
-    FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
-done:
-    return st;
-}
-
-fa2_status fa2i_feature_rows_check(const fa2_problem *problem, const fa2i_feature_args *args,
-                                   const fa2i_memory *const *outputs, int output_count)
-{
-    const size_t batch = (size_t)problem->batch;
-    fa2i_memory m;
-    fa2_status st = FA2_OK;
-    if (problem->seqused) {
-        FA2_TRY(locate_numbers("seqused_k", *args->seqused_k, batch, FA2I_FIELD_seqused, &m));
-        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
+    const fa2_forward_args *a = args; /* backward has none of these operands */
+    switch (operand) {
+    case FA2I_OPERAND_block_table:
+        return check_pages(problem, a);
+    case FA2I_OPERAND_cache_rows:
+        return check_least("cache_row_count", a->cache_row_count, 1, NULL);
+    case FA2I_OPERAND_new_k:
+        return problem->varlen ? FA2_OK : check_new_count(problem, &a->append);
+    case FA2I_OPERAND_rotary_cos:
+        return check_least("rotary.rows", a->rotary.rows, problem->seq_k, "seq_k");
+    default:
+        return FA2_OK;
     }
+}
+
+static void fill_pages(const fa2_problem *problem, const fa2_forward_args *args, fa2i_feature_params *params)
+{
+    params->pages = args->page_count;
+    while (1 << params->page_shift < fa2i_forward_page(problem))
+        params->page_shift++;
+    count_steps(problem, &args->k, params->pages, params->k_steps);
+    count_steps(problem, problem->v_in_k ? &args->k : &args->v, params->pages, params->v_steps);
+}
+
+void fa2i_feature_rows_fill(const fa2_problem *problem, const void *args, fa2i_feature_params *params)
+{
+    const fa2_forward_args *a = args; /* only varlen is also a feature of backward */
     if (problem->varlen) {
-        FA2_TRY(
-            locate_numbers("cu_seqlens_q", *args->cu_seqlens_q, batch + 1, FA2I_FIELD_varlen, &m));
-        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
-        FA2_TRY(
-            locate_numbers("cu_seqlens_k", *args->cu_seqlens_k, batch + 1, FA2I_FIELD_varlen, &m));
-        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
-    }
-    if (problem->paged) {
-        FA2_TRY(locate_table(problem, args, &m));
-        FA2_TRY(check_steps(problem, "k", args->k, *args->page_count));
-        if (!problem->v_in_k)
-            FA2_TRY(check_steps(problem, "v", args->v, *args->page_count));
-        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
-    }
-    if (problem->leftpad) {
-        FA2_TRY(locate_numbers("leftpad", *args->leftpad, batch, FA2I_FIELD_leftpad, &m));
-        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
-    }
-    if (problem->cache_rows) {
-        FA2_TRY(locate_cache_rows(problem, args, &m));
-        FA2_TRY(fa2i_feature_check_apart(&m, outputs, output_count));
-    }
-    if (problem->append)
-        FA2_TRY(check_append(problem, args->append, outputs, output_count));
-    if (problem->rotary != FA2_ROTARY_NONE)
-        FA2_TRY(check_rotary(problem, args->rotary, outputs, output_count));
-done:
-    return st;
-}
-
-void fa2i_feature_rows_fill(const fa2_problem *problem, const fa2i_feature_args *args,
-                            fa2i_feature_params *params)
-{
-    if (problem->seqused)
-        params->seqused_k = (uintptr_t)*args->seqused_k;
-    if (problem->varlen) {
-        params->cu_seqlens_q = (uintptr_t)*args->cu_seqlens_q;
-        params->cu_seqlens_k = (uintptr_t)*args->cu_seqlens_k;
         params->total_q = fa2i_forward_total_q(problem);
         params->total_k = fa2i_forward_total_k(problem);
     }
-    if (problem->paged) {
-        params->block_table = (uintptr_t)*args->block_table;
-        params->table_stride = problem->batch > 1 ? *args->block_table_stride : 0;
-        params->pages = *args->page_count;
-        while (1 << params->page_shift < fa2i_forward_page(problem))
-            params->page_shift++;
-        count_steps(problem, args->k, params->pages, params->k_steps);
-        count_steps(problem, problem->v_in_k ? args->k : args->v, params->pages, params->v_steps);
-    }
-    if (problem->leftpad)
-        params->leftpad = (uintptr_t)*args->leftpad;
-    if (problem->cache_rows) {
-        params->cache_rows = (uintptr_t)*args->cache_rows;
-        params->cache_row_count = *args->cache_row_count;
-    }
+    if (problem->paged)
+        fill_pages(problem, a, params);
+    if (problem->cache_rows)
+        params->cache_row_count = a->cache_row_count;
     if (problem->append) {
-        params->new_count = problem->varlen ? 0 : args->append->seq; /* as many as queries */
-        params->new_k = (uintptr_t)args->append->k.data;
-        fa2i_param_strides(&args->append->k, params->new_k_stride);
-        if (!problem->v_in_k) {
-            params->new_v = (uintptr_t)args->append->v.data;
-            fa2i_param_strides(&args->append->v, params->new_v_stride);
-        }
+        params->new_count = problem->varlen ? 0 : a->append.seq; /* as many as queries */
+        fa2i_param_strides(&a->append.k, params->new_k_stride);
+        if (!problem->v_in_k)
+            fa2i_param_strides(&a->append.v, params->new_v_stride);
     }
-    if (problem->rotary != FA2_ROTARY_NONE) {
-        params->rotary_cos = (uintptr_t)args->rotary->cos;
-        params->rotary_sin = (uintptr_t)args->rotary->sin;
-        params->rotary_rows = args->rotary->rows;
-    }
+    if (problem->rotary != FA2_ROTARY_NONE)
+        params->rotary_rows = a->rotary.rows;
 }

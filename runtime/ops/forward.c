@@ -35,7 +35,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
 {
     static const double log2_e = 1.4426950408889634074;
     const fa2_forward_args *a = args;
-    double scale = fa2i_features_scale(problem, fa2i_softmax_scale(problem, a->softmax_scale));
+    const fa2i_scales scales = fa2i_scales_of(problem, a);
     fa2i_forward_params params = {
         .q = (uintptr_t)a->q.data,
         .k = (uintptr_t)a->k.data,
@@ -49,13 +49,10 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         .q_tiles = grid->row_tiles,
         .splits = grid->splits,
         .batch = problem->batch,
+        .scale = (float)scales.exponent,
+        .scale_log2 = (float)(scales.exponent * log2_e),
+        .softcap_rate = scales.softcap_rate,
     };
-    if (problem->softcap) {
-        params.softcap_rate = (float)(scale / (double)a->softcap);
-        scale = (double)a->softcap;
-    }
-    params.scale = (float)scale;
-    params.scale_log2 = (float)(scale * log2_e);
     if (problem->window) {
         params.window_left = fa2i_window_left(problem);
         params.window_right = fa2i_window_right(problem);
@@ -65,8 +62,7 @@ void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const 
         params.partial_lse = params.partial + grid->partial_bytes;
     }
     if (fa2i_features_asked(problem)) {
-        const fa2i_feature_args features = fa2i_forward_features(a);
-        fa2i_features_fill(problem, &features, scale, &params.features);
+        fa2i_features_fill(problem, a, scales.exponent, &params.features);
         params.features.slots = grid->slots;
     }
     fa2i_param_strides(&a->q, params.q_stride);

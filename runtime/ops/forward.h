@@ -14,28 +14,6 @@ typedef struct fa2i_forward_params {
     fa2i_feature_params features;
 } fa2i_forward_params;
 
-/* Returns where a call has the operands of features. */
-static inline fa2i_feature_args fa2i_forward_features(const fa2_forward_args *args)
-{
-    return (fa2i_feature_args){.alibi = &args->alibi,
-                               .sinks = &args->sinks,
-                               .bias = &args->bias,
-                               .dropout = &args->dropout,
-                               .seqused_k = &args->seqused_k,
-                               .cu_seqlens_q = &args->cu_seqlens_q,
-                               .cu_seqlens_k = &args->cu_seqlens_k,
-                               .block_table = &args->block_table,
-                               .block_table_stride = &args->block_table_stride,
-                               .page_count = &args->page_count,
-                               .k = &args->k,
-                               .v = &args->v,
-                               .leftpad = &args->leftpad,
-                               .cache_rows = &args->cache_rows,
-                               .cache_row_count = &args->cache_row_count,
-                               .append = &args->append,
-                               .rotary = &args->rotary};
-}
-
 /* The functions of fa2i_op, which op.h documents. args is a fa2_forward_args. */
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,
                                    const fa2i_grid *grid);

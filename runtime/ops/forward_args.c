@@ -81,12 +81,9 @@ done:
 static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *args,
                                  const operands *m)
 {
-    const fa2i_feature_args features = fa2i_forward_features(args);
     const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace, &m->k, &m->v};
     const int cache = 2; /* the last ones of the outputs */
-    const double scale =
-        p->softcap ? (double)args->softcap : fa2i_softmax_scale(p, args->softmax_scale);
-    return fa2i_features_check(p, &features, scale, outputs,
+    return fa2i_features_check(p, args, outputs,
                                (int)(sizeof outputs / sizeof *outputs) - (p->append ? 0 : cache));
 }
 
@@ -106,9 +103,7 @@ fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forw
     }
     if (args->lse != NULL)
         FA2_TRY(check_lse(problem, args, &m));
-    FA2_TRY(fa2i_softmax_scale_check(args->softmax_scale));
-    if (problem->softcap)
-        FA2_TRY(fa2i_softcap_check(problem, args->softmax_scale, args->softcap));
+    FA2_TRY(fa2i_scales_check(problem, args));
     FA2_TRY(fa2i_workspace_check(args->workspace, args->workspace_bytes));
     if (grid != NULL && grid->workspace_bytes > 0)
         FA2_TRY(check_need(args, grid->workspace_bytes, &m));
@@ -204,8 +199,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
     /* With addresses below 2^57, ends are below 2^60: the end of a tensor is the sum of four of them, doubled. */
     all.reaches |= all.pointers | lse.begin | lse.end | workspace.begin | workspace.end;
     return !wrong && all.pointers % 16 == 0 && all.strides % 8 == 0 && all.strides >> 32 == 0 &&
-           all.reaches >> 57 == 0 && a->softmax_scale >= 0 && a->softmax_scale <= FA2I_SCALE_MAX &&
-           (!p->softcap || fa2i_softcap_check(p, a->softmax_scale, a->softcap) == FA2_OK);
+           all.reaches >> 57 == 0 && fa2i_scales_check(p, a) == FA2_OK;
 }
 
 fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,

@@ -46,13 +46,13 @@ static int32_t packed_length(const int32_t *bounds, int32_t sequence)
     return bounds[sequence + 1] - bounds[sequence];
 }
 
-static keys keys_of(const fa2_problem *p, const fa2i_feature_args *args, const fa2i_numbers *n,
+static keys keys_of(const fa2_problem *p, const void *args, const fa2i_numbers *n,
                     int32_t sequence)
 {
     const int32_t room = p->varlen ? packed_length(n->cu_seqlens_k, sequence) : p->seq_k;
     const int32_t coming = !p->append  ? 0
                            : p->varlen ? packed_length(n->cu_seqlens_q, sequence)
-                                       : args->append->seq;
+                                       : ((const fa2_forward_args *)args)->append.seq;
     const int32_t before = p->seqused ? n->seqused_k[sequence] : room - least_of(coming, room);
     return (keys){before, before + least_of(coming, room - before)};
 }
@@ -131,7 +131,7 @@ done:
     return st;
 }
 
-static fa2_status check_cu_seqlens_q(const fa2_problem *p, const fa2i_feature_args *args,
+static fa2_status check_cu_seqlens_q(const fa2_problem *p, const void *args,
                                      const fa2i_numbers *n)
 {
     static const char *const what[] = {"cu_seqlens_q", "total_q", "seq_q"};
@@ -139,7 +139,7 @@ static fa2_status check_cu_seqlens_q(const fa2_problem *p, const fa2i_feature_ar
     return check_bounds(n->cu_seqlens_q, p->batch, fa2i_forward_total_q(p), p->seq_q, what);
 }
 
-static fa2_status check_cu_seqlens_k(const fa2_problem *p, const fa2i_feature_args *args,
+static fa2_status check_cu_seqlens_k(const fa2_problem *p, const void *args,
                                      const fa2i_numbers *n)
 {
     static const char *const what[] = {"cu_seqlens_k", "total_k", "seq_k"};
@@ -147,7 +147,7 @@ static fa2_status check_cu_seqlens_k(const fa2_problem *p, const fa2i_feature_ar
     return check_bounds(n->cu_seqlens_k, p->batch, fa2i_forward_total_k(p), p->seq_k, what);
 }
 
-static fa2_status check_seqused_k(const fa2_problem *p, const fa2i_feature_args *args,
+static fa2_status check_seqused_k(const fa2_problem *p, const void *args,
                                   const fa2i_numbers *n)
 {
     fa2_status st = FA2_OK;
@@ -164,7 +164,7 @@ done:
 }
 
 /* Lengths include the padding. */
-static fa2_status check_leftpad(const fa2_problem *p, const fa2i_feature_args *args,
+static fa2_status check_leftpad(const fa2_problem *p, const void *args,
                                 const fa2i_numbers *n)
 {
     fa2_status st = FA2_OK;
@@ -175,14 +175,14 @@ done:
     return st;
 }
 
-static fa2_status check_cache_rows(const fa2_problem *p, const fa2i_feature_args *args,
+static fa2_status check_cache_rows(const fa2_problem *p, const void *args,
                                    const fa2i_numbers *n)
 {
     fa2_status st = FA2_OK;
     mention *mentions = NULL;
+    const int32_t most = ((const fa2_forward_args *)args)->cache_row_count - 1;
     for (int32_t b = 0; b < p->batch; b++)
-        FA2_TRY(check_range("cache_rows", b, n->cache_rows[b], *args->cache_row_count - 1,
-                            "cache_row_count - 1"));
+        FA2_TRY(check_range("cache_rows", b, n->cache_rows[b], most, "cache_row_count - 1"));
     if (!p->append)
         goto done;
     FA2_TRY(make_mentions((size_t)p->batch, &mentions));
@@ -196,7 +196,7 @@ done:
     return st;
 }
 
-fa2_status fa2i_numbers_check(const fa2_problem *problem, const fa2i_feature_args *args,
+fa2_status fa2i_numbers_check(const fa2_problem *problem, const void *args,
                               const fa2i_numbers *numbers)
 {
     fa2_status st = FA2_OK;
@@ -211,7 +211,7 @@ done:
 
 /* ---- pages ---- */
 
-int32_t fa2i_numbers_pages(const fa2_problem *problem, const fa2i_feature_args *args,
+int32_t fa2i_numbers_pages(const fa2_problem *problem, const void *args,
                            const fa2i_numbers *numbers, int32_t sequence)
 {
     const int32_t page = fa2i_forward_page(problem),
@@ -220,7 +220,7 @@ int32_t fa2i_numbers_pages(const fa2_problem *problem, const fa2i_feature_args *
 }
 
 /* Returns the first page of a sequence that is read or written. Pages of padding alone may not exist. */
-static int32_t first_page(const fa2_problem *p, const fa2i_feature_args *args,
+static int32_t first_page(const fa2_problem *p, const void *args,
                           const fa2i_numbers *n, int32_t sequence)
 {
     if (!p->leftpad)
@@ -241,7 +241,7 @@ static fa2_status check_pages(const int32_t *pages, int32_t first, int32_t count
     return FA2_OK;
 }
 
-static fa2_status check_written_pages(const fa2_problem *p, const fa2i_feature_args *args,
+static fa2_status check_written_pages(const fa2_problem *p, const void *args,
                                       const fa2i_numbers *n, size_t count)
 {
     fa2_status st = FA2_OK;
@@ -263,7 +263,7 @@ done:
     return st;
 }
 
-fa2_status fa2i_numbers_check_table(const fa2_problem *problem, const fa2i_feature_args *args,
+fa2_status fa2i_numbers_check_table(const fa2_problem *problem, const void *args,
                                     const fa2i_numbers *numbers)
 {
     fa2_status st = FA2_OK;
@@ -271,7 +271,7 @@ fa2_status fa2i_numbers_check_table(const fa2_problem *problem, const fa2i_featu
     for (int32_t b = 0; b < problem->batch; b++) {
         const int32_t pages = fa2i_numbers_pages(problem, args, numbers, b);
         FA2_TRY(check_pages(numbers->block_table + count, first_page(problem, args, numbers, b),
-                            pages, b, *args->page_count));
+                            pages, b, ((const fa2_forward_args *)args)->page_count));
         count += (size_t)pages;
     }
     if (problem->append)

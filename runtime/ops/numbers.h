@@ -9,7 +9,7 @@
 #ifndef FA2I_OPS_NUMBERS_H
 #define FA2I_OPS_NUMBERS_H
 
-#include "runtime/ops/features.h"
+#include "runtime/ops/operands.h"
 
 /* Operands with one number for each sequence. X(operand, the problem's field that asks for it, additional numbers at
  * the end). They are checked in this order, because a check relies on operands before it. */
@@ -32,16 +32,16 @@ typedef struct fa2i_numbers {
 bool fa2i_numbers_asked(const fa2_problem *problem);
 
 /* Checks everything except the block table, which is not read. args: of a call; checked. */
-fa2_status fa2i_numbers_check(const fa2_problem *problem, const fa2i_feature_args *args,
+fa2_status fa2i_numbers_check(const fa2_problem *problem, const void *args,
                               const fa2i_numbers *numbers);
 
 /* Returns how many pages of a sequence begin before the end of its keys. Pages of padding alone count, but are not
  * checked. The other numbers were checked. */
-int32_t fa2i_numbers_pages(const fa2_problem *problem, const fa2i_feature_args *args,
+int32_t fa2i_numbers_pages(const fa2_problem *problem, const void *args,
                            const fa2i_numbers *numbers, int32_t sequence);
 
 /* Checks the block table. The other numbers were checked. */
-fa2_status fa2i_numbers_check_table(const fa2_problem *problem, const fa2i_feature_args *args,
+fa2_status fa2i_numbers_check_table(const fa2_problem *problem, const void *args,
                                     const fa2i_numbers *numbers);
 
 #endif

@@ -92,16 +92,6 @@ static bool is_scattered(const fa2_problem *problem, const void *args)
     return fa2i_bias_is_scattered(problem, &((const fa2_forward_args *)args)->bias);
 }
 
-static fa2i_feature_args features_of_forward(const void *args)
-{
-    return fa2i_forward_features(args);
-}
-
-static fa2i_feature_args features_of_backward(const void *args)
-{
-    return fa2i_backward_features(args);
-}
-
 static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                           fa2i_params *ret_params)
 {
@@ -121,7 +111,6 @@ static const fa2i_op ops[] = {
                         .check_args = fa2i_forward_check_args,
                         .grid = fa2i_forward_grid,
                         .unmapped_bytes = no_bytes,
-                        .features = features_of_forward,
                         .fill = fill_forward,
                         .view = view_forward,
                         .strides = strides_of_forward,
@@ -135,7 +124,6 @@ static const fa2i_op ops[] = {
                          .check_args = fa2i_backward_check_args,
                          .grid = fa2i_backward_grid,
                          .unmapped_bytes = fa2i_backward_unmapped_bytes,
-                         .features = features_of_backward,
                          .fill = fill_backward,
                          .view = view_backward,
                          .strides = strides_of_backward,

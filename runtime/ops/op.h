@@ -51,9 +51,6 @@ typedef struct fa2i_op {
      * kernel has maps asks for at least this much, because a call may have strides that no map expresses. */
     size_t (*unmapped_bytes)(const fa2_problem *problem);
 
-    /* Returns where arguments have the operands of features. Reads none of them. */
-    fa2i_feature_args (*features)(const void *args);
-
     /* Fills the parameter block from arguments that were checked. */
     void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                  fa2i_params *ret_params);

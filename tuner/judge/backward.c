@@ -13,17 +13,13 @@ static const fa2i_operand operands[OPERANDS] = {
     [O] = {"O", FA2I_SHAPE_OUTPUTS, .patterned = true, .fill = fa2i_backward_data},
     [DO] = {"dO", FA2I_SHAPE_OUTPUTS, .fill = fa2i_backward_data},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .patterned = true, .fill = fa2i_backward_data},
-    [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
-    [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
-    [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
-    [SEEDS] = {"seeds", FA2I_SHAPE_SEEDS, FA2I_FIELD_dropout, .fill = fa2i_fill_seeds},
-    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_q},
-    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_k},
     [DQ] = {"dQ", FA2I_SHAPE_QUERIES, .output = true},
     [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true},
     [DV] = {"dV", FA2I_SHAPE_VALUES, .output = true},
-    [DSINKS] = {"dsinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .output = true},
-    [DBIAS] = {"dbias", FA2I_SHAPE_BIAS_GRADIENT, FA2I_FIELD_bias, .output = true},
+#define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)          \
+    [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
+#include "runtime/ops/operands.def"
+#undef FA2I_OPERAND
 };
 
 /* ---- cases ---- */
@@ -107,33 +103,26 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                      const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
-    return (fa2i_arguments){
-        .backward = {.struct_bytes = sizeof(fa2_backward_args),
-                     .q = fa2i_case_tensor(c, addresses, Q),
-                     .k = fa2i_case_tensor(c, addresses, K),
-                     .v = fa2i_case_tensor(c, addresses, V),
-                     .o = fa2i_case_tensor(c, addresses, O),
-                     .d_o = fa2i_case_tensor(c, addresses, DO),
-                     .dq = fa2i_case_tensor(c, addresses, DQ),
-                     .dk = fa2i_case_tensor(c, addresses, DK),
-                     .dv = fa2i_case_tensor(c, addresses, DV),
-                     .lse = (float *)(uintptr_t)addresses[LSE],
-                     .workspace = (void *)(uintptr_t)workspace,
-                     .workspace_bytes = workspace_bytes,
-                     .softmax_scale = c->softmax_scale,
-                     .softcap = c->softcap,
-                     .alibi = fa2i_case_alibi(c, addresses, SLOPES),
-                     .bias = fa2i_case_bias_tensor(c, addresses, BIAS),
-                     .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
-                     .sinks = (const float *)(uintptr_t)addresses[SINKS],
-                     .dsinks = (float *)(uintptr_t)addresses[DSINKS],
-                     .dbias = fa2i_case_bias_gradient(c, addresses, DBIAS),
-                     .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],
-                     .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K]}};
+    fa2i_arguments made = {.backward = {.struct_bytes = sizeof(fa2_backward_args),
+                                        .q = fa2i_case_tensor(c, addresses, Q),
+                                        .k = fa2i_case_tensor(c, addresses, K),
+                                        .v = fa2i_case_tensor(c, addresses, V),
+                                        .o = fa2i_case_tensor(c, addresses, O),
+                                        .d_o = fa2i_case_tensor(c, addresses, DO),
+                                        .dq = fa2i_case_tensor(c, addresses, DQ),
+                                        .dk = fa2i_case_tensor(c, addresses, DK),
+                                        .dv = fa2i_case_tensor(c, addresses, DV),
+                                        .lse = (float *)(uintptr_t)addresses[LSE],
+                                        .workspace = (void *)(uintptr_t)workspace,
+                                        .workspace_bytes = workspace_bytes,
+                                        .softmax_scale = c->softmax_scale}};
+    fa2i_case_put_backward(c, addresses, &made.backward);
+    return made;
 }
 
 const fa2i_judge fa2i_judge_backward = {.operands = operands,
                                         .operand_count = OPERANDS,
+                                        .first_feature = FEATURES,
                                         .cases = list_cases,
                                         .reference = fa2i_backward_reference,
                                         .arguments = make_arguments};

@@ -12,17 +12,6 @@
 #include "tuner/judge/feature_data.h"
 #include "tuner/judge/number.h"
 
-fa2i_said fa2i_backward_said(const fa2i_inputs *inputs)
-{
-    return (fa2i_said){.cu_seqlens_q = inputs->data[CU_Q], .cu_seqlens_k = inputs->data[CU_K]};
-}
-
-fa2i_features fa2i_backward_case_features(const fa2i_case *c, const fa2i_inputs *inputs)
-{
-    const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
-    return fa2i_case_features(c, &operands_of, inputs);
-}
-
 /* The LSE of scores with standard deviation 1, over as many keys as the last query sees. */
 static float usual_lse(const fa2_problem *p)
 {
@@ -32,8 +21,8 @@ static float usual_lse(const fa2_problem *p)
 
 /* The inputs and buffers of a forward on the host. */
 typedef struct forward {
-    uint16_t *blocks[O];          /* Q, K, V */
-    void *feature_blocks[INPUTS]; /* by operand, from SLOPES on */
+    uint16_t *blocks[O]; /* Q, K, V */
+    void *feature_blocks[FA2I_OPERAND_COUNT];
     fa2i_features features;
     double scale, softcap;
     float *q, *k, *v;   /* [D], [Sk, D], [Sk, Dv] */
@@ -45,7 +34,7 @@ static void forward_done(forward *f)
 {
     for (int i = Q; i <= V; i++)
         fa2i_free(f->blocks[i]);
-    for (int i = SLOPES; i < INPUTS; i++)
+    for (int i = 0; i < FA2I_OPERAND_COUNT; i++)
         fa2i_free(f->feature_blocks[i]);
     fa2i_free(f->q);
     fa2i_free(f->k);
@@ -58,18 +47,19 @@ static void forward_done(forward *f)
 static fa2_status forward_features(const fa2i_case *c, forward *f)
 {
     fa2_status st = FA2_OK;
-    for (int i = SLOPES; st == FA2_OK && i < INPUTS; i++) {
-        const size_t period = fa2i_case_period(c, i);
+    for (int i = 0; st == FA2_OK && i < FA2I_OPERAND_COUNT; i++) {
+        const int operand = FEATURES + i;
+        const size_t period = fa2i_operand_is_written(i) ? 0 : fa2i_case_period(c, operand);
         if (period == 0)
             continue;
-        f->feature_blocks[i] = fa2i_alloc(period * fa2i_case_extent(c, i).elem_bytes);
+        f->feature_blocks[i] = fa2i_alloc(period * fa2i_case_extent(c, operand).elem_bytes);
         if (f->feature_blocks[i] == NULL)
             return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
-        f->inputs.data[i] = f->feature_blocks[i];
-        f->inputs.period[i] = period;
-        st = fa2i_case_fill(c, i, f->feature_blocks[i]);
+        f->inputs.data[operand] = f->feature_blocks[i];
+        f->inputs.period[operand] = period;
+        st = fa2i_case_fill(c, operand, f->feature_blocks[i]);
     }
-    f->features = fa2i_backward_case_features(c, &f->inputs);
+    f->features = fa2i_case_features(c, &f->inputs);
     return st;
 }
 
@@ -140,8 +130,8 @@ static fa2_status spoil_unused(const fa2i_case *c, int operand, void *out)
     fa2_status st = FA2_OK;
     if (bounds == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
-    FA2_TRY(of_keys ? fa2i_fill_bounds_k(c, CU_K, count, bounds)
-                    : fa2i_fill_bounds_q(c, CU_Q, count, bounds));
+    FA2_TRY(fa2i_feature_fill(
+        c, FEATURES + (of_keys ? FA2I_OPERAND_cu_seqlens_k : FA2I_OPERAND_cu_seqlens_q), count, bounds));
     const fa2i_said said = {.cu_seqlens_q = bounds, .cu_seqlens_k = bounds};
     for (int32_t h = 0; h < e.heads; h++)
         for (int32_t row = 0; row < e.seq; row++)
@@ -166,7 +156,7 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
     const fa2i_host_tensor q = fa2i_case_host_tensor(c, &f.inputs, Q);
     const fa2i_host_tensor k = fa2i_case_host_tensor(c, &f.inputs, K);
     const fa2i_host_tensor v = fa2i_case_host_tensor(c, &f.inputs, V);
-    const fa2i_said said = fa2i_backward_said(&f.inputs);
+    const fa2i_said said = fa2i_case_said(c, &f.inputs);
     for (int32_t b = 0; b < p->batch; b++) {
         const fa2i_sequence s = fa2i_sequence_of(p, &said, b);
         for (int32_t h = 0; s.problem.seq_q > 0 && h < p->heads_q; h++) {

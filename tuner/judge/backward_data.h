@@ -6,7 +6,7 @@
 #define FA2I_BACKWARD_DATA_H
 
 #include "tuner/judge/attention.h"
-#include "tuner/judge/features.h"
+#include "tuner/judge/feature_data.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
@@ -19,27 +19,17 @@ enum {
     O,
     DO,
     LSE,
-    SLOPES,
-    SINKS,
-    BIAS,
-    SEEDS,
-    CU_Q,
-    CU_K,
     INPUTS,
     DQ = INPUTS,
     DK,
     DV,
-    DSINKS,
-    DBIAS,
-    OPERANDS
+    FEATURES,
+    DBIAS = FEATURES + FA2I_OPERAND_dbias,
+    OPERANDS = FEATURES + FA2I_OPERAND_COUNT
 };
 
 /* An fa2i_operand.fill. */
 fa2_status fa2i_backward_data(const fa2i_case *c, int operand, size_t count, void *out);
-
-/* The sequence integers, and the features' operands, in a case's inputs. Both borrow from the inputs. */
-fa2i_said fa2i_backward_said(const fa2i_inputs *inputs);
-fa2i_features fa2i_backward_case_features(const fa2i_case *c, const fa2i_inputs *inputs);
 
 /* An fa2i_judge.reference (backward_reference.c). */
 fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs, int threads,

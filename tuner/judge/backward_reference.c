@@ -360,8 +360,8 @@ fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs
                             .lse = inputs->data[LSE],
                             .lse_period = inputs->period[LSE],
                             .scale = fa2i_softmax_scale(&c->problem, c->softmax_scale),
-                            .features = fa2i_backward_case_features(c, inputs),
-                            .said = fa2i_backward_said(inputs),
+                            .features = fa2i_case_features(c, inputs),
+                            .said = fa2i_case_said(c, inputs),
                             .outputs = outputs};
 
     for (int i = 0; i < LSE; i++)

@@ -10,7 +10,7 @@
 /* Indexes of outputs: dQ, dK and dV come first; dsinks and dbias follow if the case has them. The errors of dbias have
  * the index after these three. */
 enum {
-    FA2I_GRADIENTS = DSINKS - INPUTS,
+    FA2I_GRADIENTS = FEATURES - INPUTS,
     FA2I_GRADIENT_OF_BIAS = FA2I_GRADIENTS,
     FA2I_GRADIENT_KINDS
 };

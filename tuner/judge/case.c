@@ -77,11 +77,6 @@ static fa2i_extent extent_of_heads(const fa2i_case *c, bool batched)
                          .elem_bytes = sizeof(float)};
 }
 
-static size_t bias_bytes(fa2_bias bias)
-{
-    return bias == FA2_BIAS_FP32 ? sizeof(float) : bias == FA2_BIAS_BOOL ? 1 : sizeof(uint16_t);
-}
-
 /* Extent of the bias. Batches and heads have their own plane or share planes; timed cases share one. apart: each has
  * its own. */
 static fa2i_extent extent_of_bias(const fa2i_case *c, size_t elem_bytes, bool apart)
@@ -120,28 +115,17 @@ fa2i_bias_strides fa2i_case_bias(const fa2i_case *c, int operand)
     return strides;
 }
 
-static fa2i_extent extent_of_seeds(void)
+/* Extent of rows of integers. */
+static fa2i_extent extent_of_numbers(int32_t batch, int32_t columns, size_t elem_bytes)
 {
-    return (fa2i_extent){.batch = 1,
+    return (fa2i_extent){.batch = batch,
                          .seq = 1,
                          .heads = 1,
-                         .width = 2,
-                         .pitch = 2,
-                         .elems = 2,
-                         .elem_bytes = sizeof(uint64_t)};
-}
-
-/* Extent of a list of integers about sequences. */
-static fa2i_extent extent_of_numbers(int32_t count)
-{
-    return (fa2i_extent){.batch = count,
-                         .seq = 1,
-                         .heads = 1,
-                         .width = 1,
-                         .pitch = 1,
-                         .stride_batch = 1,
-                         .elems = count,
-                         .elem_bytes = sizeof(int32_t)};
+                         .width = columns,
+                         .pitch = columns,
+                         .stride_batch = columns,
+                         .elems = (int64_t)batch * columns,
+                         .elem_bytes = elem_bytes};
 }
 
 void fa2i_case_window(fa2_problem *problem, int32_t left, int32_t right)
@@ -211,13 +195,14 @@ static fa2_problem tensors_of(const fa2_problem *problem)
     return whole;
 }
 
-/* Extent of rows of queries or of keys. p: from tensors_of. */
-static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, const fa2_problem *p)
+/* Extent of rows of queries or of keys. p: from tensors_of. line: of new keys and values, else NULL. */
+static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, const fa2i_operand_line *line,
+                                  const fa2_problem *p)
 {
-    const bool is_new = o->shape == FA2I_SHAPE_NEW_KEYS || o->shape == FA2I_SHAPE_NEW_VALUES;
+    const bool is_new = line != NULL;
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS || o->shape == FA2I_SHAPE_VALUES;
     const bool of_values = o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES ||
-                           o->shape == FA2I_SHAPE_NEW_VALUES;
+                           (is_new && line->shape[3] == FA2I_DIM_Dv);
     const int32_t columns = of_values ? fa2i_head_dim_v(p) : p->head_dim;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
@@ -246,53 +231,44 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
     return e;
 }
 
-/* Extent of an operand that the case has, except values that lie in keys. p: from tensors_of. */
-static fa2i_extent extent_by_shape(const fa2i_case *c, const fa2i_operand *o, const fa2_problem *p)
+/* Extent of an operand of a feature. p: from tensors_of. */
+static fa2i_extent extent_of_feature(const fa2i_case *c, const fa2i_operand *o, int id, const fa2_problem *p)
 {
-    const fa2i_extent none = {0};
-    switch (o->shape) {
-    case FA2I_SHAPE_STATISTICS:
-        return extent_of_statistics(p);
-    case FA2I_SHAPE_BIAS:
-        return extent_of_bias(c, bias_bytes(fa2i_bias_type(p->bias)), false);
-    case FA2I_SHAPE_BIAS_GRADIENT:
-        return fa2i_bias_has_gradient(p->bias)
-                   ? extent_of_bias(c, sizeof(float), p->deterministic != 0)
-                   : none;
-    case FA2I_SHAPE_SEEDS:
-        return c->layout == FA2I_LAYOUT_BSHD ? none : extent_of_seeds();
-    case FA2I_SHAPE_SLOPES:
-    case FA2I_SHAPE_SINKS:
-        return extent_of_heads(c, o->shape == FA2I_SHAPE_SLOPES);
-    case FA2I_SHAPE_LENGTHS:
-        return extent_of_numbers(c->problem.batch);
-    case FA2I_SHAPE_BOUNDS:
-        return extent_of_numbers(c->problem.batch + 1);
-    case FA2I_SHAPE_TABLE:
-        return extent_of_numbers(c->problem.batch * fa2i_case_columns(&c->problem));
-    case FA2I_SHAPE_ANGLES:
+    const fa2i_operand_line *line = &fa2i_operands[id];
+    const fa2_problem *whole = &c->problem;
+    const size_t elem_bytes = fa2i_operand_elem_bytes(p, id);
+    const bool in_host = line->elem == FA2I_ELEM_UINT64 && c->layout == FA2I_LAYOUT_BSHD; /* the call has values */
+    if (!fa2i_operand_is_asked(p, id) || in_host)
+        return (fa2i_extent){0};
+    if (line->rank == FA2I_OPERAND_RANK && line->strides == line->rank)
+        return extent_of_bias(c, elem_bytes, o->output && p->deterministic);
+    if (line->rank == FA2I_OPERAND_RANK)
+        return extent_of_rows(c, o, line, p);
+    switch (line->elem) {
+    case FA2I_ELEM_FP32:
+        return extent_of_heads(c, line->rank > 1);
+    case FA2I_ELEM_INT32:
+        return extent_of_numbers(line->shape[0] == FA2I_DIM_B1 ? whole->batch + 1 : whole->batch,
+                                 line->rank > 1 ? fa2i_case_columns(whole) : 1, elem_bytes);
+    case FA2I_ELEM_DTYPE:
         return extent_of_angles(p);
-    case FA2I_SHAPE_QUERIES:
-    case FA2I_SHAPE_KEYS:
-    case FA2I_SHAPE_VALUES:
-    case FA2I_SHAPE_OUTPUTS:
-    case FA2I_SHAPE_NEW_KEYS:
-    case FA2I_SHAPE_NEW_VALUES:
-        return extent_of_rows(c, o, p);
+    case FA2I_ELEM_UINT64:
+    case FA2I_ELEM_BIAS:
+        break;
     }
-    assert(false && "unknown shape");
-    return none;
+    return extent_of_numbers(1, 1, elem_bytes);
 }
 
 fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
 {
     const fa2_problem tensors = tensors_of(&c->problem);
     const fa2i_operand *o = operand_of(c, operand);
-    if ((o->optional && !c->want_lse) ||
-        (o->field > 0 && fa2i_field_get(&tensors, o->field) == 0) ||
-        (tensors.v_in_k && (o->shape == FA2I_SHAPE_VALUES || o->shape == FA2I_SHAPE_NEW_VALUES)))
+    if (o->shape == FA2I_SHAPE_FEATURE)
+        return extent_of_feature(c, o, operand - fa2i_case_feature(c, 0), &tensors);
+    if ((o->optional && !c->want_lse) || (tensors.v_in_k && o->shape == FA2I_SHAPE_VALUES))
         return (fa2i_extent){0};
-    return extent_by_shape(c, o, &tensors);
+    return o->shape == FA2I_SHAPE_STATISTICS ? extent_of_statistics(&tensors)
+                                             : extent_of_rows(c, o, NULL, &tensors);
 }
 
 size_t fa2i_case_operand_bytes(const fa2i_case *c, int operand)
@@ -332,8 +308,9 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     const fa2i_operand *o = operand_of(c, operand);
-    const bool whole = o->shape == FA2I_SHAPE_LENGTHS || o->shape == FA2I_SHAPE_BOUNDS ||
-                       o->shape == FA2I_SHAPE_TABLE ||
+    const bool is_integers = o->shape == FA2I_SHAPE_FEATURE &&
+                             fa2i_operands[operand - fa2i_case_feature(c, 0)].elem == FA2I_ELEM_INT32;
+    const bool whole = is_integers ||
                        (c->pattern != FA2I_PATTERN_NONE && o->patterned);
     if (whole || e.elems == 0)
         return (size_t)e.elems;

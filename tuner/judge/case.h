@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include "runtime/base/record.h"
 
-enum { FA2I_OPERANDS_MAX = 24, FA2I_GUARD_BYTES = 65536 };
+enum { FA2I_OPERANDS_MAX = 32, FA2I_GUARD_BYTES = 65536 };
 #define FA2I_POISON 0xffffffffu
 
 typedef enum fa2i_layout {

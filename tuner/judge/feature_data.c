@@ -5,27 +5,28 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 #include "runtime/ops/forward.h"
 #include "tuner/judge/number.h"
 
-fa2_status fa2i_fill_slopes(const fa2i_case *c, int operand, size_t count, void *out)
+/* Slopes from 1 to 1/256, and a 0. */
+static void fill_slopes(const fa2i_case *c, int operand, size_t count, void *out)
 {
     float *slopes = out;
     (void)c;
     (void)operand;
     for (size_t i = 0; i < count; i++)
         slopes[i] = i % 11 == 10 ? 0.0f : ldexpf(1.0f, -(int)(i % 9));
-    return FA2_OK;
 }
 
-fa2_status fa2i_fill_sinks(const fa2i_case *c, int operand, size_t count, void *out)
+/* Sinks from far below to far above the scores of a row, and a -infinity. */
+static void fill_sinks(const fa2i_case *c, int operand, size_t count, void *out)
 {
     static const float values[] = {0.5f, 3.0f, -2.0f, 6.0f, -INFINITY, 30.0f, -2e38f};
     float *sinks = out;
     (void)operand;
     for (size_t i = 0; i < count; i++)
         sinks[i] = values[(i + c->seed) % (sizeof values / sizeof *values)];
-    return FA2_OK;
 }
 
 /* Says whether the bias hides a score. Hidden are every third field of 64 queries and 160 keys, which begin and end
@@ -61,7 +62,8 @@ static void put_bias(fa2_bias type, float number, bool hidden, size_t at, void *
         ((uint16_t *)out)[at] = fa2i_to_bits(type == FA2_BIAS_BF16 ? FA2_BF16 : FA2_FP16, number);
 }
 
-fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *out)
+/* Numbers of magnitude 1, or a mask. Tiles, rows and single keys are hidden. */
+static void fill_bias(const fa2i_case *c, int operand, size_t count, void *out)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     uint64_t state = c->seed;
@@ -73,16 +75,17 @@ fa2_status fa2i_fill_bias(const fa2i_case *c, int operand, size_t count, void *o
         put_bias(fa2i_bias_type(c->problem.bias), hidden ? hiding_number(row, column) : value,
                  hidden, i, out);
     }
-    return FA2_OK;
 }
 
-fa2_status fa2i_fill_seeds(const fa2i_case *c, int operand, size_t count, void *out)
+/* The seed and the offset are two random numbers. */
+static void fill_seeds(const fa2i_case *c, int operand, size_t count, void *out)
 {
-    uint64_t *seeds = out, state = c->seed;
-    (void)operand;
-    for (size_t i = 0; i < count; i++)
-        seeds[i] = fa2i_random(&state);
-    return FA2_OK;
+    uint64_t *number = out, state = c->seed;
+    for (size_t i = 0; i < count; i++) {
+        number[i] = fa2i_random(&state);
+        if (operand == fa2i_case_feature(c, FA2I_OPERAND_offset_at))
+            number[i] = fa2i_random(&state);
+    }
 }
 
 /* Fills the bounds. The longest sequence is in the middle. */
@@ -104,18 +107,122 @@ static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool ove
     }
 }
 
-fa2_status fa2i_fill_bounds_q(const fa2i_case *c, int operand, size_t count, void *out)
+/* Bounds of packed sequences. WILD ones begin after the first row, are too long or empty, and go on past the last row.
+ * If nothing is written to keys, key ranges overlap, and some bounds lie far before the first row. */
+static void fill_bounds_q(const fa2i_case *c, int operand, size_t count, void *out)
 {
     (void)operand;
     fill_bounds(c, c->problem.seq_q, fa2i_forward_total_q(&c->problem), false, count, out);
-    return FA2_OK;
 }
 
-fa2_status fa2i_fill_bounds_k(const fa2i_case *c, int operand, size_t count, void *out)
+static void fill_bounds_k(const fa2i_case *c, int operand, size_t count, void *out)
 {
     (void)operand;
     fill_bounds(c, c->problem.seq_k, fa2i_forward_total_k(&c->problem),
                 c->problem.op == FA2_OP_FORWARD && !c->problem.append, count, out);
+}
+
+/* In mixed order, so that neighbours differ. Leaves room for new keys. */
+static int32_t length_of(const fa2i_case *c, int32_t batch)
+{
+    static const int32_t wild[] = {INT32_MAX, 0, -1, 1, INT32_MIN};
+    const fa2_problem *p = &c->problem;
+    const int32_t kinds = (int32_t)(sizeof wild / sizeof *wild);
+    if (c->lengths == FA2I_LENGTHS_WILD && batch % 2 == 0 && batch / 2 < kinds)
+        return wild[batch / 2];
+    const int32_t length = fa2i_forward_length(p, (int32_t)((int64_t)batch * 7919 % p->batch));
+    const int32_t new_keys = p->append ? fa2i_case_new_keys(c) : 0;
+    return length > new_keys ? length - new_keys : 0;
+}
+
+static void fill_lengths(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    int32_t *lengths = out;
+    (void)operand;
+    for (size_t i = 0; i < count; i++)
+        lengths[i] = length_of(c, (int32_t)i);
+}
+
+/* In mixed order, no page twice, and never the last page. Some WILD entries are negative or past the last page. */
+static void fill_table(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const int64_t pages = fa2i_case_pages(&c->problem) - 1, step = pages % 7919 != 0 ? 7919 : 1;
+    int32_t *table = out;
+    (void)operand;
+    for (size_t i = 0; i < count; i++) {
+        table[i] = (int32_t)((int64_t)i * step % pages);
+        if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 4)
+            table[i] = i % 2 == 0 ? -1 : INT32_MAX;
+    }
+}
+
+/* Less padding than a sequence has keys, unless it has none. Some WILD values are negative, more than all keys, or all
+ * of them. */
+static void fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const int32_t wild[] = {-1, INT32_MAX, c->problem.seq_k, 1, INT32_MIN};
+    int32_t *pads = out;
+    (void)operand;
+    for (size_t i = 0; i < count; i++) {
+        const int32_t length = c->problem.seqused ? length_of(c, (int32_t)i) : c->problem.seq_k;
+        pads[i] = length / 3 * (i % 3 != 1);
+        if (c->lengths == FA2I_LENGTHS_WILD && i % 4 == 3)
+            pads[i] = wild[i / 4 % (sizeof wild / sizeof *wild)];
+    }
+}
+
+/* Each row once, in reverse, without the last two. Some WILD entries are negative or past the last row. */
+static void fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    int32_t *rows = out;
+    (void)operand;
+    for (size_t i = 0; i < count; i++) {
+        rows[i] = c->problem.batch - 1 - (int32_t)i;
+        if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 2)
+            rows[i] = i % 2 == 0 ? INT32_MIN : fa2i_case_cache_rows(&c->problem);
+    }
+}
+
+/* One row per position, with frequencies from 1 down to 1/10000. */
+static void fill_angles(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    const size_t pairs = (size_t)c->problem.rotary_dim / 2;
+    uint16_t *bits = out;
+    for (size_t i = 0; i < count; i++) {
+        const double frequency = pow(10000, -(double)(i % pairs) / (double)pairs);
+        const double angle = (double)(i / pairs) * frequency;
+        bits[i] = fa2i_to_bits(c->problem.dtype, (float)(operand == fa2i_case_feature(c, FA2I_OPERAND_rotary_cos) ? cos(angle) : sin(angle)));
+    }
+}
+
+/* New keys and values. */
+static void fill_rows(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    fa2i_case_fill_normal(c, operand, 1, count, out);
+}
+
+/* Numbers from -2 to 2, for operands without values of their own. */
+static void fill_floats(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    float *numbers = out;
+    uint64_t state = c->seed + (uint64_t)operand;
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = (float)(int32_t)(fa2i_random(&state) >> 32) * 0x1p-30f;
+}
+
+fa2_status fa2i_feature_fill(const fa2i_case *c, int operand, size_t count, void *out)
+{
+    static void (*const fills[FA2I_OPERAND_COUNT])(const fa2i_case *, int, size_t, void *) = {
+        [FA2I_OPERAND_alibi_slopes] = fill_slopes,   [FA2I_OPERAND_sinks] = fill_sinks,
+        [FA2I_OPERAND_bias] = fill_bias,             [FA2I_OPERAND_seed_at] = fill_seeds,
+        [FA2I_OPERAND_offset_at] = fill_seeds,       [FA2I_OPERAND_seqused_k] = fill_lengths,
+        [FA2I_OPERAND_cu_seqlens_q] = fill_bounds_q, [FA2I_OPERAND_cu_seqlens_k] = fill_bounds_k,
+        [FA2I_OPERAND_block_table] = fill_table,     [FA2I_OPERAND_leftpad] = fill_leftpad,
+        [FA2I_OPERAND_cache_rows] = fill_cache_rows, [FA2I_OPERAND_new_k] = fill_rows,
+        [FA2I_OPERAND_new_v] = fill_rows,            [FA2I_OPERAND_rotary_cos] = fill_angles,
+        [FA2I_OPERAND_rotary_sin] = fill_angles};
+    const int id = operand - fa2i_case_feature(c, 0);
+    (fills[id] != NULL ? fills[id] : fill_floats)(c, operand, count, out);
     return FA2_OK;
 }
 
@@ -127,68 +234,93 @@ void fa2i_case_pack(fa2i_case *c, int more)
     p->total_k = p->seq_k + (p->batch - 1) * ((p->seq_k + 1) / 2);
 }
 
-fa2_alibi fa2i_case_alibi(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
-                          int operand)
+/* ---- calls and references ---- */
+
+/* Strides of an operand as a call gets them, in the order of its dimensions. */
+static void find_strides(const fa2i_case *c, int id, int64_t strides[FA2I_OPERAND_RANK])
 {
-    return (fa2_alibi){.slopes = (const float *)(uintptr_t)addresses[operand],
-                       .stride_batch = fa2i_case_extent(c, operand).stride_batch};
+    const int operand = fa2i_case_feature(c, (fa2i_operand_id)id);
+    const fa2i_extent e = fa2i_case_extent(c, operand);
+    const fa2i_bias_strides bias = fa2i_case_bias(c, operand);
+    const bool is_bias = fa2i_operands[id].strides == FA2I_OPERAND_RANK;
+    const int64_t rows[] = {e.stride_batch, e.stride_seq, e.stride_head, 0};
+    const int64_t of_bias[] = {bias.batch, bias.head, bias.query, bias.key};
+    memcpy(strides, is_bias ? of_bias : rows, sizeof rows);
 }
 
-fa2_bias_tensor fa2i_case_bias_tensor(const fa2i_case *c,
-                                      const uint64_t addresses[FA2I_OPERANDS_MAX], int operand)
-{
-    const fa2i_bias_strides strides = fa2i_case_bias(c, operand);
-    return (fa2_bias_tensor){.data = (const void *)(uintptr_t)addresses[operand],
-                             .stride_batch = strides.batch,
-                             .stride_head = strides.head,
-                             .stride_query = strides.query,
-                             .stride_key = strides.key};
-}
-
-fa2_bias_gradient fa2i_case_bias_gradient(const fa2i_case *c,
-                                          const uint64_t addresses[FA2I_OPERANDS_MAX], int operand)
-{
-    const fa2i_bias_strides strides = fa2i_case_bias(c, operand);
-    return (fa2_bias_gradient){.data = (float *)(uintptr_t)addresses[operand],
-                               .stride_batch = strides.batch,
-                               .stride_head = strides.head,
-                               .stride_query = strides.query,
-                               .stride_key = strides.key};
-}
-
-fa2_dropout fa2i_case_dropout(const fa2i_case *c, uint64_t seeds)
+/* The dropout of a case, with the seed and the offset as values. */
+static fa2_dropout dropout_of(const fa2i_case *c)
 {
     static const float probabilities[] = {0.5f, 0.7f, 0.003f, 0.17f};
-    const uint64_t *at = (const uint64_t *)(uintptr_t)seeds;
     return (fa2_dropout){.p = probabilities[c->seed % 4],
                          .seed = c->seed * 0x9e3779b97f4a7c15u,
-                         .offset = c->seed * 0x100000001u,
-                         .seed_at = at,
-                         .offset_at = at != NULL ? at + 1 : NULL};
+                         .offset = c->seed * 0x100000001u};
 }
 
-fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seeds)
+fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seed, const uint64_t *offset)
 {
-    fa2_dropout found = fa2i_case_dropout(c, 0);
-    if (seeds != NULL) {
-        found.seed = seeds[0];
-        found.offset += seeds[1];
-    }
+    fa2_dropout found = dropout_of(c);
+    if (seed != NULL)
+        found.seed = *seed;
+    if (offset != NULL)
+        found.offset += *offset;
     return found;
 }
 
-fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_feature_operands *operands,
-                                 const fa2i_inputs *inputs)
+static void put_operands(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], void *args)
 {
-    const fa2i_bias_strides bias = fa2i_case_bias(c, operands->bias);
-    return (fa2i_features){.slopes = inputs->data[operands->slopes],
-                           .slopes_stride = fa2i_case_extent(c, operands->slopes).stride_batch,
-                           .sinks = inputs->data[operands->sinks],
-                           .bias = inputs->data[operands->bias],
-                           .dropout = fa2i_case_dropout_found(c, inputs->data[operands->seeds]),
-                           .bias_period = (int64_t)inputs->period[operands->bias],
-                           .bias_batch = bias.batch,
-                           .bias_head = bias.head,
-                           .bias_query = bias.query,
-                           .bias_key = bias.key};
+    for (int id = 0; id < FA2I_OPERAND_COUNT; id++) {
+        int64_t strides[FA2I_OPERAND_RANK];
+        find_strides(c, id, strides);
+        fa2i_operand_put(c->problem.op, args, id,
+                         (const void *)(uintptr_t)addresses[fa2i_case_feature(c, (fa2i_operand_id)id)], strides);
+    }
+}
+
+void fa2i_case_put_forward(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], fa2_forward_args *args)
+{
+    const fa2_problem *p = &c->problem;
+    args->softcap = c->softcap;
+    args->dropout = dropout_of(c);
+    args->page_count = p->paged ? fa2i_case_pages(p) : 0;
+    args->cache_row_count = p->cache_rows ? fa2i_case_cache_rows(p) : 0;
+    args->append.seq = fa2i_case_new_keys(c);
+    args->rotary.rows = fa2i_case_positions(p);
+    put_operands(c, addresses, args);
+}
+
+void fa2i_case_put_backward(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], fa2_backward_args *args)
+{
+    args->softcap = c->softcap;
+    args->dropout = dropout_of(c);
+    put_operands(c, addresses, args);
+}
+
+fa2i_features fa2i_case_features(const fa2i_case *c, const fa2i_inputs *inputs)
+{
+    const int first = fa2i_case_feature(c, 0);
+    fa2i_features features = {.dropout = fa2i_case_dropout_found(c, inputs->data[first + FA2I_OPERAND_seed_at],
+                                                                 inputs->data[first + FA2I_OPERAND_offset_at])};
+    for (int id = 0; id < FA2I_OPERAND_COUNT; id++) {
+        features.data[id] = inputs->data[first + id];
+        features.period[id] = (int64_t)inputs->period[first + id];
+        find_strides(c, id, features.strides[id]);
+    }
+    return features;
+}
+
+fa2i_said fa2i_case_said(const fa2i_case *c, const fa2i_inputs *inputs)
+{
+    const fa2_problem *p = &c->problem;
+    const void *const *data = inputs->data + fa2i_case_feature(c, 0);
+    return (fa2i_said){.seqused_k = data[FA2I_OPERAND_seqused_k],
+                       .cu_seqlens_q = data[FA2I_OPERAND_cu_seqlens_q],
+                       .cu_seqlens_k = data[FA2I_OPERAND_cu_seqlens_k],
+                       .block_table = data[FA2I_OPERAND_block_table],
+                       .columns = p->paged ? fa2i_case_columns(p) : 0,
+                       .pages = p->paged ? fa2i_case_pages(p) : 0,
+                       .leftpad = data[FA2I_OPERAND_leftpad],
+                       .cache_rows = data[FA2I_OPERAND_cache_rows],
+                       .cache_row_count = p->cache_rows ? fa2i_case_cache_rows(p) : 0,
+                       .new_keys = fa2i_case_new_keys(c)};
 }

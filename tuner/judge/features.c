@@ -16,25 +16,28 @@ static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t b
                          int32_t query, int32_t key)
 {
     const int64_t distance = (int64_t)query + p->seq_k - p->seq_q - key;
-    return -(double)f->slopes[batch * f->slopes_stride + head] * fabs((double)distance);
+    const float *slopes = f->data[FA2I_OPERAND_alibi_slopes];
+    const int64_t stride = f->strides[FA2I_OPERAND_alibi_slopes][0];
+    return -(double)slopes[batch * stride + head] * fabs((double)distance);
 }
 
 static double bias_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
                         int32_t query, int32_t key)
 {
-    int64_t at = batch * f->bias_batch + head * f->bias_head + query * f->bias_query +
-                 (f->bias_first + key) * f->bias_key;
-    if (f->bias_period > 0)
-        at %= f->bias_period;
+    const void *bias = f->data[FA2I_OPERAND_bias];
+    const int64_t *strides = f->strides[FA2I_OPERAND_bias];
+    const int64_t at = (batch * strides[0] + head * strides[1] + query * strides[2] +
+                        (f->bias_first + key) * strides[3]) %
+                       f->period[FA2I_OPERAND_bias];
     switch (fa2i_bias_type(p->bias)) {
     case FA2_BIAS_FP16:
-        return (double)fa2i_from_bits(FA2_FP16, ((const uint16_t *)f->bias)[at]);
+        return (double)fa2i_from_bits(FA2_FP16, ((const uint16_t *)bias)[at]);
     case FA2_BIAS_BF16:
-        return (double)fa2i_from_bits(FA2_BF16, ((const uint16_t *)f->bias)[at]);
+        return (double)fa2i_from_bits(FA2_BF16, ((const uint16_t *)bias)[at]);
     case FA2_BIAS_FP32:
-        return (double)((const float *)f->bias)[at];
+        return (double)((const float *)bias)[at];
     case FA2_BIAS_BOOL:
-        return ((const unsigned char *)f->bias)[at] != 0 ? 0 : -INFINITY;
+        return ((const unsigned char *)bias)[at] != 0 ? 0 : -INFINITY;
     default:
         break;
     }
@@ -55,7 +58,7 @@ double fa2i_score_term(const fa2_problem *problem, const fa2i_features *features
 
 double fa2i_sink_score(const fa2_problem *problem, const fa2i_features *features, int32_t head)
 {
-    return problem->sinks ? (double)features->sinks[head] : -INFINITY;
+    return problem->sinks ? (double)((const float *)features->data[FA2I_OPERAND_sinks])[head] : -INFINITY;
 }
 
 double fa2i_kept(const fa2_problem *problem, const fa2i_features *features, int32_t batch,

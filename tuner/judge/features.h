@@ -5,16 +5,15 @@
 #ifndef FA2I_JUDGE_FEATURES_H
 #define FA2I_JUDGE_FEATURES_H
 
-#include "fa2.h"
+#include "runtime/ops/operands.h"
 
-/* Host memory, borrowed. Members that the problem does not ask for are not read. */
+/* Operands by their line in operands.def, in host memory, borrowed. Those that the problem does not ask for are not
+ * read. */
 typedef struct fa2i_features {
-    const float *slopes; /* head h of batch b has the slope at b * slopes_stride + h */
-    int64_t slopes_stride;
-    const float *sinks;  /* [heads_q] */
-    const void *bias;    /* element i is bias[i % bias_period]; 0: the whole is there */
+    const void *data[FA2I_OPERAND_COUNT];
+    int64_t period[FA2I_OPERAND_COUNT]; /* element i is data[i % period] */
+    int64_t strides[FA2I_OPERAND_COUNT][FA2I_OPERAND_RANK]; /* as a call gets them */
     fa2_dropout dropout; /* with the seed and the offset that a launch reads */
-    int64_t bias_period, bias_batch, bias_head, bias_query, bias_key; /* strides */
     int32_t bias_first; /* the bias column of the sequence's first key, after padding */
 } fa2i_features;
 

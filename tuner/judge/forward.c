@@ -18,56 +18,19 @@
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
-enum {
-    Q,
-    K,
-    V,
-    O,
-    LSE,
-    SLOPES,
-    SINKS,
-    BIAS,
-    SEEDS,
-    SEQUSED,
-    CU_Q,
-    CU_K,
-    TABLE,
-    LEFTPAD,
-    CACHE_ROWS,
-    NEW_K,
-    NEW_V,
-    COS,
-    SIN,
-    OPERANDS
-};
+enum { Q, K, V, O, LSE, FEATURES, OPERANDS = FEATURES + FA2I_OPERAND_COUNT };
 
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out);
-static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out);
-static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out);
-static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out);
-static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out);
-static fa2_status fill_angles(const fa2i_case *c, int operand, size_t count, void *out);
 static const fa2i_operand operands[OPERANDS] = {
     [Q] = {"Q", FA2I_SHAPE_QUERIES, .patterned = true, .fill = fill},
     [K] = {"K", FA2I_SHAPE_KEYS, .patterned = true, .changed_by = FA2I_FIELD_append, .fill = fill},
     [V] = {"V", FA2I_SHAPE_VALUES, .changed_by = FA2I_FIELD_append, .fill = fill},
     [O] = {"O", FA2I_SHAPE_OUTPUTS, .output = true},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
-    [SLOPES] = {"slopes", FA2I_SHAPE_SLOPES, FA2I_FIELD_alibi, .fill = fa2i_fill_slopes},
-    [SINKS] = {"sinks", FA2I_SHAPE_SINKS, FA2I_FIELD_sinks, .fill = fa2i_fill_sinks},
-    [BIAS] = {"bias", FA2I_SHAPE_BIAS, FA2I_FIELD_bias, .fill = fa2i_fill_bias},
-    [SEEDS] = {"seeds", FA2I_SHAPE_SEEDS, FA2I_FIELD_dropout, .fill = fa2i_fill_seeds},
-    [SEQUSED] = {"seqused_k", FA2I_SHAPE_LENGTHS, FA2I_FIELD_seqused, .fill = fill_lengths},
-    [CU_Q] = {"cu_seqlens_q", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_q},
-    [CU_K] = {"cu_seqlens_k", FA2I_SHAPE_BOUNDS, FA2I_FIELD_varlen, .fill = fa2i_fill_bounds_k},
-    [TABLE] = {"block_table", FA2I_SHAPE_TABLE, FA2I_FIELD_paged, .fill = fill_table},
-    [LEFTPAD] = {"leftpad", FA2I_SHAPE_LENGTHS, FA2I_FIELD_leftpad, .fill = fill_leftpad},
-    [CACHE_ROWS] = {"cache_rows", FA2I_SHAPE_LENGTHS, FA2I_FIELD_cache_rows,
-                    .fill = fill_cache_rows},
-    [NEW_K] = {"new K", FA2I_SHAPE_NEW_KEYS, FA2I_FIELD_append, .fill = fill},
-    [NEW_V] = {"new V", FA2I_SHAPE_NEW_VALUES, FA2I_FIELD_append, .fill = fill},
-    [COS] = {"cosines", FA2I_SHAPE_ANGLES, FA2I_FIELD_rotary, .fill = fill_angles},
-    [SIN] = {"sines", FA2I_SHAPE_ANGLES, FA2I_FIELD_rotary, .fill = fill_angles},
+#define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)          \
+    [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
+#include "runtime/ops/operands.def"
+#undef FA2I_OPERAND
 };
 
 /* ---- cases ---- */
@@ -255,84 +218,6 @@ static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
     return FA2_OK;
 }
 
-/* In mixed order, so that neighbours differ. Leaves room for new keys. */
-static int32_t length_of(const fa2i_case *c, int32_t batch)
-{
-    static const int32_t wild[] = {INT32_MAX, 0, -1, 1, INT32_MIN};
-    const fa2_problem *p = &c->problem;
-    const int32_t kinds = (int32_t)(sizeof wild / sizeof *wild);
-    if (c->lengths == FA2I_LENGTHS_WILD && batch % 2 == 0 && batch / 2 < kinds)
-        return wild[batch / 2];
-    const int32_t length = fa2i_forward_length(p, (int32_t)((int64_t)batch * 7919 % p->batch));
-    const int32_t new_keys = p->append ? fa2i_case_new_keys(c) : 0;
-    return length > new_keys ? length - new_keys : 0;
-}
-
-static fa2_status fill_lengths(const fa2i_case *c, int operand, size_t count, void *out)
-{
-    int32_t *lengths = out;
-    (void)operand;
-    for (size_t i = 0; i < count; i++)
-        lengths[i] = length_of(c, (int32_t)i);
-    return FA2_OK;
-}
-
-/* In mixed order, no page twice, and never the last page. Some WILD entries are negative or past the last page. */
-static fa2_status fill_table(const fa2i_case *c, int operand, size_t count, void *out)
-{
-    const int64_t pages = fa2i_case_pages(&c->problem) - 1, step = pages % 7919 != 0 ? 7919 : 1;
-    int32_t *table = out;
-    (void)operand;
-    for (size_t i = 0; i < count; i++) {
-        table[i] = (int32_t)((int64_t)i * step % pages);
-        if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 4)
-            table[i] = i % 2 == 0 ? -1 : INT32_MAX;
-    }
-    return FA2_OK;
-}
-
-/* Less padding than a sequence has keys, unless it has none. Some WILD values are negative, more than all keys, or all
- * of them. */
-static fa2_status fill_leftpad(const fa2i_case *c, int operand, size_t count, void *out)
-{
-    const int32_t wild[] = {-1, INT32_MAX, c->problem.seq_k, 1, INT32_MIN};
-    int32_t *pads = out;
-    (void)operand;
-    for (size_t i = 0; i < count; i++) {
-        const int32_t length = c->problem.seqused ? length_of(c, (int32_t)i) : c->problem.seq_k;
-        pads[i] = length / 3 * (i % 3 != 1);
-        if (c->lengths == FA2I_LENGTHS_WILD && i % 4 == 3)
-            pads[i] = wild[i / 4 % (sizeof wild / sizeof *wild)];
-    }
-    return FA2_OK;
-}
-
-/* Each row once, in reverse, without the last two. Some WILD entries are negative or past the last row. */
-static fa2_status fill_cache_rows(const fa2i_case *c, int operand, size_t count, void *out)
-{
-    int32_t *rows = out;
-    (void)operand;
-    for (size_t i = 0; i < count; i++) {
-        rows[i] = c->problem.batch - 1 - (int32_t)i;
-        if (c->lengths == FA2I_LENGTHS_WILD && i % 5 == 2)
-            rows[i] = i % 2 == 0 ? INT32_MIN : fa2i_case_cache_rows(&c->problem);
-    }
-    return FA2_OK;
-}
-
-/* One row per position, with frequencies from 1 down to 1/10000. */
-static fa2_status fill_angles(const fa2i_case *c, int operand, size_t count, void *out)
-{
-    const size_t pairs = (size_t)c->problem.rotary_dim / 2;
-    uint16_t *bits = out;
-    for (size_t i = 0; i < count; i++) {
-        const double frequency = pow(10000, -(double)(i % pairs) / (double)pairs);
-        const double angle = (double)(i / pairs) * frequency;
-        bits[i] = fa2i_to_bits(c->problem.dtype, (float)(operand == COS ? cos(angle) : sin(angle)));
-    }
-    return FA2_OK;
-}
-
 /* ---- expected results ---- */
 
 /* Marks the rows whose LSE is infinite. */
@@ -352,29 +237,20 @@ static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs
                                            const fa2i_row *rows, size_t count, int threads)
 {
     const fa2_problem *p = &c->problem;
-    const fa2i_feature_operands operands_of = {SLOPES, SINKS, BIAS, SEEDS};
+    const int cos = FEATURES + FA2I_OPERAND_rotary_cos, sin = FEATURES + FA2I_OPERAND_rotary_sin;
     return (fa2i_reference_request){
         .problem = *p,
         .softmax_scale = c->softmax_scale,
         .softcap = c->softcap,
-        .features = fa2i_case_features(c, &operands_of, inputs),
+        .features = fa2i_case_features(c, inputs),
         .q = fa2i_case_host_tensor(c, inputs, Q),
         .k = fa2i_case_host_tensor(c, inputs, K),
         .v = fa2i_case_host_tensor(c, inputs, p->v_in_k ? K : V),
-        .new_k = fa2i_case_host_tensor(c, inputs, NEW_K),
-        .new_v = fa2i_case_host_tensor(c, inputs, NEW_V),
-        .angles = {fa2i_case_host_tensor(c, inputs, COS), fa2i_case_host_tensor(c, inputs, SIN),
+        .new_k = fa2i_case_host_tensor(c, inputs, FEATURES + FA2I_OPERAND_new_k),
+        .new_v = fa2i_case_host_tensor(c, inputs, FEATURES + FA2I_OPERAND_new_v),
+        .angles = {fa2i_case_host_tensor(c, inputs, cos), fa2i_case_host_tensor(c, inputs, sin),
                    fa2i_case_positions(p)},
-        .said = {.seqused_k = inputs->data[SEQUSED],
-                 .cu_seqlens_q = inputs->data[CU_Q],
-                 .cu_seqlens_k = inputs->data[CU_K],
-                 .block_table = inputs->data[TABLE],
-                 .columns = p->paged ? fa2i_case_columns(p) : 0,
-                 .pages = p->paged ? fa2i_case_pages(p) : 0,
-                 .leftpad = inputs->data[LEFTPAD],
-                 .cache_rows = inputs->data[CACHE_ROWS],
-                 .cache_row_count = p->cache_rows ? fa2i_case_cache_rows(p) : 0,
-                 .new_keys = fa2i_case_new_keys(c)},
+        .said = fa2i_case_said(c, inputs),
         .rows = rows,
         .row_count = count,
         .threads = threads};
@@ -419,39 +295,22 @@ static fa2i_arguments make_arguments(const fa2i_case *c,
                                      const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
-    return (fa2i_arguments){
-        .forward = {
-            .struct_bytes = sizeof(fa2_forward_args),
-            .q = fa2i_case_tensor(c, addresses, Q),
-            .k = fa2i_case_tensor(c, addresses, K),
-            .v = fa2i_case_tensor(c, addresses, V),
-            .o = fa2i_case_tensor(c, addresses, O),
-            .lse = (float *)(uintptr_t)addresses[LSE],
-            .workspace = (void *)(uintptr_t)workspace,
-            .workspace_bytes = workspace_bytes,
-            .softmax_scale = c->softmax_scale,
-            .softcap = c->softcap,
-            .alibi = fa2i_case_alibi(c, addresses, SLOPES),
-            .sinks = (const float *)(uintptr_t)addresses[SINKS],
-            .bias = fa2i_case_bias_tensor(c, addresses, BIAS),
-            .dropout = fa2i_case_dropout(c, addresses[SEEDS]),
-            .seqused_k = (const int32_t *)(uintptr_t)addresses[SEQUSED],
-            .cu_seqlens_q = (const int32_t *)(uintptr_t)addresses[CU_Q],
-            .cu_seqlens_k = (const int32_t *)(uintptr_t)addresses[CU_K],
-            .block_table = (const int32_t *)(uintptr_t)addresses[TABLE],
-            .block_table_stride = c->problem.paged ? fa2i_case_columns(&c->problem) : 0,
-            .page_count = c->problem.paged ? fa2i_case_pages(&c->problem) : 0,
-            .leftpad = (const int32_t *)(uintptr_t)addresses[LEFTPAD],
-            .cache_rows = (const int32_t *)(uintptr_t)addresses[CACHE_ROWS],
-            .cache_row_count = c->problem.cache_rows ? fa2i_case_cache_rows(&c->problem) : 0,
-            .append = {fa2i_case_tensor(c, addresses, NEW_K), fa2i_case_tensor(c, addresses, NEW_V),
-                       fa2i_case_new_keys(c)},
-            .rotary = {(const void *)(uintptr_t)addresses[COS],
-                       (const void *)(uintptr_t)addresses[SIN], fa2i_case_positions(&c->problem)}}};
+    fa2i_arguments made = {.forward = {.struct_bytes = sizeof(fa2_forward_args),
+                                       .q = fa2i_case_tensor(c, addresses, Q),
+                                       .k = fa2i_case_tensor(c, addresses, K),
+                                       .v = fa2i_case_tensor(c, addresses, V),
+                                       .o = fa2i_case_tensor(c, addresses, O),
+                                       .lse = (float *)(uintptr_t)addresses[LSE],
+                                       .workspace = (void *)(uintptr_t)workspace,
+                                       .workspace_bytes = workspace_bytes,
+                                       .softmax_scale = c->softmax_scale}};
+    fa2i_case_put_forward(c, addresses, &made.forward);
+    return made;
 }
 
 const fa2i_judge fa2i_judge_forward = {.operands = operands,
                                        .operand_count = OPERANDS,
+                                       .first_feature = FEATURES,
                                        .cases = list_cases,
                                        .reference = compute,
                                        .arguments = make_arguments};

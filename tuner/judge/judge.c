@@ -15,6 +15,11 @@ const fa2i_judge *fa2i_judge_of(fa2_op op)
     return judges[op];
 }
 
+int fa2i_case_feature(const fa2i_case *c, fa2i_operand_id id)
+{
+    return fa2i_judge_of(c->problem.op)->first_feature + (int)id;
+}
+
 void fa2i_wanted_done(fa2i_wanted *wanted)
 {
     fa2i_free(wanted->values);

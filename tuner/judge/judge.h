@@ -8,6 +8,7 @@
 #ifndef FA2I_JUDGE_H
 #define FA2I_JUDGE_H
 
+#include "runtime/ops/operands.h"
 #include "tuner/judge/case.h"
 #include "tuner/judge/rows.h"
 
@@ -17,25 +18,12 @@ typedef enum fa2i_operand_shape {
     FA2I_SHAPE_OUTPUTS, /* [batch, seq_q, heads_q, head_dim_v] of the dtype */
     FA2I_SHAPE_VALUES, /* [batch, seq_k, heads_kv, head_dim_v] of the dtype; absent if V lies in K */
     FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
-    FA2I_SHAPE_SLOPES, /* rows of heads_q, fp32: one per batch, or one in all if batches share K and V */
-    FA2I_SHAPE_SINKS, /* [heads_q], fp32 */
-    FA2I_SHAPE_BIAS, /* of the type of the problem's bias. fa2i_case_bias says which dimensions it has, and their
-                      * order */
-    FA2I_SHAPE_BIAS_GRADIENT, /* the same in fp32; absent unless the problem has it. With deterministic, each batch,
-                               * head and query has its own */
-    FA2I_SHAPE_SEEDS, /* two 64-bit integers; absent in dense BSHD, where the call passes values instead */
-    FA2I_SHAPE_LENGTHS,    /* [batch], int32 */
-    FA2I_SHAPE_BOUNDS,     /* [batch + 1], int32 */
-    FA2I_SHAPE_TABLE,      /* [batch, pages of a sequence], int32 */
-    FA2I_SHAPE_NEW_KEYS,   /* [batch, new keys, heads_kv, head_dim] of the dtype */
-    FA2I_SHAPE_NEW_VALUES, /* the same with head_dim_v columns */
-    FA2I_SHAPE_ANGLES      /* [positions, rotary_dim / 2] of the dtype */
+    FA2I_SHAPE_FEATURE /* an operand of a feature, as operands.def says */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {
     const char *name; /* for verdicts */
     fa2i_operand_shape shape;
-    int field; /* index of the field that asks for it (fa2i_fields); 0: it is always there */
     bool output;
     bool optional;  /* an output that is there only if the case wants it */
     bool patterned; /* an input to which a case's pattern applies */
@@ -43,6 +31,14 @@ typedef struct fa2i_operand {
     /* Inputs: writes the first `count` elements of the operand, of elem_bytes each. */
     fa2_status (*fill)(const fa2i_case *c, int operand, size_t count, void *out);
 } fa2i_operand;
+
+/* The operand of a line of operands.def. An operation's list ends with all lines, in their order. */
+#define FA2I_FEATURE_OPERAND(name_, access_)                                                       \
+    {                                                                                              \
+        .name = (name_), .shape = FA2I_SHAPE_FEATURE,                                              \
+        .output = FA2I_ACCESS_##access_ >= FA2I_ACCESS_WRITE, .fill = fa2i_feature_fill            \
+    }
+fa2_status fa2i_feature_fill(const fa2i_case *c, int operand, size_t count, void *out);
 
 /* The allowed distance from an expected value v: absolute + relative * |v|. */
 typedef struct fa2i_bound {
@@ -84,6 +80,7 @@ typedef union fa2i_arguments {
 typedef struct fa2i_judge {
     const fa2i_operand *operands;
     int operand_count;
+    int first_feature; /* the index of the first line of operands.def */
     /* Lists the cases for all kernels of a class, on a device with that many SMs. Returns their number. */
     size_t (*cases)(const fa2_problem *class, int sm_count,
                     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX]);
@@ -100,6 +97,9 @@ extern const fa2i_judge fa2i_judge_forward, fa2i_judge_backward;
 
 /* Returns the judge of an operation. op must be one that fa2i_problem_check accepts. */
 const fa2i_judge *fa2i_judge_of(fa2_op op);
+
+/* Returns the index of an operand of operands.def in the case's list. */
+int fa2i_case_feature(const fa2i_case *c, fa2i_operand_id id);
 
 /* A tensor of the case, as a reference reads it and as a call gets it. */
 fa2i_host_tensor fa2i_case_host_tensor(const fa2i_case *c, const fa2i_inputs *inputs, int operand);

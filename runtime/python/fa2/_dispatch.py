@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.utils._device import DeviceContext
 
 from . import _native
-from ._operations import (_FEATURES, _NEW, _NUMBERS, _cast, _check_leaves, _inference, _is_deterministic, _kernels,
-                          _launch_backward, _refuse_gradient, _saved, _unpacked)
+from ._operations import (_FEATURES, _NEW, _NUMBERS, _WITH_GRADIENT, _cast, _check_leaves, _inference,
+                          _is_deterministic, _kernels, _launch_backward, _refuse_gradient, _saved, _unpacked)
 
 # ---- the short path ----
 
 _BEFORE = 3 + len(_FEATURES)  # arguments before the tensors
-_APPLIED = tuple(3 + list(_FEATURES).index(name) for name in ("sinks", "bias"))  # arguments that have a gradient
+_APPLIED = tuple(3 + list(_FEATURES).index(name) for name in _WITH_GRADIENT)  # arguments that have a gradient
 
 
 class _Attention(torch.autograd.Function):
@@ -30,7 +30,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, keywords: Dict[str, Any], deterministic: bool, return_lse: bool,
                 *tensors: Any) -> Any:
         named = dict(zip(_FEATURES, tensors))
-        _check_leaves(named["alibi_slopes"])
+        _check_leaves(named)
         out, lse = _kernels.launch(*_unpacked(tensors[len(_FEATURES):]), return_lse=True, differentiable=True, **keywords,
                                   **named)
         ctx.call, ctx.refused = (keywords, deterministic), _inference(named)
@@ -295,8 +295,8 @@ def attention_packed(*tensors: Tensor, causal: bool = False, window: Any = None,
 
     The gradient of a packed tensor is one tensor of the same shape. The kernel writes into it; nothing is copied.
     deterministic: dq has the same bits in every call. torch.use_deterministic_algorithms asks for the same.
-    others: alibi_slopes, sinks, seqused_k, bias, dropout_p, dropout_seed, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
-    max_seqlen_k, block_table, leftpad, cache_rows, as in fa2.attention. With cu_seqlens, the tensors have no B.
+    others: tensors of features, dropout_p, max_seqlen_q and max_seqlen_k, as in fa2.attention; no new keys. With
+    cu_seqlens_q and cu_seqlens_k, the tensors have no B.
     """
     for name, value in (("deterministic", deterministic), ("return_lse", return_lse)):
         if value not in (True, False):

@@ -25,14 +25,15 @@ _kernels: Any = _native  # Any, because calls here pass lists of tensors
 _NO_SECOND = ("fa2 has no second derivatives of attention: the gradients of this call were differentiated "
               "(create_graph=True, torch.func.hessian); use another attention where they are needed")
 
+_FIELDS_OF_NEW = ("append", "rotary")
 # The tensors of features by attention's keywords, and the field of the problem that each sets.
-_FEATURES = {"alibi_slopes": "alibi", "sinks": "sinks", "seqused_k": "seqused", "bias": "bias",
-             "dropout_seed": "dropout", "cu_seqlens_q": "varlen", "cu_seqlens_k": "varlen", "block_table": "paged",
-             "leftpad": "leftpad", "cache_rows": "cache_rows"}
+_FEATURES = {name: field for name, field, _, _ in _native.OPERANDS if field not in _FIELDS_OF_NEW}
 # Features of inference: forward runs even if a tensor requires a gradient, and backward raises.
-_INFERENCE = ("seqused_k", "block_table", "leftpad", "cache_rows")
+_INFERENCE = tuple(name for name, _, in_backward, _ in _native.OPERANDS if name in _FEATURES and not in_backward)
+# Features whose tensors have a gradient: sinks and bias.
+_WITH_GRADIENT = tuple(name for name, _, _, has_gradient in _native.OPERANDS if has_gradient)
 # The tensors of new keys. A separate operation takes them, because it writes to k and v.
-_NEW = ("k_new", "v_new", "rotary_cos", "rotary_sin")
+_NEW = tuple(name for name, field, _, _ in _native.OPERANDS if field in _FIELDS_OF_NEW)
 # Further keywords of attention, and their types in the operations' schemas. 0 means "not given".
 _NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt"}
 
@@ -118,7 +119,7 @@ library.define("attention_backward(Tensor d_out, Tensor[] tensors, Tensor out, T
 _SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "deterministic", *_NUMBERS)
 _PLAIN_SCALARS = len(_SCALARS) - len(_NUMBERS)  # the scalars of calls without features
 # Places among the settings of the tensors that have a gradient.
-_GIVEN = tuple(len(_SCALARS) + list(_FEATURES).index(name) for name in ("sinks", "bias"))
+_GIVEN = tuple(len(_SCALARS) + list(_FEATURES).index(name) for name in _WITH_GRADIENT)
 _DEFAULTS = (False, -1, -1, 0.0, None, False, 0.0, 0, 0, *[None] * len(_FEATURES))
 
 
@@ -248,15 +249,18 @@ def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
     return fields
 
 
-def _check_leaves(alibi_slopes: Optional[Tensor]) -> None:
-    if alibi_slopes is not None and alibi_slopes.requires_grad:
-        raise NotImplementedError("alibi_slopes requires a gradient, and fa2 has none for it: detach it")
+def _check_leaves(features: Dict[str, Any]) -> None:
+    """Refuses tensors that require a gradient and have none in fa2. Those of inference are refused in backward."""
+    for name in _FEATURES:
+        tensor = features.get(name)
+        if tensor is not None and name not in (*_WITH_GRADIENT, *_INFERENCE) and tensor.requires_grad:
+            raise NotImplementedError(f"{name} requires a gradient, and fa2 has none for it: detach it")
 
 
 def _save(ctx: Any, tensors: Sequence[Tensor], settings: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
     q, _, v = _unpacked(tensors)
     fields = _fields(q, v, *settings)
-    _check_leaves(_keywords(*settings)[0]["alibi_slopes"])
+    _check_leaves(_keywords(*settings)[0])
     _native.check_differentiable(fields)
     ctx.save_for_backward(*output, *settings[len(_SCALARS):], *tensors)
     ctx.settings = settings[:len(_SCALARS)]

@@ -58,9 +58,8 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
                                               .v = fa2py_tensor_of(call, &o[V]),
                                               .o = fa2py_tensor_of(call, &o[OUT]),
                                               .lse = fa2py_floats_of(&o[LSE]),
-                                              .softmax_scale = call->scale,
-                                              .softcap = call->softcap};
-    fa2py_features_forward(call, &o[K], features, &launch->args.forward);
+                                              .softmax_scale = call->scale};
+    fa2py_features_put(call, &o[K], features, &launch->args);
     return fa2py_launch_on(call, &o[Q], launch);
 }
 
@@ -68,7 +67,7 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
 static bool answer(const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
     return fa2py_set_zero(&o[OUT], stream) &&
-           fa2py_set_lse(&o[LSE], &features->of[FA2PY_SINKS], stream);
+           fa2py_set_lse(&o[LSE], &features->of[FA2I_OPERAND_sinks], stream);
 }
 
 PyObject *fa2py_run(const fa2py_call *call)
@@ -110,11 +109,12 @@ enum {
     ARG_GRAD = ARGS
 };
 
-static const char *const words[] = {
-    "q", "k", "v", FA2PY_SETTING_WORDS, "out", "return_lse", "differentiable"};
+static const char *const words[] = {"q", "k", "v", "out", "return_lse", "differentiable"};
 static PyObject *interned[ARG_GRAD + 1];
-static const fa2py_signature attention_signature = {"attention", ARGS, 3, 3, words, interned};
-static const fa2py_signature launch_signature = {"launch", ARG_GRAD + 1, 3, 3, words, interned};
+static const fa2py_signature attention_signature = {
+    "attention", ARGS, 3, 3, words, ARG_CAUSAL, FA2PY_SETTINGS, interned};
+static const fa2py_signature launch_signature = {
+    "launch", ARG_GRAD + 1, 3, 3, words, ARG_CAUSAL, FA2PY_SETTINGS, interned};
 
 static bool parse(PyObject *const *values, fa2py_call *call)
 {
@@ -142,22 +142,25 @@ static bool is_given(PyObject *value)
     return value != NULL && value != Py_None;
 }
 
+/* Returns whether PyTorch may want the gradient of an operand: integers have none. */
+static bool is_of_numbers(int id)
+{
+    return fa2i_operands[id].elem != FA2I_ELEM_INT32 && fa2i_operands[id].elem != FA2I_ELEM_UINT64;
+}
+
 /* Chooses the path of a call. If PyTorch must draw the dropout seed, that is the dispatcher's. */
 static fa2py_way find_way(PyObject *const *values)
 {
     PyObject *const *settings = values + ARG_CAUSAL;
     PyObject *const *features = settings + FA2PY_SET_FEATURES;
-    PyObject *const tensors[] = {values[Q],
-                                 values[K],
-                                 values[V],
-                                 features[FA2PY_ALIBI_SLOPES],
-                                 features[FA2PY_SINKS],
-                                 features[FA2PY_BIAS],
-                                 features[FA2PY_K_NEW],
-                                 features[FA2PY_V_NEW]};
-    const fa2py_way way = fa2py_torch_way(tensors, sizeof tensors / sizeof *tensors);
+    PyObject *tensors[3 + FA2PY_FEATURES] = {values[Q], values[K], values[V]};
+    int count = 3;
+    for (int i = 0; i < FA2PY_FEATURES; i++)
+        if (features[i] != NULL && is_of_numbers(i))
+            tensors[count++] = features[i];
+    const fa2py_way way = fa2py_torch_way(tensors, count);
     if (way == FA2PY_WAY_PLAIN && is_given(settings[FA2PY_SET_DROPOUT_P]) &&
-        !is_given(features[FA2PY_DROPOUT_SEED])) {
+        !is_given(features[FA2I_OPERAND_seed_at])) {
         const int drops = PyObject_IsTrue(settings[FA2PY_SET_DROPOUT_P]);
         if (drops <= 0)
             return drops == 0 ? way : FA2PY_WAY_ERROR;
@@ -173,7 +176,7 @@ static fa2py_way find_way(PyObject *const *values)
 static bool check_simple(PyObject *const *values)
 {
     PyObject *const *settings = values + ARG_CAUSAL;
-    PyObject *seed = settings[FA2PY_SET_FEATURES + FA2PY_DROPOUT_SEED];
+    PyObject *seed = settings[FA2PY_SET_FEATURES + FA2I_OPERAND_seed_at];
     bool truth = false;
     uint64_t number = 0;
     return fa2py_parse_truth(settings[FA2PY_SET_CAUSAL], "causal", &truth) &&
@@ -218,11 +221,10 @@ PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t co
 
 enum { PROBLEM_OP = ARG_CAUSAL + FA2PY_SETTINGS_OF_PROBLEM, PROBLEM_DETERMINISTIC, PROBLEM_ARGS };
 
-static const char *const problem_words[] = {
-    "q", "k", "v", FA2PY_PROBLEM_WORDS, "op", "deterministic"};
+static const char *const problem_words[] = {"q", "k", "v", "op", "deterministic"};
 static PyObject *problem_interned[PROBLEM_ARGS];
-static const fa2py_signature problem_signature = {"problem", PROBLEM_ARGS,  3,
-                                                  3,         problem_words, problem_interned};
+static const fa2py_signature problem_signature = {
+    "problem", PROBLEM_ARGS, 3, 3, problem_words, ARG_CAUSAL, FA2PY_SETTINGS_OF_PROBLEM, problem_interned};
 
 static bool parse_op(PyObject *value, fa2_op *ret_op)
 {

@@ -24,10 +24,10 @@ enum {
 };
 
 static const char *const words[] = {
-    "d_out",         "q",  "k",  "v",  "out",    "lse",  FA2PY_SETTING_WORDS,
-    "deterministic", "dq", "dk", "dv", "dsinks", "dbias"};
+    "d_out", "q", "k", "v", "out", "lse", "deterministic", "dq", "dk", "dv", "dsinks", "dbias"};
 static PyObject *interned[ARGS];
-static const fa2py_signature signature = {"attention_backward", ARGS, 6, 6, words, interned};
+static const fa2py_signature signature = {
+    "attention_backward", ARGS, 6, 6, words, ARG_CAUSAL, FA2PY_SETTINGS, interned};
 
 /* Opens a gradient. given: False, not wanted; a tensor to write; else None or True, which create it like its input. */
 static bool open_gradient(const fa2py_call *call, int which, PyObject *given, void *stream,
@@ -88,7 +88,7 @@ static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand 
 static bool open_dbias(const fa2py_features *features, fa2_problem *problem, void *stream,
                        fa2py_operand *o)
 {
-    const fa2py_operand *bias = &features->of[FA2PY_BIAS];
+    const fa2py_operand *bias = &features->of[FA2I_OPERAND_bias];
     const int64_t most[FA2PY_RANK] = {problem->batch, problem->heads_q, problem->seq_q,
                                       problem->seq_k};
     if (problem->bias == FA2_BIAS_NONE || problem->bias == FA2_BIAS_BOOL) {
@@ -136,11 +136,10 @@ static bool launch_backward(const fa2py_call *call, const fa2py_operand *o,
                                                 .dk = fa2py_tensor_of(call, &o[DK]),
                                                 .dv = fa2py_tensor_of(call, &o[DV]),
                                                 .lse = fa2py_floats_of(&o[LSE]),
-                                                .softmax_scale = call->scale,
-                                                .softcap = call->softcap};
-    fa2py_features_backward(call, features, &launch->args.backward);
-    launch->args.backward.dsinks = fa2py_floats_of(&o[DSINKS]);
-    launch->args.backward.dbias = fa2py_bias_gradient_of(&o[DBIAS]);
+                                                .softmax_scale = call->scale};
+    fa2py_features_put(call, &o[K], features, &launch->args);
+    fa2py_feature_put(call, FA2I_OPERAND_dsinks, &o[DSINKS], &launch->args);
+    fa2py_feature_put(call, FA2I_OPERAND_dbias, &o[DBIAS], &launch->args);
     return fa2py_launch_on(call, &o[Q], launch);
 }
 

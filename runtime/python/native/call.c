@@ -5,11 +5,26 @@
 #include <math.h>
 #include "native.h"
 
+const char *const fa2py_setting_words[FA2PY_SETTINGS] = {
+    "causal", "window", "softcap", "scale", "layout",
+#define KEYWORD(word, doc) #word,
+#include "keywords.def"
+    "dropout_p", "max_seqlen_q", "max_seqlen_k", "rotary_interleaved", "context", "stream"};
+
+static const char *word_of(const fa2py_signature *signature, int i)
+{
+    const int setting = i - signature->settings_at;
+    if (setting < 0)
+        return signature->words[i];
+    return setting < signature->setting_count ? fa2py_setting_words[setting]
+                                              : signature->words[i - signature->setting_count];
+}
+
 static bool intern(const fa2py_signature *signature)
 {
     for (int i = 0; i < signature->count; i++)
         if (signature->interned[i] == NULL &&
-            (signature->interned[i] = PyUnicode_InternFromString(signature->words[i])) == NULL)
+            (signature->interned[i] = PyUnicode_InternFromString(word_of(signature, i))) == NULL)
             return false;
     return true;
 }
@@ -20,7 +35,7 @@ static int find_name(const fa2py_signature *signature, PyObject *name)
         if (signature->interned[i] == name)
             return i;
     for (int i = 0; i < signature->count; i++)
-        if (PyUnicode_CompareWithASCIIString(name, signature->words[i]) == 0)
+        if (PyUnicode_CompareWithASCIIString(name, word_of(signature, i)) == 0)
             return i;
     PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", signature->name,
                  name);
@@ -46,7 +61,7 @@ bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py
             return false;
         if (values[at] != NULL) {
             PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'",
-                         signature->name, signature->words[at]);
+                         signature->name, word_of(signature, at));
             return false;
         }
         values[at] = args[count + i];
@@ -54,7 +69,7 @@ bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py
     for (int i = 0; i < signature->required; i++) {
         if (values[i] == NULL) {
             PyErr_Format(PyExc_TypeError, "%s() is missing its argument '%s'", signature->name,
-                         signature->words[i]);
+                         word_of(signature, i));
             return false;
         }
     }
@@ -245,10 +260,10 @@ static bool parse_features(PyObject *const *values, fa2py_call *call)
     for (int i = 0; i < FA2PY_FEATURES; i++)
         if (is_given(values[i]))
             call->features[i] = values[i];
-    PyObject *seed = call->features[FA2PY_DROPOUT_SEED];
+    PyObject *seed = call->features[FA2I_OPERAND_seed_at];
     if (seed == NULL || !PyLong_Check(seed))
         return true;
-    call->features[FA2PY_DROPOUT_SEED] = NULL;
+    call->features[FA2I_OPERAND_seed_at] = NULL;
     call->has_seed = true;
     return fa2py_parse_seed(seed, "dropout_seed", &call->seed);
 }
@@ -282,9 +297,9 @@ static bool parse_length(PyObject *value, const char *name, int32_t *ret_length)
 /* Checks that the arguments of packed sequences are complete. */
 static bool check_packed(const fa2py_call *call)
 {
-    const bool q = call->features[FA2PY_CU_SEQLENS_Q] != NULL,
-               k = call->features[FA2PY_CU_SEQLENS_K] != NULL,
-               paged = call->features[FA2PY_BLOCK_TABLE] != NULL;
+    const bool q = call->features[FA2I_OPERAND_cu_seqlens_q] != NULL,
+               k = call->features[FA2I_OPERAND_cu_seqlens_k] != NULL,
+               paged = call->features[FA2I_OPERAND_block_table] != NULL;
     const char *wrong = NULL;
     if (q != k)
         wrong = "cu_seqlens_q and cu_seqlens_k are given together";
@@ -299,9 +314,9 @@ static bool check_packed(const fa2py_call *call)
 
 bool fa2py_check_new(PyObject *const *features)
 {
-    const bool k_new = is_given(features[FA2PY_K_NEW]), v_new = is_given(features[FA2PY_V_NEW]),
-               cos = is_given(features[FA2PY_ROTARY_COS]),
-               sin = is_given(features[FA2PY_ROTARY_SIN]);
+    const bool k_new = is_given(features[FA2I_OPERAND_new_k]), v_new = is_given(features[FA2I_OPERAND_new_v]),
+               cos = is_given(features[FA2I_OPERAND_rotary_cos]),
+               sin = is_given(features[FA2I_OPERAND_rotary_sin]);
     const char *wrong = NULL;
     if (k_new != v_new)
         wrong = "k_new and v_new are given together";

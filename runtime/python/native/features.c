@@ -3,6 +3,7 @@
  * as addresses.
  */
 #include "native.h"
+#include "runtime/base/problem.h"
 
 /* Returns the elements between entries of a dimension, 0 if it has only one entry. */
 static int64_t stride_of(const dl_tensor *tensor, int dimension)
@@ -32,8 +33,6 @@ static bool check_per_head(const fa2_problem *problem, bool with_batch,
 {
     const dl_tensor *tensor = &operand->view.tensor;
     const int last = tensor->ndim - 1;
-    if (operand->object == NULL)
-        return true;
     bool fits = (tensor->ndim == 1 || (with_batch && tensor->ndim == 2)) &&
                 is_type(tensor, DL_FLOAT, 32) && tensor->shape[last] == problem->heads_q &&
                 (stride_of(tensor, last) == 1 || problem->heads_q == 1);
@@ -50,9 +49,8 @@ static bool check_per_sequence(const fa2_problem *problem, int more, const fa2py
 {
     const dl_tensor *tensor = &operand->view.tensor;
     const int32_t wanted = problem->batch + more;
-    if (operand->object == NULL ||
-        (tensor->ndim == 1 && is_type(tensor, DL_INT, 32) && tensor->shape[0] == wanted &&
-         (stride_of(tensor, 0) == 1 || wanted == 1)))
+    if (tensor->ndim == 1 && is_type(tensor, DL_INT, 32) && tensor->shape[0] == wanted &&
+        (stride_of(tensor, 0) == 1 || wanted == 1))
         return true;
     PyErr_Format(PyExc_ValueError, "%s must be int32 [batch%s], with %d sequences, contiguous",
                  operand->name, more ? " + 1" : "", (int)problem->batch);
@@ -63,9 +61,8 @@ static bool check_per_sequence(const fa2_problem *problem, int more, const fa2py
 static bool check_seed(const fa2py_operand *seed)
 {
     const dl_tensor *tensor = &seed->view.tensor;
-    if (seed->object == NULL ||
-        ((is_type(tensor, DL_INT, 64) || is_type(tensor, DL_UINT, 64)) && tensor->ndim == 1 &&
-         (tensor->shape[0] == 1 || (tensor->shape[0] == 2 && stride_of(tensor, 0) == 1))))
+    if ((is_type(tensor, DL_INT, 64) || is_type(tensor, DL_UINT, 64)) && tensor->ndim == 1 &&
+        (tensor->shape[0] == 1 || (tensor->shape[0] == 2 && stride_of(tensor, 0) == 1)))
         return true;
     PyErr_SetString(PyExc_ValueError,
                     "dropout_seed must be an int, or int64 [1], the seed, or [2], seed and offset");
@@ -76,8 +73,6 @@ static bool check_seed(const fa2py_operand *seed)
 static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
 {
     const dl_tensor *tensor = &table->view.tensor;
-    if (table->object == NULL)
-        return true;
     if (tensor->ndim != 2 || !is_type(tensor, DL_INT, 32) || tensor->shape[0] != problem->batch ||
         (tensor->shape[1] > 1 && stride_of(tensor, 1) != 1)) {
         PyErr_Format(PyExc_ValueError,
@@ -115,8 +110,6 @@ static bool check_bias(const fa2_problem *problem, const fa2py_operand *bias)
 {
     const dl_tensor *tensor = &bias->view.tensor;
     const int64_t most[] = {problem->batch, problem->heads_q, problem->seq_q, problem->seq_k};
-    if (bias->object == NULL)
-        return true;
     bool fits = bias_type(bias) != FA2_BIAS_NONE && tensor->ndim == 4;
     for (int i = 0; fits && i < 4; i++)
         fits = tensor->shape[i] == most[i] || (tensor->shape[i] == 1 && i < 3);
@@ -149,8 +142,6 @@ static bool check_new(const fa2py_call *call, const fa2_problem *problem,
     const bool is_v = operand != k_new && problem->head_dim_v != 0;
     const int32_t columns = is_v ? problem->head_dim_v : problem->head_dim;
     const int64_t *shape = operand->shape;
-    if (operand->object == NULL)
-        return true;
     if (operand != k_new && problem->v_in_k && !fa2py_begin_alike(call, k_new, operand)) {
         PyErr_SetString(
             PyExc_ValueError,
@@ -176,12 +167,11 @@ static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos,
                          const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor, *like = &q->view.tensor;
-    if (operand->object == NULL ||
-        (tensor->ndim == 2 && is_type(tensor, like->dtype.code, like->dtype.bits) &&
-         tensor->shape[0] == cos->view.tensor.shape[0] && tensor->shape[0] <= INT32_MAX &&
-         tensor->shape[1] == cos->view.tensor.shape[1] &&
-         (tensor->shape[1] == 1 || stride_of(tensor, 1) == 1) &&
-         (tensor->shape[0] == 1 || stride_of(tensor, 0) == tensor->shape[1])))
+    if (tensor->ndim == 2 && is_type(tensor, like->dtype.code, like->dtype.bits) &&
+        tensor->shape[0] == cos->view.tensor.shape[0] && tensor->shape[0] <= INT32_MAX &&
+        tensor->shape[1] == cos->view.tensor.shape[1] &&
+        (tensor->shape[1] == 1 || stride_of(tensor, 1) == 1) &&
+        (tensor->shape[0] == 1 || stride_of(tensor, 0) == tensor->shape[1]))
         return true;
     PyErr_Format(PyExc_ValueError,
                  "%s must be [positions, rotary_dim / 2], of q's type, contiguous; rotary_cos and "
@@ -192,13 +182,13 @@ static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos,
 
 static bool is_new(int feature)
 {
-    return feature == FA2PY_K_NEW || feature == FA2PY_V_NEW;
+    return feature == FA2I_OPERAND_new_k || feature == FA2I_OPERAND_new_v;
 }
 
 bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
                          fa2py_features *features)
 {
-    static const char *const names[FA2PY_FEATURES] = {FA2PY_FEATURE_WORDS};
+    const char *const *names = fa2py_setting_words + FA2PY_SET_FEATURES;
     for (int i = 0; i < FA2PY_FEATURES; i++) {
         PyObject *given = call->features[i];
         fa2py_operand *operand = &features->of[i];
@@ -212,18 +202,14 @@ bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *s
 void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
                         fa2_problem *problem)
 {
-    problem->alibi = call->features[FA2PY_ALIBI_SLOPES] != NULL;
-    problem->sinks = call->features[FA2PY_SINKS] != NULL;
-    problem->seqused = call->features[FA2PY_SEQUSED_K] != NULL;
-    problem->bias = bias_type(&features->of[FA2PY_BIAS]);
+    for (int i = 0; i < FA2PY_FEATURES; i++)
+        if (call->features[i] != NULL)
+            fa2i_field_set(problem, fa2i_operands[i].field, 1);
+    problem->bias = bias_type(&features->of[FA2I_OPERAND_bias]);
     problem->dropout = call->dropout_p > 0;
-    problem->varlen = call->features[FA2PY_CU_SEQLENS_Q] != NULL;
-    problem->paged = call->features[FA2PY_BLOCK_TABLE] != NULL;
-    problem->leftpad = call->features[FA2PY_LEFTPAD] != NULL;
-    problem->cache_rows = call->features[FA2PY_CACHE_ROWS] != NULL;
-    problem->append = call->features[FA2PY_K_NEW] != NULL;
-    if (call->features[FA2PY_ROTARY_COS] != NULL) {
-        const dl_tensor *cos = &features->of[FA2PY_ROTARY_COS].view.tensor;
+    problem->softcap = call->softcap != 0;
+    if (call->features[FA2I_OPERAND_rotary_cos] != NULL) {
+        const dl_tensor *cos = &features->of[FA2I_OPERAND_rotary_cos].view.tensor;
         problem->rotary = call->rotary_interleaved ? FA2_ROTARY_INTERLEAVED : FA2_ROTARY_HALVES;
         if (cos->ndim == 2)
             problem->rotary_dim =
@@ -231,26 +217,40 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
     }
 }
 
+static bool check_tensor(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *of,
+                         const fa2_problem *problem, int id)
+{
+    switch (id) {
+    case FA2I_OPERAND_bias:
+        return check_bias(problem, &of[id]);
+    case FA2I_OPERAND_seed_at:
+        return check_seed(&of[id]);
+    case FA2I_OPERAND_block_table:
+        return check_table(problem, &of[id]);
+    case FA2I_OPERAND_new_k:
+    case FA2I_OPERAND_new_v:
+        return check_new(call, problem, &of[FA2I_OPERAND_new_k], &of[id]);
+    case FA2I_OPERAND_rotary_cos:
+    case FA2I_OPERAND_rotary_sin:
+        return check_angles(q, &of[FA2I_OPERAND_rotary_cos], &of[id]);
+    default:
+        break;
+    }
+    const fa2i_operand_line *line = &fa2i_operands[id];
+    return line->elem == FA2I_ELEM_FP32 ? check_per_head(problem, line->rank > 1, &of[id])
+                                        : check_per_sequence(problem, line->shape[0] == FA2I_DIM_B1, &of[id]);
+}
+
 bool fa2py_features_check(const fa2py_call *call, const fa2py_operand operands[3],
                           const fa2py_features *features, const fa2_problem *problem)
 {
-    const fa2py_operand *of = features->of, *q = operands;
     if (problem->append &&
         (!fa2py_check_writable(&operands[1]) || !fa2py_check_writable(&operands[2])))
         return false;
-    return check_new(call, problem, &of[FA2PY_K_NEW], &of[FA2PY_K_NEW]) &&
-           check_new(call, problem, &of[FA2PY_K_NEW], &of[FA2PY_V_NEW]) &&
-           check_angles(q, &of[FA2PY_ROTARY_COS], &of[FA2PY_ROTARY_COS]) &&
-           check_angles(q, &of[FA2PY_ROTARY_COS], &of[FA2PY_ROTARY_SIN]) &&
-           check_per_sequence(problem, 1, &of[FA2PY_CU_SEQLENS_Q]) &&
-           check_per_sequence(problem, 1, &of[FA2PY_CU_SEQLENS_K]) &&
-           check_per_head(problem, true, &of[FA2PY_ALIBI_SLOPES]) &&
-           check_per_head(problem, false, &of[FA2PY_SINKS]) &&
-           check_per_sequence(problem, 0, &of[FA2PY_SEQUSED_K]) &&
-           check_per_sequence(problem, 0, &of[FA2PY_LEFTPAD]) &&
-           check_per_sequence(problem, 0, &of[FA2PY_CACHE_ROWS]) &&
-           check_bias(problem, &of[FA2PY_BIAS]) && check_seed(&of[FA2PY_DROPOUT_SEED]) &&
-           check_table(problem, &of[FA2PY_BLOCK_TABLE]);
+    for (int i = 0; i < FA2PY_FEATURES; i++)
+        if (features->of[i].object != NULL && !check_tensor(call, operands, features->of, problem, i))
+            return false;
+    return true;
 }
 
 void fa2py_features_done(fa2py_features *features)
@@ -260,81 +260,51 @@ void fa2py_features_done(fa2py_features *features)
 
 /* ---- to the library's arguments ---- */
 
-static fa2_alibi alibi_of(const fa2py_operand *slopes)
-{
-    const dl_tensor *tensor = &slopes->view.tensor;
-    return (fa2_alibi){.slopes = data_of(slopes),
-                       .stride_batch =
-                           slopes->object != NULL && tensor->ndim == 2 ? stride_of(tensor, 0) : 0};
-}
-
-static fa2_bias_tensor bias_of(const fa2py_operand *bias)
-{
-    const dl_tensor *tensor = &bias->view.tensor;
-    if (bias->object == NULL)
-        return (fa2_bias_tensor){.data = NULL};
-    return (fa2_bias_tensor){data_of(bias), stride_of(tensor, 0), stride_of(tensor, 1),
-                             stride_of(tensor, 2), stride_of(tensor, 3)};
-}
-
-fa2_bias_gradient fa2py_bias_gradient_of(const fa2py_operand *operand)
+void fa2py_feature_put(const fa2py_call *call, int id, const fa2py_operand *operand, void *args)
 {
     const dl_tensor *tensor = &operand->view.tensor;
+    const fa2i_operand_line *line = &fa2i_operands[id];
+    int64_t strides[FA2I_OPERAND_RANK] = {0};
     if (operand->object == NULL)
-        return (fa2_bias_gradient){.data = NULL};
-    return (fa2_bias_gradient){data_of(operand), stride_of(tensor, 0), stride_of(tensor, 1),
-                               stride_of(tensor, 2), stride_of(tensor, 3)};
+        return;
+    if (is_new(id)) {
+        const fa2_tensor rows = fa2py_tensor_of(call, operand);
+        fa2i_operand_put(call->op, args, id, rows.data, &rows.stride_batch);
+        return;
+    }
+    for (int i = 0; i < line->strides && tensor->ndim == line->rank; i++) /* else all batches share it */
+        strides[i] = stride_of(tensor, i);
+    fa2i_operand_put(call->op, args, id, data_of(operand), strides);
 }
 
-static fa2_dropout dropout_of(const fa2py_call *call, const fa2py_operand *seed)
+static void put_dropout(const fa2py_call *call, const fa2py_operand *seed, fa2_dropout *dropout)
 {
     const uint64_t *at = data_of(seed);
-    const bool has_offset = at != NULL && seed->view.tensor.shape[0] == 2;
-    return (fa2_dropout){.p = call->dropout_p,
-                         .seed = call->seed,
-                         .seed_at = at,
-                         .offset_at = has_offset ? at + 1 : NULL};
+    dropout->p = call->dropout_p;
+    dropout->seed = call->seed;
+    dropout->offset_at = at != NULL && seed->view.tensor.shape[0] == 2 ? at + 1 : NULL;
 }
 
-void fa2py_features_forward(const fa2py_call *call, const fa2py_operand *k,
-                            const fa2py_features *features, fa2_forward_args *args)
+void fa2py_features_put(const fa2py_call *call, const fa2py_operand *k, const fa2py_features *features, void *args)
 {
     const fa2py_operand *of = features->of;
-    args->alibi = alibi_of(&of[FA2PY_ALIBI_SLOPES]);
-    args->sinks = data_of(&of[FA2PY_SINKS]);
-    args->bias = bias_of(&of[FA2PY_BIAS]);
-    args->dropout = dropout_of(call, &of[FA2PY_DROPOUT_SEED]);
-    args->seqused_k = data_of(&of[FA2PY_SEQUSED_K]);
-    args->cu_seqlens_q = data_of(&of[FA2PY_CU_SEQLENS_Q]);
-    args->cu_seqlens_k = data_of(&of[FA2PY_CU_SEQLENS_K]);
-    args->block_table = data_of(&of[FA2PY_BLOCK_TABLE]);
-    if (args->block_table != NULL) {
-        args->block_table_stride = stride_of(&of[FA2PY_BLOCK_TABLE].view.tensor, 0);
-        args->page_count = (int32_t)k->shape[0];
+    fa2_forward_args *forward = args;
+    for (int i = 0; i < FA2PY_FEATURES; i++)
+        fa2py_feature_put(call, i, &of[i], args);
+    if (call->op == FA2_OP_BACKWARD) {
+        fa2_backward_args *backward = args;
+        backward->softcap = call->softcap;
+        put_dropout(call, &of[FA2I_OPERAND_seed_at], &backward->dropout);
+        return;
     }
-    args->leftpad = data_of(&of[FA2PY_LEFTPAD]);
-    args->cache_rows = data_of(&of[FA2PY_CACHE_ROWS]);
-    args->cache_row_count = (int32_t)k->shape[0];
-    if (of[FA2PY_K_NEW].object != NULL)
-        args->append = (fa2_append){fa2py_tensor_of(call, &of[FA2PY_K_NEW]),
-                                    fa2py_tensor_of(call, &of[FA2PY_V_NEW]),
-                                    (int32_t)of[FA2PY_K_NEW].shape[call->heads_first ? 2 : 1]};
-    if (of[FA2PY_ROTARY_COS].object != NULL)
-        args->rotary =
-            (fa2_rotary_tables){data_of(&of[FA2PY_ROTARY_COS]), data_of(&of[FA2PY_ROTARY_SIN]),
-                                (int32_t)of[FA2PY_ROTARY_COS].view.tensor.shape[0]};
-}
-
-void fa2py_features_backward(const fa2py_call *call, const fa2py_features *features,
-                             fa2_backward_args *args)
-{
-    const fa2py_operand *of = features->of;
-    args->alibi = alibi_of(&of[FA2PY_ALIBI_SLOPES]);
-    args->bias = bias_of(&of[FA2PY_BIAS]);
-    args->sinks = data_of(&of[FA2PY_SINKS]);
-    args->dropout = dropout_of(call, &of[FA2PY_DROPOUT_SEED]);
-    args->cu_seqlens_q = data_of(&of[FA2PY_CU_SEQLENS_Q]);
-    args->cu_seqlens_k = data_of(&of[FA2PY_CU_SEQLENS_K]);
+    forward->softcap = call->softcap;
+    put_dropout(call, &of[FA2I_OPERAND_seed_at], &forward->dropout);
+    forward->page_count = (int32_t)k->shape[0];
+    forward->cache_row_count = (int32_t)k->shape[0];
+    if (of[FA2I_OPERAND_new_k].object != NULL)
+        forward->append.seq = (int32_t)of[FA2I_OPERAND_new_k].shape[call->heads_first ? 2 : 1];
+    if (of[FA2I_OPERAND_rotary_cos].object != NULL)
+        forward->rotary.rows = (int32_t)of[FA2I_OPERAND_rotary_cos].view.tensor.shape[0];
 }
 
 /* ---- dropout's mask ---- */

@@ -50,8 +50,8 @@ float *fa2py_floats_of(const fa2py_operand *operand)
 
 static bool check_operands(const fa2py_call *call, const fa2py_operand operands[3])
 {
-    const bool paged = call->features[FA2PY_BLOCK_TABLE] != NULL,
-               own_rows = !paged && call->features[FA2PY_CACHE_ROWS] == NULL;
+    const bool paged = call->features[FA2I_OPERAND_block_table] != NULL,
+               own_rows = !paged && call->features[FA2I_OPERAND_cache_rows] == NULL;
     const int64_t *q = operands[0].shape, *k = operands[1].shape, *v = operands[2].shape;
     const int seq = seq_axis(call), head = 3 - seq;
     if ((own_rows && !fa2py_check_same("k", k[0], "q", q[0], "batch")) ||
@@ -118,12 +118,11 @@ bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
     problem.head_dim_v = v[DIM] != q[DIM] ? (int32_t)v[DIM] : 0;
     problem.v_in_k = is_v_in_k(call, operands, &problem);
     problem.causal = call->causal;
-    problem.softcap = call->softcap != 0;
     problem.deterministic = call->deterministic;
     if (problem.varlen)
-        set_packed(call, &features->of[FA2PY_CU_SEQLENS_Q].view.tensor, &problem);
+        set_packed(call, &features->of[FA2I_OPERAND_cu_seqlens_q].view.tensor, &problem);
     if (problem.paged)
-        set_paged(&features->of[FA2PY_BLOCK_TABLE].view.tensor, &problem);
+        set_paged(&features->of[FA2I_OPERAND_block_table].view.tensor, &problem);
     if (problem.varlen || call->max_seqlen_k > 0)
         problem.seq_k = call->max_seqlen_k;
     /* In a causal call the right bound has no effect. Dropping it gives equal calls one problem. */
@@ -143,7 +142,7 @@ bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launc
 {
     const int device = q->view.tensor.device.id;
     fa2py_context *context = call->context;
-    if (launch->problem->dropout && !call->has_seed && call->features[FA2PY_DROPOUT_SEED] == NULL) {
+    if (launch->problem->dropout && !call->has_seed && call->features[FA2I_OPERAND_seed_at] == NULL) {
         PyErr_SetString(PyExc_ValueError,
                         "dropout_p is given without dropout_seed: an int, or int64 on the device");
         return false;

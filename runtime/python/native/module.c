@@ -2,18 +2,19 @@
  * The module fa2._native. Its state belongs to the process, because it serves one interpreter.
  */
 #include "native.h"
+#include "runtime/base/problem.h"
 
 #define FAST(function) (PyCFunction)(void (*)(void)) function, METH_FASTCALL | METH_KEYWORDS
 
-#define SETTINGS                                                                                   \
-    "causal=False, window=None, softcap=None, scale=None, layout='bshd', alibi_slopes=None, "      \
-    "sinks=None, seqused_k=None, bias=None, dropout_seed=None, cu_seqlens_q=None, "                \
-    "cu_seqlens_k=None, block_table=None, leftpad=None, cache_rows=None, k_new=None, v_new=None, " \
-    "rotary_cos=None, rotary_sin=None, dropout_p=0.0, max_seqlen_q=None, max_seqlen_k=None, "      \
-    "rotary_interleaved=False, "
+/* The settings around the keywords of operands. */
+#define SETTINGS_BEFORE "causal=False, window=None, softcap=None, scale=None, layout='bshd', "
+#define SETTINGS_AFTER  "dropout_p=0.0, max_seqlen_q=None, max_seqlen_k=None, rotary_interleaved=False, "
 
 static const char attention_doc[] =
-    "attention(q, k, v, *, " SETTINGS "context=None, stream=None, out=None, return_lse=False)\n--\n\n"
+    "attention(q, k, v, *, " SETTINGS_BEFORE
+#define KEYWORD(word, doc) #word "=None, "
+#include "keywords.def"
+    SETTINGS_AFTER "context=None, stream=None, out=None, return_lse=False)\n--\n\n"
     "Returns softmax(scale * q k^T) v, by the kernel that is best for these shapes on this device.\n"
     "\n"
     "q: [B, Sq, Hq, D]; k, v: [B, Sk, Hkv, D]. Hq is a multiple of Hkv. Any library that speaks DLPack may own them.\n"
@@ -27,31 +28,11 @@ static const char attention_doc[] =
     "softcap: c turns scores into c * tanh(score / c).\n"
     "scale: default 1 / sqrt(D).\n"
     "layout: 'bshd', or 'bhsd' for [B, H, S, D].\n"
-    "alibi_slopes: float32 [Hq] or [B, Hq]. It adds -slope * |i + Sk - Sq - j| to the scores.\n"
-    "sinks: float32 [Hq], one more column in the softmax, without a value.\n"
-    "seqused_k: int32 [B], the number of keys that each sequence uses, the first ones of Sk. Masks are aligned to\n"
-    "the last used key.\n"
-    "bias: [B or 1, Hq or 1, Sq or 1, Sk]. float16, bfloat16 or float32 is added to the scores. bool hides the keys\n"
-    "where it is False.\n"
+#define KEYWORD(word, doc) #word ": " doc "\n"
+#include "keywords.def"
     "dropout_p: the probability with which an element of the softmax becomes 0. The others are divided by\n"
     "1 - dropout_p.\n"
-    "dropout_seed: decides which ones. An int from 0 to 2^64 - 1, or on the device int64 [1], the seed, or [2], the\n"
-    "seed and an offset. With PyTorch's tensors None draws a seed from the device's generator.\n"
-    "cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k: packed sequences. q is [Tq, Hq, D]; k and v are\n"
-    "[Tk, Hkv, D]. cu_seqlens_*: int32 [B + 1], where each sequence begins, and the end. max_seqlen_*: the longest\n"
-    "lengths. lse is [Hq, Tq].\n"
-    "block_table: int32 [B, pages of a sequence]. k and v are then pages, [pages, page, Hkv, D], where page is a\n"
-    "power of two. Sk is the number of keys in the table, or max_seqlen_k. seqused_k gives the lengths, or\n"
-    "cu_seqlens_k if the queries are packed.\n"
-    "leftpad: int32 [B], the number of keys at the beginning of each sequence that are padding. seqused_k counts\n"
-    "them, too.\n"
-    "cache_rows: int32 [B], the row of each sequence in k and v, which are [rows, Sk, Hkv, D].\n"
-    "k_new, v_new: [B, Sn, Hkv, D]. They are first written into k and v, and are visible. They follow the seqused_k\n"
-    "keys of each sequence. Without seqused_k they are its last Sn keys. With packed sequences they are\n"
-    "[Tq, Hkv, D], as many as queries. If v is the first columns of k, v_new must be a view of k_new's.\n"
-    "rotary_cos, rotary_sin: [positions, R / 2] in q's type, with at least Sk positions. They rotate the first R\n"
-    "columns of k_new by each key's position. They rotate q by its own position if causal or windowed, else by the\n"
-    "position of the first new key. q in memory stays as it is.\n"
+    "max_seqlen_q, max_seqlen_k: the longest lengths of packed sequences.\n"
     "rotary_interleaved: True rotates columns (0, 1), (2, 3), ...; False rotates (0, R / 2), (1, R / 2 + 1), ...\n"
     "out: written and returned. It has q's shape (but v's columns) and dtype, and shares no memory with q, k or v.\n"
     "Default: a new tensor of q's library.\n"
@@ -63,7 +44,10 @@ static const char attention_doc[] =
     "Raises ValueError if tensors do not fit, NotImplementedError for calls that fa2 cannot serve, and fa2.Error.";
 
 static const char backward_doc[] =
-    "attention_backward(d_out, q, k, v, out, lse, *, " SETTINGS "context=None, stream=None, "
+    "attention_backward(d_out, q, k, v, out, lse, *, " SETTINGS_BEFORE
+#define KEYWORD(word, doc) #word "=None, "
+#include "keywords.def"
+    SETTINGS_AFTER "context=None, stream=None, "
     "deterministic=False, dq=None, dk=None, dv=None, dsinks=False, dbias=False)\n--\n\n"
     "Returns the gradients (dq, dk, dv) of a loss with respect to q, k and v, without autograd.\n"
     "\n"
@@ -77,6 +61,14 @@ static const char backward_doc[] =
     "bias's shape; with deterministic it is [B, Hq, Sq, Sk]. ALiBi slopes have no gradient.\n"
     "\n"
     "Raises the exceptions of attention.";
+
+static const char problem_doc[] =
+    "problem(q, k, v, *, " SETTINGS_BEFORE
+#define KEYWORD(word, doc) #word "=None, "
+#include "keywords.def"
+    SETTINGS_AFTER "op='forward', deterministic=False)\n--\n\n"
+    "Returns the problem of a call of attention, or with op='backward' of attention_backward, on these tensors:\n"
+    "a dict of sizes, dtype and features.";
 
 /* keep(object): stores an object beyond the module's life, and returns the one stored before. A module that is imported
  * anew uses it to remove what its predecessor registered. */
@@ -98,10 +90,7 @@ static PyMethodDef methods[] = {
     {"launch", FAST(fa2py_launch_function),
      "launch(q, k, v, *, differentiable=False, **keywords)\n--\n\n"
      "attention, always without PyTorch's dispatcher. differentiable: raise an error if the call has no gradient."},
-    {"problem", FAST(fa2py_problem),
-     "problem(q, k, v, *, " SETTINGS "op='forward', deterministic=False)\n--\n\n"
-     "Returns the problem of a call of attention, or with op='backward' of attention_backward, on these tensors:\n"
-     "a dict of sizes, dtype and features."},
+    {"problem", FAST(fa2py_problem), problem_doc},
     {"check_differentiable", fa2py_check_differentiable, METH_O,
      "check_differentiable(problem, /)\n--\n\n"
      "Raises NotImplementedError if fa2 has no gradient for a problem of the forward operation."},
@@ -134,6 +123,33 @@ static PyMethodDef methods[] = {
     {"plain_node", fa2py_plain_node, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
 
+/* Returns whether calls have an operand that is the gradient of this one: both belong to one field. */
+static bool has_gradient(int id)
+{
+    for (int i = 0; i < FA2I_OPERAND_COUNT; i++)
+        if (fa2i_operand_is_written(i) && fa2i_operands[i].field == fa2i_operands[id].field)
+            return true;
+    return false;
+}
+
+/* Adds OPERANDS: a tuple of (keyword, field of the problem, whether backward reads it, whether it has a gradient). */
+static bool add_operands(PyObject *module)
+{
+    PyObject *operands = PyTuple_New(FA2PY_FEATURES);
+    bool ok = operands != NULL;
+    for (int i = 0; ok && i < FA2PY_FEATURES; i++) {
+        PyObject *line = Py_BuildValue("(ssOO)", fa2py_setting_words[FA2PY_SET_FEATURES + i],
+                                       fa2i_fields[fa2i_operands[i].field].name,
+                                       fa2i_operands[i].at[FA2_OP_BACKWARD] >= 0 ? Py_True : Py_False,
+                                       has_gradient(i) ? Py_True : Py_False);
+        ok = line != NULL && PyTuple_SetItem(operands, i, line) == 0;
+    }
+    if (ok && PyModule_AddObject(module, "OPERANDS", operands) == 0)
+        return true;
+    Py_XDECREF(operands);
+    return false;
+}
+
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "fa2._native", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
@@ -144,7 +160,7 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (!fa2py_errors_init(module) || !fa2py_context_init(module) ||
+    if (!fa2py_errors_init(module) || !fa2py_context_init(module) || !add_operands(module) ||
         PyModule_AddStringConstant(module, "__version__", FA2PY_VERSION) != 0) {
         Py_DECREF(module);
         return NULL;

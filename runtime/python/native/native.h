@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include "dlpack.h"
 #include "fa2.h"
+#include "runtime/ops/operands.h"
 
 /* Unchanged since Python 3.7, but the stable ABI declares it only from 3.10 on. */
 #ifndef METH_FASTCALL
@@ -176,8 +177,9 @@ typedef struct fa2py_signature {
     const char *name;
     int count, positional;    /* all parameters; those that may be given by position */
     int required;             /* the first `required` ones must be given */
-    const char *const *words; /* their names */
-    PyObject **interned;      /* the names as interned strings; the first call fills it */
+    const char *const *words;      /* the names of its own parameters */
+    int settings_at, setting_count; /* at this place come the first so many settings */
+    PyObject **interned;           /* all names as interned strings; the first call fills it */
 } fa2py_signature;
 
 enum { FA2PY_PARAMETERS_MAX = 48 };
@@ -186,27 +188,9 @@ enum { FA2PY_PARAMETERS_MAX = 48 };
 bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count,
                      PyObject *names, PyObject *values[FA2PY_PARAMETERS_MAX]);
 
-/* The tensors of features, which a call takes beside q, k and v. */
-typedef enum fa2py_feature {
-    FA2PY_ALIBI_SLOPES,
-    FA2PY_SINKS,
-    FA2PY_SEQUSED_K,
-    FA2PY_BIAS,
-    FA2PY_DROPOUT_SEED,
-    FA2PY_CU_SEQLENS_Q,
-    FA2PY_CU_SEQLENS_K,
-    FA2PY_BLOCK_TABLE,
-    FA2PY_LEFTPAD,
-    FA2PY_CACHE_ROWS,
-    FA2PY_K_NEW,
-    FA2PY_V_NEW,
-    FA2PY_ROTARY_COS,
-    FA2PY_ROTARY_SIN,
-    FA2PY_FEATURES
-} fa2py_feature;
-#define FA2PY_FEATURE_WORDS                                                                        \
-    "alibi_slopes", "sinks", "seqused_k", "bias", "dropout_seed", "cu_seqlens_q", "cu_seqlens_k",  \
-        "block_table", "leftpad", "cache_rows", "k_new", "v_new", "rotary_cos", "rotary_sin"
+/* The tensors of features, which a call takes beside q, k and v: operands with a keyword. They come first in
+ * operands.def, so the indexes are FA2I_OPERAND_sinks and so on. */
+enum { FA2PY_FEATURES = FA2I_OPERAND_offset_at };
 
 /* The settings that every operation takes after its tensors. problem() takes the first ones. */
 enum {
@@ -225,10 +209,7 @@ enum {
     FA2PY_SET_STREAM,
     FA2PY_SETTINGS
 };
-#define FA2PY_PROBLEM_WORDS                                                                        \
-    "causal", "window", "softcap", "scale", "layout", FA2PY_FEATURE_WORDS, "dropout_p",            \
-        "max_seqlen_q", "max_seqlen_k", "rotary_interleaved"
-#define FA2PY_SETTING_WORDS FA2PY_PROBLEM_WORDS, "context", "stream"
+extern const char *const fa2py_setting_words[FA2PY_SETTINGS];
 
 struct fa2py_operand;
 
@@ -300,13 +281,10 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
 /* Checks the shapes and types of the features' tensors against the problem. */
 bool fa2py_features_check(const fa2py_call *call, const fa2py_operand operands[3],
                           const fa2py_features *features, const fa2_problem *problem);
-/* Copy the features' tensors into the library's arguments. */
-void fa2py_features_forward(const fa2py_call *call, const fa2py_operand *k,
-                            const fa2py_features *features, fa2_forward_args *args);
-void fa2py_features_backward(const fa2py_call *call, const fa2py_features *features,
-                             fa2_backward_args *args);
-/* operand: [batch or 1, heads or 1, seq_q or 1, seq_k]. Dimensions of 1 get stride 0. No operand: data is NULL. */
-fa2_bias_gradient fa2py_bias_gradient_of(const fa2py_operand *operand);
+/* Copies the features' tensors into the library's arguments of the call's operation. k: as the call gives it. */
+void fa2py_features_put(const fa2py_call *call, const fa2py_operand *k, const fa2py_features *features, void *args);
+/* Copies one tensor. Its dimensions of extent 1 get stride 0. Does nothing without a tensor. */
+void fa2py_feature_put(const fa2py_call *call, int id, const fa2py_operand *operand, void *args);
 /* dropout_mask(problem, dropout_p, seed, offset=0): returns a bytearray, 1 where an element is kept. */
 PyObject *fa2py_dropout_mask(PyObject *module, PyObject *args);
 

@@ -158,7 +158,7 @@ bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, 
 
 static bool is_packed(const fa2py_call *call)
 {
-    return call->features[FA2PY_CU_SEQLENS_Q] != NULL;
+    return call->features[FA2I_OPERAND_cu_seqlens_q] != NULL;
 }
 
 static bool open_rows(const fa2py_call *call, const char *name, PyObject *object, int rank,
@@ -241,7 +241,7 @@ bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_featur
         return false;
     *ret_stream = call->has_stream ? call->stream : current;
     *ret_lender = *ret_stream == current ? framework : NULL;
-    const bool paged = call->features[FA2PY_BLOCK_TABLE] != NULL;
+    const bool paged = call->features[FA2I_OPERAND_block_table] != NULL;
     for (int i = q->object != NULL; i < 3; i++) {
         const int rank = is_packed(call) && !(paged && i > 0) ? RANK - 1 : RANK;
         if (!open_rows(call, names[i], call->tensors[i], rank, *ret_stream, &operands[i]) ||

@@ -48,7 +48,7 @@ static int lse_shape(const fa2py_call *call, const fa2py_operand *q, int64_t sha
 {
     const int seq = call->heads_first ? 2 : 1;
     int rank = 0;
-    if (call->features[FA2PY_CU_SEQLENS_Q] == NULL)
+    if (call->features[FA2I_OPERAND_cu_seqlens_q] == NULL)
         shape[rank++] = q->shape[0];
     shape[rank++] = q->shape[3 - seq];
     shape[rank++] = q->shape[seq];

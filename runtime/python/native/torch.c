@@ -204,7 +204,7 @@ static const char *const words[SDPA_COUNT] = {"query",     "key",       "value",
                                               "dropout_p", "is_causal", "scale", "enable_gqa"};
 static PyObject *interned[SDPA_COUNT];
 static const fa2py_signature signature = {
-    "scaled_dot_product_attention", SDPA_COUNT, SDPA_COUNT, 3, words, interned};
+    "scaled_dot_product_attention", SDPA_COUNT, SDPA_COUNT, 3, words, 0, 0, interned};
 
 /* Returns true if fa2 takes the shapes as they are: D is a multiple of 8, lengths are equal if causal (PyTorch aligns
  * the mask top-left), and heads are equal unless groups are asked for. */
