@@ -1,0 +1,78 @@
+#pragma once
+#include "forward/parts.cuh"
+#include "forward/tiles.cuh"
+#include "lib/fill.cuh"
+
+// ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
+//
+// fwd.cuh calls these in its prologue and in each step (step.cuh). A team of warps processes every kTeams-th tile.
+
+using QueryFill = Fill<kBr, kThreads>;
+using KeyPlan = FillPlan<kBc, kTeamThreads>;
+
+// The empty policy: V is loaded with K.
+struct NoFill {
+    template <bool kFull, class Plan, class Address>
+    __device__ __forceinline__ void issue(const Plan &, Share, uint32, int, Address)
+    {
+    }
+
+    __device__ __forceinline__ void store(uint32) const
+    {
+    }
+};
+
+// V has its own load plan if its rows and the rows of K differ.
+constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
+
+// The loads of tiles of K and V that are under way while another tile is processed.
+struct KeyFills {
+    Fill<kBc, kTeamThreads> k;
+    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kHeadDimV>>::Type v;
+};
+
+using Pages = PageNumbersOf<KeyPlan>;
+
+// Where a team's tiles of K and V come from and go to.
+struct KeyPlaces {
+    const char *k, *v;  // head pointers
+    uint32 smem;
+    int team;
+};
+
+// Starts copying a share of a tile of K. kFull: all rows of the tile are before the tensor's end.
+template <bool kFull>
+__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
+                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+{
+    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const auto rows = rows_of(pages, plan, tile, p.features.k_steps);
+    fills.k.template issue<kWide || kFull>(
+        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
+}
+
+// Starts copying a share of a tile of V, unless it is part of K.
+template <bool kFull, class Plan>
+__device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, const Params &p,
+                                           const BlockPlace &place, const KeyPlaces &to, const Plan &plan, Share share,
+                                           int tile)
+{
+    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const auto rows = rows_of(pages, plan, tile, p.features.v_steps);
+    fills.v.template issue<kWide || kFull>(
+        plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
+}
+
+template <bool kFull>
+__device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
+                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+{
+    if constexpr (kVInK)
+        return;
+    else if constexpr (kOwnValuePlan)
+        issue_v_by<kFull>(fills, pages, p, place, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
+    else
+        issue_v_by<kFull>(fills, pages, p, place, to, plan, share, tile);
+}
