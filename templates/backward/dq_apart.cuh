@@ -8,6 +8,11 @@
 // more than if the blocks of dK and dV sum dQ, but needs no workspace and no atomics, and the order of sums is fixed.
 // Queries are rows here, so dS is the A fragment of dQ += dS K where it was computed. A warp owns 16 rows. Tiles of
 // keys are processed from the last to the first, so those with a mask come first.
+//
+// Timeline of the step of tile t (`visit`), with two stages of K and V:
+//
+//   wait, barrier | S = Q K^T | dP = dO V^T | dS | dQ += dS K | store t - 1
+//                 | copy K, V (t - 1) ..........................
 
 // Keys [begin, end) that some row of a block sees, and [begin_of_all, end_of_all) that every row sees.
 struct KeysInWindow : WindowKeys {

@@ -44,11 +44,30 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     pack_scores(ds_frag, dp);
 }
 
-// Adds a warp's part of dQ to the sums over all blocks. tile_sum: sums of the tile; unused if sequences are packed.
-__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
-                                          float *tile_sum, const DqTile &dq, int row_group, int col_group, int warp,
-                                          int lane)
+// Waits for Q and dO, and starts S^T = K Q^T and dP^T = V dO^T.
+__device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Params &p, const Barriers &barriers,
+                                               const Stage &stage, const Cursor &at, uint32 k_rows, uint32 v_rows,
+                                               uint32 q_smem, uint32 do_smem)
 {
+    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    if constexpr (kVarlen)
+        clear_after_end(p, barriers, stage, at, q_smem, do_smem);
+    start_scores(s, k_rows, q_smem);
+    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    start_scores(dp, v_rows, do_smem);
+}
+
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kTakesTurns, receives the counter
+// of the tile; seen: its value as lane 0 has read it earlier.
+__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
+                                          const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
+                                          int warp, int lane)
+{
+    float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
+    if constexpr (kTakesTurns) {
+        counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
+        await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
+    }
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, place, plane, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16, col_group);
@@ -85,12 +104,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         Fragments p_frag, ds_frag;
         DqTile dq;
 
-        barrier_wait(barriers.q_full(stage.index), stage.parity);
-        if constexpr (kVarlen)
-            clear_after_end(p, barriers, stage, at, q_smem, do_smem);
-        start_scores(s, k_rows, q_smem);
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
-        start_scores(dp, v_rows, do_smem);
+        start_products(s, dp, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem);
         const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
         uint32 seen = 0;
         if (kTakesTurns && p.dq != nullptr && lane == 0)
@@ -112,14 +126,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         pin(dq);
         if (lane == 0)
             barrier_arrive(barriers.do_empty(stage.index));
-        if (p.dq != nullptr) {
-            float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
-            if constexpr (kTakesTurns) {
-                counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
-                await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
-            }
-            add_dq_of(p, place, at, plane, tile_sum, dq, row_group, col_group, warp, lane);
-        }
+        if (p.dq != nullptr)
+            add_dq_of(p, place, at, plane, dq, counter, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
         pin(dk);
         if (lane == 0)
