@@ -4,8 +4,9 @@
 - Each header (templates/**/*.cuh) parses alone after the configuration of a family that includes it, and no header is
   without such a family. Needs NVRTC; the families and their variants are those of bench/gate.txt.
 - Headers hold no template language, and are formatted as templates/.clang-format says (if clang-format is found).
-- What is still generated is counted: template lines, spliced values, and C++ in strings of Lua. No count may grow beyond
-  its bar; lower the bar when it falls.
+- What is still generated is counted: template lines, spliced values, and C++ in strings of Lua. So are the lines of the
+  longest device function, and of the longest step of a mainloop. No count may grow beyond its bar; lower the bar when
+  it falls.
 
 Usage: test_kernel_text.py RUN_LUA. Exit status 77: NVRTC was not found, the rest is as it should be.
 """
@@ -25,8 +26,10 @@ import gate  # pylint: disable=wrong-import-position
 TOP = os.path.dirname(HERE)
 TEMPLATES = os.path.join(TOP, "templates")
 
-# The most that there may be: lines that begin with '@', values $(...), strings of Lua that hold C++.
-BARS = {"template lines": 123, "spliced values": 154, "strings of C++ in Lua": 0}
+# The most that there may be: lines that begin with '@', values $(...), strings of Lua that hold C++; and lines of a
+# function's head and body, and of a step's body.
+BARS = {"template lines": 123, "spliced values": 154, "strings of C++ in Lua": 0,
+        "lines of a device function": 100, "lines of a mainloop step": 40}
 CPP = re.compile(r"\bk[A-Z]\w+|\bplace\.|\bp\.[a-z]|::|\bconst |\bauto |\bsmem\b|\buint32\b|\bunsigned\b|\[m\]|^ \* |"
                  r"\(p\)|\(\)$|range\.|tiles\.|plane")
 NOT_CPP = re.compile(r"\w*|\^.*")  # a word, or a pattern
@@ -58,9 +61,48 @@ def count_generated():
     }
 
 
+def body_end(lines, first):
+    """The line of the brace that closes what the line before `first` opens: the next one that is indented as little."""
+    indent = re.match(r" *", lines[first - 1])[0]
+    return next(i for i in range(first, len(lines)) if lines[i].startswith(indent + "}"))
+
+
+def device_functions(file):
+    """(lines, name) of each function with a body."""
+    lines = text_of(file).splitlines()
+    for i, line in enumerate(lines):
+        if not re.fullmatch(r" *\{", line):
+            continue
+        head = i - 1
+        while head > 0 and lines[head].strip() and "__device__" not in lines[head] and lines[head][-1] not in ";}":
+            head -= 1
+        if "__device__" in lines[head]:
+            name = re.search(r"(\w+)\(", " ".join(lines[head:i]).split("__forceinline__")[-1])
+            yield body_end(lines, i + 1) - head + 1, f"{name[1] if name else '?'} in {file}"
+
+
+def steps(file):
+    """(lines, place) of the body of each step of a mainloop: a loop that is not unrolled, a lambda or a function."""
+    lines = text_of(file).splitlines()
+    for i, line in enumerate(lines):
+        is_loop = re.match(r" +(for|while) .*\{$", line) and i > 0 and "#pragma unroll 1" in lines[i - 1]
+        named = re.search(r"\b(visit|visit_part|step) = \[|void (visit|visit_part|step)\(", line)
+        if is_loop or named:
+            first = next(j for j in range(i, len(lines)) if lines[j].endswith("{")) + 1
+            yield body_end(lines, first) - first, f"templates/{file}:{i + 1}"
+
+
+def count_lengths():
+    headers = kernel_files(".cuh")
+    longest = max(found for file in headers for found in device_functions(file))
+    step = max(found for file in headers for found in steps(file))
+    print(f"the longest: {longest[1]}; {step[1]}")
+    return {"lines of a device function": longest[0], "lines of a mainloop step": step[0]}
+
+
 def check_counts():
     bad = 0
-    for name, count in count_generated().items():
+    for name, count in (count_generated() | count_lengths()).items():
         print(f"{name}: {count}, at most {BARS[name]}")
         if count > BARS[name]:
             bad += 1
