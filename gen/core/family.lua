@@ -174,7 +174,18 @@ function methods.launch(self, v)
    return v.recipe, v.kind
 end
 
--- Returns the names that the template sees. They say nothing about the launch.
+-- Returns the steps before and after the main one.
+local function other_steps(recipe)
+   local list = {}
+   for _, step in ipairs(recipe.steps) do
+      if step.role ~= "main" then
+         list[#list + 1] = step
+      end
+   end
+   return list
+end
+
+-- Returns the names that the template sees. Of the launch they have the entry points and threads of other steps.
 function methods.environment(self, v)
    local names = axes_of.names(self.axes, v)
    for name, value in pairs(self.names(v)) do
@@ -182,6 +193,7 @@ function methods.environment(self, v)
    end
    names.family, names.op = self.name, self.op
    names.bf16, names.turing = v.dtype == "bf16", self.path.k8 == true
+   names.steps = other_steps(self.recipe(v))
    return names
 end
 

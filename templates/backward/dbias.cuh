@@ -27,7 +27,7 @@ __device__ __forceinline__ void add_dbias(const Scores &ds, const Params &p, int
 
 // The kernel before the main one: sets the gradient to zero. One warp per query of a head; if several queries share an
 // element, the first one clears it. kClearRows warps per block.
-__device__ __forceinline__ void clear_dbias(const Params &p)
+__device__ __forceinline__ void clear(const Params &p)
 {
     const auto &f = p.features;
     const int64 row = int64(blockIdx.x) * kClearRows + threadIdx.x / 32;

@@ -6,9 +6,10 @@
 //
 // Its entry point is in steps.cu.in.
 
-// The kernel; one block of kSinkThreads per head. The order of the sum is fixed. sums: in shared memory.
-__device__ __forceinline__ void sum_sinks(const Params &p, float (&sums)[kSinkThreads / 32])
+// The kernel; one block of kSinkThreads per head. The order of the sum is fixed.
+__device__ __forceinline__ void sinks(const Params &p)
 {
+    __shared__ float sums[kSinkThreads / 32];
     if (p.features.dsinks == nullptr)
         return;
     const int head = blockIdx.x;

@@ -139,7 +139,7 @@ __device__ __forceinline__ void append_batches(const Params &p)
 }
 
 // The kernel; kAppendThreads threads per block.
-__device__ __forceinline__ void append(const Params &p)
+__device__ __forceinline__ void prepare(const Params &p)
 {
     if constexpr (kVarlen)
         append_packed(p);

@@ -2,7 +2,6 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr int kHeadDimV = kHeadDim;
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
