@@ -21,9 +21,7 @@ using OwnParams = const Params &;
 struct SequencePlace {
     static constexpr int first_q_tile = 0, first_prepared = 0;
 
-    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
-    {
-    }
+    static __device__ __forceinline__ void find(const Params &, unsigned, int &) {}
 
     static __device__ __forceinline__ bool is_empty()
     {
@@ -41,6 +39,4 @@ struct SequencePlace {
     }
 };
 
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &)
-{
-}
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &) {}

@@ -2,21 +2,13 @@
 #include "backward/scores.cuh"
 
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, int, int)
-    {
-    }
+    __device__ __forceinline__ NoDropout(const Params &, int, int) {}
 
-    static __device__ __forceinline__ void begin(const Params &, int, int, int)
-    {
-    }
+    static __device__ __forceinline__ void begin(const Params &, int, int, int) {}
 
-    static __device__ __forceinline__ void mask(Fragments &)
-    {
-    }
+    static __device__ __forceinline__ void mask(Fragments &) {}
 
-    static __device__ __forceinline__ void mask(Scores &)
-    {
-    }
+    static __device__ __forceinline__ void mask(Scores &) {}
 };
 
 using Dropout = NoDropout;

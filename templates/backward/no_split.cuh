@@ -3,9 +3,7 @@
 
 // The range of a block that has its keys alone: all tiles.
 struct WholeRange {
-    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
-    {
-    }
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int) {}
 
     static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
     {

@@ -5,9 +5,7 @@
 constexpr bool kTerms = false;
 
 struct Terms {
-    __device__ __forceinline__ Terms(const Params &, int, int)
-    {
-    }
+    __device__ __forceinline__ Terms(const Params &, int, int) {}
 
     template <bool kBefore> __device__ __forceinline__ float term(const Params &, float, int, int, int) const
     {
@@ -15,6 +13,4 @@ struct Terms {
     }
 };
 
-template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int)
-{
-}
+template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int) {}

@@ -12,6 +12,4 @@ __device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
     return 0;
 }
 
-__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int)
-{
-}
+__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}

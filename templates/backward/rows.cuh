@@ -11,9 +11,7 @@ struct ComputedRows {
         put_rows<kBr>(p, batch, head, tile * kBr, smem);
     }
 
-    __device__ __forceinline__ void store(uint32)
-    {
-    }
+    __device__ __forceinline__ void store(uint32) {}
 };
 
 // Policy: loaded from the workspace, 16 bytes per thread. The workspace has whole tiles; with packed sequences, rows of
@@ -68,9 +66,7 @@ struct CopiedRows {
                     i < 2 * kRowQuarters);
     }
 
-    __device__ __forceinline__ void store(uint32)
-    {
-    }
+    __device__ __forceinline__ void store(uint32) {}
 };
 
 using RowFill = Either<kPrepared, Either<kTuring, StagedRows, CopiedRows>::Type, ComputedRows>::Type;

@@ -28,9 +28,7 @@ struct UsedSequence {
     static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
 
     UsedSequence() = default;
-    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch))
-    {
-    }
+    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch)) {}
 };
 
 struct PaddedSequence {

@@ -7,17 +7,13 @@
 struct KeptColumn {
     float first_column;
 
-    __device__ __forceinline__ explicit KeptColumn(int lane) : first_column(float(lane % 4 * kLaneKeys))
-    {
-    }
+    __device__ __forceinline__ explicit KeptColumn(int lane) : first_column(float(lane % 4 * kLaneKeys)) {}
 };
 
 struct NoColumn {
     static constexpr float first_column = 0.0f;
 
-    __device__ __forceinline__ explicit NoColumn(int)
-    {
-    }
+    __device__ __forceinline__ explicit NoColumn(int) {}
 };
 
 using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;

@@ -11,13 +11,9 @@ struct SequencePlace {
     } static constexpr sequence{};
     int batch;
 
-    static __device__ __forceinline__ void find_sequence(const Params &, int)
-    {
-    }
+    static __device__ __forceinline__ void find_sequence(const Params &, int) {}
 
-    static __device__ __forceinline__ void find_cache_row(const Params &, int)
-    {
-    }
+    static __device__ __forceinline__ void find_cache_row(const Params &, int) {}
 
     static __device__ __forceinline__ int seq_q(const Params &p)
     {
@@ -46,6 +42,4 @@ struct SequencePlace {
     }
 };
 
-__device__ __forceinline__ void clear_unused_rows(const Params &)
-{
-}
+__device__ __forceinline__ void clear_unused_rows(const Params &) {}

@@ -20,9 +20,7 @@ __device__ __forceinline__ const char *key_plane(const char *tensor, const Strid
 struct ContiguousRows {
     const int tile;
 
-    __device__ __forceinline__ ContiguousRows(const Params &, const BlockPlace &, int tile) : tile(tile)
-    {
-    }
+    __device__ __forceinline__ ContiguousRows(const Params &, const BlockPlace &, int tile) : tile(tile) {}
 
     __device__ __forceinline__ const char *at(const char *plane, const Strides &stride, int r) const
     {

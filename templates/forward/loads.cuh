@@ -17,9 +17,7 @@ struct NoFill {
     {
     }
 
-    __device__ __forceinline__ void store(uint32) const
-    {
-    }
+    __device__ __forceinline__ void store(uint32) const {}
 };
 
 // V has its own load plan if its rows and the rows of K differ.

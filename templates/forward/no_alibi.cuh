@@ -2,9 +2,7 @@
 #include "forward/place.cuh"
 
 struct NoAlibi {
-    __device__ __forceinline__ NoAlibi(const Params &, const BlockPlace &, int, int)
-    {
-    }
+    __device__ __forceinline__ NoAlibi(const Params &, const BlockPlace &, int, int) {}
 
     template <bool kBefore> __device__ __forceinline__ float term(int, int, int, int, int) const
     {

@@ -3,13 +3,9 @@
 
 // The empty policy: P without dropout.
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
-    {
-    }
+    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int) {}
 
-    __device__ __forceinline__ void begin_step(int, int)
-    {
-    }
+    __device__ __forceinline__ void begin_step(int, int) {}
 
     __device__ __forceinline__ uint32 apply(uint32 elements, int, int, int) const
     {

@@ -6,21 +6,13 @@ struct NoPageNumbers {
     const Params &p;
     const BlockPlace &place;
 
-    __device__ __forceinline__ NoPageNumbers(const Params &p, const BlockPlace &place) : p(p), place(place)
-    {
-    }
+    __device__ __forceinline__ NoPageNumbers(const Params &p, const BlockPlace &place) : p(p), place(place) {}
 
-    __device__ __forceinline__ void find_first(int)
-    {
-    }
+    __device__ __forceinline__ void find_first(int) {}
 
-    __device__ __forceinline__ void find_next(int)
-    {
-    }
+    __device__ __forceinline__ void find_next(int) {}
 
-    __device__ __forceinline__ void pass()
-    {
-    }
+    __device__ __forceinline__ void pass() {}
 };
 
 template <class Plan>

@@ -24,9 +24,7 @@ struct NoSequence {
         int seq_k, seq_q, first_q, first_k, before;
     } static constexpr sequence{};
 
-    __device__ __forceinline__ void find_sequence(const Params &, int)
-    {
-    }
+    __device__ __forceinline__ void find_sequence(const Params &, int) {}
 };
 
 struct KeptCacheRow {
@@ -41,9 +39,7 @@ struct KeptCacheRow {
 struct NoCacheRow {
     static constexpr int cache_row = 0;
 
-    __device__ __forceinline__ void find_cache_row(const Params &, int)
-    {
-    }
+    __device__ __forceinline__ void find_cache_row(const Params &, int) {}
 };
 
 // The batch or sequence of a block, with its lengths.

@@ -10,9 +10,7 @@ struct Turns {
     int group;
     bool may_start;  // the first warpgroup starts first, without a wait
 
-    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0)
-    {
-    }
+    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0) {}
 
     // Waits until the warpgroup before this one has started its products.
     __device__ __forceinline__ void take()

@@ -7,24 +7,14 @@ __device__ __forceinline__ const char *column_keys_at(const Params &, int)
     return nullptr;
 }
 
-__device__ __forceinline__ void prepare_column_keys(const Params &)
-{
-}
+__device__ __forceinline__ void prepare_column_keys(const Params &) {}
 
 struct KeyTile {
-    __device__ __forceinline__ KeyTile(uint32, const Stage &)
-    {
-    }
+    __device__ __forceinline__ KeyTile(uint32, const Stage &) {}
 };
 
-__device__ __forceinline__ void make_keeps(uint32 (&)[kBc / 16][4], Dropout &, KeyTile)
-{
-}
+__device__ __forceinline__ void make_keeps(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
 
-__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], Dropout &, KeyTile)
-{
-}
+__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
 
-__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[kBc / 16][4])
-{
-}
+__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[kBc / 16][4]) {}

@@ -2,19 +2,13 @@
 #include "lib/types.cuh"
 
 // The empty policy: ALiBi is no part of S = Q K^T.
-__device__ __forceinline__ void put_key_columns(uint32)
-{
-}
+__device__ __forceinline__ void put_key_columns(uint32) {}
 
 __device__ __forceinline__ uint64 key_columns(uint32)
 {
     return 0;
 }
 
-template <class AnyTerms> __device__ __forceinline__ void slope_columns(const AnyTerms &, int, uint32 (&)[4])
-{
-}
+template <class AnyTerms> __device__ __forceinline__ void slope_columns(const AnyTerms &, int, uint32 (&)[4]) {}
 
-__device__ __forceinline__ void add_slopes(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[4])
-{
-}
+__device__ __forceinline__ void add_slopes(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[4]) {}

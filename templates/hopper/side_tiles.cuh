@@ -11,9 +11,7 @@ template <int kCount, int kBytes> struct TilesBeside {
     uint32 area, barriers;
     StageOf<kCount> stage;
 
-    __device__ __forceinline__ TilesBeside(uint32 area, uint32 barriers) : area(area), barriers(barriers)
-    {
-    }
+    __device__ __forceinline__ TilesBeside(uint32 area, uint32 barriers) : area(area), barriers(barriers) {}
 
     __device__ __forceinline__ uint32 full() const
     {

@@ -17,9 +17,7 @@ struct CountedPiece {
 struct NoPiece {
     static constexpr unsigned piece = 0;
 
-    __device__ __forceinline__ void take_over(unsigned)
-    {
-    }
+    __device__ __forceinline__ void take_over(unsigned) {}
 };
 
 // A work tile: a row tile of one plane, where a plane is a head of a batch (see BlockPlace).

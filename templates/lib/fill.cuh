@@ -32,13 +32,9 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
 
     const int first_row, chunk;
 
-    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index())
-    {
-    }
+    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index()) {}
 
-    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks)
-    {
-    }
+    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks) {}
 
     static __device__ __forceinline__ constexpr int begin(Share share)
     {
@@ -128,9 +124,7 @@ template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColum
     }
 
     // Does nothing: cp.async has written shared memory.
-    __device__ __forceinline__ void store(uint32)
-    {
-    }
+    __device__ __forceinline__ void store(uint32) {}
 };
 
 // Loads into registers are ordered by their use, so there is nothing to commit or to wait for.
