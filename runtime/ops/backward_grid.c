@@ -5,7 +5,7 @@
  * Tiles of packed sequences are numbered so that a sequence begins at its first row / rows + its number
  * (templates/features/lengths.cuh): there are total / rows + batch numbers at most, of a head. Their workspace
  * follows the rows of the tensors, not the tiles, which short sequences leave nearly empty. Sums of dQ have the rows of
- * dQ; LSE and delta have tiles of eight rows (templates/backward/packed.cuh).
+ * dQ; LSE and delta have tiles of eight rows (templates/backward/sequences.cuh).
  */
 #include "runtime/base/status.h"
 #include "runtime/ops/backward.h"

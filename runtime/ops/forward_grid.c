@@ -9,7 +9,7 @@
  * several shares have results to combine, and these have fewer blocks than twice the number of shares.
  *
  * Row tiles of packed sequences are numbered so that a sequence begins at its first row / rows + its number
- * (templates/forward/place.cuh): there are total / rows + batch numbers at most.
+ * (templates/forward/sequences.cuh): there are total / rows + batch numbers at most.
  */
 #include <stdio.h>
 #include "runtime/base/status.h"

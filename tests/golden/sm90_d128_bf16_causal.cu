@@ -1,28 +1,10 @@
-#line 1 "templates/hopper/fwd_config.cu.in"
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 128;  // D: columns of Q, K, V and O
-constexpr int kGroups = 2;  // consumer warpgroups, 64 query rows each
-constexpr int kBc = 128;  // key and value rows per tile
-constexpr int kStages = 2;  // stages of K, and as many of V
-constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
-constexpr bool kPackedHeads = false;  // rows are all query heads of a group
-constexpr int kPersistent = 0;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
-constexpr bool kByWeight = false;  // row tiles that see the most keys come first
-constexpr bool kOwnOPlace = false;  // O has an area in shared memory beside Q
-constexpr bool kOByMap = false;  // O is stored by TMA
-constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
-constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
-constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
-constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
-constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
-constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
-constexpr int kBlocksPerSm = 1;
-constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
-constexpr int kGeneratorSmemBytes = 163936;
 #line 1 "templates/features/config.cu.in"
 
-// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
+// ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
+constexpr int kHeadDim = 128;         // D: columns of Q and K
+constexpr int kHeadDimV = 128;        // columns of V and O
+constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
+constexpr int kGeneratorSmemBytes = 163936;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = true;       // products are wgmma
@@ -55,6 +37,25 @@ constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+#line 2 "templates/hopper/fwd_config.cu.in"
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kGroups = 2;  // consumer warpgroups, 64 query rows each
+constexpr int kBc = 128;  // key and value rows per tile
+constexpr int kStages = 2;  // stages of K, and as many of V
+constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
+constexpr bool kPackedHeads = false;  // rows are all query heads of a group
+constexpr int kPersistent = 0;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
+constexpr bool kByWeight = false;  // row tiles that see the most keys come first
+constexpr bool kOwnOPlace = false;  // O has an area in shared memory beside Q
+constexpr bool kOByMap = false;  // O is stored by TMA
+constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
+constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
+constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
+constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
+constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
+constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
+constexpr int kBlocksPerSm = 1;
+constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
 #line 2 "templates/lib/types.cuh"
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
@@ -88,7 +89,6 @@ template <class A, class B> struct Either<false, A, B> {
 #line 3 "templates/hopper/fwd_shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr int kHeadDimV = kHeadDim;
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;

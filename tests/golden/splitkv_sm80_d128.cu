@@ -1,29 +1,10 @@
-#line 1 "templates/forward/config.cu.in"
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 128;        // D: columns of Q and K
-constexpr int kHeadDimV = 128;       // columns of V and O
-constexpr bool kVInK = false;      // V is the first columns of K
-constexpr int kParts = 1;          // warps that share rows, and divide their columns
-constexpr int kBr = 16;            // query rows per block
-constexpr int kBc = 32;            // key and value rows per tile
-constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
-constexpr bool kSplit = true;     // teams and blocks divide the keys
-constexpr bool kPackedHeads = true;  // rows are those of all query heads of a group
-constexpr int kTeams = 4;          // teams: groups of warps that share the rows and divide the keys
-constexpr int kMaxSplits = 256;      // most blocks that divide the keys of a row tile
-constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
-constexpr int kCombineWarps = 4;   // rows, one per warp, of a block of the combining kernel
-constexpr int kKStages = 3;        // stages of K
-constexpr int kVStages = 3;        // stages of V
-constexpr bool kCausal = 0 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
-constexpr bool kQInRegisters = false;  // Q is read from shared memory once; else again for every tile
-constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
-constexpr bool kPagesTold = false;  // lanes that copy a row divide the look-ups of pages and exchange them
-constexpr int kGeneratorSmemBytes = 200704;
 #line 1 "templates/features/config.cu.in"
 
-// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
+// ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
+constexpr int kHeadDim = 128;         // D: columns of Q and K
+constexpr int kHeadDimV = 128;        // columns of V and O
+constexpr bool kCausal = 0 == 1;   // query i sees keys <= i + seq_k - seq_q
+constexpr int kGeneratorSmemBytes = 200704;
 constexpr bool kBf16 = false;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = false;       // products are wgmma
@@ -56,6 +37,25 @@ constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+#line 2 "templates/forward/config.cu.in"
+// ---- the variant -------------------------------------------------------------------------------
+constexpr bool kVInK = false;      // V is the first columns of K
+constexpr int kParts = 1;          // warps that share rows, and divide their columns
+constexpr int kBr = 16;            // query rows per block
+constexpr int kBc = 32;            // key and value rows per tile
+constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
+constexpr bool kSplit = true;     // teams and blocks divide the keys
+constexpr bool kPackedHeads = kSplit;  // rows are those of all query heads of a group
+constexpr int kTeams = 4;          // teams: groups of warps that share the rows and divide the keys
+constexpr int kMaxSplits = 256;      // most blocks that divide the keys of a row tile
+constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
+constexpr int kCombineWarps = 4;   // rows, one per warp, of a block of the combining kernel
+constexpr int kKStages = 3;        // stages of K
+constexpr int kVStages = 3;        // stages of V
+constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
+constexpr bool kQInRegisters = false;  // Q is read from shared memory once; else again for every tile
+constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
+constexpr bool kPagesTold = false;  // lanes that copy a row divide the look-ups of pages and exchange them
 #line 2 "templates/forward/shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------

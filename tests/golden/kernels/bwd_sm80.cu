@@ -1,43 +1,12 @@
 // bwd_sm80 d=64 dtype=bf16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=1 barriers=2 order=early dq=red dqbc=0 rows=prepared layout=swizzle
 // op=backward abi=1 rows=64 keys=128 columns=64 workspace=rows_and_dq; bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; bwd_sm80 role=main threads=128 smem=66048 blocks=key_tiles; bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32
 // bwd_sm80: attention backward on SM 8.0 and newer. fp16 or bf16, mma m16n8k16, tiles loaded by cp.async.
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 64;            // D: columns of Q, K and their gradients
-constexpr int kBr = 64;                // query rows per tile
-constexpr int kBc = 128;                // key rows per block
-constexpr int kWarps = 4;
-constexpr int kQueryWarps = 1;    // S^T, dP^T: warps that divide the queries; the rest divide keys
-constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest divide its columns
-constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
-constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
-constexpr int kStages = 1;        // stages of Q and dO in shared memory
-constexpr int kBarriers = 2;    // barriers per tile: with 1, warps may be a tile apart; more shared memory
-constexpr bool kFillLater = false;     // tiles pass through registers one by one, after dQ; else during dQ
-constexpr bool kLate = false;     // S^T and dP^T are computed before P^T; else dV is computed in between
-constexpr bool kOneLoop = false;     // one loop processes tiles with and without a mask
-constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
-constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
-constexpr int kGeneratorSmemBytes = 66048;
-// ---- configuration of all backward families --------------------------------------------------------------------
-constexpr int kHeadDimV = 64;             // columns of V, O and their gradients
-constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
-constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
-constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
-constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
-constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
-constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
-constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
-constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
-constexpr bool kByProduct = false;       // on wgmma: warpgroups divide the products of a tile, not its keys
-constexpr int kWriters = 128;            // threads that write a tile of dK, or of dV
-// Kernels before and after the main one: threads of a block, or rows.
-constexpr int kPrepareThreads = 256;
-constexpr int kConvertRows = 32;
-constexpr int kSinkThreads = 256;
-constexpr int kClearRows = 8;
 
-// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
+// ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
+constexpr int kHeadDim = 64;         // D: columns of Q and K
+constexpr int kHeadDimV = 64;        // columns of V and O
+constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
+constexpr int kGeneratorSmemBytes = 66048;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = false;       // products are wgmma
@@ -70,6 +39,37 @@ constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kBr = 64;                // query rows per tile
+constexpr int kBc = 128;                // key rows per block
+constexpr int kWarps = 4;
+constexpr int kQueryWarps = 1;    // S^T, dP^T: warps that divide the queries; the rest divide keys
+constexpr int kRowWarps = 2;      // dQ: warps that divide its rows; the rest divide its columns
+constexpr int kParts = 2;          // parts of a warp's queries in a tile; one part at a time is in registers
+constexpr int kDqParts = 1;      // parts of a warp's rows of dQ in a tile; one part at a time is in registers
+constexpr int kStages = 1;        // stages of Q and dO in shared memory
+constexpr int kBarriers = 2;    // barriers per tile: with 1, warps may be a tile apart; more shared memory
+constexpr bool kFillLater = false;     // tiles pass through registers one by one, after dQ; else during dQ
+constexpr bool kLate = false;     // S^T and dP^T are computed before P^T; else dV is computed in between
+constexpr bool kOneLoop = false;     // one loop processes tiles with and without a mask
+constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
+constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
+// ---- configuration of all backward families --------------------------------------------------------------------
+constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
+constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
+constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
+constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
+constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
+constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
+constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
+constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
+constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // on wgmma: warpgroups divide the products of a tile, not its keys
+constexpr int kWriters = 128;            // threads that write a tile of dK, or of dV
+// Kernels before and after the main one: threads of a block, or rows.
+constexpr int kPrepareThreads = 256;
+constexpr int kConvertRows = 32;
+constexpr int kSinkThreads = 256;
+constexpr int kClearRows = 8;
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -485,9 +485,7 @@ using OwnParams = const Params &;
 struct SequencePlace {
     static constexpr int first_q_tile = 0, first_prepared = 0;
 
-    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
-    {
-    }
+    static __device__ __forceinline__ void find(const Params &, unsigned, int &) {}
 
     static __device__ __forceinline__ bool is_empty()
     {
@@ -505,9 +503,7 @@ struct SequencePlace {
     }
 };
 
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &)
-{
-}
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &) {}
 
 // ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 //
@@ -1016,9 +1012,7 @@ __device__ __forceinline__ Cursor after(const Cursor &at, int count, const Param
 
 // The range of a block that has its keys alone: all tiles.
 struct WholeRange {
-    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
-    {
-    }
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int) {}
 
     static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
     {
@@ -1053,26 +1047,16 @@ __device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
     return 0;
 }
 
-__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int)
-{
-}
+__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}
 
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, int, int)
-    {
-    }
+    __device__ __forceinline__ NoDropout(const Params &, int, int) {}
 
-    static __device__ __forceinline__ void begin(const Params &, int, int, int)
-    {
-    }
+    static __device__ __forceinline__ void begin(const Params &, int, int, int) {}
 
-    static __device__ __forceinline__ void mask(Fragments &)
-    {
-    }
+    static __device__ __forceinline__ void mask(Fragments &) {}
 
-    static __device__ __forceinline__ void mask(Scores &)
-    {
-    }
+    static __device__ __forceinline__ void mask(Scores &) {}
 };
 
 using Dropout = NoDropout;
@@ -1086,9 +1070,7 @@ __device__ __forceinline__ float value_scale(const Params &)
 constexpr bool kTerms = false;
 
 struct Terms {
-    __device__ __forceinline__ Terms(const Params &, int, int)
-    {
-    }
+    __device__ __forceinline__ Terms(const Params &, int, int) {}
 
     template <bool kBefore> __device__ __forceinline__ float term(const Params &, float, int, int, int) const
     {
@@ -1096,9 +1078,7 @@ struct Terms {
     }
 };
 
-template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int)
-{
-}
+template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int) {}
 
 // ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
 //
@@ -1187,22 +1167,14 @@ __device__ __forceinline__ void add_dq(float *sum, const DqTile &dq, int lane, i
 }
 
 // The empty policy: blocks of other keys add to dQ, too.
-__device__ __forceinline__ void clear_sums(const Params &, unsigned)
-{
-}
+__device__ __forceinline__ void clear_sums(const Params &, unsigned) {}
 
-__device__ __forceinline__ void write_dq(const Params &, int, int, int, int, int, const DqTile &, int)
-{
-}
+__device__ __forceinline__ void write_dq(const Params &, int, int, int, int, int, const DqTile &, int) {}
 
-__device__ __forceinline__ void clear_unseen(const Params &, int, int, int, int)
-{
-}
+__device__ __forceinline__ void clear_unseen(const Params &, int, int, int, int) {}
 
 // The empty policy: the gradient of a bias is not wanted.
-__device__ __forceinline__ void add_dbias(const Scores &, const Params &, int64, int, int, int)
-{
-}
+__device__ __forceinline__ void add_dbias(const Scores &, const Params &, int64, int, int, int) {}
 
 // ---- cp.async: asynchronous copies from global to shared memory; SM 8.0 and newer ---------------------------
 
@@ -1271,13 +1243,9 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
 
     const int first_row, chunk;
 
-    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index())
-    {
-    }
+    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index()) {}
 
-    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks)
-    {
-    }
+    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks) {}
 
     static __device__ __forceinline__ constexpr int begin(Share share)
     {
@@ -1367,9 +1335,7 @@ template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColum
     }
 
     // Does nothing: cp.async has written shared memory.
-    __device__ __forceinline__ void store(uint32)
-    {
-    }
+    __device__ __forceinline__ void store(uint32) {}
 };
 
 // Loads into registers are ordered by their use, so there is nothing to commit or to wait for.
@@ -1512,9 +1478,7 @@ struct ComputedRows {
         put_rows<kBr>(p, batch, head, tile * kBr, smem);
     }
 
-    __device__ __forceinline__ void store(uint32)
-    {
-    }
+    __device__ __forceinline__ void store(uint32) {}
 };
 
 // Policy: loaded from the workspace, 16 bytes per thread. The workspace has whole tiles; with packed sequences, rows of
@@ -1569,9 +1533,7 @@ struct CopiedRows {
                     i < 2 * kRowQuarters);
     }
 
-    __device__ __forceinline__ void store(uint32)
-    {
-    }
+    __device__ __forceinline__ void store(uint32) {}
 };
 
 using RowFill = Either<kPrepared, Either<kTuring, StagedRows, CopiedRows>::Type, ComputedRows>::Type;
@@ -2293,11 +2255,6 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
             sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
 
-extern "C" __global__ void __launch_bounds__(kPrepareThreads) bwd_sm80_prepare(const __grid_constant__ Params p)
-{
-    prepare(p);
-}
-
 // ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
 //
 // Its entry point is in steps.cu.in. A lane has a quad's part of a fragment: 8 columns of rows quad_row and quad_row +
@@ -2384,8 +2341,12 @@ template <class AnyParams> __device__ __forceinline__ void convert(const AnyPara
     else
         convert_batches(p);
 }
-
-extern "C" __global__ void __launch_bounds__(kConvertThreads) bwd_sm80_convert(const __grid_constant__ Params p)
+// ---- entry points of the kernels before and after the main one -------------------------------------------------------
+extern "C" __global__ void __launch_bounds__(256) bwd_sm80_prepare(const __grid_constant__ Params p)
+{
+    prepare(p);
+}
+extern "C" __global__ void __launch_bounds__(128) bwd_sm80_convert(const __grid_constant__ Params p)
 {
     convert(p);
 }

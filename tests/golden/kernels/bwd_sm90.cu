@@ -1,36 +1,12 @@
 // bwd_sm90 d=128 dtype=bf16 causal=1 br=64
 // op=backward abi=1 rows=64 keys=128 columns=128 workspace=rows_and_dq suffix=a maps=q/64,k/128,v/128,do/64; bwd_sm90_prepare role=prepare threads=256 smem=0 blocks=padded_rows/16; bwd_sm90 role=main threads=384 smem=164944 blocks=key_tiles; bwd_sm90_convert role=convert threads=256 smem=0 blocks=padded_rows/32
 // bwd_sm90: attention backward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 128;            // D: columns of Q, K, V, O and their gradients
-constexpr int kGroups = 2;             // consumer warpgroups
-constexpr int kBr = 64;                // query rows per tile
-constexpr int kBc = 128;                // key rows per block
-constexpr int kStages = 2;             // stages of Q and dO in shared memory
-constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a time
-constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
-constexpr int kDqRegisters = 0;       // of the warpgroup that computes dQ
-constexpr int kGeneratorSmemBytes = 164944;
-// ---- configuration of all backward families --------------------------------------------------------------------
-constexpr int kHeadDimV = 128;             // columns of V, O and their gradients
-constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
-constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
-constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
-constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
-constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
-constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
-constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
-constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
-constexpr bool kByProduct = false;       // on wgmma: warpgroups divide the products of a tile, not its keys
-constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
-// Kernels before and after the main one: threads of a block, or rows.
-constexpr int kPrepareThreads = 256;
-constexpr int kConvertRows = 32;
-constexpr int kSinkThreads = 256;
-constexpr int kClearRows = 8;
 
-// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
+// ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
+constexpr int kHeadDim = 128;         // D: columns of Q and K
+constexpr int kHeadDimV = 128;        // columns of V and O
+constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
+constexpr int kGeneratorSmemBytes = 164944;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = true;       // products are wgmma
@@ -63,6 +39,30 @@ constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kGroups = 2;             // consumer warpgroups
+constexpr int kBr = 64;                // query rows per tile
+constexpr int kBc = 128;                // key rows per block
+constexpr int kStages = 2;             // stages of Q and dO in shared memory
+constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a time
+constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
+constexpr int kDqRegisters = 0;       // of the warpgroup that computes dQ
+// ---- configuration of all backward families --------------------------------------------------------------------
+constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
+constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
+constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
+constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
+constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
+constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
+constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
+constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
+constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // on wgmma: warpgroups divide the products of a tile, not its keys
+constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
+// Kernels before and after the main one: threads of a block, or rows.
+constexpr int kPrepareThreads = 256;
+constexpr int kConvertRows = 32;
+constexpr int kSinkThreads = 256;
+constexpr int kClearRows = 8;
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
@@ -488,9 +488,7 @@ using OwnParams = const Params &;
 struct SequencePlace {
     static constexpr int first_q_tile = 0, first_prepared = 0;
 
-    static __device__ __forceinline__ void find(const Params &, unsigned, int &)
-    {
-    }
+    static __device__ __forceinline__ void find(const Params &, unsigned, int &) {}
 
     static __device__ __forceinline__ bool is_empty()
     {
@@ -508,9 +506,7 @@ struct SequencePlace {
     }
 };
 
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &)
-{
-}
+template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &) {}
 
 // ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 //
@@ -1019,9 +1015,7 @@ __device__ __forceinline__ Cursor after(const Cursor &at, int count, const Param
 
 // The range of a block that has its keys alone: all tiles.
 struct WholeRange {
-    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int)
-    {
-    }
+    __device__ __forceinline__ WholeRange(const Params &, const TileRange &, int) {}
 
     static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
     {
@@ -1056,26 +1050,16 @@ __device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
     return 0;
 }
 
-__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int)
-{
-}
+__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}
 
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, int, int)
-    {
-    }
+    __device__ __forceinline__ NoDropout(const Params &, int, int) {}
 
-    static __device__ __forceinline__ void begin(const Params &, int, int, int)
-    {
-    }
+    static __device__ __forceinline__ void begin(const Params &, int, int, int) {}
 
-    static __device__ __forceinline__ void mask(Fragments &)
-    {
-    }
+    static __device__ __forceinline__ void mask(Fragments &) {}
 
-    static __device__ __forceinline__ void mask(Scores &)
-    {
-    }
+    static __device__ __forceinline__ void mask(Scores &) {}
 };
 
 using Dropout = NoDropout;
@@ -1089,9 +1073,7 @@ __device__ __forceinline__ float value_scale(const Params &)
 constexpr bool kTerms = false;
 
 struct Terms {
-    __device__ __forceinline__ Terms(const Params &, int, int)
-    {
-    }
+    __device__ __forceinline__ Terms(const Params &, int, int) {}
 
     template <bool kBefore> __device__ __forceinline__ float term(const Params &, float, int, int, int) const
     {
@@ -1099,9 +1081,7 @@ struct Terms {
     }
 };
 
-template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int)
-{
-}
+template <bool kBefore> __device__ __forceinline__ void add_terms(Scores &, const Params &, const Terms &, int, int) {}
 
 // ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
 //
@@ -1773,11 +1753,30 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_
     pack_scores(ds_frag, dp);
 }
 
-// Adds a warp's part of dQ to the sums over all blocks. tile_sum: sums of the tile; unused if sequences are packed.
-__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
-                                          float *tile_sum, const DqTile &dq, int row_group, int col_group, int warp,
-                                          int lane)
+// Waits for Q and dO, and starts S^T = K Q^T and dP^T = V dO^T.
+__device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Params &p, const Barriers &barriers,
+                                               const Stage &stage, const Cursor &at, uint32 k_rows, uint32 v_rows,
+                                               uint32 q_smem, uint32 do_smem)
 {
+    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    if constexpr (kVarlen)
+        clear_after_end(p, barriers, stage, at, q_smem, do_smem);
+    start_scores(s, k_rows, q_smem);
+    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    start_scores(dp, v_rows, do_smem);
+}
+
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kTakesTurns, receives the counter
+// of the tile; seen: its value as lane 0 has read it earlier.
+__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
+                                          const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
+                                          int warp, int lane)
+{
+    float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
+    if constexpr (kTakesTurns) {
+        counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
+        await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
+    }
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, place, plane, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16, col_group);
@@ -1814,12 +1813,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         Fragments p_frag, ds_frag;
         DqTile dq;
 
-        barrier_wait(barriers.q_full(stage.index), stage.parity);
-        if constexpr (kVarlen)
-            clear_after_end(p, barriers, stage, at, q_smem, do_smem);
-        start_scores(s, k_rows, q_smem);
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
-        start_scores(dp, v_rows, do_smem);
+        start_products(s, dp, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem);
         const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
         uint32 seen = 0;
         if (kTakesTurns && p.dq != nullptr && lane == 0)
@@ -1841,14 +1835,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         pin(dq);
         if (lane == 0)
             barrier_arrive(barriers.do_empty(stage.index));
-        if (p.dq != nullptr) {
-            float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
-            if constexpr (kTakesTurns) {
-                counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
-                await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
-            }
-            add_dq_of(p, place, at, plane, tile_sum, dq, row_group, col_group, warp, lane);
-        }
+        if (p.dq != nullptr)
+            add_dq_of(p, place, at, plane, dq, counter, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
         pin(dk);
         if (lane == 0)
@@ -2212,11 +2200,6 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
             sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
 
-extern "C" __global__ void __launch_bounds__(kPrepareThreads) bwd_sm90_prepare(const __grid_constant__ Params p)
-{
-    prepare(p);
-}
-
 // ---- the kernel after the main one: converts dQ from fp32 sums ------------------------------------------------
 //
 // Its entry point is in steps.cu.in. A lane has a quad's part of a fragment: 8 columns of rows quad_row and quad_row +
@@ -2303,8 +2286,12 @@ template <class AnyParams> __device__ __forceinline__ void convert(const AnyPara
     else
         convert_batches(p);
 }
-
-extern "C" __global__ void __launch_bounds__(kConvertThreads) bwd_sm90_convert(const __grid_constant__ Params p)
+// ---- entry points of the kernels before and after the main one -------------------------------------------------------
+extern "C" __global__ void __launch_bounds__(256) bwd_sm90_prepare(const __grid_constant__ Params p)
+{
+    prepare(p);
+}
+extern "C" __global__ void __launch_bounds__(256) bwd_sm90_convert(const __grid_constant__ Params p)
 {
     convert(p);
 }

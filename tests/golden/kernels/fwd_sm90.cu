@@ -1,29 +1,12 @@
 // fwd_sm90 d=128 dtype=bf16 causal=1 groups=3 bc=64 stages=2 turns=1 persistent=1 order=weight
 // op=forward abi=2 rows=192 keys=64 suffix=a maps=q/64,k/64,v/64,o/16; fwd_sm90 role=main threads=512 smem=163952 blocks=resident_row_tiles
 // fwd_sm90: attention forward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 128;  // D: columns of Q, K, V and O
-constexpr int kGroups = 3;  // consumer warpgroups, 64 query rows each
-constexpr int kBc = 64;  // key and value rows per tile
-constexpr int kStages = 2;  // stages of K, and as many of V
-constexpr bool kCausal = 1 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
-constexpr bool kPackedHeads = false;  // rows are all query heads of a group
-constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
-constexpr bool kByWeight = true;  // row tiles that see the most keys come first
-constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
-constexpr bool kOByMap = true;  // O is stored by TMA
-constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
-constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
-constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
-constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
-constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
-constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
-constexpr int kBlocksPerSm = 1;
-constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
-constexpr int kGeneratorSmemBytes = 163952;
 
-// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
+// ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
+constexpr int kHeadDim = 128;         // D: columns of Q and K
+constexpr int kHeadDimV = 128;        // columns of V and O
+constexpr bool kCausal = 1 == 1;   // query i sees keys <= i + seq_k - seq_q
+constexpr int kGeneratorSmemBytes = 163952;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = true;       // products are wgmma
@@ -56,6 +39,24 @@ constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kGroups = 3;  // consumer warpgroups, 64 query rows each
+constexpr int kBc = 64;  // key and value rows per tile
+constexpr int kStages = 2;  // stages of K, and as many of V
+constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
+constexpr bool kPackedHeads = false;  // rows are all query heads of a group
+constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
+constexpr bool kByWeight = true;  // row tiles that see the most keys come first
+constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
+constexpr bool kOByMap = true;  // O is stored by TMA
+constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
+constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
+constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
+constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
+constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
+constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
+constexpr int kBlocksPerSm = 1;
+constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
@@ -87,7 +88,6 @@ template <class A, class B> struct Either<false, A, B> {
 };
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr int kHeadDimV = kHeadDim;
 constexpr bool kSplit = false, kVInK = false;
 constexpr int kTeams = 1, kParts = 1, kMaxSplits = 1;
 constexpr bool kStays = kPersistent > 0, kCounted = kPersistent == 2;
@@ -488,13 +488,9 @@ struct SequencePlace {
     } static constexpr sequence{};
     int batch;
 
-    static __device__ __forceinline__ void find_sequence(const Params &, int)
-    {
-    }
+    static __device__ __forceinline__ void find_sequence(const Params &, int) {}
 
-    static __device__ __forceinline__ void find_cache_row(const Params &, int)
-    {
-    }
+    static __device__ __forceinline__ void find_cache_row(const Params &, int) {}
 
     static __device__ __forceinline__ int seq_q(const Params &p)
     {
@@ -523,9 +519,7 @@ struct SequencePlace {
     }
 };
 
-__device__ __forceinline__ void clear_unused_rows(const Params &)
-{
-}
+__device__ __forceinline__ void clear_unused_rows(const Params &) {}
 
 // Coordinates of a block with kBr query rows of one head.
 struct RowsOfHead : SequencePlace {
@@ -665,13 +659,9 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 
 // The empty policy: P without dropout.
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
-    {
-    }
+    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int) {}
 
-    __device__ __forceinline__ void begin_step(int, int)
-    {
-    }
+    __device__ __forceinline__ void begin_step(int, int) {}
 
     __device__ __forceinline__ uint32 apply(uint32 elements, int, int, int) const
     {
@@ -691,9 +681,7 @@ constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips =
 
 // The empty policy: nothing is added to scores.
 struct Terms {
-    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int)
-    {
-    }
+    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int) {}
 
     template <bool kMasked, bool kAdd>
     __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
@@ -701,9 +689,7 @@ struct Terms {
         return true;
     }
 
-    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const
-    {
-    }
+    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const {}
 
     template <bool kMasked>
     __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
@@ -750,27 +736,17 @@ __device__ __forceinline__ const char *column_keys_at(const Params &, int)
     return nullptr;
 }
 
-__device__ __forceinline__ void prepare_column_keys(const Params &)
-{
-}
+__device__ __forceinline__ void prepare_column_keys(const Params &) {}
 
 struct KeyTile {
-    __device__ __forceinline__ KeyTile(uint32, const Stage &)
-    {
-    }
+    __device__ __forceinline__ KeyTile(uint32, const Stage &) {}
 };
 
-__device__ __forceinline__ void make_keeps(uint32 (&)[kBc / 16][4], Dropout &, KeyTile)
-{
-}
+__device__ __forceinline__ void make_keeps(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
 
-__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], Dropout &, KeyTile)
-{
-}
+__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], Dropout &, KeyTile) {}
 
-__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[kBc / 16][4])
-{
-}
+__device__ __forceinline__ void drop(uint32 (&)[kBc / 16][4], const uint32 (&)[kBc / 16][4]) {}
 
 // ---- mbarriers, and TMA loads that arrive at them -----------------------------------------------------------------
 //
@@ -1138,66 +1114,42 @@ static_assert(sizeof(TensorMaps) == sizeof(TensorMap) * (2 + !kPackedHeads + kOB
               "what the runtime passes");
 
 struct ScoreUnit {
-    __device__ __forceinline__ explicit ScoreUnit(const Params &)
-    {
-    }
+    __device__ __forceinline__ explicit ScoreUnit(const Params &) {}
 };
 
 // The empty policy: no bias in shared memory.
 struct NoBiasTiles {
-    __device__ __forceinline__ NoBiasTiles(uint32, int)
-    {
-    }
+    __device__ __forceinline__ NoBiasTiles(uint32, int) {}
 
-    __device__ __forceinline__ void begin(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &, bool) const
-    {
-    }
+    __device__ __forceinline__ void begin(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &, bool) const {}
 
-    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &) const
-    {
-    }
+    __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const ScoreUnit &) const {}
 
-    __device__ __forceinline__ void read(uint32 (&)[kRowTiles][2][kColTiles]) const
-    {
-    }
+    __device__ __forceinline__ void read(uint32 (&)[kRowTiles][2][kColTiles]) const {}
 
-    __device__ __forceinline__ void release() const
-    {
-    }
+    __device__ __forceinline__ void release() const {}
 };
 
 using BiasStages = NoBiasTiles;
 
-__device__ __forceinline__ void init_bias_tiles(const Params &, uint32)
-{
-}
+__device__ __forceinline__ void init_bias_tiles(const Params &, uint32) {}
 
-__device__ __forceinline__ void produce_bias(const Params &, const TensorMaps &, const Barriers &)
-{
-}
+__device__ __forceinline__ void produce_bias(const Params &, const TensorMaps &, const Barriers &) {}
 
 // The empty policy: ALiBi is no part of S = Q K^T.
-__device__ __forceinline__ void put_key_columns(uint32)
-{
-}
+__device__ __forceinline__ void put_key_columns(uint32) {}
 
 __device__ __forceinline__ uint64 key_columns(uint32)
 {
     return 0;
 }
 
-template <class AnyTerms> __device__ __forceinline__ void slope_columns(const AnyTerms &, int, uint32 (&)[4])
-{
-}
+template <class AnyTerms> __device__ __forceinline__ void slope_columns(const AnyTerms &, int, uint32 (&)[4]) {}
 
-__device__ __forceinline__ void add_slopes(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[4])
-{
-}
+__device__ __forceinline__ void add_slopes(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[4]) {}
 
 // The empty policy: the maximum of each tile is searched for.
-template <class AnyRows> __device__ __forceinline__ void guess_p(AnyRows &)
-{
-}
+template <class AnyRows> __device__ __forceinline__ void guess_p(AnyRows &) {}
 
 // ---- column parts: warps that share rows -------------------------------------------------------------------------
 //
@@ -1840,9 +1792,7 @@ struct Turns {
     int group;
     bool may_start;  // the first warpgroup starts first, without a wait
 
-    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0)
-    {
-    }
+    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0) {}
 
     // Waits until the warpgroup before this one has started its products.
     __device__ __forceinline__ void take()
@@ -2275,9 +2225,7 @@ struct CountedPiece {
 struct NoPiece {
     static constexpr unsigned piece = 0;
 
-    __device__ __forceinline__ void take_over(unsigned)
-    {
-    }
+    __device__ __forceinline__ void take_over(unsigned) {}
 };
 
 // A work tile: a row tile of one plane, where a plane is a head of a batch (see BlockPlace).
@@ -2630,3 +2578,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 {
     forward(p, maps);
 }
+// ---- entry points of the kernels before and after the main one -------------------------------------------------------

@@ -3,30 +3,12 @@
 // fwd_splitkv_sm80: attention forward for few query rows or few blocks, on SM 8.0 and newer. fp16 or bf16, mma
 // m16n8k16, tiles loaded by cp.async. The query heads of a group are rows of one tile; teams of warps and blocks divide
 // the keys.
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kHeadDim = 128;        // D: columns of Q and K
-constexpr int kHeadDimV = 128;       // columns of V and O
-constexpr bool kVInK = false;      // V is the first columns of K
-constexpr int kParts = 1;          // warps that share rows, and divide their columns
-constexpr int kBr = 16;            // query rows per block
-constexpr int kBc = 16;            // key and value rows per tile
-constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
-constexpr bool kSplit = true;     // teams and blocks divide the keys
-constexpr bool kPackedHeads = true;  // rows are those of all query heads of a group
-constexpr int kTeams = 4;          // teams: groups of warps that share the rows and divide the keys
-constexpr int kMaxSplits = 256;      // most blocks that divide the keys of a row tile
-constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
-constexpr int kCombineWarps = 4;   // rows, one per warp, of a block of the combining kernel
-constexpr int kKStages = 2;        // stages of K
-constexpr int kVStages = 2;        // stages of V
-constexpr bool kCausal = 0 == 1;  // query i sees keys <= i + seq_k - seq_q
-constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
-constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
-constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
-constexpr bool kPagesTold = true;  // lanes that copy a row divide the look-ups of pages and exchange them
-constexpr int kGeneratorSmemBytes = 65536;
 
-// ---- the element, the SM and the features; a feature that is off costs nothing -------------------------------------
+// ---- the problem, the element, the SM and the features; a feature that is off costs nothing ----------------------
+constexpr int kHeadDim = 128;         // D: columns of Q and K
+constexpr int kHeadDimV = 128;        // columns of V and O
+constexpr bool kCausal = 0 == 1;   // query i sees keys <= i + seq_k - seq_q
+constexpr int kGeneratorSmemBytes = 65536;
 constexpr bool kBf16 = true;        // elements are bf16; else fp16
 constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass through registers
 constexpr bool kWgmma = false;       // products are wgmma
@@ -59,6 +41,24 @@ constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+// ---- the variant -------------------------------------------------------------------------------
+constexpr bool kVInK = false;      // V is the first columns of K
+constexpr int kParts = 1;          // warps that share rows, and divide their columns
+constexpr int kBr = 16;            // query rows per block
+constexpr int kBc = 16;            // key and value rows per tile
+constexpr int kWarps = 4;          // a warp owns whole rows: no softmax across warps
+constexpr bool kSplit = true;     // teams and blocks divide the keys
+constexpr bool kPackedHeads = kSplit;  // rows are those of all query heads of a group
+constexpr int kTeams = 4;          // teams: groups of warps that share the rows and divide the keys
+constexpr int kMaxSplits = 256;      // most blocks that divide the keys of a row tile
+constexpr int kAppendThreads = 256;  // of a block that appends new keys and values
+constexpr int kCombineWarps = 4;   // rows, one per warp, of a block of the combining kernel
+constexpr int kKStages = 2;        // stages of K
+constexpr int kVStages = 2;        // stages of V
+constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
+constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
+constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
+constexpr bool kPagesTold = true;  // lanes that copy a row divide the look-ups of pages and exchange them
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -490,9 +490,7 @@ struct UsedSequence {
     static constexpr int seq_q = 0, first_q = 0, first_k = 0, before = 0;
 
     UsedSequence() = default;
-    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch))
-    {
-    }
+    __device__ __forceinline__ UsedSequence(const Params &p, int batch) : seq_k(keys_used(p, batch)) {}
 };
 
 struct PaddedSequence {
@@ -763,9 +761,7 @@ struct NoSequence {
         int seq_k, seq_q, first_q, first_k, before;
     } static constexpr sequence{};
 
-    __device__ __forceinline__ void find_sequence(const Params &, int)
-    {
-    }
+    __device__ __forceinline__ void find_sequence(const Params &, int) {}
 };
 
 struct KeptCacheRow {
@@ -780,9 +776,7 @@ struct KeptCacheRow {
 struct NoCacheRow {
     static constexpr int cache_row = 0;
 
-    __device__ __forceinline__ void find_cache_row(const Params &, int)
-    {
-    }
+    __device__ __forceinline__ void find_cache_row(const Params &, int) {}
 };
 
 // The batch or sequence of a block, with its lengths.
@@ -1038,13 +1032,9 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 
 // The empty policy: P without dropout.
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int)
-    {
-    }
+    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int) {}
 
-    __device__ __forceinline__ void begin_step(int, int)
-    {
-    }
+    __device__ __forceinline__ void begin_step(int, int) {}
 
     __device__ __forceinline__ uint32 apply(uint32 elements, int, int, int) const
     {
@@ -1064,9 +1054,7 @@ constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips =
 
 // The empty policy: nothing is added to scores.
 struct Terms {
-    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int)
-    {
-    }
+    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int) {}
 
     template <bool kMasked, bool kAdd>
     __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
@@ -1074,9 +1062,7 @@ struct Terms {
         return true;
     }
 
-    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const
-    {
-    }
+    template <bool kMasked> __device__ __forceinline__ void load(uint32 (&)[kRowTiles][2][kColTiles], int) const {}
 
     template <bool kMasked>
     __device__ __forceinline__ void add(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[kRowTiles][2][kColTiles],
@@ -1341,13 +1327,9 @@ template <int kRows, int kCount, int kColumns = kHeadDim> struct FillPlan {
 
     const int first_row, chunk;
 
-    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index())
-    {
-    }
+    __device__ __forceinline__ FillPlan() : FillPlan(kCount < kThreads ? thread_index() % kCount : thread_index()) {}
 
-    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks)
-    {
-    }
+    __device__ __forceinline__ explicit FillPlan(int thread) : first_row(thread / kChunks), chunk(thread % kChunks) {}
 
     static __device__ __forceinline__ constexpr int begin(Share share)
     {
@@ -1437,9 +1419,7 @@ template <int kRows, int kCount, int kColumns> struct Fill<kRows, kCount, kColum
     }
 
     // Does nothing: cp.async has written shared memory.
-    __device__ __forceinline__ void store(uint32)
-    {
-    }
+    __device__ __forceinline__ void store(uint32) {}
 };
 
 // Loads into registers are ordered by their use, so there is nothing to commit or to wait for.
@@ -2046,6 +2026,111 @@ __device__ __forceinline__ float cap_slope(float t)
     return fmaf(-t, t, 1.0f);
 }
 
+// ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
+
+struct AnyFirstTile {
+    int first;
+};
+
+struct FirstTileIs0 {
+    static constexpr int first = 0;
+};
+
+struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, FirstTileIs0>::Type {
+    int count;
+    int unmasked;  // tiles from this one on need a mask
+    int plain;     // with a window, tiles before this one need a mask, too
+
+    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    {
+        find_tiles(*this, p, place);
+        if constexpr (kSplit)
+            take_share(*this, p, place);
+    }
+
+private:
+    // Reduces the range to this block's share if several blocks divide the keys.
+    template <class Range>
+    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
+    {
+        const int share = (range.count - range.first + place.splits(p) - 1) / place.splits(p);
+        range.first = min(range.first + place.split * share, range.count);
+        range.count = min(range.first + share, range.count);
+    }
+};
+
+// ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
+//
+// fwd.cuh calls these in its prologue and in each step (step.cuh). A team of warps processes every kTeams-th tile.
+
+using QueryFill = Fill<kBr, kThreads>;
+using KeyPlan = FillPlan<kBc, kTeamThreads>;
+
+// The empty policy: V is loaded with K.
+struct NoFill {
+    template <bool kFull, class Plan, class Address>
+    __device__ __forceinline__ void issue(const Plan &, Share, uint32, int, Address)
+    {
+    }
+
+    __device__ __forceinline__ void store(uint32) const {}
+};
+
+// V has its own load plan if its rows and the rows of K differ.
+constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
+
+// The loads of tiles of K and V that are under way while another tile is processed.
+struct KeyFills {
+    Fill<kBc, kTeamThreads> k;
+    Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kHeadDimV>>::Type v;
+};
+
+using Pages = PageNumbersOf<KeyPlan>;
+
+// Where a team's tiles of K and V come from and go to.
+struct KeyPlaces {
+    const char *k, *v;  // head pointers
+    uint32 smem;
+    int team;
+};
+
+// Starts copying a share of a tile of K. kFull: all rows of the tile are before the tensor's end.
+template <bool kFull>
+__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
+                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+{
+    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const auto rows = rows_of(pages, plan, tile, p.features.k_steps);
+    fills.k.template issue<kWide || kFull>(
+        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
+}
+
+// Starts copying a share of a tile of V, unless it is part of K.
+template <bool kFull, class Plan>
+__device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, const Params &p,
+                                           const BlockPlace &place, const KeyPlaces &to, const Plan &plan, Share share,
+                                           int tile)
+{
+    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const auto rows = rows_of(pages, plan, tile, p.features.v_steps);
+    fills.v.template issue<kWide || kFull>(
+        plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
+}
+
+template <bool kFull>
+__device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
+                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+{
+    if constexpr (kVInK)
+        return;
+    else if constexpr (kOwnValuePlan)
+        issue_v_by<kFull>(fills, pages, p, place, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
+    else
+        issue_v_by<kFull>(fills, pages, p, place, to, plan, share, tile);
+}
+
 // ---- the two products of a tile ---------------------------------------------------------------------
 //
 // A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
@@ -2179,38 +2264,176 @@ __device__ __forceinline__ void add_scores(uint32 smem, float (&s)[kRowTiles][kC
         }
 }
 
-// ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
+// ---- the mainloop's step: what a warp does with a tile of keys ------------------------------------------------------
+//
+// fwd.cuh calls visit for each tile, and has the timeline.
 
-struct AnyFirstTile {
-    int first;
+using ScoreTile = float[kRowTiles][kColTiles][4];
+using OutputTile = float[kRowTiles][kOutTiles][4];
+using QueryFragments = uint32[kRowTiles][kDepth][4];
+using BiasWords = uint32[kRowTiles][2][kColTiles];
+
+// A barrier for the threads of one team.
+__device__ __forceinline__ void team_sync()
+{
+    if constexpr (kTeams == 1)
+        __syncthreads();
+    else if constexpr (kTeamThreads == 32)
+        __syncwarp();
+    else
+        named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);
+}
+
+// Where a warp's rows are, and this lane's ldmatrix offsets.
+struct WarpRows {
+    uint32 q_smem;
+    uint32 rows, cols, values;
+    int first_row;  // of the warp, in the tensor
+    int lane;
 };
 
-struct FirstTileIs0 {
-    static constexpr int first = 0;
-};
-
-struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, FirstTileIs0>::Type {
-    int count;
-    int unmasked;  // tiles from this one on need a mask
-    int plain;     // with a window, tiles before this one need a mask, too
-
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
-    {
-        find_tiles(*this, p, place);
-        if constexpr (kSplit)
-            take_share(*this, p, place);
+// Waits for K of the tile, and for V if they are one stage.
+__device__ __forceinline__ void await_k(KeyFills &fills, uint32 k_smem, uint32 v_smem)
+{
+    fills.k.store(k_smem);
+    if constexpr (kJoint) {
+        fills.v.store(v_smem);
+        fill_wait<kKStages - 2>();
+        team_sync();  // K and V are complete; the tile before is read, its stage is free
+    } else {
+        fill_wait<0>();
+        team_sync();  // K is complete; V of the tile before is read (Q too), V is free
     }
+}
 
-private:
-    // Reduces the range to this block's share if several blocks divide the keys.
-    template <class Range>
-    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
-    {
-        const int share = (range.count - range.first + place.splits(p) - 1) / place.splits(p);
-        range.first = min(range.first + place.split * share, range.count);
-        range.count = min(range.first + share, range.count);
+// Waits for V of the tile.
+__device__ __forceinline__ void await_v(KeyFills &fills, uint32 v_smem)
+{
+    fills.v.store(v_smem);
+    fill_wait<kKStages - 1>();
+}
+
+// Starts the copies that run during the step: the next tile, and V of this tile unless it came with K.
+template <bool kMasked>
+__device__ __forceinline__ void issue_whole(KeyFills &fills, Pages &pages, const Params &p, const BlockPlace &place,
+                                            const KeyPlaces &to, int tile, int next, bool has_next)
+{
+    if constexpr (!kJoint) {  // only a masked tile can reach beyond the end
+        issue_v<!kMasked>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+        fill_commit();
+        pages.pass();  // to K of the next tile
     }
-};
+    if (kKStages > 1 && has_next) {
+        const KeyPlan plan;
+        issue_k<true>(fills, pages, p, place, to, plan, kWhole, next);
+        if constexpr (kJoint)
+            issue_v<true>(fills, pages, p, place, to, plan, kWhole, next);
+    }
+}
+
+// S = Q K^T of the tile, with the copies that run meanwhile.
+template <bool kMasked>
+__device__ __forceinline__ void compute_s(ScoreTile &s, const QueryFragments &q_frag, KeyFills &fills, Pages &pages,
+                                          const Params &p, const BlockPlace &place, const KeyPlaces &to,
+                                          const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
+{
+    if constexpr (!kTermsFirst)
+        clear_scores(s);
+    if constexpr (kSpreadFill) {
+        const KeyPlan plan;
+        product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
+            issue_k<true>(fills, pages, p, place, to, plan, {step, kDepth, has_next}, next);
+            issue_v<true>(fills, pages, p, place, to, plan, {step, kDepth, has_next}, next);
+        });
+    } else {
+        constexpr int kFillStep = kJoint ? kDepth - 1 : 0;  // this V is waited for after S
+        product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
+            if (step == kFillStep)
+                issue_whole<kMasked>(fills, pages, p, place, to, tile, next, has_next);
+        });
+    }
+}
+
+// Sums S over the warps that share rows (sum_scores.cuh).
+__device__ __forceinline__ void sum_parts(ScoreTile &s, KeyFills &fills, uint32 smem, uint32 v_smem)
+{
+    put_scores(smem, s);
+    if constexpr (!kJoint)
+        await_v(fills, v_smem);
+    team_sync();  // all of S is there; unless they are one stage, V is complete, and K is read
+    add_scores(smem, s);
+}
+
+// Applies softcap, and the terms that are added after the product.
+template <bool kMasked>
+__device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Terms &terms, const BiasWords &words,
+                                       int tile)
+{
+    if constexpr (kSoftcap)
+        cap_scores(s, p.softcap_rate);
+    if constexpr (kBiasAhead)
+        terms.template add<kMasked>(s, words, tile);
+    else if constexpr (kTerms && !kTermsFirst)
+        terms.template apply<kMasked, true>(s, tile);
+}
+
+// Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
+template <bool kMasked>
+__device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState &row, Dropout &dropped, KeyFills &fills,
+                                          const Pages &pages, const Params &p, const BlockPlace &place,
+                                          const KeyPlaces &to, const WarpRows &own, uint32 v_smem, int tile, int next,
+                                          bool has_next)
+{
+    if constexpr (kMasked)
+        mask_scores(s, p, place, own.first_row, tile, own.lane);
+    softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2);
+    product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
+        if (!kVInK && kKStages == 1 && step == 0 && has_next)
+            issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, next);
+    });
+}
+
+// One step of the mainloop.
+template <bool kMasked>
+__device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryFragments &q_frag, Dropout &dropped,
+                                      const Terms &terms, KeyFills &fills, Pages &pages, const Params &p,
+                                      const BlockPlace &place, const TileRange &tiles, const KeyPlaces &to,
+                                      const WarpRows &own, const int &tile)
+{
+    const uint32 k_smem = k_stage(to.smem, to.team, tile), v_smem = v_stage(to.smem, to.team, tile);
+    ScoreTile s;
+    BiasWords words;
+    bool seen = true;  // false: no row of this warp sees a key of the tile; it takes part in copies and barriers only
+    pages.find_next(tile);  // the look-ups run while S is computed
+    if constexpr (kTermsFirst)
+        seen = terms.template apply<kMasked, false>(s, tile);
+    else if constexpr (kBiasAhead)
+        terms.template load<kMasked>(words, tile);
+    await_k(fills, k_smem, v_smem);
+    const int next = tile - (kKStages > 1 ? kKStages - 1 : 1) * kTeams;
+    const bool has_next = next >= tiles.first;
+    if (!kSkips || seen)
+        compute_s<kMasked>(s, q_frag, fills, pages, p, place, to, own, k_smem, tile, next, has_next);
+    else
+        issue_whole<kMasked>(fills, pages, p, place, to, tile, next, has_next);
+    if constexpr (kKStages > 1)
+        fill_commit();
+    if constexpr (kParts > 1)
+        sum_parts(s, fills, to.smem, v_smem);
+    modify<kMasked>(s, p, terms, words, tile);
+    if constexpr (kParts == 1 && !kJoint) {
+        await_v(fills, v_smem);
+        team_sync();  // V is complete; K is read, so it is free
+    }
+    if (!kSkips || seen)
+        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, place, to, own, v_smem, tile, next, has_next);
+    if constexpr (kVInK && kKStages == 1)
+        team_sync();  // V is read: the next K comes into its place
+    if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))
+        issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, next);
+    if constexpr (kKStages == 1)
+        fill_commit();
+}
 // ---- programmatic dependent launch: a kernel starts while the one before it runs; SM 9.0 and newer -------------
 //
 // A launch with this attribute (runtime/cuda/launch.c) starts when all blocks of the kernel before have called
@@ -2236,15 +2459,15 @@ __device__ __forceinline__ void await_step_before()
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
-// computes kBr rows of O. The mainloop (`visit` is one step) goes through the tiles of K and V from the last to the
+// computes kBr rows of O. The mainloop (visit in step.cuh is one step) goes through the tiles of K and V from the last to the
 // first. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop over the others
 // has no compare code. With a window, there are tiles to mask at both ends.
 //
 // Each feature changes one place. Features that a kernel lacks are compiled out.
 //
-//     which tiles are processed           tiles.cuh
-//     which keys a row sees               mask.cuh
-//     where a row of K or V lies          keys.cuh
+//     which tiles are processed           tiles.cuh, full.cuh, window.cuh
+//     which keys a row sees               full.cuh, window.cuh
+//     where a row of K or V lies          keys.cuh, pages.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
 //     how a row begins and ends           softmax.cuh
@@ -2264,31 +2487,58 @@ __device__ __forceinline__ void await_step_before()
 // Barriers per tile: one if kJoint, else two. The comment at each barrier says what it orders. A team of warps
 // processes every kTeams-th tile and waits only for its own members.
 
-// A barrier for the threads of one team.
-__device__ __forceinline__ void team_sync()
+// Reads this warp's rows of Q into registers.
+__device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &own)
 {
-    if constexpr (kTeams == 1)
-        __syncthreads();
-    else if constexpr (kTeamThreads == 32)
-        __syncwarp();
-    else
-        named_barrier(1 + threadIdx.x / kTeamThreads, kTeamThreads);
+    __syncthreads();  // Q is complete before it is read
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            ldmatrix_x4(q_frag[m][step], own.q_smem + pair_offset(own.rows, step * kParts) + m * 16 * kPitch);
+    if constexpr (kJoint || kTeams > 1)
+        __syncthreads();  // Q is read before V is loaded into its area
 }
 
-// The empty policy: V is loaded with K.
-struct NoFill {
-    template <bool kFull, class Plan, class Address>
-    __device__ __forceinline__ void issue(const Plan &, Share, uint32, int, Address)
-    {
+// Prologue: loads Q, and the first tiles of K and V.
+__device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
+                                      const Params &p, const BlockPlace &place, const TileRange &tiles,
+                                      const KeyPlaces &to, const WarpRows &own, uint32 q_area, const int &tile)
+{
+    // Only the first tile that is processed can reach beyond the tensor's end.
+    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, place.rows - place.first_row,
+                                 [&](int r) { return p.q + place.offset(p, p.q_stride, place.first_row + r) * 2; });
+    if (kTeams == 1 || tile >= tiles.first)
+        issue_k<false>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+    fill_commit();
+    q_fill.store(q_area);
+    if constexpr (kQInRegisters && !kQBehind) {
+        fill_wait<0>();
+        read_q(q_frag, own);
     }
-
-    __device__ __forceinline__ void store(uint32) const
-    {
+    if constexpr (kJoint) {
+        if (kTeams == 1 || tile >= tiles.first)
+            issue_v<false>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+        fill_commit();
+#pragma unroll
+        for (int ahead = 1; ahead < kKStages - 1; ahead++) {
+            pages.pass();  // to this tile
+            if (tile - ahead * kTeams >= tiles.first) {
+                issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, tile - ahead * kTeams);
+                issue_v<true>(fills, pages, p, place, to, KeyPlan(), kWhole, tile - ahead * kTeams);
+            }
+            fill_commit();
+        }
     }
-};
-
-// V has its own load plan if its rows and the rows of K differ.
-constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
+    if constexpr (kQBehind) {
+        fill_wait<kKStages - 1>();
+        read_q(q_frag, own);
+    }
+    if constexpr (kTeams > 1 && !kQInRegisters) {
+        fill_wait<kJoint ? kKStages - 1 : 0>();
+        __syncthreads();  // Q is complete: all threads loaded it, but a team's barrier covers the team only
+    }
+}
 
 // The kernel; kThreads threads.
 __device__ __forceinline__ void forward(const Params &p)
@@ -2313,231 +2563,46 @@ __device__ __forceinline__ void forward(const Params &p)
     const uint32 lane_cols = pair_offset(RowTile::lane_offset_cols(lane), own_part());
     const uint32 lane_values = ValueTile::pair_offset(ValueTile::lane_offset_rows(lane), own_part());
     const uint32 q_area = kQBehind ? v_stage(smem, 0, tiles.count - 1 + kTeams) : smem + kQArea;
-    const uint32 q_smem = q_area + warp_row * kPitch;
+    const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, place.first_row + warp_row, lane};
 
-    float o[kRowTiles][kOutTiles][4] = {};
+    OutputTile o = {};
     RowState row;
     begin_rows(row, p);
 
-    uint32 q_frag[kRowTiles][kDepth][4];
+    QueryFragments q_frag;
     if (tiles.count > tiles.first) {
-        using Plan = FillPlan<kBc, kTeamThreads>;
-        Fill<kBr, kThreads> q_fill;
-        Fill<kBc, kTeamThreads> k_fill;
-        Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kHeadDimV>>::Type v_fill;
+        QueryFill q_fill;
+        KeyFills fills;
         const int kv_head = place.kv_head(p);
         const char *k_plane = key_plane(p.k, p.k_stride, place, kv_head);
         const char *v_plane = key_plane(p.v, p.v_stride, place, kv_head);
+        const KeyPlaces to{k_plane, v_plane, smem, team};
         int tile = tiles.count - 1 - team;
-        PageNumbersOf<Plan> numbers(p, place);
-        numbers.find_first(tile);
-
-        // Starts copying a share of a tile of K, or of V. full: all rows of the tile are before the tensor's end.
-        auto issue_k = [&](auto full, const Plan &plan, Share share, int tile) {
-            const int last = place.seq_k(p) - 1 - tile * kBc;
-            const auto rows = rows_of(numbers, plan, tile, p.features.k_steps);
-            k_fill.template issue<kWide || decltype(full)::value>(
-                plan, share, k_stage(smem, team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
-                [&](int r) { return rows.at(k_plane, p.k_stride, kWide ? wide_key(r, last) : r); });
-        };
-        auto issue_v_by = [&](auto full, const auto &plan, Share share, int tile) {
-            const int last = place.seq_k(p) - 1 - tile * kBc;
-            const auto rows = rows_of(numbers, plan, tile, p.features.v_steps);
-            v_fill.template issue<kWide || decltype(full)::value>(
-                plan, share, v_stage(smem, team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
-                [&](int r) { return rows.at(v_plane, p.v_stride, kWide ? wide_key(r, last) : r); });
-        };
-        auto issue_v = [&](auto full, const auto &plan, Share share, int tile) {
-            if constexpr (kVInK)
-                return;
-            else if constexpr (kOwnValuePlan)
-                issue_v_by(full, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
-            else
-                issue_v_by(full, plan, share, tile);
-        };
+        Pages pages(p, place);
+        pages.find_first(tile);
         Dropout dropped(p, place, place.first_row + warp_row, lane);
         const Terms terms(p, place, place.first_row + warp_row, lane);
-
-        // Only the first tile that is processed can reach beyond the tensor's end.
-        q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, place.rows - place.first_row,
-                                     [&](int r) { return p.q + place.offset(p, p.q_stride, place.first_row + r) * 2; });
-        if (kTeams == 1 || tile >= tiles.first)
-            issue_k(Bool<false>{}, Plan(), kWhole, tile);
-        fill_commit();
-        q_fill.store(q_area);
-        auto read_q = [&] {
-            __syncthreads();  // Q is complete before it is read
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++)
-#pragma unroll
-                for (int step = 0; step < kDepth; step++)
-                    ldmatrix_x4(q_frag[m][step], q_smem + pair_offset(lane_rows, step * kParts) + m * 16 * kPitch);
-            if constexpr (kJoint || kTeams > 1)
-                __syncthreads();  // Q is read before V is loaded into its area
+        begin(q_frag, q_fill, fills, pages, p, place, tiles, to, own, q_area, tile);
+        auto step = [&](auto masked) {
+            visit<decltype(masked)::value>(o, row, q_frag, dropped, terms, fills, pages, p, place, tiles, to, own,
+                                           tile);
         };
-        if constexpr (kQInRegisters && !kQBehind) {
-            fill_wait<0>();
-            read_q();
-        }
-        if constexpr (kJoint) {
-            if (kTeams == 1 || tile >= tiles.first)
-                issue_v(Bool<false>{}, Plan(), kWhole, tile);
-            fill_commit();
-#pragma unroll
-            for (int ahead = 1; ahead < kKStages - 1; ahead++) {
-                numbers.pass();  // to this tile
-                if (tile - ahead * kTeams >= tiles.first) {
-                    issue_k(Bool<true>{}, Plan(), kWhole, tile - ahead * kTeams);
-                    issue_v(Bool<true>{}, Plan(), kWhole, tile - ahead * kTeams);
-                }
-                fill_commit();
-            }
-        }
-        if constexpr (kQBehind) {
-            fill_wait<kKStages - 1>();
-            read_q();
-        }
-        if constexpr (kTeams > 1 && !kQInRegisters) {
-            fill_wait<kJoint ? kKStages - 1 : 0>();
-            __syncthreads();  // Q is complete: all threads loaded it, but a team's barrier covers the team only
-        }
-
-        auto visit = [&](auto masked) {
-            constexpr bool kMasked = decltype(masked)::value;
-            const uint32 k_smem = k_stage(smem, team, tile), v_smem = v_stage(smem, team, tile);
-            float s[kRowTiles][kColTiles][4];
-            uint32 bias_words[kRowTiles][2][kColTiles];
-            bool seen = true;
-
-            numbers.find_next(tile);  // the look-ups run while S is computed
-            if constexpr (kTermsFirst)
-                seen = terms.template apply<kMasked, false>(s, tile);
-            else if constexpr (kBiasAhead)
-                terms.template load<kMasked>(bias_words, tile);
-            k_fill.store(k_smem);
-            if constexpr (kJoint) {
-                v_fill.store(v_smem);
-                fill_wait<kKStages - 2>();
-                team_sync();  // K and V are complete; the tile before is read, its stage is free
-            } else {
-                fill_wait<0>();
-                team_sync();  // K is complete; V of the tile before is read (Q too), V is free
-            }
-
-            // Copies that run meanwhile: the next tile, and V of this tile unless it came with K.
-            constexpr int kAhead = kKStages > 1 ? kKStages - 1 : 1;
-            constexpr int kFillStep = kJoint ? kDepth - 1 : 0;  // this V is waited for after S
-            const int next = tile - kAhead * kTeams;
-            const bool has_next = next >= tiles.first;
-            auto issue_whole = [&] {
-                if constexpr (!kJoint) {  // only a masked tile can reach beyond the end
-                    issue_v(Bool<!kMasked>{}, Plan(), kWhole, tile);
-                    fill_commit();
-                    numbers.pass();  // to K of the next tile
-                }
-                if (kKStages > 1 && has_next) {
-                    const Plan plan;
-                    issue_k(Bool<true>{}, plan, kWhole, next);
-                    if constexpr (kJoint)
-                        issue_v(Bool<true>{}, plan, kWhole, next);
-                }
-            };
-            if constexpr (kSkips)
-                if (!seen) {  // no row of this warp sees a key of the tile: it only takes part in copies and barriers
-                    if constexpr (kSpreadFill) {
-                        const Plan plan;
-                        issue_k(Bool<true>{}, plan, {0, 1, has_next}, next);
-                        issue_v(Bool<true>{}, plan, {0, 1, has_next}, next);
-                    } else {
-                        issue_whole();
-                    }
-                    if constexpr (kKStages > 1)
-                        fill_commit();
-                    if constexpr (!kJoint) {
-                        v_fill.store(v_smem);
-                        fill_wait<kKStages - 1>();
-                        team_sync();  // V is complete; K is read
-                    }
-                    if constexpr (kVInK && kKStages == 1)
-                        team_sync();  // V is read
-                    if (kKStages == 1 && has_next)
-                        issue_k(Bool<true>{}, Plan(), kWhole, next);
-                    if constexpr (kKStages == 1)
-                        fill_commit();
-                    return;
-                }
-            auto compute_s = [&](auto after_step) {
-                if constexpr (!kTermsFirst)
-                    clear_scores(s);
-                product_qk(s, q_frag, q_smem, k_smem, lane_rows, lane_cols, after_step);
-            };
-            if constexpr (kSpreadFill) {
-                const Plan plan;
-                compute_s([&](int step) {
-                    issue_k(Bool<true>{}, plan, {step, kDepth, has_next}, next);
-                    issue_v(Bool<true>{}, plan, {step, kDepth, has_next}, next);
-                });
-            } else {
-                compute_s([&](int step) {
-                    if (step == kFillStep)
-                        issue_whole();
-                });
-            }
-            if constexpr (kKStages > 1)
-                fill_commit();
-            if constexpr (kParts > 1) {
-                put_scores(smem, s);
-                if constexpr (!kJoint) {
-                    v_fill.store(v_smem);
-                    fill_wait<kKStages - 1>();
-                }
-                team_sync();  // all of S is there; unless they are one stage, V is complete, and K is read
-                add_scores(smem, s);
-            }
-            if constexpr (kSoftcap)
-                cap_scores(s, p.softcap_rate);
-            if constexpr (kBiasAhead)
-                terms.template add<kMasked>(s, bias_words, tile);
-            else if constexpr (kTerms && !kTermsFirst)
-                terms.template apply<kMasked, true>(s, tile);
-            if constexpr (kParts == 1 && !kJoint) {
-                v_fill.store(v_smem);
-                fill_wait<kKStages - 1>();
-                team_sync();  // V is complete; K is read, so it is free
-            }
-
-            if constexpr (kMasked)
-                mask_scores(s, p, place, place.first_row + warp_row, tile, lane);
-            softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2);
-            product_pv(o, s, dropped, tile, v_smem, lane_values, [&](int step) {
-                if (!kVInK && kKStages == 1 && step == 0 && has_next)
-                    issue_k(Bool<true>{}, Plan(), kWhole, next);
-            });
-            if constexpr (kVInK && kKStages == 1) {
-                team_sync();  // V is read: the next K comes into its place
-                if (has_next)
-                    issue_k(Bool<true>{}, Plan(), kWhole, next);
-            }
-            if constexpr (kKStages == 1)
-                fill_commit();
-        };
-
         if constexpr (kWindow != Window::kNone) {
             // A single loop over the remaining tiles: a third loop after the two would take registers, which spill
             // elsewhere.
 #pragma unroll 1
             for (; tile >= tiles.first; tile -= kTeams)
                 if (tile >= tiles.unmasked || tile < tiles.plain)
-                    visit(Bool<true>{});
+                    step(Bool<true>{});
                 else
-                    visit(Bool<false>{});
+                    step(Bool<false>{});
         } else {
 #pragma unroll 1
             for (; tile >= max(tiles.unmasked, tiles.first); tile -= kTeams)
-                visit(Bool<true>{});
+                step(Bool<true>{});
 #pragma unroll 1
             for (; tile >= tiles.first; tile -= kTeams)
-                visit(Bool<false>{});
+                step(Bool<false>{});
         }
     }
     write_rows<ValueTile>(p, place, o, row, smem, warp_row, lane);
@@ -2693,8 +2758,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) fwd_splitkv_sm80(const __
 {
     forward(p);
 }
-
-extern "C" __global__ void __launch_bounds__(kCombineWarps * 32) fwd_splitkv_sm80_combine(const __grid_constant__ Params p)
+// ---- entry points of the kernels before and after the main one -------------------------------------------------------
+extern "C" __global__ void __launch_bounds__(128) fwd_splitkv_sm80_combine(const __grid_constant__ Params p)
 {
     combine(p);
 }
