@@ -3,8 +3,9 @@
 
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks such parameters, they are expanded
-// with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still has types.
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
+// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still
+// has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -24,30 +25,9 @@ struct PageSteps {
 #define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
 // clang-format on
 
-// The parameters of features; present in all kernels with a feature.
 #define FA2I_PARAM FA2I_MEMBER
-struct FeatureParams {
-#include "features/params.def"
-};
-
-// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
 #if FA2_SCORE_PARAMS
 #define FA2I_FEATURE_PARAM FA2I_MEMBER
 #else
 #define FA2I_FEATURE_PARAM FA2I_CONSTANT
 #endif
-struct Params {
-#if FA2_BACKWARD
-#include "backward/params.def"
-#else
-#include "forward/params.def"
-#endif
-#if FA2_FEATURES
-    FeatureParams features;
-#else
-    static constexpr FeatureParams features{};
-#endif
-};
-static_assert(sizeof(Params) ==
-                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
-              "what the runtime passes");

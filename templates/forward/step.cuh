@@ -3,7 +3,6 @@
 #include "forward/loads.cuh"
 #include "forward/products.cuh"
 #include "forward/softmax.cuh"
-#include "forward/sum_scores.cuh"
 
 // ---- the mainloop's step: what a warp does with a tile of keys ------------------------------------------------------
 //

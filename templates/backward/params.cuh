@@ -1,0 +1,14 @@
+#pragma once
+#include "features/params.cuh"
+
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
+struct Params {
+#include "backward/params.def"
+#if FA2_FEATURES
+    FeatureParams features;
+#else
+    static constexpr FeatureParams features{};
+#endif
+};
+static_assert(sizeof(Params) == 320 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+              "what the runtime passes");
