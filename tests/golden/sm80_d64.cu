@@ -10,7 +10,6 @@ constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass
 constexpr bool kWgmma = false;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     false  // members of the backward kernels
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_FEATURES     false  // members of all other features
 
@@ -37,6 +36,135 @@ constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
+#line 2 "templates/lib/types.cuh"
+// ---- types that every template uses --------------------------------------------------------------------
+using int64 = long long;
+using uint32 = unsigned int;
+using uint64 = unsigned long long;
+
+// Strides in elements: batch, sequence, head. head_dim is contiguous.
+struct Strides {
+    int64 batch, seq, head;
+};
+
+// A compile-time constant, to be passed to a generic lambda.
+template <bool kValue> struct Bool {
+    static constexpr bool value = kValue;
+};
+
+constexpr int kUnbounded = 1 << 30;  // larger than any length
+
+__device__ __forceinline__ float minus_infinity()
+{
+    return __int_as_float(0xff800000);
+}
+
+// Either<kFirst, A, B>::Type is A if kFirst, else B.
+template <bool kFirst, class A, class B> struct Either {
+    using Type = A;
+};
+template <class A, class B> struct Either<false, A, B> {
+    using Type = B;
+};
+#line 3 "templates/features/params.cuh"
+
+// ---- parameters ---------------------------------------------------------------------------------------------------
+//
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
+// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still
+// has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+struct PageSteps {
+    uint32 page, row, bytes;
+};
+
+// clang-format off
+#define FA2I_INPUT   const char *
+#define FA2I_OUTPUT  char *
+#define FA2I_FLOATS  float *
+#define FA2I_STRIDES Strides
+#define FA2I_FLOAT   float
+#define FA2I_INT     int
+#define FA2I_INT64   int64
+#define FA2I_INT64S  const int64 *
+#define FA2I_INTS    const int *
+#define FA2I_STEPS   PageSteps
+#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
+#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
+// clang-format on
+
+#define FA2I_PARAM FA2I_MEMBER
+#if FA2_SCORE_PARAMS
+#define FA2I_FEATURE_PARAM FA2I_MEMBER
+#else
+#define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+#line 3 "templates/features/no_feature_params.cuh"
+
+// Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
+struct FeatureParams {
+    static constexpr const float *sinks = nullptr;
+    static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
+    static constexpr int slots = 0, total_q = 0, drop_bound = 0;
+    static constexpr int64 bias_batch = 0, bias_head = 0;
+    static constexpr PageSteps k_steps{}, v_steps{};
+};
+#line 3 "templates/forward/params.cuh"
+
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
+struct Params {
+#line 1 "templates/forward/params.def"
+/*
+ * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines.
+ *
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ *                                  databases continue to work
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
+ *                                  kernel declares, so new members go to the end
+ *
+ * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
+ *       FLOATS          fp32 in device memory
+ *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
+ *       FLOAT, INT      32 bits
+ */
+FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
+FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group)   /* query heads per key/value head */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
+FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, reserved)
+FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
+FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
+#line 7 "templates/forward/params.cuh"
+#if FA2_FEATURES
+    FeatureParams features;
+#else
+    static constexpr FeatureParams features{};
+#endif
+};
+static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+              "what the runtime passes");
 #line 2 "templates/forward/config.cu.in"
 // ---- the variant -------------------------------------------------------------------------------
 constexpr bool kVInK = false;      // V is the first columns of K
@@ -79,36 +207,6 @@ static_assert(kBr * kTeams * kParts % (16 * kWarps) == 0, "a warp owns whole m16
 static_assert(kBc % 16 == 0, "P V runs in k16 steps");
 static_assert(kJoint || !kSpreadFill, "V is waited for right after S");
 static_assert(kJoint || kVStages == 1, "V is double-buffered only together with K");
-#line 2 "templates/lib/types.cuh"
-// ---- types that every template uses --------------------------------------------------------------------
-using int64 = long long;
-using uint32 = unsigned int;
-using uint64 = unsigned long long;
-
-// Strides in elements: batch, sequence, head. head_dim is contiguous.
-struct Strides {
-    int64 batch, seq, head;
-};
-
-// A compile-time constant, to be passed to a generic lambda.
-template <bool kValue> struct Bool {
-    static constexpr bool value = kValue;
-};
-
-constexpr int kUnbounded = 1 << 30;  // larger than any length
-
-__device__ __forceinline__ float minus_infinity()
-{
-    return __int_as_float(0xff800000);
-}
-
-// Either<kFirst, A, B>::Type is A if kFirst, else B.
-template <bool kFirst, class A, class B> struct Either {
-    using Type = A;
-};
-template <class A, class B> struct Either<false, A, B> {
-    using Type = B;
-};
 #line 3 "templates/lib/tile.cuh"
 
 // ---- layout of tiles in shared memory ----------------------------------------------------------------------------

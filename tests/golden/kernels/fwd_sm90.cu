@@ -12,7 +12,6 @@ constexpr bool kTuring = false;      // Turing: products are m16n8k8, tiles pass
 constexpr bool kWgmma = true;       // products are wgmma
 
 // Which members the parameters have (features/params.cuh).
-#define FA2_BACKWARD     false  // members of the backward kernels
 #define FA2_SCORE_PARAMS false  // members of softcap and window
 #define FA2_FEATURES     false  // members of all other features
 
@@ -39,24 +38,6 @@ constexpr int kRotaryDim = 0;     // columns that are rotated
 constexpr bool kWide = false;         // a lane has eight neighbouring keys, so it reads their bias with one load
 constexpr bool kAlibiOffsets = false;  // the part of ALiBi that a row has in common goes to the softmax
 constexpr bool kAlibiMma = false;      // slope * column is computed by the product Q K^T
-// ---- the variant -------------------------------------------------------------------------------
-constexpr int kGroups = 3;  // consumer warpgroups, 64 query rows each
-constexpr int kBc = 64;  // key and value rows per tile
-constexpr int kStages = 2;  // stages of K, and as many of V
-constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
-constexpr bool kPackedHeads = false;  // rows are all query heads of a group
-constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
-constexpr bool kByWeight = true;  // row tiles that see the most keys come first
-constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
-constexpr bool kOByMap = true;  // O is stored by TMA
-constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
-constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
-constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
-constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
-constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
-constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
-constexpr int kBlocksPerSm = 1;
-constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 // ---- types that every template uses --------------------------------------------------------------------
 using int64 = long long;
 using uint32 = unsigned int;
@@ -86,6 +67,118 @@ template <bool kFirst, class A, class B> struct Either {
 template <class A, class B> struct Either<false, A, B> {
     using Type = B;
 };
+
+// ---- parameters ---------------------------------------------------------------------------------------------------
+//
+// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
+// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still
+// has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+struct PageSteps {
+    uint32 page, row, bytes;
+};
+
+// clang-format off
+#define FA2I_INPUT   const char *
+#define FA2I_OUTPUT  char *
+#define FA2I_FLOATS  float *
+#define FA2I_STRIDES Strides
+#define FA2I_FLOAT   float
+#define FA2I_INT     int
+#define FA2I_INT64   int64
+#define FA2I_INT64S  const int64 *
+#define FA2I_INTS    const int *
+#define FA2I_STEPS   PageSteps
+#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
+#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
+// clang-format on
+
+#define FA2I_PARAM FA2I_MEMBER
+#if FA2_SCORE_PARAMS
+#define FA2I_FEATURE_PARAM FA2I_MEMBER
+#else
+#define FA2I_FEATURE_PARAM FA2I_CONSTANT
+#endif
+
+// Constants instead of parameters, for kernels without features: those that code which is compiled out reads.
+struct FeatureParams {
+    static constexpr const float *sinks = nullptr;
+    static constexpr float inverse_scale = 0.0f, keep_scale = 0.0f;
+    static constexpr int slots = 0, total_q = 0, drop_bound = 0;
+    static constexpr int64 bias_batch = 0, bias_head = 0;
+    static constexpr PageSteps k_steps{}, v_steps{};
+};
+
+// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
+struct Params {
+/*
+ * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
+ * generated from this list. It is plain C preprocessor text, without template lines.
+ *
+ * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
+ *                                  databases continue to work
+ * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
+ *                                  kernel declares, so new members go to the end
+ *
+ * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
+ *       FLOATS          fp32 in device memory
+ *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
+ *       FLOAT, INT      32 bits
+ */
+FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
+FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
+FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
+FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
+FA2I_PARAM(STRIDES, q_stride)
+FA2I_PARAM(STRIDES, k_stride)
+FA2I_PARAM(STRIDES, v_stride)
+FA2I_PARAM(STRIDES, o_stride)
+FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
+FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
+FA2I_PARAM(INT, seq_q)
+FA2I_PARAM(INT, seq_k)
+FA2I_PARAM(INT, heads_q)
+FA2I_PARAM(INT, group)   /* query heads per key/value head */
+FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
+FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
+FA2I_PARAM(INT, batch)
+FA2I_PARAM(INT, reserved)
+FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
+FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
+
+/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
+FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
+/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
+ * unbounded; causal is window_right = 0. */
+FA2I_FEATURE_PARAM(INT, window_left)
+FA2I_FEATURE_PARAM(INT, window_right)
+FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
+#if FA2_FEATURES
+    FeatureParams features;
+#else
+    static constexpr FeatureParams features{};
+#endif
+};
+static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
+              "what the runtime passes");
+// ---- the variant -------------------------------------------------------------------------------
+constexpr int kGroups = 3;  // consumer warpgroups, 64 query rows each
+constexpr int kBc = 64;  // key and value rows per tile
+constexpr int kStages = 2;  // stages of K, and as many of V
+constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
+constexpr bool kPackedHeads = false;  // rows are all query heads of a group
+constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
+constexpr bool kByWeight = true;  // row tiles that see the most keys come first
+constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
+constexpr bool kOByMap = true;  // O is stored by TMA
+constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
+constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
+constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
+constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
+constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
+constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
+constexpr int kBlocksPerSm = 1;
+constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kSplit = false, kVInK = false;
@@ -243,221 +336,6 @@ FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
 FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
 
 // ---- what the features of the variant do; without a feature, an empty policy -------------------------------------------
-
-// ---- parameters ---------------------------------------------------------------------------------------------------
-//
-// The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks such parameters, they are expanded
-// with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still has types.
-struct PageSteps {
-    uint32 page, row, bytes;
-};
-
-// clang-format off
-#define FA2I_INPUT   const char *
-#define FA2I_OUTPUT  char *
-#define FA2I_FLOATS  float *
-#define FA2I_STRIDES Strides
-#define FA2I_FLOAT   float
-#define FA2I_INT     int
-#define FA2I_INT64   int64
-#define FA2I_INT64S  const int64 *
-#define FA2I_INTS    const int *
-#define FA2I_STEPS   PageSteps
-#define FA2I_MEMBER(kind, name)   FA2I_##kind name;
-#define FA2I_CONSTANT(kind, name) static constexpr FA2I_##kind name{};
-// clang-format on
-
-// The parameters of features; present in all kernels with a feature.
-#define FA2I_PARAM FA2I_MEMBER
-struct FeatureParams {
-/*
- * The parameters of kernels with features, member by member. They are a struct at the end of both operations' parameter
- * blocks, in the runtime and in the templates. This is plain C preprocessor text, without template lines. A launch
- * passes as many bytes as a kernel declares, so new members go to the end. Members of features that a problem does not
- * use are 0.
- *
- * kind: as in forward/params.def, and
- *       INT64    64 bits
- *       INT64S   64-bit integers in device memory
- *       STEPS    three 32-bit integers: distance from page to page, from row to row, and their unit in bytes
- */
-/* alibi: the slope of head h in batch b is alibi_slopes[b * alibi_stride + h]. */
-FA2I_PARAM(FLOATS, alibi_slopes)
-FA2I_PARAM(INT64, alibi_stride)
-/* sinks: [Hq] */
-FA2I_PARAM(FLOATS, sinks)
-/* The factor that brings terms into the unit of Q K^T: 1 / scale. */
-FA2I_PARAM(FLOAT, inverse_scale)
-/* seqused, varlen or leftpad, in a kernel that divides keys: number of blocks per key head (features/shares.cuh) */
-FA2I_PARAM(INT, slots)
-/* seqused: [B], keys of each sequence; at most seq_k of them are used */
-FA2I_PARAM(INTS, seqused_k)
-/* bias: the element of query i and key j of head h in batch b is at the sum of each index times its stride, in
- * elements. */
-FA2I_PARAM(INPUT, bias)
-FA2I_PARAM(INT64, bias_batch)
-FA2I_PARAM(INT64, bias_head)
-FA2I_PARAM(INT64, bias_query)
-FA2I_PARAM(INT64, bias_key)
-/* dropout: an element is kept if its byte is at least a threshold (or the next one), and multiplied by keep_scale. */
-FA2I_PARAM(INT64, seed)
-FA2I_PARAM(INT64, offset)
-FA2I_PARAM(INT64S, seed_at)   /* the seed, or null */
-FA2I_PARAM(INT64S, offset_at) /* added to the offset, or null */
-FA2I_PARAM(INT, drop_bound)   /* 1 - 1024 - threshold, twice in fp16 */
-FA2I_PARAM(INT, drop_part)    /* how many of 2^32 choices use the next threshold; unsigned */
-FA2I_PARAM(FLOAT, keep_scale)
-FA2I_PARAM(INT, bias_side) /* bias: neighbours that can be read at once: 1, 2 or 8 */
-FA2I_PARAM(FLOATS, dsinks) /* backward: [Hq], written; or null: not wanted */
-/* varlen: [B + 1]; sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1 of the packed tensors. */
-FA2I_PARAM(INTS, cu_seqlens_q)
-FA2I_PARAM(INTS, cu_seqlens_k)
-FA2I_PARAM(INT, total_q) /* rows of packed Q and O */
-FA2I_PARAM(INT, total_k) /* rows of packed K and V */
-/* paged: page j of sequence b is block_table[b * table_stride + j], in a cache of so many pages. */
-FA2I_PARAM(INTS, block_table)
-FA2I_PARAM(INT64, table_stride)
-FA2I_PARAM(INT, pages)
-FA2I_PARAM(INT, page_shift) /* a page has 2^page_shift rows */
-/* leftpad: [B], number of padding keys of each sequence; cache_rows: [B], its row of K and V, of so many rows. */
-FA2I_PARAM(INTS, leftpad)
-FA2I_PARAM(INTS, cache_rows)
-FA2I_PARAM(INT, cache_row_count)
-/* append: [B, new_count, Hkv, D], to be written into K and V; or packed like Q, and new_count is 0 */
-FA2I_PARAM(INT, new_count)
-FA2I_PARAM(INPUT, new_k)
-FA2I_PARAM(INPUT, new_v)
-FA2I_PARAM(STRIDES, new_k_stride)
-FA2I_PARAM(STRIDES, new_v_stride)
-/* rotary: [rotary_rows, rotary_dim / 2]; Q as the caller passed it */
-FA2I_PARAM(INPUT, rotary_cos)
-FA2I_PARAM(INPUT, rotary_sin)
-FA2I_PARAM(INPUT, raw_q)
-FA2I_PARAM(STRIDES, raw_q_stride)
-FA2I_PARAM(INT, rotary_rows)
-FA2I_PARAM(INT, reserved) /* pads to 8 bytes */
-/* backward, gradient of a bias: the element of query i and key j of head h in batch b is at the sum of each index times
- * its stride, in elements */
-FA2I_PARAM(FLOATS, dbias)
-FA2I_PARAM(INT64, dbias_batch)
-FA2I_PARAM(INT64, dbias_head)
-FA2I_PARAM(INT64, dbias_query)
-FA2I_PARAM(INT64, dbias_key)
-/* paged: row r of page j begins (j * page + r * row) * bytes after the first row, of K and of V. */
-FA2I_PARAM(STEPS, k_steps)
-FA2I_PARAM(STEPS, v_steps)
-};
-
-// One flat struct: with its parts as base classes, ptxas chooses other registers (gate.py).
-#if FA2_SCORE_PARAMS
-#define FA2I_FEATURE_PARAM FA2I_MEMBER
-#else
-#define FA2I_FEATURE_PARAM FA2I_CONSTANT
-#endif
-struct Params {
-#if FA2_BACKWARD
-/*
- * The parameter block of the backward kernels, member by member. The runtime's struct and the templates' are both
- * generated from this list. It is plain C preprocessor text, without template lines. For kinds, and how the list may
- * grow, see templates/forward/params.def. Dv: columns of V, O and their gradients.
- *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 1, 320 bytes
- * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature
- */
-FA2I_PARAM(INPUT, q)    /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)    /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)    /* [B, Sk, Hkv, Dv] */
-FA2I_PARAM(INPUT, o)    /* [B, Sq, Hq, Dv], output of forward */
-FA2I_PARAM(INPUT, d_o)  /* [B, Sq, Hq, Dv] */
-FA2I_PARAM(OUTPUT, dq)  /* [B, Sq, Hq, D]; or null: not wanted */
-FA2I_PARAM(OUTPUT, dk)  /* [B, Sk, Hkv, D]; or null */
-FA2I_PARAM(OUTPUT, dv)  /* [B, Sk, Hkv, Dv]; or null */
-FA2I_PARAM(FLOATS, lse) /* [B, Hq, Sq], natural logarithm, output of forward */
-/* Workspace, after the parts of dK and dV if splits > 1: [2] arrays of [B, Hq, q_tiles * Br], LSE in log2 units and
- * delta. */
-FA2I_PARAM(FLOATS, rows)
-FA2I_PARAM(FLOATS,
-           dq_sum) /* workspace: [B, Hq, q_tiles] tiles of dQ in fp32, in the order of fragments */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(STRIDES, do_stride)
-FA2I_PARAM(STRIDES, dq_stride)
-FA2I_PARAM(STRIDES, dk_stride)
-FA2I_PARAM(STRIDES, dv_stride)
-FA2I_PARAM(FLOAT, scale)      /* softmax scale: factor of dQ and dK */
-FA2I_PARAM(FLOAT, scale_log2) /* log2(e) * scale, or log2(e) * softcap: factor of scores in the exponent */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group) /* query heads per key/value head */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, q_tiles) /* ceil(seq_q / Br) */
-FA2I_PARAM(INT, k_tiles) /* ceil(seq_k / Bc) */
-FA2I_PARAM(INT, splits) /* blocks that share the queries of a tile of keys */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
- * unbounded; causal is window_right = 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
-#else
-/*
- * The parameter block of the forward kernels, member by member. The runtime's struct and the templates' are both
- * generated from this list. It is plain C preprocessor text, without template lines.
- *
- * FA2I_PARAM(kind, name)           of every kernel: ABI 2, 192 bytes that never change, so kernels of older
- *                                  databases continue to work
- * FA2I_FEATURE_PARAM(kind, name)   after them, of kernels with a feature; a launch passes as many bytes as a
- *                                  kernel declares, so new members go to the end
- *
- * kind: INPUT, OUTPUT   elements of the problem's dtype in device memory, read or written
- *       FLOATS          fp32 in device memory
- *       STRIDES         three 64-bit integers, in elements: batch, sequence, head; head_dim is contiguous
- *       FLOAT, INT      32 bits
- */
-FA2I_PARAM(INPUT, q)         /* [B, Sq, Hq, D] */
-FA2I_PARAM(INPUT, k)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(INPUT, v)         /* [B, Sk, Hkv, D] */
-FA2I_PARAM(OUTPUT, o)        /* [B, Sq, Hq, D] */
-FA2I_PARAM(FLOATS, lse)      /* [B, Hq, Sq], natural logarithm; or null */
-FA2I_PARAM(STRIDES, q_stride)
-FA2I_PARAM(STRIDES, k_stride)
-FA2I_PARAM(STRIDES, v_stride)
-FA2I_PARAM(STRIDES, o_stride)
-FA2I_PARAM(FLOAT, scale)      /* factor of scores in the exponent: the softmax scale, or the softcap */
-FA2I_PARAM(FLOAT, scale_log2) /* scale * log2(e): exp(scale * s) = exp2(scale_log2 * s) */
-FA2I_PARAM(INT, seq_q)
-FA2I_PARAM(INT, seq_k)
-FA2I_PARAM(INT, heads_q)
-FA2I_PARAM(INT, group)   /* query heads per key/value head */
-FA2I_PARAM(INT, q_tiles) /* row tiles: ceil(rows / rows per block) */
-FA2I_PARAM(INT, splits)  /* blocks that divide the keys of a row tile; 1 unless the family splits */
-FA2I_PARAM(INT, batch)
-FA2I_PARAM(INT, reserved)
-FA2I_PARAM(FLOATS, partial)     /* [splits, B, Hq, Sq, D], each normalised; used when splits > 1 */
-FA2I_PARAM(FLOATS, partial_lse) /* [splits, B, Hq, Sq] */
-
-/* softcap: scores in the exponent are softcap * tanh(softcap_rate * (q k)). */
-FA2I_FEATURE_PARAM(FLOAT, softcap_rate) /* softmax scale / softcap */
-/* window: query i sees the keys p - window_left ... p + window_right, where p = i + seq_k - seq_q. 2^30 means
- * unbounded; causal is window_right = 0. */
-FA2I_FEATURE_PARAM(INT, window_left)
-FA2I_FEATURE_PARAM(INT, window_right)
-FA2I_FEATURE_PARAM(INT, reserved_feature) /* pads to 16 bytes */
-#endif
-#if FA2_FEATURES
-    FeatureParams features;
-#else
-    static constexpr FeatureParams features{};
-#endif
-};
-static_assert(sizeof(Params) ==
-                  (FA2_BACKWARD ? 320 : 192) + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURES ? sizeof(FeatureParams) : 0),
-              "what the runtime passes");
 
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
