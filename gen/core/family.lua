@@ -185,7 +185,8 @@ local function other_steps(recipe)
    return list
 end
 
--- Returns the names that the template sees. Of the launch they have the entry points and threads of other steps.
+-- Returns the names that the template sees. They say nothing about the launch, except for the steps besides the main
+-- one.
 function methods.environment(self, v)
    local names = axes_of.names(self.axes, v)
    for name, value in pairs(self.names(v)) do

@@ -182,7 +182,7 @@ local function recipe_of(name, v)
    }
 end
 
--- Adds to `names` what the templates of all backward families see besides prepared, and returns it.
+-- Adds to `names` what the templates of all backward families see, and returns it. The caller adds `prepared`.
 function M.shared_names(v, names)
    names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
    names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
@@ -219,7 +219,7 @@ function M.family(name, path)
          return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
             turns = M.takes_turns(v), last_keys_first = false, one_loop = has_one_loop(v), dq_parts = dq_parts,
-            prepared = v.rows == "prepared", wgmma = false, by_product = false, writers = 32 * v.warps,
+            prepared = v.rows == "prepared", wgmma = false, writers = 32 * v.warps,
          })
       end,
    })

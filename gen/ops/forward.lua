@@ -201,7 +201,8 @@ end
 
 -- Returns what the shared templates of all forward families see of a variant.
 function M.shared_names(v)
-   local names = {columns = columns.of(v)}
+   -- own_sequences: sequences have their own lengths, or rows of the cache.
+   local names = {columns = columns.of(v), own_sequences = lengths.has(v) or v.cache_rows == 1}
    for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names}) do
       add_names(names, more)
    end

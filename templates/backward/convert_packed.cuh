@@ -1,7 +1,7 @@
 #pragma once
 #include "backward/convert.cuh"
 
-// ---- the conversion of dQ of packed sequences ------------------------------------------------------------------------
+// ---- the conversion of dQ of packed sequences -----------------------------------------------------------------------
 
 // Eight columns of a row in an m16 tile that the sequence's end cuts.
 __device__ __forceinline__ uint4 cut_row(const float *from, float scale)

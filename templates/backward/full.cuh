@@ -2,7 +2,7 @@
 #include "backward/place.cuh"
 #include "backward/scores.cuh"
 
-// ---- no window: which tiles of queries a block processes, and which queries of them see a key ------------------------
+// ---- no window: which tiles of queries a block processes, and which queries of them see a key -----------------------
 //
 // Policy of kernels without a window; the others have window.cuh.
 

@@ -3,7 +3,7 @@
 #include "backward/scores.cuh"
 #include "features/window.cuh"
 
-// ---- a window: which tiles of queries a block processes, and which queries of them see a key -------------------------
+// ---- a window: which tiles of queries a block processes, and which queries of them see a key ------------------------
 //
 // Policy of kernels with a window; the others have full.cuh.
 

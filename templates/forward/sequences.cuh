@@ -4,7 +4,7 @@
 #include "features/shares.cuh"
 #include "forward/place.cuh"
 
-// ---- sequences: each has its own lengths, or its own row of the cache ------------------------------------------------
+// ---- sequences: each has its own lengths, or its own row of the cache -----------------------------------------------
 //
 // Policy of kernels with lengths of sequences or cache rows; the others have batches.cuh.
 

@@ -6,7 +6,7 @@
 #include "hopper/work.cuh"
 #include "lib/cp_async.cuh"
 
-// ---- producer of bias tiles: a warp for each consumer warpgroup ------------------------------------------------------
+// ---- producer of bias tiles: a warp for each consumer warpgroup -----------------------------------------------------
 //
 // The fastest way that the layout allows is used: a tensor map; else cp.async of 16 bytes, if keys are contiguous and
 // aligned; else of 4 bytes; else single elements.

@@ -57,8 +57,8 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
     start_scores(dp, v_rows, do_smem);
 }
 
-// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kTakesTurns, receives the counter
-// of the tile; seen: its value as lane 0 has read it earlier.
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kTakesTurns, receives the
+// counter of the tile; seen: its value as lane 0 has read it earlier.
 __device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
                                           const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
                                           int warp, int lane)
