@@ -71,8 +71,8 @@ template <class A, class B> struct Either<false, A, B> {
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still
-// has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
+// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -190,7 +190,7 @@ constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in whi
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
-constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // on wgmma: warpgroups divide the products of a tile, not its keys
+constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
 constexpr int kWriters = 128;            // threads that write a tile of dK, or of dV
 // Kernels before and after the main one: threads of a block, or rows.
 constexpr int kPrepareThreads = 256;
@@ -346,7 +346,7 @@ constexpr int kQueryBlockBytes = kDqStatArea + 2 * kDqRows * 4;
 constexpr int kSmemBytes = kApart && kQueryBlockBytes > kKeyBlockBytes ? kQueryBlockBytes : kKeyBlockBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 
-// ---- what the features of the variant do; without a feature, an empty policy -------------------------------------------
+// ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 
 // ---- sequences: all have the tensors' lengths ----------------------------------------------------------------------
 //
@@ -771,7 +771,7 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
     }
 }
 
-// ---- no window: which tiles of queries a block processes, and which queries of them see a key ------------------------
+// ---- no window: which tiles of queries a block processes, and which queries of them see a key -----------------------
 //
 // Policy of kernels without a window; the others have window.cuh.
 
@@ -2224,7 +2224,7 @@ template <class AnyParams> __device__ __forceinline__ void convert(const AnyPara
     else
         convert_batches(p);
 }
-// ---- entry points of the kernels before and after the main one -------------------------------------------------------
+// ---- entry points of the kernels before and after the main one ------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(256) bwd_sm80_prepare(const __grid_constant__ Params p)
 {
     prepare(p);

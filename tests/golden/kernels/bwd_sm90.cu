@@ -71,8 +71,8 @@ template <class A, class B> struct Either<false, A, B> {
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still
-// has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
+// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -183,7 +183,7 @@ constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in whi
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
-constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // on wgmma: warpgroups divide the products of a tile, not its keys
+constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
 constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
 // Kernels before and after the main one: threads of a block, or rows.
 constexpr int kPrepareThreads = 256;
@@ -349,7 +349,7 @@ template <int kColumns> struct Wgmma;
 FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
 FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
 
-// ---- what the features of the variant do; without a feature, an empty policy -------------------------------------------
+// ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 
 // ---- sequences: all have the tensors' lengths ----------------------------------------------------------------------
 //
@@ -774,7 +774,7 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, uint32 del
     }
 }
 
-// ---- no window: which tiles of queries a block processes, and which queries of them see a key ------------------------
+// ---- no window: which tiles of queries a block processes, and which queries of them see a key -----------------------
 //
 // Policy of kernels without a window; the others have window.cuh.
 
@@ -1649,8 +1649,8 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
     start_scores(dp, v_rows, do_smem);
 }
 
-// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kTakesTurns, receives the counter
-// of the tile; seen: its value as lane 0 has read it earlier.
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kTakesTurns, receives the
+// counter of the tile; seen: its value as lane 0 has read it earlier.
 __device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
                                           const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
                                           int warp, int lane)
@@ -2169,7 +2169,7 @@ template <class AnyParams> __device__ __forceinline__ void convert(const AnyPara
     else
         convert_batches(p);
 }
-// ---- entry points of the kernels before and after the main one -------------------------------------------------------
+// ---- entry points of the kernels before and after the main one ------------------------------------------------------
 extern "C" __global__ void __launch_bounds__(256) bwd_sm90_prepare(const __grid_constant__ Params p)
 {
     prepare(p);

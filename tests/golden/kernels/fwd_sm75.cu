@@ -71,8 +71,8 @@ template <class A, class B> struct Either<false, A, B> {
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still
-// has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
+// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -311,7 +311,7 @@ __device__ __forceinline__ uint32 v_stage(uint32 smem, int team, int tile)
         return smem + kVArea + (team * kVStages + tile / kTeams % kVStages) * kVTileBytes;
 }
 
-// ---- what the features of the variant do; without a feature, an empty policy -------------------------------------------
+// ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
@@ -1717,9 +1717,9 @@ __device__ __forceinline__ void await_step_before()
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
-// computes kBr rows of O. The mainloop (visit in step.cuh is one step) goes through the tiles of K and V from the last to the
-// first. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop over the others
-// has no compare code. With a window, there are tiles to mask at both ends.
+// computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `visit` of
+// step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop over the
+// others has no compare code. With a window, there are tiles to mask at both ends.
 //
 // Each feature changes one place. Features that a kernel lacks are compiled out.
 //
@@ -1870,4 +1870,4 @@ extern "C" __global__ void __launch_bounds__(kThreads) fwd_sm75(const __grid_con
 {
     forward(p);
 }
-// ---- entry points of the kernels before and after the main one -------------------------------------------------------
+// ---- entry points of the kernels before and after the main one ------------------------------------------------------

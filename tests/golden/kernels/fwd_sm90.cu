@@ -71,8 +71,8 @@ template <class A, class B> struct Either<false, A, B> {
 // ---- parameters ---------------------------------------------------------------------------------------------------
 //
 // The lists of members (params.def) are expanded with FA2I_MEMBER. If a kernel lacks the parameters of softcap and
-// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out still
-// has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
+// window, these are expanded with FA2I_CONSTANT to constants of the same names, so that code which is compiled out
+// still has types. Policies: FeatureParams (feature_params.cuh, no_feature_params.cuh), and Params of the operation.
 struct PageSteps {
     uint32 page, row, bytes;
 };
@@ -335,7 +335,7 @@ template <int kColumns> struct Wgmma;
 FA2I_WGMMA(64, 8, 32, 33, 34, 35, 36, 37, 38);
 FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
 
-// ---- what the features of the variant do; without a feature, an empty policy -------------------------------------------
+// ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
 
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
@@ -2456,4 +2456,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 {
     forward(p, maps);
 }
-// ---- entry points of the kernels before and after the main one -------------------------------------------------------
+// ---- entry points of the kernels before and after the main one ------------------------------------------------------
