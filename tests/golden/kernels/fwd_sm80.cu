@@ -1718,8 +1718,8 @@ __device__ __forceinline__ void await_step_before()
 //
 // The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
 // computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `visit` of
-// step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop over the
-// others has no compare code. With a window, there are tiles to mask at both ends.
+// step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop
+// over the others has no compare code. With a window, there are tiles to mask at both ends.
 //
 // Each feature changes one place. Features that a kernel lacks are compiled out.
 //
