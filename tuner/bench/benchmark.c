@@ -11,7 +11,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/ops/op.h"
 #include "tuner/judge/verify.h"
-#include "tuner/search/tune.h"
+#include "tuner/search/search.h"
 
 enum { LAUNCHES_MAX = 256, PILOTS = 3, ROUNDS_AT_ONCE = 10 };
 
@@ -407,7 +407,7 @@ done:
 static void describe(const fa2_problem *problem, fa2i_benchmark *out)
 {
     const fa2i_op *op = fa2i_op_of(problem);
-    const fa2i_case c = fa2i_tune_case(problem);
+    const fa2i_case c = fa2i_case_of(problem, FA2I_TUNE_SEED);
     const fa2i_judge *judge = fa2i_judge_of(problem->op);
     *out = (fa2i_benchmark){
         .problem = *problem, .flop = op->flop(problem), .bytes = op->bytes(problem)};
@@ -430,7 +430,7 @@ fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem,
 {
     fa2_status st = FA2_OK;
     work w = {.all = all, .out = ret_benchmark, .random = FA2I_BENCHMARK_SEED};
-    const fa2i_case c = fa2i_tune_case(problem);
+    const fa2i_case c = fa2i_case_of(problem, FA2I_TUNE_SEED);
 
     describe(problem, ret_benchmark);
     FA2_TRY(enter_choices(&w));

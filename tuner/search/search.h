@@ -30,6 +30,9 @@ enum { FA2I_SEARCH_BATCH = 20, FA2I_SEARCH_FIRST_ROUND = 4, FA2I_SEARCH_LAST_ROU
 #define FA2I_SEARCH_TIE        1.005
 #define FA2I_SEARCH_APART      1.02
 
+/* The seed of test data and of the order of samples: equal runs take equal samples. */
+enum { FA2I_TUNE_SEED = 0xfa2 };
+
 /* The most samples that a contender can collect in all rounds. */
 enum { FA2I_SEARCH_SAMPLES_MAX = 2 * FA2I_SEARCH_LAST_ROUND };
 

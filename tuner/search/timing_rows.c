@@ -27,7 +27,7 @@ static bool is_unsettled(const fa2i_timing *t, size_t i)
 
 static fa2i_result failure_of(const fa2i_timing *t, size_t i)
 {
-    const fa2i_tune_kernel *k = &t->tune->kernels[t->entries[i].kernel];
+    const fa2i_tune_kernel *k = &t->tune->found.kernels[t->entries[i].kernel];
     fa2i_result result = {.kernel = k->kernel.key,
                           .verdict = withheld(t, k),
                           .measurement = {.outcome = t->contenders[i].outcome,
@@ -44,7 +44,7 @@ fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i)
     if (t->entries[i].recorded)
         return FA2_OK;
     t->entries[i].recorded = true;
-    t->tune->failed++;
+    t->tune->found.failed++;
     fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(result.measurement.outcome),
               t->contenders[i].text, result.measurement.detail);
     return t->whole || is_unsettled(t, i) ? FA2_OK : fa2i_tune_put_results(t->tune, &of, &result, 1, NULL, NULL);
@@ -53,15 +53,15 @@ fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i)
 fa2_status fa2i_timing_refute(fa2i_timing *t, size_t i, fa2i_verification *verdict)
 {
     fa2i_tune *tune = t->tune;
-    fa2i_tune_kernel *k = &tune->kernels[t->entries[i].kernel];
+    fa2i_tune_kernel *k = &tune->found.kernels[t->entries[i].kernel];
     char shape[FA2I_PROBLEM_CHARS];
     char detail[sizeof verdict->detail];
     fa2i_problem_format(&t->problem->problem, shape, sizeof shape);
     snprintf(detail, sizeof detail, "%s: %.120s", shape, verdict->detail);
     memcpy(verdict->detail, detail, sizeof detail);
     if (verdict->outcome != FA2I_OUTCOME_OK && k->verification.outcome == FA2I_OUTCOME_OK) {
-        tune->outcomes[k->kernel.outcome]--;
-        tune->outcomes[verdict->outcome]++;
+        tune->found.outcomes[k->kernel.outcome]--;
+        tune->found.outcomes[verdict->outcome]++;
     }
     k->verification = *verdict;
     k->verified = true;
@@ -102,7 +102,7 @@ static void add_times(const fa2i_timing *t, bool settled, batch *b)
             continue;
         fa2i_result *result = &b->results[b->count++];
         fa2i_measurement *row = &result->measurement;
-        result->kernel = t->tune->kernels[t->entries[i].kernel].kernel.key;
+        result->kernel = t->tune->found.kernels[t->entries[i].kernel].kernel.key;
         *row = (fa2i_measurement){.outcome = FA2I_OUTCOME_OK,
                                   .settled = settled,
                                   .n = contender->count > 0 ? (int)contender->count : 1,
@@ -135,7 +135,7 @@ static void add_left_out(const fa2i_timing *t, batch *b)
     static const char detail[] = "left out: far behind by what was measured of other problems";
     const fa2i_tune *tune = t->tune;
     for (size_t i = 0; i < t->left_count; i++) {
-        const fa2i_tune_kernel *k = &tune->kernels[t->left[i]];
+        const fa2i_tune_kernel *k = &tune->found.kernels[t->left[i]];
         fa2i_result *result = &b->results[b->count++];
         *result = (fa2i_result){.kernel = k->kernel.key,
                                 .measurement = {.outcome = FA2I_OUTCOME_OK, .settled = true}};
@@ -151,7 +151,7 @@ static void add_left_out(const fa2i_timing *t, batch *b)
 static void add_unusable(const fa2i_timing *t, batch *b)
 {
     for (size_t i = 0; i < t->unusable_count; i++) {
-        const fa2i_tune_kernel *k = &t->tune->kernels[t->unusable[i]];
+        const fa2i_tune_kernel *k = &t->tune->found.kernels[t->unusable[i]];
         if (k->unsettled)
             continue;
         fa2i_result *result = &b->results[b->count++];
@@ -225,14 +225,14 @@ static fa2_status put_all(fa2i_timing *t, const fa2i_winner *winner)
     if (st != FA2_OK)
         return st;
     for (size_t i = 0; i < t->problem->count; i++) {
-        fa2i_tune_kernel *k = &tune->kernels[t->problem->candidates[i]];
+        fa2i_tune_kernel *k = &tune->found.kernels[t->problem->candidates[i]];
         if (withheld(t, k) != NULL)
             k->withheld = 0;
     }
     for (size_t i = 0; i < t->left_count; i++)
-        tune->kernels[t->left[i]].noted = true;
-    tune->spared += t->left_count;
-    tune->uncompiled += noted;
+        tune->found.kernels[t->left[i]].noted = true;
+    tune->found.spared += t->left_count;
+    tune->found.uncompiled += noted;
     return FA2_OK;
 }
 
@@ -241,18 +241,18 @@ fa2_status fa2i_timing_put_winner(fa2i_timing *t, size_t winner_index)
     fa2_status st = FA2_OK;
     fa2i_tune *tune = t->tune;
     fa2i_tune_problem *p = t->problem;
-    const fa2i_kernel *kernel = &tune->kernels[t->entries[winner_index].kernel].kernel;
+    const fa2i_kernel *kernel = &tune->found.kernels[t->entries[winner_index].kernel].kernel;
     fa2i_winner winner = {
         .kernel = kernel->key,
-        .measured = !tune->modelled,
+        .measured = !tune->gpu->modelled,
         .median_us = t->contenders[winner_index].statistics.median,
     };
     if (t->contenders[0].outcome == FA2I_OUTCOME_OK)
         winner.default_us = t->contenders[0].statistics.median;
-    if (tune->modelled) /* the device's counters know more than the cost model */
+    if (tune->gpu->modelled) /* the device's counters know more than the cost model */
         winner.model_us = winner.median_us;
     else
-        FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->card,
+        FA2_TRY(fa2i_generator_cost(tune->generator, kernel->variant.text, &p->problem, &tune->gpu->card,
                                     kernel->registers, &winner.model_us));
     FA2_TRY(put_all(t, &winner));
     p->winner = winner;

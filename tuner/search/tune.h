@@ -1,9 +1,6 @@
 /*
  * The phases of `fa2-tune tune`, over one state: plan, compile, verify, time, report.
  *
- * Each distinct variant of all problems is one fa2i_tune_kernel. Problems refer to it by index. So a kernel is compiled
- * and verified once, however many problems want it. The index is also its id in the worker process.
- *
  * A later run finds in the database:
  * - the kernels with their outcomes,
  * - the verifications per device,
@@ -18,113 +15,49 @@
 #ifndef FA2I_TUNE_H
 #define FA2I_TUNE_H
 
-#include "cache/cache.h"
-#include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
-#include "tuner/commands/commands.h"
-#include "tuner/report/progress.h"
+#include "tuner/input/shapes.h"
 #include "tuner/judge/verify.h"
-#include "tuner/search/prospect.h"
-#include "tuner/search/text_index.h"
+#include "tuner/report/progress.h"
+#include "tuner/search/budget.h"
+#include "tuner/search/findings.h"
+#include "tuner/worker/gpu.h"
 #include "tuner/worker/turn.h"
 #include "tuner/worker/worker.h"
 
-typedef struct fa2i_tune_kernel {
-    fa2i_kernel kernel; /* owned; has its image once a problem needs it */
-    bool needed;        /* a problem that is not settled wants it */
-    bool staged;        /* a problem that was taken into a stage wants it */
-    bool known;         /* compiled, or found in the database: kernel.outcome is valid */
-    bool verified;      /* verification is valid */
-    bool unsettled;     /* verification is a hang that may be slowness. It counts in this run and is not stored */
-    bool noted;         /* not known, and the database has a record that it was left out */
-    bool refuted;       /* another card found it wrong: verification holds that verdict, and known is set when it is
-                         * staged */
-    int64_t withheld;   /* id of the problem whose new winner is stored together with this verification
-                         * (fa2i_timing.whole). 0: nothing is withheld */
-    fa2i_verification verification;
-} fa2i_tune_kernel;
+/* What the user asked for. Constant during a run. */
+typedef struct fa2i_tune_request {
+    const fa2i_shapes *shapes; /* the problems; borrowed */
+    int device;                /* its number, for messages and for the worker */
+    int threads;               /* for compiling and for references */
+    bool force, all, share, dry_run, json;
+} fa2i_tune_request;
 
-typedef enum fa2i_problem_state {
-    FA2I_PROBLEM_OPEN,     /* to be measured; at the end of the run: not reached */
-    FA2I_PROBLEM_SETTLED,  /* measured by an earlier run */
-    FA2I_PROBLEM_MEASURED, /* measured by this run */
-    FA2I_PROBLEM_UNSERVED, /* no family serves it on this SM */
-    FA2I_PROBLEM_FAILED
-} fa2i_problem_state;
-
-typedef struct fa2i_tune_problem {
-    fa2_problem problem;
-    fa2i_problem_state state;
-    int64_t id;
-    size_t rank;              /* index in options.shapes */
-    double calls;             /* number of calls that a program makes; 1 if it is not known */
-    double model_us;          /* of the cheapest candidate */
-    double worth_us;          /* time that tuning is expected to save, over all calls */
-    double calls_us;          /* time that all calls are expected to take */
-    double about_s;           /* set by fa2i_tune_estimate: its time, without work that earlier problems do */
-    bool fits;                /* it fits into the budget, after the problems before it */
-    size_t *candidates;       /* kernel indexes, cheapest first by the cost model; owned */
-    fa2i_prospect *prospects; /* of each candidate, set by fa2i_tune_judge; owned */
-    size_t count;
-    bool staged;       /* it was taken into a stage */
-    bool all_wanted;   /* none of the candidates that were kept could run, so all are wanted */
-    char message[512]; /* why it is UNSERVED or FAILED */
-    /* SETTLED and MEASURED: */
-    fa2i_winner winner;
-    char variant[FA2I_VARIANT_CHARS];
-    bool complete;       /* all rounds were run */
-    bool lost;           /* SETTLED, but the winner's code is missing and must be compiled again */
-    size_t winner_place; /* if lost: index of the winner's kernel */
-} fa2i_tune_problem;
-
-typedef enum fa2i_phase {
-    FA2I_PHASE_PLAN,
-    FA2I_PHASE_COMPILE,
-    FA2I_PHASE_VERIFY,
-    FA2I_PHASE_TIME,
-    FA2I_PHASE_COUNT
-} fa2i_phase;
-
+/* A tuning: what it was asked and given (borrowed), what it works with, and what it found. */
 typedef struct fa2i_tune {
-    fa2i_options options;
-    const volatile sig_atomic_t *stop;  /* set when the user stops the run */
-    const volatile sig_atomic_t *spent; /* set when the budget is used up, or the user stops */
+    const fa2i_tune_request *request;
+    const fa2i_budget *budget;
+    const fa2i_gpu *gpu; /* the device */
     fa2i_cache *cache;
     fa2i_generator *generator;
-    bool absent; /* the database file did not exist. It is opened empty and gets a file when it is needed */
     fa2i_worker *worker; /* NULL until something has to run on the GPU */
-    fa2i_card card;
-    size_t memory_bytes; /* of the device */
-    fa2i_target target;
-    bool modelled; /* the device is software: its times are modelled */
-    bool compiles; /* NVRTC is here; if not, target is the one of stored kernels */
-    unsigned char uuid[16]; /* of the device */
-    bool has_uuid;
+    fa2i_progress progress;
+    fa2i_target target;       /* the device's; without NVRTC, the one of stored kernels */
+    int64_t device, session;  /* ids in the database */
     fa2i_turn turn, launches; /* tune_share.c */
     bool shared;              /* another tuner was seen on the device */
     bool beside;              /* another tuner works on problems of the same database */
-    int driver;
-    int threads; /* for compiling and for references */
-    int64_t device, session;
-    fa2i_tune_kernel *kernels;
-    size_t kernel_count, kernel_capacity;
-    fa2i_text_index places;      /* finds the index in kernels by the text of the variant */
-    fa2i_refutation *refutations; /* by other cards; owned */
-    size_t refutation_count;
-    fa2i_tune_problem *problems; /* in the order of options.shapes, or by what tuning them is worth */
-    size_t problem_count;
-    fa2i_progress progress;
-    double started_s;
-    double phase_s[FA2I_PHASE_COUNT];
-    /* The work that was done, counted in kernels. outcomes also counts needed kernels that earlier runs compiled. */
-    size_t compiled, reused, verified;
-    size_t spared, uncompiled; /* measurements left out as hopeless; kernels among them that were not compiled */
-    size_t early;              /* searches that ended before all rounds */
-    size_t mended;             /* problems whose winner got its code again */
-    size_t by_others;          /* problems that another tuner measured meanwhile */
-    size_t timed, failed; /* per problem: contenders, and contenders that failed while being timed */
-    size_t outcomes[FA2I_OUTCOME_COUNT];
+    fa2i_findings found;
 } fa2i_tune;
+
+/* Plans (fa2i_tune_plan), unless the user has stopped. */
+fa2_status fa2i_tune_prepare(fa2i_tune *tune);
+
+/* Compiles lost code, and then tunes the open problems until the budget is spent. */
+fa2_status fa2i_tune_run(fa2i_tune *tune);
+
+/* Ends the worker, and releases the database, the generator and what was found. */
+void fa2i_tune_done(fa2i_tune *tune);
 
 /* Lists candidates and keys of all problems, finds out which problems are settled, and teaches the estimates what the
  * database knows. Then it orders the others (fa2i_tune_order). Returns FA2_E_NO_NVRTC if there is no NVRTC and a wanted
@@ -132,7 +65,7 @@ typedef struct fa2i_tune {
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
 /* Finds the ids of open problems, and stores those that are not known. With --dry-run their id is -1. */
-fa2_status fa2i_tune_find_ids(fa2i_tune *tune);
+fa2_status fa2i_tune_find_ids(const fa2i_tune *tune);
 
 /* Sets *ret_dead if the database says that every candidate fails on this device. Then the problem's message says why,
  * and how to let the candidates be tried again. */
@@ -141,18 +74,17 @@ fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem
 /* Loads what other cards found wrong. No call uses such kernels, so they count as failed here, too. Call it once, after
  * all kernels are listed. */
 fa2_status fa2i_tune_find_refuted(fa2i_tune *tune);
-bool fa2i_tune_is_refuted(const fa2i_tune *tune, const fa2i_key *key);
 
 /* Teaches the estimates what the database measured. */
-fa2_status fa2i_tune_learn_stored(fa2i_tune *tune);
+fa2_status fa2i_tune_learn_stored(const fa2i_tune *tune);
 
 /* Teaches the estimates new times: us[i] is the time of kernels[i] (an index) on the problem. */
-fa2_status fa2i_tune_learn(fa2i_tune *tune, const fa2_problem *problem, const size_t *kernels,
+fa2_status fa2i_tune_learn(const fa2i_tune *tune, const fa2_problem *problem, const size_t *kernels,
                            const double *us, size_t count);
 
 /* Estimates the times of an open problem's candidates, marks the hopeless ones, and computes what tuning the problem is
  * worth. The default and the winner so far are never hopeless. With --force or --all no candidate is. */
-fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem);
+fa2_status fa2i_tune_judge(const fa2i_tune *tune, fa2i_tune_problem *problem);
 
 /* Says whether a kernel won the problem in an earlier run. */
 bool fa2i_tune_is_winner(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
@@ -162,16 +94,13 @@ bool fa2i_tune_is_winner(const fa2i_tune *tune, const fa2i_tune_problem *problem
 
 /* Judges the problems that are not staged yet. With a budget, or if calls are known, it sorts them: the ones with the
  * most to save come first. Problems with nothing to save follow, longest total time first. */
-fa2_status fa2i_tune_order(fa2i_tune *tune);
+fa2_status fa2i_tune_order(const fa2i_tune *tune);
 
 /* Says whether a budget or calls decide the order. If not, problems come as they were given. */
-bool fa2i_tune_is_ordered(const fa2i_tune *tune);
+bool fa2i_tune_is_ordered(const fa2i_tune_request *request, const fa2i_budget *budget);
 
 /* Orders the problems, and takes the next ones and the kernels that they want. *ret_any: there are any. */
 fa2_status fa2i_tune_next_stage(fa2i_tune *tune, bool *ret_any);
-
-/* Marks the kernels that the open problems want. */
-void fa2i_tune_find_needed(fa2i_tune *tune);
 
 /* Looks in the database whether another tuner has settled an open problem meanwhile. If so, it becomes SETTLED and is
  * counted. */
@@ -190,14 +119,10 @@ void fa2i_tune_begin_turn(fa2i_tune *tune);
 void fa2i_tune_begin_launches(fa2i_tune *tune);
 void fa2i_tune_end_launches(fa2i_tune *tune);
 
-/* Says whether a kernel can run on this problem. It must have code, and must have passed its verification or not have
- * been verified yet. It must not spill, unless all candidates of the problem spill that are not refuted. */
-bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel);
-
 /* Reads a kernel from the database, with its code unless it never had any. *ret_found: it needs no compiling, and the
  * caller owns *ret_kernel (fa2i_kernel_done). */
-fa2_status fa2i_tune_find_stored(const fa2i_tune *tune, const fa2i_tune_kernel *of,
-                                 fa2i_kernel *ret_kernel, bool *ret_found);
+fa2_status fa2i_tune_find_stored(fa2i_cache *cache, const fa2i_tune_kernel *of, fa2i_kernel *ret_kernel,
+                                 bool *ret_found);
 
 /* Makes every kernel of the stage known: takes it from the database, or compiles and stores it. */
 fa2_status fa2i_tune_compile(fa2i_tune *tune);
@@ -220,12 +145,6 @@ fa2_status fa2i_tune_put_verdict(fa2i_tune *tune, const fa2i_tune_kernel *k, con
 fa2_status fa2i_tune_put_results(fa2i_tune *tune, const fa2i_results_of *of, const fa2i_result *results, size_t count,
                                  const fa2i_winner *winner, size_t *ret_noted);
 
-/* The seed of test data and of the order of samples: equal runs take equal samples. */
-enum { FA2I_TUNE_SEED = 0xfa2 };
-
-/* Returns the tensors on which a problem is measured. */
-fa2i_case fa2i_tune_case(const fa2_problem *problem);
-
 /* Measures the open problems of the stage, and stores measurements and winners. Problems that another tuner is
  * measuring stay open. If another tuner takes part, large problems are not left for the end. Large means more than 1 /
  * FA2I_TUNE_LARGE of the work that is left in the stage. */
@@ -247,11 +166,8 @@ typedef struct fa2i_tune_work {
 } fa2i_tune_work;
 
 /* Call it before anything is staged. Nothing can be staged afterwards. */
-fa2_status fa2i_tune_estimate(fa2i_tune *tune, fa2i_tune_work *ret_work);
+fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work);
 void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work);
-
-bool fa2i_tune_stopped(const fa2i_tune *tune); /* by the user */
-bool fa2i_tune_spent(const fa2i_tune *tune);   /* the budget is used up, or the user stopped */
 
 /* Prints what the run is about to do, the result of one problem, and all results. */
 void fa2i_tune_print_start(const fa2i_tune *tune);

@@ -16,24 +16,24 @@ typedef struct queue {
 } queue;
 
 /* Takes over a kernel that is now known. */
-static void adopt(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_kernel *kernel)
+static void adopt(fa2i_findings *found, fa2i_tune_kernel *k, fa2i_kernel *kernel)
 {
     fa2i_kernel_done(&k->kernel);
     k->kernel = *kernel;
     *kernel = (fa2i_kernel){0};
     k->known = true;
-    tune->outcomes[k->kernel.outcome]++;
+    found->outcomes[k->kernel.outcome]++;
 }
 
-fa2_status fa2i_tune_find_stored(const fa2i_tune *tune, const fa2i_tune_kernel *of,
-                                 fa2i_kernel *ret_kernel, bool *ret_found)
+fa2_status fa2i_tune_find_stored(fa2i_cache *cache, const fa2i_tune_kernel *of, fa2i_kernel *ret_kernel,
+                                 bool *ret_found)
 {
     fa2i_kernel kernel = {0};
     const int abi = of->kernel.variant.recipe.abi;
-    fa2_status st = fa2i_cache_get_kernel(tune->cache, &of->kernel.key, abi, false, &kernel);
+    fa2_status st = fa2i_cache_get_kernel(cache, &of->kernel.key, abi, false, &kernel);
     if (st == FA2_OK && kernel.outcome != FA2I_OUTCOME_COMPILE_ERROR) {
         fa2i_kernel_done(&kernel);
-        st = fa2i_cache_get_kernel(tune->cache, &of->kernel.key, abi, true, &kernel);
+        st = fa2i_cache_get_kernel(cache, &of->kernel.key, abi, true, &kernel);
     }
     *ret_found = st == FA2_OK;
     if (st == FA2_OK)
@@ -44,14 +44,14 @@ fa2_status fa2i_tune_find_stored(const fa2i_tune *tune, const fa2i_tune_kernel *
 }
 
 /* Looks a kernel up in the database. */
-static fa2_status take_stored(fa2i_tune *tune, fa2i_tune_kernel *k)
+static fa2_status take_stored(fa2i_findings *found, fa2i_cache *cache, fa2i_tune_kernel *k)
 {
     fa2i_kernel kernel = {0};
-    bool found = false;
-    const fa2_status st = fa2i_tune_find_stored(tune, k, &kernel, &found);
-    if (st == FA2_OK && found) {
-        adopt(tune, k, &kernel);
-        tune->reused++;
+    bool is_found = false;
+    const fa2_status st = fa2i_tune_find_stored(cache, k, &kernel, &is_found);
+    if (st == FA2_OK && is_found) {
+        adopt(found, k, &kernel);
+        found->reused++;
     }
     return st;
 }
@@ -60,7 +60,7 @@ static fa2_status add_job(queue *q, size_t index)
 {
     fa2i_tune *tune = q->tune;
     fa2i_compile_job *job = &q->jobs[q->count];
-    const fa2i_variant *variant = &tune->kernels[index].kernel.variant;
+    const fa2i_variant *variant = &tune->found.kernels[index].kernel.variant;
     fa2_status st = fa2i_generator_source(tune->generator, variant->text, &job->source);
     if (st != FA2_OK)
         return st;
@@ -73,15 +73,15 @@ static fa2_status add_job(queue *q, size_t index)
 static fa2_status fill_queue(queue *q)
 {
     fa2i_tune *tune = q->tune;
-    q->jobs = fa2i_alloc_array(tune->kernel_count, sizeof *q->jobs);
-    q->kernels = fa2i_alloc_array(tune->kernel_count, sizeof *q->kernels);
+    q->jobs = fa2i_alloc_array(tune->found.kernel_count, sizeof *q->jobs);
+    q->kernels = fa2i_alloc_array(tune->found.kernel_count, sizeof *q->kernels);
     if (q->jobs == NULL || q->kernels == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu compilations", tune->kernel_count);
-    for (size_t i = 0; i < tune->kernel_count; i++) {
-        fa2i_tune_kernel *k = &tune->kernels[i];
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu compilations", tune->found.kernel_count);
+    for (size_t i = 0; i < tune->found.kernel_count; i++) {
+        fa2i_tune_kernel *k = &tune->found.kernels[i];
         if (!k->staged || k->known)
             continue;
-        fa2_status st = take_stored(tune, k);
+        fa2_status st = take_stored(&tune->found, tune->cache, k);
         if (st == FA2_OK && !k->known)
             st = add_job(q, i);
         if (st != FA2_OK)
@@ -117,9 +117,9 @@ static fa2_status store_compiled(void *user, size_t index, const fa2i_kernel *ke
     if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR)
         fa2i_note(&tune->progress, "does not compile: %s\n%s", kernel->variant.text,
                   kernel->log == NULL ? "" : kernel->log);
-    adopt(tune, &tune->kernels[q->kernels[index]], &copy);
-    tune->compiled += !found;
-    tune->reused += found;
+    adopt(&tune->found, &tune->found.kernels[q->kernels[index]], &copy);
+    tune->found.compiled += !found;
+    tune->found.reused += found;
     fa2i_progress_step(&tune->progress, kernel->variant.text);
     return FA2_OK;
 }
@@ -140,8 +140,8 @@ fa2_status fa2i_tune_compile(fa2i_tune *tune)
     FA2_TRY(fill_queue(&q));
     if (q.count > 0) {
         fa2i_progress_begin(&tune->progress, "compiling", q.count);
-        st = fa2i_compile_all(q.jobs, q.count, tune->cache, tune->threads,
-                              fa2i_generator_id(tune->generator), tune->spent, store_compiled, &q);
+        st = fa2i_compile_all(q.jobs, q.count, tune->cache, tune->request->threads, fa2i_generator_id(tune->generator),
+                              tune->budget->spent, store_compiled, &q);
         fa2i_progress_end(&tune->progress);
     }
 done:
@@ -153,23 +153,23 @@ fa2_status fa2i_tune_mend(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
     bool any = false;
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        const fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->found.problems[i];
         any = any || p->lost;
         if (p->lost)
-            tune->kernels[p->winner_place].staged = true;
+            tune->found.kernels[p->winner_place].staged = true;
     }
     if (any)
         st = fa2i_tune_compile(tune);
-    for (size_t i = 0; st == FA2_OK && i < tune->problem_count; i++) {
-        fa2i_tune_problem *p = &tune->problems[i];
-        const fa2i_tune_kernel *k = p->lost ? &tune->kernels[p->winner_place] : NULL;
+    for (size_t i = 0; st == FA2_OK && i < tune->found.problem_count; i++) {
+        fa2i_tune_problem *p = &tune->found.problems[i];
+        const fa2i_tune_kernel *k = p->lost ? &tune->found.kernels[p->winner_place] : NULL;
         if (k == NULL || !k->known) /* nothing was lost, or the budget ended before it was compiled */
             continue;
         if (k->kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR)
             p->state = FA2I_PROBLEM_OPEN;
         else
-            tune->mended++;
+            tune->found.mended++;
         p->lost = false;
     }
     return st;

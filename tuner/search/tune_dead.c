@@ -31,8 +31,7 @@ static fa2_status find_failure(const fa2i_tune *tune, const fa2i_tune_problem *p
     st = fa2i_cache_get_verification(tune->cache, tune->device, key, &verdict);
     if (st == FA2_OK && verdict.outcome != FA2I_OUTCOME_OK)
         *ret_outcome = verdict.outcome;
-    if (*ret_outcome != FA2I_OUTCOME_OK || tune->options.force ||
-        (st != FA2_OK && st != FA2_E_NOT_FOUND))
+    if (*ret_outcome != FA2I_OUTCOME_OK || tune->request->force || (st != FA2_OK && st != FA2_E_NOT_FOUND))
         return st == FA2_E_NOT_FOUND ? FA2_OK : st;
     st = fa2i_cache_get_measurement(tune->cache, tune->device, problem->id, key, &row);
     if (st == FA2_OK && row.settled)
@@ -65,7 +64,7 @@ fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem
         fa2i_outcome outcome = FA2I_OUTCOME_OK;
         bool sound = false;
         const fa2_status st =
-            find_failure(tune, problem, &tune->kernels[problem->candidates[i]], &outcome, &sound);
+            find_failure(tune, problem, &tune->found.kernels[problem->candidates[i]], &outcome, &sound);
         if (st != FA2_OK || outcome == FA2I_OUTCOME_OK)
             return st;
         counts[outcome]++;

@@ -12,7 +12,7 @@
 #define MEASURE_S 0.26
 
 /* Adds the work for a kernel to *work, and the time that it takes to *seconds. */
-static fa2_status add_kernel(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_work *work,
+static fa2_status add_kernel(const fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_work *work,
                              double *seconds)
 {
     fa2i_kernel kernel = {0};
@@ -21,14 +21,14 @@ static fa2_status add_kernel(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_wor
     if (k->staged || k->refuted)
         return FA2_OK;
     k->staged = true;
-    fa2_status st = fa2i_tune_find_stored(tune, k, &kernel, &found);
+    fa2_status st = fa2i_tune_find_stored(tune->cache, k, &kernel, &found);
     if (st != FA2_OK)
         return st;
     const bool runs = !found || kernel.outcome == FA2I_OUTCOME_OK;
     fa2i_kernel_done(&kernel);
     work->compile += !found;
     if (!found)
-        *seconds += fa2i_compile_about_s(k->kernel.variant.recipe.op) / tune->threads;
+        *seconds += fa2i_compile_about_s(k->kernel.variant.recipe.op) / tune->request->threads;
     st = fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &verdict);
     if (runs && st == FA2_E_NOT_FOUND) {
         work->verify++;
@@ -37,27 +37,27 @@ static fa2_status add_kernel(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_wor
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-static fa2_status add_problem(fa2i_tune *tune, fa2i_tune_problem *p, fa2i_tune_work *work)
+static fa2_status add_problem(const fa2i_tune *tune, fa2i_tune_problem *p, fa2i_tune_work *work)
 {
     fa2_status st = FA2_OK;
     p->about_s = 0;
     if (p->lost)
-        st = add_kernel(tune, &tune->kernels[p->winner_place], work, &p->about_s);
+        st = add_kernel(tune, &tune->found.kernels[p->winner_place], work, &p->about_s);
     for (size_t i = 0; st == FA2_OK && p->state == FA2I_PROBLEM_OPEN && i < p->count; i++)
         if (!p->prospects[i].hopeless)
-            st = add_kernel(tune, &tune->kernels[p->candidates[i]], work, &p->about_s);
+            st = add_kernel(tune, &tune->found.kernels[p->candidates[i]], work, &p->about_s);
     if (p->state == FA2I_PROBLEM_OPEN)
         p->about_s += MEASURE_S;
     return st;
 }
 
-fa2_status fa2i_tune_estimate(fa2i_tune *tune, fa2i_tune_work *ret_work)
+fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work)
 {
     fa2i_tune_work work = {0};
-    const double budget_s = tune->options.budget_s;
+    const double budget_s = tune->budget->seconds;
     for (int lost = 1; lost >= 0; lost--) /* lost code is compiled first */
-        for (size_t i = 0; i < tune->problem_count; i++) {
-            fa2i_tune_problem *p = &tune->problems[i];
+        for (size_t i = 0; i < tune->found.problem_count; i++) {
+            fa2i_tune_problem *p = &tune->found.problems[i];
             if (p->lost != (lost == 1))
                 continue;
             const fa2_status st = add_problem(tune, p, &work);

@@ -19,14 +19,14 @@ void fa2i_tune_record(const fa2i_tune *tune, const fa2i_tune_kernel *k, fa2i_ker
 }
 
 /* *ret_is: a kernel was in the database and is no longer there. */
-static fa2_status is_forgotten(const fa2i_tune *tune, const fa2i_tune_kernel *k, bool *ret_is)
+static fa2_status is_forgotten(fa2i_cache *cache, const fa2i_tune_kernel *k, bool *ret_is)
 {
     fa2i_kernel found = {0};
     *ret_is = false;
     if (!k->known && !k->noted)
         return FA2_OK;
     const fa2_status st =
-        fa2i_cache_get_kernel(tune->cache, &k->kernel.key, k->kernel.variant.recipe.abi, false, &found);
+        fa2i_cache_get_kernel(cache, &k->kernel.key, k->kernel.variant.recipe.abi, false, &found);
     fa2i_kernel_done(&found);
     *ret_is = st == FA2_E_NOT_FOUND;
     return *ret_is ? FA2_OK : st;
@@ -46,11 +46,11 @@ static fa2_status store_again(fa2i_tune *tune, const fa2i_tune_kernel *k)
 static fa2_status store_forgotten(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
-    for (size_t i = 0; st == FA2_OK && i < tune->kernel_count; i++) {
+    for (size_t i = 0; st == FA2_OK && i < tune->found.kernel_count; i++) {
         bool forgotten = false;
-        st = is_forgotten(tune, &tune->kernels[i], &forgotten);
+        st = is_forgotten(tune->cache, &tune->found.kernels[i], &forgotten);
         if (st == FA2_OK && forgotten)
-            st = store_again(tune, &tune->kernels[i]);
+            st = store_again(tune, &tune->found.kernels[i]);
     }
     return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* forgotten once more: the next try finds it */
 }

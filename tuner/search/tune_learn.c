@@ -8,23 +8,22 @@
 #include "runtime/ops/op.h"
 #include "tuner/search/tune.h"
 
-static fa2_status learn_stored(fa2i_tune *tune, const fa2_problem *problem)
+static fa2_status learn_stored(const fa2i_tune *tune, const fa2_problem *problem)
 {
     const fa2_op op = (fa2_op)problem->op;
     fa2i_evidence evidence = {0};
-    fa2_status st =
-        fa2i_cache_evidence(tune->cache, &tune->card, op, fa2i_op_of(problem)->abi, &evidence);
+    fa2_status st = fa2i_cache_evidence(tune->cache, &tune->gpu->card, op, fa2i_op_of(problem)->abi, &evidence);
     if (st == FA2_OK)
-        st = fa2i_generator_learn(tune->generator, op, &evidence, &tune->card);
+        st = fa2i_generator_learn(tune->generator, op, &evidence, &tune->gpu->card);
     fa2i_evidence_done(&evidence);
     return st;
 }
 
-fa2_status fa2i_tune_learn_stored(fa2i_tune *tune)
+fa2_status fa2i_tune_learn_stored(const fa2i_tune *tune)
 {
     bool learned[FA2I_OPS] = {false};
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        const fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->found.problems[i];
         if (p->state != FA2I_PROBLEM_OPEN || learned[p->problem.op])
             continue;
         const fa2_status st = learn_stored(tune, &p->problem);
@@ -37,12 +36,11 @@ fa2_status fa2i_tune_learn_stored(fa2i_tune *tune)
 
 bool fa2i_tune_is_winner(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel)
 {
-    return problem->winner.measured != tune->modelled &&
-           memcmp(&problem->winner.kernel, &tune->kernels[kernel].kernel.key, sizeof(fa2i_key)) ==
-               0;
+    return problem->winner.measured != tune->gpu->modelled &&
+           memcmp(&problem->winner.kernel, &tune->found.kernels[kernel].kernel.key, sizeof(fa2i_key)) == 0;
 }
 
-fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem)
+fa2_status fa2i_tune_judge(const fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     fa2_status st = FA2_OK;
     const size_t count = problem->count;
@@ -52,15 +50,13 @@ fa2_status fa2i_tune_judge(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (texts == NULL || judgements == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
     for (size_t i = 0; i < count; i++)
-        texts[i] = tune->kernels[problem->candidates[i]].kernel.variant.text;
-    FA2_TRY(fa2i_generator_judge(tune->generator, &problem->problem, &tune->card, texts, count,
-                                 judgements));
+        texts[i] = tune->found.kernels[problem->candidates[i]].kernel.variant.text;
+    FA2_TRY(fa2i_generator_judge(tune->generator, &problem->problem, &tune->gpu->card, texts, count, judgements));
     for (size_t i = 0; i < count; i++) /* a refuted kernel must not count as fast */
-        problem->prospects[i].judgement = tune->kernels[problem->candidates[i]].refuted
-                                              ? (fa2i_judgement){0}
-                                              : judgements[i];
+        problem->prospects[i].judgement =
+            tune->found.kernels[problem->candidates[i]].refuted ? (fa2i_judgement){0} : judgements[i];
     fa2i_prospects_sort_out(problem->prospects, count);
-    const bool all = tune->options.force || tune->options.all || problem->all_wanted;
+    const bool all = tune->request->force || tune->request->all || problem->all_wanted;
     for (size_t i = 0; i < count; i++) {
         fa2i_prospect *prospect = &problem->prospects[i];
         if (all || i == 0 || fa2i_tune_is_winner(tune, problem, problem->candidates[i]))
@@ -74,12 +70,11 @@ done:
     return st;
 }
 
-fa2_status fa2i_tune_learn(fa2i_tune *tune, const fa2_problem *problem, const size_t *kernels,
+fa2_status fa2i_tune_learn(const fa2i_tune *tune, const fa2_problem *problem, const size_t *kernels,
                            const double *us, size_t count)
 {
     fa2_status st = FA2_OK;
-    fa2i_known_set set = {
-        .problem = *problem, .card = tune->card, .real = true, .measured = !tune->modelled};
+    fa2i_known_set set = {.problem = *problem, .card = tune->gpu->card, .real = true, .measured = !tune->gpu->modelled};
     fa2i_evidence evidence = {.sets = &set,
                               .set_count = 1,
                               .kernels = fa2i_alloc_array(count, sizeof *evidence.kernels),
@@ -87,7 +82,7 @@ fa2_status fa2i_tune_learn(fa2i_tune *tune, const fa2_problem *problem, const si
     if (evidence.kernels == NULL || evidence.times == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu measurements", count));
     for (size_t i = 0; i < count; i++) {
-        const fa2i_kernel *from = &tune->kernels[kernels[i]].kernel;
+        const fa2i_kernel *from = &tune->found.kernels[kernels[i]].kernel;
         fa2i_known_kernel *to = &evidence.kernels[i];
         *to = (fa2i_known_kernel){.key = from->key,
                                   .registers = from->registers,
@@ -98,7 +93,7 @@ fa2_status fa2i_tune_learn(fa2i_tune *tune, const fa2_problem *problem, const si
         evidence.times[i] = (fa2i_known_time){.kernel = i, .us = us[i]};
     }
     evidence.kernel_count = evidence.time_count = set.count = count;
-    st = fa2i_generator_learn_more(tune->generator, (fa2_op)problem->op, &evidence, &tune->card);
+    st = fa2i_generator_learn_more(tune->generator, (fa2_op)problem->op, &evidence, &tune->gpu->card);
 done:
     fa2i_free(evidence.kernels);
     fa2i_free(evidence.times);

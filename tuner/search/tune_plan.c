@@ -10,42 +10,10 @@
 #include "runtime/ops/op.h"
 #include "runtime/plan/choose.h"
 #include "tuner/search/candidates.h"
+#include "tuner/search/search.h"
 #include "tuner/search/tune.h"
 
-static fa2_status add_kernel(fa2i_tune *tune, const fa2i_variant *variant, const fa2i_key *key,
-                             size_t *ret_index)
-{
-    fa2i_tune_kernel *grown =
-        fa2i_room_for(tune->kernels, tune->kernel_count + 1, &tune->kernel_capacity, sizeof *grown);
-    if (grown == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu variants", tune->kernel_count + 1);
-    tune->kernels = grown;
-    tune->kernels[tune->kernel_count] =
-        (fa2i_tune_kernel){.kernel.variant = *variant, .kernel.key = *key};
-    *ret_index = tune->kernel_count++;
-    return FA2_OK;
-}
-
-static const char *kernel_text(const void *of, size_t place)
-{
-    return ((const fa2i_tune *)of)->kernels[place].kernel.variant.text;
-}
-
-static fa2_status find_or_add_kernel(fa2i_tune *tune, const fa2i_variant *variant,
-                                     const fa2i_key *key, size_t *ret_index)
-{
-    const ptrdiff_t place = fa2i_text_index_find(&tune->places, tune, variant->text);
-    if (place != FA2I_NO_PLACE) {
-        *ret_index = (size_t)place;
-        return FA2_OK;
-    }
-    tune->places.text_at = kernel_text;
-    const fa2_status st = add_kernel(tune, variant, key, ret_index);
-    return st == FA2_OK ? fa2i_text_index_add(&tune->places, tune, *ret_index) : st;
-}
-
-static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem,
-                                  const fa2i_candidates *list)
+static fa2_status find_candidates(fa2i_findings *found, fa2i_tune_problem *problem, const fa2i_candidates *list)
 {
     fa2_status st = FA2_OK;
     const size_t count = list->count;
@@ -58,15 +26,14 @@ static fa2_status find_candidates(fa2i_tune *tune, fa2i_tune_problem *problem,
     problem->count = count;
     problem->model_us = list->variants[0].cost_us;
     for (size_t i = 0; i < count; i++)
-        FA2_TRY(
-            find_or_add_kernel(tune, &list->variants[i], &list->keys[i], &problem->candidates[i]));
+        FA2_TRY(fa2i_findings_add(found, &list->variants[i], &list->keys[i], &problem->candidates[i]));
 done:
     return st;
 }
 
 /* *ret_proven: this device has the winner and found it right. An imported winner was measured on another card of the
  * same name, and may never have been verified. Sets lost if only the code is missing. */
-static fa2_status find_proven_winner(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_proven)
+static fa2_status find_proven_winner(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_proven)
 {
     fa2_status st = FA2_OK;
     fa2i_kernel kernel = {0};
@@ -75,7 +42,7 @@ static fa2_status find_proven_winner(fa2i_tune *tune, fa2i_tune_problem *problem
     const int abi = fa2i_op_abi(&problem->problem);
 
     *ret_proven = false;
-    if (fa2i_tune_is_refuted(tune, key))
+    if (fa2i_findings_refutation(&tune->found, key) != NULL)
         return FA2_OK;
     FA2_TRY(fa2i_cache_get_verification(tune->cache, tune->device, key, &verification));
     if (verification.outcome != FA2I_OUTCOME_OK)
@@ -95,16 +62,16 @@ done:
 }
 
 /* *ret_settled: all candidates of a problem are settled, and a measured winner is among them. */
-static fa2_status find_settled(fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_settled)
+static fa2_status find_settled(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_settled)
 {
     fa2i_measurement measurement = {0};
     bool among = false;
     *ret_settled = problem->lost = false;
     fa2_status st = fa2i_cache_get_winner(tune->cache, tune->device, problem->id, &problem->winner);
-    if (st != FA2_OK || problem->winner.measured == tune->modelled)
+    if (st != FA2_OK || problem->winner.measured == tune->gpu->modelled)
         return st == FA2_E_NOT_FOUND ? FA2_OK : st;
     for (size_t i = 0; i < problem->count; i++) {
-        const fa2i_key *key = &tune->kernels[problem->candidates[i]].kernel.key;
+        const fa2i_key *key = &tune->found.kernels[problem->candidates[i]].kernel.key;
         st = fa2i_cache_get_measurement(tune->cache, tune->device, problem->id, key, &measurement);
         if (st == FA2_E_NOT_FOUND || (st == FA2_OK && !measurement.settled))
             return FA2_OK;
@@ -128,7 +95,7 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     bool settled = false;
     const fa2i_winner before = problem->winner;
-    if (problem->state != FA2I_PROBLEM_OPEN || tune->options.force)
+    if (problem->state != FA2I_PROBLEM_OPEN || tune->request->force)
         return FA2_OK;
     const fa2_status st = find_settled(tune, problem, &settled);
     settled = settled && !problem->lost; /* lost code was compiled before; if it still lacks, the problem is measured */
@@ -141,27 +108,26 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
     if (st == FA2_OK && settled && fresh) {
         problem->state = FA2I_PROBLEM_SETTLED;
         problem->complete = true;
-        tune->by_others++;
+        tune->found.by_others++;
     }
     return st;
 }
 
 /* Refuses a problem that needs more memory than the device has, before anything is compiled. Free memory is checked
  * later. */
-static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
+static bool fits(size_t memory_bytes, fa2i_tune_problem *problem)
 {
-    const fa2i_case c = fa2i_tune_case(&problem->problem);
+    const fa2i_case c = fa2i_case_of(&problem->problem, FA2I_TUNE_SEED);
     const size_t bytes = fa2i_case_bytes(&c);
-    if (bytes <= tune->memory_bytes)
+    if (bytes <= memory_bytes)
         return true;
     problem->state = FA2I_PROBLEM_FAILED;
     if (bytes == SIZE_MAX)
         snprintf(problem->message, sizeof problem->message,
                  "needs more device memory than can be counted");
     else
-        snprintf(problem->message, sizeof problem->message,
-                 "needs %.1f MiB of device memory, the device has %.1f MiB", (double)bytes / 0x1p20,
-                 (double)tune->memory_bytes / 0x1p20);
+        snprintf(problem->message, sizeof problem->message, "needs %.1f MiB of device memory, the device has %.1f MiB",
+                 (double)bytes / 0x1p20, (double)memory_bytes / 0x1p20);
     return false;
 }
 
@@ -169,9 +135,9 @@ static bool fits(const fa2i_tune *tune, fa2i_tune_problem *problem)
 static fa2_status list_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
                                const fa2i_candidates *list)
 {
-    if (!fits(tune, problem))
+    if (!fits(tune->gpu->memory_bytes, problem))
         return FA2_OK;
-    const fa2_status st = find_candidates(tune, problem, list);
+    const fa2_status st = find_candidates(&tune->found, problem, list);
     if (st != FA2_E_UNSUPPORTED)
         return st;
     problem->state = FA2I_PROBLEM_UNSERVED;
@@ -180,34 +146,34 @@ static fa2_status list_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
 }
 
 /* --dry-run writes nothing: a problem that the database lacks gets the id -1. */
-static void find_ids_without_writing(fa2i_tune *tune)
+static void find_ids_without_writing(const fa2i_tune *tune)
 {
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
+        fa2i_tune_problem *p = &tune->found.problems[i];
         if (fa2i_cache_problem(tune->cache, &p->problem, &p->id) != FA2_OK)
             p->id = -1;
     }
 }
 
-fa2_status fa2i_tune_find_ids(fa2i_tune *tune)
+fa2_status fa2i_tune_find_ids(const fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
     size_t count = 0;
-    const fa2_problem **open = fa2i_alloc_array(tune->problem_count, sizeof *open);
-    int64_t *ids = fa2i_alloc_array(tune->problem_count, sizeof *ids);
+    const fa2_problem **open = fa2i_alloc_array(tune->found.problem_count, sizeof *open);
+    int64_t *ids = fa2i_alloc_array(tune->found.problem_count, sizeof *ids);
     if (open == NULL || ids == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->problem_count));
-    if (tune->options.dry_run) {
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->found.problem_count));
+    if (tune->request->dry_run) {
         find_ids_without_writing(tune);
         goto done;
     }
-    for (size_t i = 0; i < tune->problem_count; i++)
-        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
-            open[count++] = &tune->problems[i].problem;
+    for (size_t i = 0; i < tune->found.problem_count; i++)
+        if (tune->found.problems[i].state == FA2I_PROBLEM_OPEN)
+            open[count++] = &tune->found.problems[i].problem;
     FA2_TRY(fa2i_cache_problems(tune->cache, open, count, ids));
-    for (size_t i = tune->problem_count; i-- > 0;)
-        if (tune->problems[i].state == FA2I_PROBLEM_OPEN)
-            tune->problems[i].id = ids[--count];
+    for (size_t i = tune->found.problem_count; i-- > 0;)
+        if (tune->found.problems[i].state == FA2I_PROBLEM_OPEN)
+            tune->found.problems[i].id = ids[--count];
 done:
     fa2i_free(open);
     fa2i_free(ids);
@@ -215,14 +181,14 @@ done:
 }
 
 /* Finds out whether the problem needs any work. */
-static fa2_status plan_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
+static fa2_status plan_problem(const fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     fa2_status st = FA2_OK;
     bool settled = false, dead = false;
     if (problem->state != FA2I_PROBLEM_OPEN)
         return FA2_OK;
     st = find_settled(tune, problem, &settled);
-    settled = settled && !tune->options.force;
+    settled = settled && !tune->request->force;
     problem->lost = problem->lost && settled;
     if (st == FA2_OK && !settled)
         st = fa2i_tune_find_dead(tune, problem, &dead);
@@ -260,8 +226,8 @@ static fa2_status borrow_compiler(fa2i_tune *tune)
     char name[sizeof tune->target.name];
     int version = 0;
     fa2_status st = FA2_OK;
-    for (size_t i = 0; st == FA2_OK && tune->target.nvrtc == 0 && i < tune->options.shapes.count; i++)
-        st = find_compiler(tune, &tune->options.shapes.items[i]);
+    for (size_t i = 0; st == FA2_OK && tune->target.nvrtc == 0 && i < tune->request->shapes->count; i++)
+        st = find_compiler(tune, &tune->request->shapes->items[i]);
     if (st != FA2_OK || tune->target.nvrtc != 0)
         return st;
     st = fa2i_cache_get_compiler(tune->cache, tune->device, &version, name);
@@ -277,11 +243,11 @@ static fa2_status check_compiled(const fa2i_tune *tune)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2_status st = FA2_OK;
-    for (size_t i = 0; st == FA2_OK && i < tune->kernel_count; i++) {
+    for (size_t i = 0; st == FA2_OK && i < tune->found.kernel_count; i++) {
         fa2i_kernel kernel = {0};
         bool found = true;
-        if (tune->kernels[i].needed)
-            st = fa2i_tune_find_stored(tune, &tune->kernels[i], &kernel, &found);
+        if (tune->found.kernels[i].needed)
+            st = fa2i_tune_find_stored(tune->cache, &tune->found.kernels[i], &kernel, &found);
         fa2i_kernel_done(&kernel);
         if (st == FA2_OK && !found)
             return fa2i_nvrtc_get(&nvrtc); /* its message says what is missing */
@@ -292,18 +258,18 @@ static fa2_status check_compiled(const fa2i_tune *tune)
 static fa2_status list_problems(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
-    const fa2i_shapes *shapes = &tune->options.shapes;
+    const fa2i_shapes *shapes = tune->request->shapes;
     fa2i_candidates *lists = NULL;
-    const fa2i_candidates_for asked = {.card = &tune->card,
+    const fa2i_candidates_for asked = {.card = &tune->gpu->card,
                                        .target = tune->target,
-                                       .threads = tune->threads,
-                                       .stop = tune->stop};
+                                       .threads = tune->request->threads,
+                                       .stop = tune->budget->stop};
     FA2_TRY(fa2i_candidates_list(shapes->items, shapes->count, &asked, &lists));
     for (size_t i = 0; i < shapes->count; i++) {
-        tune->problems[i].problem = shapes->items[i];
-        tune->problems[i].rank = i;
-        tune->problems[i].calls = shapes->calls[i] > 0 ? shapes->calls[i] : 1;
-        FA2_TRY(list_problem(tune, &tune->problems[i], &lists[i]));
+        tune->found.problems[i].problem = shapes->items[i];
+        tune->found.problems[i].rank = i;
+        tune->found.problems[i].calls = shapes->calls[i] > 0 ? shapes->calls[i] : 1;
+        FA2_TRY(list_problem(tune, &tune->found.problems[i], &lists[i]));
     }
 done:
     fa2i_candidates_free(lists, shapes->count);
@@ -312,37 +278,24 @@ done:
 
 fa2_status fa2i_tune_plan(fa2i_tune *tune)
 {
-    const size_t count = tune->options.shapes.count;
+    const size_t count = tune->request->shapes->count;
     fa2_status st = FA2_OK;
-    tune->problems = fa2i_alloc_array(count, sizeof *tune->problems);
-    if (tune->problems == NULL)
+    tune->found.problems = fa2i_alloc_array(count, sizeof *tune->found.problems);
+    if (tune->found.problems == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", count);
-    tune->problem_count = count;
-    if (!tune->compiles)
+    tune->found.problem_count = count;
+    if (!tune->gpu->compiles)
         FA2_TRY(borrow_compiler(tune));
     FA2_TRY(list_problems(tune));
     FA2_TRY(fa2i_tune_find_ids(tune));
     FA2_TRY(fa2i_tune_find_refuted(tune));
     for (size_t i = 0; i < count; i++)
-        FA2_TRY(plan_problem(tune, &tune->problems[i]));
+        FA2_TRY(plan_problem(tune, &tune->found.problems[i]));
     FA2_TRY(fa2i_tune_learn_stored(tune));
     FA2_TRY(fa2i_tune_order(tune));
-    fa2i_tune_find_needed(tune);
-    if (!tune->compiles)
+    fa2i_findings_mark_needed(&tune->found);
+    if (!tune->gpu->compiles)
         st = check_compiled(tune);
 done:
     return st;
-}
-
-bool fa2i_tune_usable(const fa2i_tune *tune, const fa2i_tune_problem *problem, size_t kernel)
-{
-    const fa2i_tune_kernel *k = &tune->kernels[kernel];
-    bool all_spill = true;
-    for (size_t i = 0; i < problem->count && all_spill; i++) {
-        const fa2i_tune_kernel *other = &tune->kernels[problem->candidates[i]];
-        all_spill = other->refuted || other->kernel.outcome != FA2I_OUTCOME_OK;
-    }
-    bool runs = k->kernel.outcome == FA2I_OUTCOME_OK ||
-                (all_spill && k->kernel.outcome == FA2I_OUTCOME_SPILLED);
-    return k->known && runs && (!k->verified || k->verification.outcome == FA2I_OUTCOME_OK);
 }

@@ -6,6 +6,7 @@
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "tuner/report/table.h"
+#include "tuner/search/search.h"
 #include "tuner/search/tune.h"
 
 static const char *const phase_names[FA2I_PHASE_COUNT] = {"plan", "compile", "verify", "time"};
@@ -15,31 +16,14 @@ static const char *const state_names[] = {"open", "settled", "measured", "unserv
 /* All commands call a software device's times modelled. */
 static const char *state_name(const fa2i_tune *tune, fa2i_problem_state state)
 {
-    return state == FA2I_PROBLEM_MEASURED && tune->modelled ? "modelled" : state_names[state];
+    return state == FA2I_PROBLEM_MEASURED && tune->gpu->modelled ? "modelled" : state_names[state];
 }
 
-static size_t count_state(const fa2i_tune *tune, fa2i_problem_state state)
+static size_t count_needed(const fa2i_findings *found)
 {
     size_t count = 0;
-    for (size_t i = 0; i < tune->problem_count; i++)
-        count += tune->problems[i].state == state;
-    return count;
-}
-
-/* Counts problems that are settled, except that the winner's code must be compiled again. */
-static size_t count_lost(const fa2i_tune *tune)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < tune->problem_count; i++)
-        count += tune->problems[i].lost;
-    return count;
-}
-
-static size_t count_needed(const fa2i_tune *tune)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < tune->kernel_count; i++)
-        count += tune->kernels[i].needed;
+    for (size_t i = 0; i < found->kernel_count; i++)
+        count += found->kernels[i].needed;
     return count;
 }
 
@@ -81,14 +65,14 @@ static const char *format_known(double number, int decimals, const char *suffix,
 void fa2i_tune_print_start(const fa2i_tune *tune)
 {
     fa2i_shown_print(stderr, "device %d: %s, sm_%d, %d SMs; driver for CUDA %d.%d, %sNVRTC %d.%d, code for %s\n",
-                     tune->options.device, tune->card.name, tune->card.arch, tune->card.sm_count, tune->driver / 1000,
-                     tune->driver % 1000 / 10, tune->compiles ? "" : "no NVRTC here; compiled by ",
-                     tune->target.nvrtc / 1000, tune->target.nvrtc % 1000 / 10, tune->target.name);
+                     tune->request->device, tune->gpu->card.name, tune->gpu->card.arch, tune->gpu->card.sm_count,
+                     tune->gpu->driver / 1000, tune->gpu->driver % 1000 / 10,
+                     tune->gpu->compiles ? "" : "no NVRTC here; compiled by ", tune->target.nvrtc / 1000,
+                     tune->target.nvrtc % 1000 / 10, tune->target.name);
     fa2i_shown_print(stderr, "database %s, seed %d\n", fa2i_cache_path(tune->cache), FA2I_TUNE_SEED);
-    fprintf(stderr, "%zu problem%s, %zu tuned already; %zu variant%s, %zu wanted now\n",
-            tune->problem_count, fa2i_plural(tune->problem_count),
-            count_state(tune, FA2I_PROBLEM_SETTLED), tune->kernel_count,
-            fa2i_plural(tune->kernel_count), count_needed(tune));
+    fprintf(stderr, "%zu problem%s, %zu tuned already; %zu variant%s, %zu wanted now\n", tune->found.problem_count,
+            fa2i_plural(tune->found.problem_count), fa2i_findings_count(&tune->found, FA2I_PROBLEM_SETTLED),
+            tune->found.kernel_count, fa2i_plural(tune->found.kernel_count), count_needed(&tune->found));
 }
 
 void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
@@ -100,7 +84,7 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
                   problem->message);
         return;
     }
-    if (tune->options.json)
+    if (tune->request->json)
         return;
     if (tune->progress.line_open) /* the terminal may show both streams */
         fputs("\r\033[K", stderr);
@@ -118,11 +102,11 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
 /* Prints one line for all problems that cannot be tuned for the same reason, when the first one comes. */
 static void print_without(fa2i_tune *tune, size_t index)
 {
-    const fa2i_tune_problem *first = &tune->problems[index];
+    const fa2i_tune_problem *first = &tune->found.problems[index];
     char shape[FA2I_PROBLEM_CHARS];
     size_t count = 0;
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        const fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->found.problems[i];
         if (p->state != first->state || strcmp(p->message, first->message) != 0)
             continue;
         if (i < index)
@@ -140,8 +124,8 @@ static void print_without(fa2i_tune *tune, size_t index)
 
 void fa2i_tune_print_planned(fa2i_tune *tune)
 {
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        const fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->found.problems[i];
         if (has_winner(p))
             fa2i_tune_print_problem(tune, p);
         else if (p->state != FA2I_PROBLEM_OPEN)
@@ -150,13 +134,13 @@ void fa2i_tune_print_planned(fa2i_tune *tune)
 }
 
 /* Prints an operation's problems, and the variants that are known. Prints nothing if there are no problems. */
-static void print_op(const fa2i_tune *tune, fa2_op op)
+static void print_op(const fa2i_findings *found, fa2_op op)
 {
     size_t problems = 0, variants = 0, known = 0, spilled = 0, usable = 0;
-    for (size_t i = 0; i < tune->problem_count; i++)
-        problems += tune->problems[i].problem.op == op;
-    for (size_t i = 0; i < tune->kernel_count; i++) {
-        const fa2i_tune_kernel *k = &tune->kernels[i];
+    for (size_t i = 0; i < found->problem_count; i++)
+        problems += found->problems[i].problem.op == op;
+    for (size_t i = 0; i < found->kernel_count; i++) {
+        const fa2i_tune_kernel *k = &found->kernels[i];
         if (k->kernel.variant.recipe.op != op)
             continue;
         variants++;
@@ -189,18 +173,18 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
 {
     char shape[FA2I_PROBLEM_CHARS];
     fputs("{\"device\":", stdout);
-    fa2i_json_string(stdout, tune->card.name);
-    printf(",\"to_compile\":%zu,\"to_verify\":%zu,\"to_measure\":%zu,\"threads\":%d,\"seconds\":",
-           work->compile, work->verify, work->measure, tune->threads);
-    if (work->seconds > 0 && !tune->modelled)
+    fa2i_json_string(stdout, tune->gpu->card.name);
+    printf(",\"to_compile\":%zu,\"to_verify\":%zu,\"to_measure\":%zu,\"threads\":%d,\"seconds\":", work->compile,
+           work->verify, work->measure, tune->request->threads);
+    if (work->seconds > 0 && !tune->gpu->modelled)
         printf("%.1f", work->seconds);
     else
         fputs("null", stdout); /* unknown for a software device */
-    if (tune->options.budget_s > 0)
-        printf(",\"budget\":%g,\"fit\":%zu", tune->options.budget_s, work->fit);
+    if (tune->budget->seconds > 0)
+        printf(",\"budget\":%g,\"fit\":%zu", tune->budget->seconds, work->fit);
     fputs(",\"problems\":[", stdout);
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        const fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->found.problems[i];
         fa2i_problem_format(&p->problem, shape, sizeof shape);
         fputs(i > 0 ? ",\n{\"problem\":" : "\n{\"problem\":", stdout);
         fa2i_json_string(stdout, shape);
@@ -221,23 +205,23 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
 /* Prints the gain that decides its rank, and whether the budget reaches it. */
 static void print_prospect(const fa2i_tune *tune, const fa2i_tune_problem *p)
 {
-    if (fa2i_tune_is_ordered(tune) && p->worth_us < FA2I_TUNE_WORTH_US)
+    if (fa2i_tune_is_ordered(tune->request, tune->budget) && p->worth_us < FA2I_TUNE_WORTH_US)
         printf(", nothing to gain expected");
-    else if (fa2i_tune_is_ordered(tune))
+    else if (fa2i_tune_is_ordered(tune->request, tune->budget))
         printf(", " FA2I_US " us to gain in %.0f call%s", p->worth_us, p->calls, p->calls > 1 ? "s" : "");
     printf("%s\n", p->fits ? "" : "; beyond the budget");
 }
 
 void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
 {
-    const double budget_s = tune->options.budget_s;
-    if (tune->options.json) {
+    const double budget_s = tune->budget->seconds;
+    if (tune->request->json) {
         print_work_json(tune, work);
         return;
     }
     char shape[FA2I_PROBLEM_CHARS], us[32];
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        const fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->found.problems[i];
         if (p->state != FA2I_PROBLEM_OPEN)
             continue;
         fa2i_problem_format(&p->problem, shape, sizeof shape);
@@ -249,30 +233,29 @@ void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
     printf("to compile: %zu, to verify: %zu, problems to measure: %zu", work->compile, work->verify,
            work->measure);
     if (work->seconds > 0)
-        printf("; %sabout %.0f s with %d thread%s%s",
-               tune->modelled ? "modelled: on such a card " : "", work->seconds + 1, tune->threads,
-               fa2i_plural((size_t)tune->threads),
-               tune->modelled ? "; this device is software, and takes as long as it likes" : "");
+        printf("; %sabout %.0f s with %d thread%s%s", tune->gpu->modelled ? "modelled: on such a card " : "",
+               work->seconds + 1, tune->request->threads, fa2i_plural((size_t)tune->request->threads),
+               tune->gpu->modelled ? "; this device is software, and takes as long as it likes" : "");
     if (budget_s > 0 && work->measure > 0)
         printf("; the budget of %g s is about enough for %zu of %zu problem%s", budget_s, work->fit,
                work->measure, fa2i_plural(work->measure));
     printf("\n");
 }
 
-static void print_dropped(const fa2i_tune *tune)
+static void print_dropped(const fa2i_findings *found)
 {
-    fprintf(stderr, "variants: %zu compiled, %zu reused, %zu verified", tune->compiled,
-            tune->reused, tune->verified);
+    fprintf(stderr, "variants: %zu compiled, %zu reused, %zu verified", found->compiled, found->reused,
+            found->verified);
     for (size_t i = FA2I_OUTCOME_OK + 1; i < FA2I_OUTCOME_COUNT; i++)
-        if (tune->outcomes[i] > 0)
-            fprintf(stderr, ", %zu %s", tune->outcomes[i], fa2i_outcome_string((fa2i_outcome)i));
-    fprintf(stderr, "\nmeasurements: %zu taken, %zu of them failed", tune->timed, tune->failed);
-    if (tune->spared > 0 || tune->early > 0)
+        if (found->outcomes[i] > 0)
+            fprintf(stderr, ", %zu %s", found->outcomes[i], fa2i_outcome_string((fa2i_outcome)i));
+    fprintf(stderr, "\nmeasurements: %zu taken, %zu of them failed", found->timed, found->failed);
+    if (found->spared > 0 || found->early > 0)
         fprintf(stderr,
                 "; %zu left out because of earlier problems (and %zu variant%s not compiled), "
                 "%zu problem%s decided early",
-                tune->spared, tune->uncompiled, fa2i_plural(tune->uncompiled), tune->early,
-                fa2i_plural(tune->early));
+                found->spared, found->uncompiled, fa2i_plural(found->uncompiled), found->early,
+                fa2i_plural(found->early));
     fputc('\n', stderr);
 }
 
@@ -281,20 +264,19 @@ void fa2i_tune_print_summary(const fa2i_tune *tune)
     fprintf(stderr,
             "problems: %zu %s, %zu tuned already, %zu not reached, %zu not served "
             "by this device, %zu failed\n",
-            count_state(tune, FA2I_PROBLEM_MEASURED), state_name(tune, FA2I_PROBLEM_MEASURED),
-            count_state(tune, FA2I_PROBLEM_SETTLED) - count_lost(tune),
-            count_state(tune, FA2I_PROBLEM_OPEN) + count_lost(tune),
-            count_state(tune, FA2I_PROBLEM_UNSERVED), count_state(tune, FA2I_PROBLEM_FAILED));
-    if (tune->by_others > 0)
-        fprintf(stderr, "of those tuned already, another fa2-tune measured %zu meanwhile\n",
-                tune->by_others);
+            fa2i_findings_count(&tune->found, FA2I_PROBLEM_MEASURED), state_name(tune, FA2I_PROBLEM_MEASURED),
+            fa2i_findings_count(&tune->found, FA2I_PROBLEM_SETTLED) - fa2i_findings_count_lost(&tune->found),
+            fa2i_findings_count(&tune->found, FA2I_PROBLEM_OPEN) + fa2i_findings_count_lost(&tune->found),
+            fa2i_findings_count(&tune->found, FA2I_PROBLEM_UNSERVED),
+            fa2i_findings_count(&tune->found, FA2I_PROBLEM_FAILED));
+    if (tune->found.by_others > 0)
+        fprintf(stderr, "of those tuned already, another fa2-tune measured %zu meanwhile\n", tune->found.by_others);
     for (int op = 0; op <= fa2i_fields[FA2I_FIELD_op].most; op++)
-        print_op(tune, (fa2_op)op);
-    print_dropped(tune);
-    fprintf(stderr, "took %.1f s:", fa2i_now_s() - tune->started_s);
+        print_op(&tune->found, (fa2_op)op);
+    print_dropped(&tune->found);
+    fprintf(stderr, "took %.1f s:", fa2i_now_s() - tune->budget->started_s);
     for (size_t i = 0; i < FA2I_PHASE_COUNT; i++)
-        fprintf(stderr, " %s %.1f s%s", phase_names[i], tune->phase_s[i],
-                i + 1 < FA2I_PHASE_COUNT ? "," : "\n");
+        fprintf(stderr, " %s %.1f s%s", phase_names[i], tune->found.phase_s[i], i + 1 < FA2I_PHASE_COUNT ? "," : "\n");
 }
 
 static void print_problem_json(const fa2i_tune *tune, const fa2i_tune_problem *problem)
@@ -323,25 +305,24 @@ static void print_problem_json(const fa2i_tune *tune, const fa2i_tune_problem *p
 void fa2i_tune_print_json(const fa2i_tune *tune)
 {
     fputs("{\"device\":", stdout);
-    fa2i_json_string(stdout, tune->card.name);
-    printf(",\"arch\":\"sm_%d\",\"sm_count\":%d,\"driver\":%d,\"nvrtc\":%d,\"database\":",
-           tune->card.arch, tune->card.sm_count, tune->driver, tune->target.nvrtc);
+    fa2i_json_string(stdout, tune->gpu->card.name);
+    printf(",\"arch\":\"sm_%d\",\"sm_count\":%d,\"driver\":%d,\"nvrtc\":%d,\"database\":", tune->gpu->card.arch,
+           tune->gpu->card.sm_count, tune->gpu->driver, tune->target.nvrtc);
     fa2i_json_string(stdout, fa2i_cache_path(tune->cache));
     printf(",\"seed\":%d,\"compiled\":%zu,\"reused\":%zu,\"verified\":%zu,\"timed\":%zu,"
            "\"failed_while_timed\":%zu,\"left_out\":%zu,\"not_compiled\":%zu,\"decided_early\":%zu,"
            "\"outcomes\":{",
-           FA2I_TUNE_SEED, tune->compiled, tune->reused, tune->verified, tune->timed, tune->failed,
-           tune->spared, tune->uncompiled, tune->early);
+           FA2I_TUNE_SEED, tune->found.compiled, tune->found.reused, tune->found.verified, tune->found.timed,
+           tune->found.failed, tune->found.spared, tune->found.uncompiled, tune->found.early);
     for (size_t i = 0; i < FA2I_OUTCOME_COUNT; i++)
-        printf("%s\"%s\":%zu", i == 0 ? "" : ",", fa2i_outcome_string((fa2i_outcome)i),
-               tune->outcomes[i]);
+        printf("%s\"%s\":%zu", i == 0 ? "" : ",", fa2i_outcome_string((fa2i_outcome)i), tune->found.outcomes[i]);
     fputs("},\"seconds\":{", stdout);
     for (size_t i = 0; i < FA2I_PHASE_COUNT; i++)
-        printf("\"%s\":%.3f,", phase_names[i], tune->phase_s[i]);
-    printf("\"total\":%.3f},\"problems\":[", fa2i_now_s() - tune->started_s);
-    for (size_t i = 0; i < tune->problem_count; i++) {
+        printf("\"%s\":%.3f,", phase_names[i], tune->found.phase_s[i]);
+    printf("\"total\":%.3f},\"problems\":[", fa2i_now_s() - tune->budget->started_s);
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
         fputs(i == 0 ? "\n" : ",\n", stdout);
-        print_problem_json(tune, &tune->problems[i]);
+        print_problem_json(tune, &tune->found.problems[i]);
     }
     fputs("]}\n", stdout);
 }

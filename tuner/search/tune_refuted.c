@@ -6,26 +6,13 @@
 #include <string.h>
 #include "tuner/search/tune.h"
 
-static const fa2i_refutation *find(const fa2i_tune *tune, const fa2i_key *key)
-{
-    for (size_t i = 0; i < tune->refutation_count; i++)
-        if (memcmp(&tune->refutations[i].kernel, key, sizeof *key) == 0)
-            return &tune->refutations[i];
-    return NULL;
-}
-
-bool fa2i_tune_is_refuted(const fa2i_tune *tune, const fa2i_key *key)
-{
-    return find(tune, key) != NULL;
-}
-
 fa2_status fa2i_tune_find_refuted(fa2i_tune *tune)
 {
-    const fa2_status st = fa2i_cache_refutations(tune->cache, tune->device, &tune->refutations,
-                                                 &tune->refutation_count);
-    for (size_t i = 0; st == FA2_OK && i < tune->kernel_count; i++) {
-        fa2i_tune_kernel *k = &tune->kernels[i];
-        const fa2i_refutation *by = find(tune, &k->kernel.key);
+    const fa2_status st =
+        fa2i_cache_refutations(tune->cache, tune->device, &tune->found.refutations, &tune->found.refutation_count);
+    for (size_t i = 0; st == FA2_OK && i < tune->found.kernel_count; i++) {
+        fa2i_tune_kernel *k = &tune->found.kernels[i];
+        const fa2i_refutation *by = fa2i_findings_refutation(&tune->found, &k->kernel.key);
         k->refuted = by != NULL;
         if (by == NULL)
             continue;

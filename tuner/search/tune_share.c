@@ -30,7 +30,7 @@ bool fa2i_tune_claim(const fa2i_tune *tune, const char *what, const fa2_problem 
     const fa2i_key key = key_of(tune, what, problem);
     const double since_s = fa2i_now_s();
     while (!fa2i_cache_claim(tune->cache, &key)) {
-        if (!wait || fa2i_tune_spent(tune))
+        if (!wait || fa2i_budget_is_spent(tune->budget))
             return false;
         if (fa2i_now_s() - since_s > FA2I_CLAIMS_QUIET_S)
             fa2i_cache_say_waiting(tune->cache, "verifying or measuring the same kernels");
@@ -50,8 +50,8 @@ void fa2i_tune_unclaim(const fa2i_tune *tune, const char *what, const fa2_proble
 static void name_of(const fa2i_tune *tune, const char *what, char out[FA2I_TURN_CHARS])
 {
     int used = snprintf(out, FA2I_TURN_CHARS, "fa2-%s/", what);
-    for (size_t i = 0; i < sizeof tune->uuid; i++)
-        used += snprintf(out + used, FA2I_TURN_CHARS - (size_t)used, "%02x", tune->uuid[i]);
+    for (size_t i = 0; i < sizeof tune->gpu->uuid; i++)
+        used += snprintf(out + used, FA2I_TURN_CHARS - (size_t)used, "%02x", tune->gpu->uuid[i]);
 }
 
 /* holder: the process that has the device and does not share it; 0: there is none. */
@@ -60,21 +60,21 @@ static void say_shared(fa2i_tune *tune, pid_t holder)
     if (holder > 0)
         fa2i_note(&tune->progress,
                   "fa2-tune: another fa2-tune (process %ld) is measuring on device %d; taking turns with it",
-                  (long)holder, tune->options.device);
+                  (long)holder, tune->request->device);
 }
 
 void fa2i_tune_begin_turn(fa2i_tune *tune)
 {
     char name[FA2I_TURN_CHARS], process[32] = "";
     bool told = false;
-    if (!tune->has_uuid)
+    if (!tune->gpu->has_uuid)
         return;
     name_of(tune, "tuner", name);
-    if (tune->options.share) {
+    if (tune->request->share) {
         say_shared(tune, fa2i_turn_holder(name));
         return;
     }
-    while (!fa2i_turn_take(name, &tune->turn) && !fa2i_tune_spent(tune)) {
+    while (!fa2i_turn_take(name, &tune->turn) && !fa2i_budget_is_spent(tune->budget)) {
         if (!told) {
             const pid_t holder = fa2i_turn_holder(name);
             if (holder > 0)
@@ -82,7 +82,7 @@ void fa2i_tune_begin_turn(fa2i_tune *tune)
             fa2i_note(&tune->progress,
                       "fa2-tune: another fa2-tune%s is measuring on device %d; waiting for its end "
                       "(--share: take turns with it)",
-                      process, tune->options.device);
+                      process, tune->request->device);
         }
         told = true;
         fa2i_nap();
@@ -92,14 +92,14 @@ void fa2i_tune_begin_turn(fa2i_tune *tune)
 void fa2i_tune_begin_launches(fa2i_tune *tune)
 {
     char name[FA2I_TURN_CHARS];
-    if (!tune->has_uuid)
+    if (!tune->gpu->has_uuid)
         return;
     name_of(tune, "launch", name);
     if (tune->shared) { /* the other one is likely to wait */
         fa2i_nap();
         fa2i_nap();
     }
-    while (!fa2i_turn_take(name, &tune->launches) && !fa2i_tune_stopped(tune)) {
+    while (!fa2i_turn_take(name, &tune->launches) && !fa2i_budget_is_stopped(tune->budget)) {
         tune->shared = true;
         fa2i_nap();
     }

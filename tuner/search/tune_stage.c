@@ -32,11 +32,11 @@ static int by_worth(const void *left, const void *right)
     return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
-bool fa2i_tune_is_ordered(const fa2i_tune *tune)
+bool fa2i_tune_is_ordered(const fa2i_tune_request *request, const fa2i_budget *budget)
 {
-    bool ordered = tune->options.budget_s > 0;
-    for (size_t i = 0; i < tune->problem_count; i++)
-        ordered = ordered || tune->options.shapes.calls[i] > 0;
+    bool ordered = budget->seconds > 0;
+    for (size_t i = 0; i < request->shapes->count; i++)
+        ordered = ordered || request->shapes->calls[i] > 0;
     return ordered;
 }
 
@@ -45,38 +45,24 @@ static bool is_waiting(const fa2i_tune_problem *problem)
     return problem->state == FA2I_PROBLEM_OPEN && !problem->staged;
 }
 
-fa2_status fa2i_tune_order(fa2i_tune *tune)
+fa2_status fa2i_tune_order(const fa2i_tune *tune)
 {
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
+        fa2i_tune_problem *p = &tune->found.problems[i];
         const fa2_status st = is_waiting(p) ? fa2i_tune_judge(tune, p) : FA2_OK;
         if (st != FA2_OK)
             return st;
     }
-    if (fa2i_tune_is_ordered(tune))
-        qsort(tune->problems, tune->problem_count, sizeof *tune->problems, by_worth);
+    if (fa2i_tune_is_ordered(tune->request, tune->budget))
+        qsort(tune->found.problems, tune->found.problem_count, sizeof *tune->found.problems, by_worth);
     return FA2_OK;
-}
-
-void fa2i_tune_find_needed(fa2i_tune *tune)
-{
-    for (size_t i = 0; i < tune->kernel_count; i++)
-        tune->kernels[i].needed = false;
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        const fa2i_tune_problem *p = &tune->problems[i];
-        for (size_t j = 0; p->state == FA2I_PROBLEM_OPEN && j < p->count; j++)
-            if (!p->prospects[j].hopeless && !tune->kernels[p->candidates[j]].refuted)
-                tune->kernels[p->candidates[j]].needed = true;
-        if (p->lost)
-            tune->kernels[p->winner_place].needed = true;
-    }
 }
 
 /* There is nothing left to find out about a refuted kernel. */
 static void take_refuted(fa2i_tune *tune, fa2i_tune_kernel *k)
 {
     k->known = k->verified = true;
-    tune->outcomes[k->verification.outcome]++;
+    tune->found.outcomes[k->verification.outcome]++;
     fa2i_note(&tune->progress, "%s: %s: %s", fa2i_outcome_string(k->verification.outcome),
               k->kernel.variant.text, k->verification.detail);
 }
@@ -87,7 +73,7 @@ static size_t take(fa2i_tune *tune, fa2i_tune_problem *problem)
     size_t unknown = 0;
     problem->staged = true;
     for (size_t i = 0; i < problem->count; i++) {
-        fa2i_tune_kernel *k = &tune->kernels[problem->candidates[i]];
+        fa2i_tune_kernel *k = &tune->found.kernels[problem->candidates[i]];
         if (problem->prospects[i].hopeless || k->staged)
             continue;
         k->staged = true;
@@ -98,11 +84,11 @@ static size_t take(fa2i_tune *tune, fa2i_tune_problem *problem)
     return unknown;
 }
 
-static bool is_of_stage(const fa2i_tune *tune, size_t before)
+static bool is_of_stage(const fa2i_findings *found, size_t before)
 {
     for (size_t i = 0; i < before; i++)
-        if (tune->problems[i].state == FA2I_PROBLEM_OPEN && tune->problems[i].staged &&
-            fa2i_problem_same_class(&tune->problems[i].problem, &tune->problems[before].problem))
+        if (found->problems[i].state == FA2I_PROBLEM_OPEN && found->problems[i].staged &&
+            fa2i_problem_same_class(&found->problems[i].problem, &found->problems[before].problem))
             return true;
     return false;
 }
@@ -110,13 +96,13 @@ static bool is_of_stage(const fa2i_tune *tune, size_t before)
 fa2_status fa2i_tune_next_stage(fa2i_tune *tune, bool *ret_any)
 {
     const fa2_status st = fa2i_tune_order(tune);
-    const size_t enough = KERNELS_PER_THREAD * (size_t)tune->threads;
-    const bool whole_classes = !fa2i_tune_is_ordered(tune);
+    const size_t enough = KERNELS_PER_THREAD * (size_t)tune->request->threads;
+    const bool whole_classes = !fa2i_tune_is_ordered(tune->request, tune->budget);
     size_t unknown = 0;
     *ret_any = false;
-    for (size_t i = 0; st == FA2_OK && i < tune->problem_count; i++) {
-        fa2i_tune_problem *p = &tune->problems[i];
-        if (!is_waiting(p) || (unknown >= enough && !(whole_classes && is_of_stage(tune, i))))
+    for (size_t i = 0; st == FA2_OK && i < tune->found.problem_count; i++) {
+        fa2i_tune_problem *p = &tune->found.problems[i];
+        if (!is_waiting(p) || (unknown >= enough && !(whole_classes && is_of_stage(&tune->found, i))))
             continue;
         unknown += take(tune, p);
         *ret_any = true;

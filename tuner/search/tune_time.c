@@ -11,16 +11,11 @@
 #include "runtime/base/alloc.h"
 #include "tuner/search/timing.h"
 
-fa2i_case fa2i_tune_case(const fa2_problem *problem)
-{
-    return fa2i_case_of(problem, FA2I_TUNE_SEED);
-}
-
 /* ---- contenders ---- */
 
 static void add_contender(fa2i_timing *t, size_t kernel)
 {
-    const fa2i_kernel *k = &t->tune->kernels[kernel].kernel;
+    const fa2i_kernel *k = &t->tune->found.kernels[kernel].kernel;
     t->contenders[t->count] =
         (fa2i_contender){.text = k->variant.text,
                          .smem_bytes = fa2i_recipe_main(&k->variant.recipe)->smem_bytes,
@@ -33,7 +28,7 @@ static void add_contender(fa2i_timing *t, size_t kernel)
  * either. */
 static bool is_left_out(const fa2i_timing *t, size_t candidate)
 {
-    const fa2i_tune_kernel *k = &t->tune->kernels[t->problem->candidates[candidate]];
+    const fa2i_tune_kernel *k = &t->tune->found.kernels[t->problem->candidates[candidate]];
     return !k->known || t->problem->prospects[candidate].hopeless;
 }
 
@@ -47,16 +42,16 @@ static fa2_status gather(fa2i_timing *t, bool again, size_t *ret_open)
         size_t kernel = t->problem->candidates[i];
         fa2i_measurement row = {0};
         fa2_status st = fa2i_cache_get_measurement(t->tune->cache, t->tune->device, t->problem->id,
-                                                   &t->tune->kernels[kernel].kernel.key, &row);
-        const bool settled = st == FA2_OK && row.settled && !t->tune->options.force;
+                                                   &t->tune->found.kernels[kernel].kernel.key, &row);
+        const bool settled = st == FA2_OK && row.settled && !t->tune->request->force;
         if (st != FA2_OK && st != FA2_E_NOT_FOUND)
             return st;
-        if (!settled && is_left_out(t, i) && (has_default || !t->tune->kernels[kernel].known)) {
+        if (!settled && is_left_out(t, i) && (has_default || !t->tune->found.kernels[kernel].known)) {
             t->left[t->left_count++] = kernel;
             continue;
         }
-        if (!fa2i_tune_usable(t->tune, t->problem, kernel)) {
-            if (!settled || (t->tune->kernels[kernel].refuted && row.outcome == FA2I_OUTCOME_OK))
+        if (!fa2i_findings_usable(&t->tune->found, t->problem, kernel)) {
+            if (!settled || (t->tune->found.kernels[kernel].refuted && row.outcome == FA2I_OUTCOME_OK))
                 t->unusable[t->unusable_count++] = kernel;
             continue;
         }
@@ -141,7 +136,7 @@ static fa2_status sample(void *user, fa2i_sample *samples, size_t count, int lau
 static bool spent(void *user)
 {
     const fa2i_timing *t = user;
-    return fa2i_tune_spent(t->tune);
+    return fa2i_budget_is_spent(t->tune->budget);
 }
 
 /* Checks a contender on sampled rows of the problem itself. If it is wrong, it is out. */
@@ -152,7 +147,7 @@ static fa2_status check_contender(fa2i_timing *t, size_t i)
     fa2_status st =
         fa2i_worker_check(t->tune->worker, t->ids[i], t->expected.places, t->expected.place_count,
                           t->output, t->expected.output_bytes, &overwritten, &t->failures[i]);
-    if (st != FA2_OK || fa2i_tune_stopped(t->tune)) /* find_winner checks this, too */
+    if (st != FA2_OK || fa2i_budget_is_stopped(t->tune->budget)) /* find_winner checks this, too */
         return st;
     if (t->failures[i].outcome != FA2I_OUTCOME_OK && t->failures[i].blame == FA2I_BLAME_IMAGE)
         return fa2i_worker_misfit(t->failures[i].detail);
@@ -178,15 +173,15 @@ static fa2_status find_winner(fa2i_timing *t, size_t *ret_winner)
     fa2_status st = FA2_OK;
     size_t winner = t->count;
 
-    FA2_TRY(fa2i_expected_sampled(&t->c, FA2I_TUNE_SEED + 1, t->tune->threads, &t->expected));
+    FA2_TRY(fa2i_expected_sampled(&t->c, FA2I_TUNE_SEED + 1, t->tune->request->threads, &t->expected));
     t->output = fa2i_alloc(t->expected.output_bytes);
     if (t->output == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for sampled rows"));
-    for (size_t i = 0; i < t->count && !fa2i_tune_stopped(t->tune); i++)
+    for (size_t i = 0; i < t->count && !fa2i_budget_is_stopped(t->tune->budget); i++)
         if (t->contenders[i].finalist && t->contenders[i].outcome == FA2I_OUTCOME_OK)
             FA2_TRY(check_contender(t, i));
     winner = fa2i_search_pick(t->contenders, t->count, 0);
-    while (winner < t->count && !t->entries[winner].checked && !fa2i_tune_stopped(t->tune)) {
+    while (winner < t->count && !t->entries[winner].checked && !fa2i_budget_is_stopped(t->tune->budget)) {
         FA2_TRY(check_contender(t, winner));
         winner = fa2i_search_pick(t->contenders, t->count, 0);
     }
@@ -199,10 +194,9 @@ done:
 static fa2_status find_whole(fa2i_timing *t)
 {
     fa2i_winner winner;
-    const fa2_status st =
-        t->tune->options.force
-            ? fa2i_cache_get_winner(t->tune->cache, t->tune->device, t->problem->id, &winner)
-            : FA2_E_NOT_FOUND;
+    const fa2_status st = t->tune->request->force
+                              ? fa2i_cache_get_winner(t->tune->cache, t->tune->device, t->problem->id, &winner)
+                              : FA2_E_NOT_FOUND;
     t->whole = st == FA2_OK;
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
@@ -243,22 +237,22 @@ static fa2_status race(fa2i_timing *t)
 
     if (t->count == 0)
         return give_up(t);
-    t->tune->timed += t->count;
+    t->tune->found.timed += t->count;
     t->search = (fa2i_search){.sample = sample,
                               .spent = spent,
                               .user = t,
                               .seed = FA2I_TUNE_SEED,
                               .default_index = 0,
-                              .exact = t->tune->modelled};
+                              .exact = t->tune->gpu->modelled};
     FA2_TRY(fa2i_search_run(&t->search, t->contenders, t->count));
-    t->tune->early += t->search.early;
+    t->tune->found.early += t->search.early;
     FA2_TRY(learn(t));
     if (t->search.stopped)
         return fa2i_timing_put_times(t);
     FA2_TRY(find_winner(t, &winner));
     if (winner < t->count)
         FA2_TRY(fa2i_timing_put_winner(t, winner));
-    else if (fa2i_tune_stopped(t->tune))
+    else if (fa2i_budget_is_stopped(t->tune->budget))
         FA2_TRY(fa2i_timing_put_times(t));
     else
         FA2_TRY(give_up(t));
@@ -270,7 +264,7 @@ static fa2_status time_problem(fa2i_tune *tune, fa2i_tune_problem *problem)
 {
     fa2_status st = FA2_OK;
     size_t open = 0;
-    fa2i_timing t = {.tune = tune, .problem = problem, .c = fa2i_tune_case(&problem->problem)};
+    fa2i_timing t = {.tune = tune, .problem = problem, .c = fa2i_case_of(&problem->problem, FA2I_TUNE_SEED)};
 
     FA2_TRY(alloc_timing(&t));
     FA2_TRY(find_whole(&t));
@@ -330,12 +324,12 @@ static double work_of(const fa2i_tune_problem *problem)
 /* Returns the next staged problem that is open and was not tried, in their order. If other tuners take part, a problem
  * that is a large part of the remaining work goes first, so that no tuner waits for it at the end. NULL: there is
  * none. */
-static fa2i_tune_problem *next_problem(const fa2i_tune *tune, const bool *tried)
+static fa2i_tune_problem *next_problem(const fa2i_findings *found, bool beside, const bool *tried)
 {
     fa2i_tune_problem *first = NULL, *longest = NULL;
     double all = 0, most = 0;
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = 0; i < found->problem_count; i++) {
+        fa2i_tune_problem *p = &found->problems[i];
         if (p->state != FA2I_PROBLEM_OPEN || !p->staged || tried[i])
             continue;
         const double work = work_of(p);
@@ -344,19 +338,20 @@ static fa2i_tune_problem *next_problem(const fa2i_tune *tune, const bool *tried)
         most = fmax(most, work);
         all += work;
     }
-    return tune->beside && most > all / FA2I_TUNE_LARGE ? longest : first;
+    return beside && most > all / FA2I_TUNE_LARGE ? longest : first;
 }
 
 /* Measures all open problems of the stages so far. wait: also waits for problems that other tuners are measuring. */
 static fa2_status measure_open(fa2i_tune *tune, bool wait)
 {
     fa2_status st = FA2_OK;
-    bool *tried = fa2i_alloc_array(tune->problem_count, sizeof *tried);
+    bool *tried = fa2i_alloc_array(tune->found.problem_count, sizeof *tried);
     if (tried == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->problem_count);
-    for (fa2i_tune_problem *p = next_problem(tune, tried);
-         st == FA2_OK && p != NULL && !fa2i_tune_spent(tune); p = next_problem(tune, tried)) {
-        tried[p - tune->problems] = true;
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->found.problem_count);
+    for (fa2i_tune_problem *p = next_problem(&tune->found, tune->beside, tried);
+         st == FA2_OK && p != NULL && !fa2i_budget_is_spent(tune->budget);
+         p = next_problem(&tune->found, tune->beside, tried)) {
+        tried[p - tune->found.problems] = true;
         st = measure(tune, p, wait);
     }
     fa2i_free(tried);
@@ -367,8 +362,8 @@ static fa2_status time_open(fa2i_tune *tune, bool wait)
 {
     fa2_status st = FA2_OK;
     size_t open = 0;
-    for (size_t i = 0; i < tune->problem_count; i++)
-        open += tune->problems[i].state == FA2I_PROBLEM_OPEN && tune->problems[i].staged;
+    for (size_t i = 0; i < tune->found.problem_count; i++)
+        open += tune->found.problems[i].state == FA2I_PROBLEM_OPEN && tune->found.problems[i].staged;
     if (open == 0)
         return FA2_OK;
     FA2_TRY(fa2i_tune_worker(tune));

@@ -20,21 +20,21 @@ typedef struct group {
 } group;
 
 /* Moves a kernel that failed its verification from the count of its compile outcome to the count of the verdict. */
-static void take_verdict(fa2i_tune *tune, fa2i_tune_kernel *k)
+static void take_verdict(fa2i_findings *found, fa2i_tune_kernel *k)
 {
     k->verified = true;
     if (k->verification.outcome == FA2I_OUTCOME_OK)
         return;
-    tune->outcomes[k->kernel.outcome]--;
-    tune->outcomes[k->verification.outcome]++;
+    found->outcomes[k->kernel.outcome]--;
+    found->outcomes[k->verification.outcome]++;
 }
 
 static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verification *verdict)
 {
-    fa2i_tune_kernel *k = &tune->kernels[index];
+    fa2i_tune_kernel *k = &tune->found.kernels[index];
     k->verification = *verdict;
-    take_verdict(tune, k);
-    tune->verified++;
+    take_verdict(&tune->found, k);
+    tune->found.verified++;
     if (verdict->outcome != FA2I_OUTCOME_OK)
         fa2i_note(&tune->progress, "%s: %s: %s%s", fa2i_outcome_string(verdict->outcome),
                   k->kernel.variant.text, verdict->detail,
@@ -64,9 +64,9 @@ static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, 
     return FA2_OK;
 }
 
-static bool is_for(const fa2i_verify_case *c, const fa2i_tune *tune, size_t kernel)
+static bool is_for(const fa2i_verify_case *c, const fa2i_findings *found, size_t kernel)
 {
-    return !c->divided || tune->kernels[kernel].kernel.variant.recipe.waves > 0;
+    return !c->divided || found->kernels[kernel].kernel.variant.recipe.waves > 0;
 }
 
 /* Runs all kernels of the group on the present case. A kernel that fails leaves the group, and so the cases that are
@@ -82,9 +82,9 @@ static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *
         size_t index = g->kernels[i];
         fa2i_verification verdict = {0};
         fa2i_blame blame = FA2I_BLAME_KERNEL;
-        if (fa2i_tune_spent(tune))
+        if (fa2i_budget_is_spent(tune->budget))
             return FA2_OK;
-        if (!is_for(c, tune, index)) {
+        if (!is_for(c, &tune->found, index)) {
             fa2i_progress_drop(&tune->progress, 1);
             g->kernels[kept++] = index;
             continue;
@@ -93,8 +93,8 @@ static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *
         fa2_status st = verify_kernel(tune, expected, c->name, index, output, &verdict, &blame);
         if (st != FA2_OK || blame == FA2I_BLAME_STOP)
             return st;
-        fa2i_progress_step(&tune->progress, tune->kernels[index].kernel.variant.text);
-        tune->kernels[index].unsettled = blame == FA2I_BLAME_SLOW;
+        fa2i_progress_step(&tune->progress, tune->found.kernels[index].kernel.variant.text);
+        tune->found.kernels[index].unsettled = blame == FA2I_BLAME_SLOW;
         if (verdict.outcome != FA2I_OUTCOME_OK && blame != FA2I_BLAME_IMAGE) {
             fa2i_progress_drop(&tune->progress, left);
             st = store_verdict(tune, index, &verdict);
@@ -127,13 +127,13 @@ static fa2_status verify_case(fa2i_tune *tune, group *g, const fa2i_verify_case 
     bool wanted = false;
 
     for (size_t i = 0; i < g->count; i++)
-        wanted = wanted || is_for(c, tune, g->kernels[i]);
+        wanted = wanted || is_for(c, &tune->found, g->kernels[i]);
     if (!wanted) {
         fa2i_progress_drop(&tune->progress, g->count);
         return FA2_OK;
     }
     FA2_TRY(fa2i_worker_case(tune->worker, &c->c));
-    FA2_TRY(fa2i_expected_all(&c->c, tune->threads, &expected));
+    FA2_TRY(fa2i_expected_all(&c->c, tune->request->threads, &expected));
     output = fa2i_alloc(expected.output_bytes);
     if (output == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for the outputs of a case"));
@@ -148,14 +148,14 @@ static fa2_status verify_cases(fa2i_tune *tune, group *g)
 {
     fa2_status st = FA2_OK;
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
-    size_t count = fa2i_judge_of(g->problem->op)->cases(g->problem, tune->card.sm_count, cases);
-    fa2i_verification *worst = fa2i_alloc_array(tune->kernel_count, sizeof *worst);
+    size_t count = fa2i_judge_of(g->problem->op)->cases(g->problem, tune->gpu->card.sm_count, cases);
+    fa2i_verification *worst = fa2i_alloc_array(tune->found.kernel_count, sizeof *worst);
 
     if (worst == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu verdicts", tune->kernel_count));
-    for (size_t i = 0; i < count && g->count > 0 && !fa2i_tune_spent(tune); i++)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu verdicts", tune->found.kernel_count));
+    for (size_t i = 0; i < count && g->count > 0 && !fa2i_budget_is_spent(tune->budget); i++)
         FA2_TRY(verify_case(tune, g, &cases[i], count - i - 1, worst));
-    for (size_t i = 0; i < g->count && !fa2i_tune_spent(tune); i++)
+    for (size_t i = 0; i < g->count && !fa2i_budget_is_spent(tune->budget); i++)
         FA2_TRY(store_verdict(tune, g->kernels[i], &worst[g->kernels[i]]));
 done:
     fa2i_free(worst);
@@ -166,14 +166,14 @@ done:
 static fa2_status wants_verdict(fa2i_tune *tune, const fa2i_tune_problem *problem, size_t index,
                                 bool *ret_wants)
 {
-    fa2i_tune_kernel *k = &tune->kernels[index];
+    fa2i_tune_kernel *k = &tune->found.kernels[index];
     *ret_wants = false;
-    if (k->verified || !fa2i_tune_usable(tune, problem, index))
+    if (k->verified || !fa2i_findings_usable(&tune->found, problem, index))
         return FA2_OK;
     fa2_status st =
         fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &k->verification);
     if (st == FA2_OK)
-        take_verdict(tune, k);
+        take_verdict(&tune->found, k);
     *ret_wants = st == FA2_E_NOT_FOUND;
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
@@ -189,11 +189,11 @@ static bool contains(const group *g, size_t index)
 /* Lists the kernels to verify for all open problems of the class of problems[first]. */
 static fa2_status make_group(fa2i_tune *tune, size_t first, group *g)
 {
-    g->problem = &tune->problems[first].problem;
+    g->problem = &tune->found.problems[first].problem;
     g->first = first;
     g->count = 0;
-    for (size_t i = first; i < tune->problem_count; i++) {
-        const fa2i_tune_problem *p = &tune->problems[i];
+    for (size_t i = first; i < tune->found.problem_count; i++) {
+        const fa2i_tune_problem *p = &tune->found.problems[i];
         if (p->state != FA2I_PROBLEM_OPEN || !fa2i_problem_same_class(&p->problem, g->problem))
             continue;
         for (size_t j = 0; j < p->count; j++) {
@@ -208,12 +208,12 @@ static fa2_status make_group(fa2i_tune *tune, size_t first, group *g)
     return FA2_OK;
 }
 
-static bool first_of_class(const fa2i_tune *tune, size_t index)
+static bool first_of_class(const fa2i_findings *found, size_t index)
 {
-    const fa2i_tune_problem *p = &tune->problems[index];
+    const fa2i_tune_problem *p = &found->problems[index];
     for (size_t i = 0; i < index; i++)
-        if (tune->problems[i].state == FA2I_PROBLEM_OPEN &&
-            fa2i_problem_same_class(&tune->problems[i].problem, &p->problem))
+        if (found->problems[i].state == FA2I_PROBLEM_OPEN &&
+            fa2i_problem_same_class(&found->problems[i].problem, &p->problem))
             return false;
     return p->state == FA2I_PROBLEM_OPEN;
 }
@@ -223,8 +223,7 @@ static bool first_of_class(const fa2i_tune *tune, size_t index)
 static fa2_status verify_group(fa2i_tune *tune, group *g, bool wait, bool *ret_others)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
-    const size_t count =
-        fa2i_judge_of(g->problem->op)->cases(g->problem, tune->card.sm_count, cases);
+    const size_t count = fa2i_judge_of(g->problem->op)->cases(g->problem, tune->gpu->card.sm_count, cases);
     const size_t before = g->count;
     *ret_others = !fa2i_tune_claim(tune, "verify", g->problem, wait);
     if (*ret_others)
@@ -246,7 +245,7 @@ static fa2_status verify_groups(fa2i_tune *tune, group *groups, size_t count)
 {
     fa2_status st = FA2_OK;
     for (int wait = 0; wait < 2; wait++)
-        for (size_t i = 0; i < count && st == FA2_OK && !fa2i_tune_spent(tune); i++) {
+        for (size_t i = 0; i < count && st == FA2_OK && !fa2i_budget_is_spent(tune->budget); i++) {
             bool others = false;
             if (!groups[i].done)
                 st = verify_group(tune, &groups[i], wait != 0, &others);
@@ -258,22 +257,21 @@ static fa2_status verify_groups(fa2i_tune *tune, group *groups, size_t count)
 fa2_status fa2i_tune_verify(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
-    group *groups = fa2i_alloc_array(tune->problem_count, sizeof *groups);
+    group *groups = fa2i_alloc_array(tune->found.problem_count, sizeof *groups);
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     size_t group_count = 0, total = 0; /* launches: each kernel on each case */
 
     if (groups == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->problem_count));
-    for (size_t i = 0; i < tune->problem_count; i++) {
-        if (!first_of_class(tune, i))
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu problems", tune->found.problem_count));
+    for (size_t i = 0; i < tune->found.problem_count; i++) {
+        if (!first_of_class(&tune->found, i))
             continue;
         group *g = &groups[group_count++];
-        g->kernels = fa2i_alloc_array(tune->kernel_count, sizeof *g->kernels);
+        g->kernels = fa2i_alloc_array(tune->found.kernel_count, sizeof *g->kernels);
         if (g->kernels == NULL)
-            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", tune->kernel_count));
+            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", tune->found.kernel_count));
         FA2_TRY(make_group(tune, i, g));
-        total +=
-            g->count * fa2i_judge_of(g->problem->op)->cases(g->problem, tune->card.sm_count, cases);
+        total += g->count * fa2i_judge_of(g->problem->op)->cases(g->problem, tune->gpu->card.sm_count, cases);
     }
     if (total > 0) {
         FA2_TRY(fa2i_tune_worker(tune));
