@@ -13,7 +13,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"
 #include "runtime/ops/steps.h"
-#include "runtime/plan/planner_state.h"
+#include "runtime/plan/state.h"
 #include "tuned_database.h"
 
 enum {

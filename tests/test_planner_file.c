@@ -8,7 +8,8 @@
 #include "damage.h"
 #include "failing_disk.h"
 #include "planner_fixture.h"
-#include "runtime/plan/planner_database.h"
+#include "runtime/plan/database.h"
+#include "runtime/plan/planner.h"
 
 enum { NOBODY = 65534, SOMEBODY = 12345, WAIT_MS = 10000 };
 
@@ -564,7 +565,7 @@ static void test_tried_again(void)
         look_again(&planner);
         CHECK(planner.cache != NULL && !planner.read_only);
         CHECK_EQ(log_of.count, 2);
-        fa2i_planner_state_done(&planner);
+        fa2i_planner_done(&planner);
         fa2i_cache_remove(database.path);
     }
     end_default(NULL);

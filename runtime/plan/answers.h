@@ -27,7 +27,7 @@ typedef struct fa2i_class_answer {
     size_t tried;
     bool knows_runner_up; /* false until an explanation asks for it */
     fa2i_runner_up runner_up;
-    bool for_step; /* an earlier process stored it, for all problems of the step (planner_notes.c) */
+    bool for_step; /* an earlier process stored it, for all problems of the step (notes.c) */
 
     struct fa2i_class_answer *next;          /* next in the hash chain */
     struct fa2i_class_answer *newer, *older; /* neighbours in the list by last use */

@@ -29,7 +29,6 @@
 #include "runtime/cuda/tensor_map.h"
 #include "runtime/plan/capture.h"
 #include "runtime/plan/planner.h"
-#include "runtime/plan/planner_estimate.h"
 
 /* Every SM from 7.5 on for which fa2 generates code. */
 static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};

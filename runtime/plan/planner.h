@@ -10,7 +10,7 @@
 #ifndef FA2I_PLANNER_H
 #define FA2I_PLANNER_H
 
-#include "runtime/plan/planner_state.h"
+#include "runtime/plan/state.h"
 
 /* Opens the database that config asks for. Copies config and its strings. A database that cannot be written is used
  * read-only. A missing one is no error. FA2_E_DATABASE: it exists and cannot be used. */
@@ -30,6 +30,10 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
  * if one of them must be asked; the last message means nothing then. */
 bool fa2i_planner_recall(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
                          fa2i_plan *ret_plan);
+
+/* Finds the kernel that would be taken in place of a plan's kernel. */
+fa2_status fa2i_planner_find_runner_up(fa2i_planner *planner, const fa2i_plan *plan,
+                                       fa2i_runner_up *ret_runner_up);
 
 /* Explains a plan of this planner (explain.c). Needs no lock, because it reads only what does not change. */
 void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,

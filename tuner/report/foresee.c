@@ -9,8 +9,8 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
 #include "runtime/base/status.h"
-#include "runtime/plan/planner_estimate.h"
-#include "runtime/plan/planner_option.h"
+#include "runtime/plan/planner_candidates.h"
+#include "runtime/plan/planner_kernels.h"
 #include "runtime/plan/share.h"
 
 void fa2i_foreseen_done(fa2i_foreseen *foreseen)

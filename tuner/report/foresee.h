@@ -1,6 +1,6 @@
 /*
  * Predicts the runtime's decision for a problem on a card, without compiling, loading or launching. It uses the
- * runtime's own planner in its predicting mode (runtime/plan/planner_state.h). Two things cannot be predicted:
+ * runtime's own planner in its predicting mode (runtime/plan/state.h). Two things cannot be predicted:
  * - A driver may refuse code. To know that, the device would have to be asked. A software device is known to take PTX
  *   alone.
  * - A kernel that was never compiled may spill, or fail.

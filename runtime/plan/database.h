@@ -2,10 +2,10 @@
  * The planner's database file: opening it, following it when it is deleted, replaced or repaired, and storing kernels.
  * Threads: see planner.h.
  */
-#ifndef FA2I_PLANNER_DATABASE_H
-#define FA2I_PLANNER_DATABASE_H
+#ifndef FA2I_PLAN_DATABASE_H
+#define FA2I_PLAN_DATABASE_H
 
-#include "runtime/plan/planner_state.h"
+#include "runtime/plan/state.h"
 
 /* Opens the database of fa2_config.database. A missing file is no error. A file that cannot be written is used
  * read-only. FA2_E_DATABASE: the caller named the file, and it cannot be used. At the default path that is only

@@ -1,12 +1,12 @@
 /*
  * - A stored answer is found by its question: a hash of the problem, of the card, and of how it was asked. Its basis is
  *   a hash of its grounds outside the database: this version of fa2, scripts and templates, shipped times.
- * - Problems with shipped times are asked about alone (planner_estimate.c). So an answer to a whole step is stored only
+ * - Problems with shipped times are asked about alone (planner.c). So an answer to a whole step is stored only
  *   if shipped times know no other problem of the step. A process that finds it need not read shipped times.
  * - An answer is noted with the version of the database for which it holds. It is void if another process committed
  *   after the evidence was read.
  */
-#include "runtime/plan/planner_notes.h"
+#include "runtime/plan/notes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,6 @@
 #include "runtime/lua/generator_files.h"
 #include "runtime/ops/op.h"
 #include "runtime/ops/steps.h"
-#include "runtime/plan/planner_stored.h"
 #include "runtime/plan/share.h"
 
 #define INTERVAL_NS FA2I_SECOND_NS
@@ -81,14 +80,14 @@ static fa2i_decision decision_of(const fa2i_stored_answer *stored)
     return decision;
 }
 
-fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
-                                  const fa2i_question *question, fa2i_class_answer *ret_answer)
+fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2i_question *question,
+                                  fa2i_class_answer *ret_answer, fa2i_key *ret_kernel, bool *ret_found)
 {
     fa2_status st = FA2_OK;
     fa2i_stored_answer stored;
-    fa2i_attempt attempt = {0};
     fa2i_key key;
 
+    *ret_found = false;
     if (!is_for_notes(planner))
         return FA2_OK;
     FA2_TRY(find_basis(planner));
@@ -96,14 +95,13 @@ fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, c
     FA2_TRY(fa2i_cache_get_answer(planner->cache, &key, &planner->basis, &stored));
     if (strcmp(stored.class_key, of->key) != 0)
         return FA2_OK;
-    FA2_TRY(fa2i_planner_use_stored(planner, of, problem, &stored.kernel, &attempt));
     ret_answer->asked = question->asked;
     ret_answer->unmapped = question->unmapped;
     ret_answer->for_step = !question->exact;
-    ret_answer->slot = attempt.slot;
-    ret_answer->origin = attempt.origin;
     ret_answer->tried = (size_t)stored.tried;
     ret_answer->decision = decision_of(&stored);
+    *ret_kernel = stored.kernel;
+    *ret_found = true;
 done: /* other failures come again when the model is asked, and are reported there */
     return st == FA2_E_MEMORY ? st : FA2_OK;
 }

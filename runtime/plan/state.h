@@ -1,10 +1,10 @@
 /*
  * The state that a planner's files share: the classes of problems with what was found out for them, the evidence, the
- * database, and the log. planner_database.c opens the database and follows its file. These files find kernels:
+ * database, and the log. database.c opens the database and follows its file. These files find kernels:
  *
- *     planner.c            the winner of a problem
- *     planner_estimate.c   the best estimate
- *     planner_compile.c    kernels that must be compiled
+ *     planner.c              decides: the winner of a problem, or the best estimate
+ *     planner_candidates.c   lists the kernels that a problem can have
+ *     planner_kernels.c      makes a kernel ready: from the database, or by compiling
  *
  * A planner that foresees predicts what a call would get. It makes the same decisions, but stops before it would load,
  * compile or store a kernel. It cannot predict that a driver refuses code if the driver refused nothing like it yet.
@@ -12,10 +12,10 @@
  * open for writing, like a context's, reading removes damaged code.
  *
  * Not thread-safe: the planner's caller holds the lock. Ownership: classes stay at one address until
- * fa2i_planner_state_done.
+ * fa2i_planner_done.
  */
-#ifndef FA2I_PLANNER_STATE_H
-#define FA2I_PLANNER_STATE_H
+#ifndef FA2I_PLAN_STATE_H
+#define FA2I_PLAN_STATE_H
 
 #include "cache/notes.h"
 #include "runtime/cuda/compile.h"
@@ -51,7 +51,7 @@ typedef struct fa2i_file_state {
     int64_t changed_ns;
 } fa2i_file_state;
 
-/* Notes for later processes that are not written yet (planner_notes.c). */
+/* Notes for later processes that are not written yet (notes.c). */
 enum { FA2I_NOTES_ANSWERS = 16, FA2I_NOTES_USED = 64, FA2I_NOTES_MOST = 1024 };
 typedef struct fa2i_notes {
     fa2i_stored_answer answers[FA2I_NOTES_ANSWERS];
@@ -88,7 +88,7 @@ typedef struct fa2i_planner {
     fa2i_taught taught[FA2I_OPS];
     fa2i_notes notes;
     bool knows_basis;
-    fa2i_key basis; /* of stored answers (planner_notes.c) */
+    fa2i_key basis; /* of stored answers (notes.c) */
     bool told_undumped;  /* the log says that FA2_DUMP's folder cannot be written */
     bool told_old_nvrtc; /* the log says what this NVRTC is too old for */
     fa2_status no_compiler; /* why nothing is compiled: FA2_E_FORBIDDEN by the config; FA2_E_NO_NVRTC after it was not
@@ -98,8 +98,6 @@ typedef struct fa2i_planner {
     fa2i_answers answers;
     fa2i_class *classes; /* classes of the problems so far, the most recently used first */
 } fa2i_planner;
-
-void fa2i_planner_state_done(fa2i_planner *planner); /* zeroed objects are fine */
 
 /* Finds the class of a valid problem, or creates it. NULL if out of memory, with a message. */
 fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem);

@@ -7,13 +7,13 @@
  * - A file that was deleted or replaced is never read again. SQLite finds the journal by the path, and would play the
  *   new file's journal into the old file.
  */
-#include "runtime/plan/planner_database.h"
+#include "runtime/plan/database.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
-#include "runtime/plan/planner_notes.h"
+#include "runtime/plan/notes.h"
 
 #define RETRY_NS (60 * FA2I_SECOND_NS)
 

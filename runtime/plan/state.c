@@ -2,14 +2,13 @@
  * Classes are a short list, because a program uses few. The most recently used class is the first, so a growing decode
  * finds it at once.
  */
-#include "runtime/plan/planner_state.h"
+#include "runtime/plan/state.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
-#include "runtime/plan/planner_notes.h"
 
 void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
 {
@@ -107,26 +106,4 @@ void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem)
                      "a bias without aligned neighbours is read number by number, because no other kernel can be "
                      "used (not repeated for other shapes with %s): %s",
                      of->key, fa2_last_message());
-}
-
-void fa2i_planner_state_done(fa2i_planner *planner)
-{
-    fa2i_planner_write_notes(planner, true);
-    while (planner->classes != NULL) {
-        fa2i_class *of = planner->classes;
-        planner->classes = of->next;
-        fa2i_winners_done(&of->winners);
-        fa2i_free(of);
-    }
-    for (int op = 0; op < FA2I_OPS; op++) {
-        fa2i_evidence_done(&planner->taught[op].evidence);
-        fa2i_evidence_done(&planner->taught[op].shipped);
-    }
-    fa2i_answers_done(&planner->answers);
-    fa2i_kernels_done(&planner->kernels);
-    fa2i_generator_destroy(planner->generator);
-    fa2i_cache_close(planner->cache);
-    fa2i_free(planner->share);
-    fa2i_free(planner->database);
-    *planner = (fa2i_planner){0};
 }

@@ -6,10 +6,10 @@
  * second, and at the end. Writing does not wait for a lock. A lost note only costs the next process time. Threads: see
  * planner.h.
  */
-#ifndef FA2I_PLANNER_NOTES_H
-#define FA2I_PLANNER_NOTES_H
+#ifndef FA2I_PLAN_NOTES_H
+#define FA2I_PLAN_NOTES_H
 
-#include "runtime/plan/planner_state.h"
+#include "runtime/plan/state.h"
 
 /* A question to the cost model. */
 typedef struct fa2i_question {
@@ -18,11 +18,11 @@ typedef struct fa2i_question {
     bool unmapped;
 } fa2i_question;
 
-/* Looks for the answer of an earlier process on the same basis. If ret_answer->slot is set, it was found: its kernel
- * can be launched, and asked, unmapped, for_step, origin, decision and tried are set. Otherwise ask the cost model. The
- * only error is FA2_E_MEMORY. */
-fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
-                                  const fa2i_question *question, fa2i_class_answer *ret_answer);
+/* Looks for the answer of an earlier process on the same basis. *ret_found: asked, unmapped, for_step, decision and
+ * tried of the answer are set, and *ret_kernel is its kernel, which may not be usable. Otherwise ask the cost model.
+ * The only error is FA2_E_MEMORY. */
+fa2_status fa2i_planner_find_note(fa2i_planner *planner, const fa2i_class *of, const fa2i_question *question,
+                                  fa2i_class_answer *ret_answer, fa2i_key *ret_kernel, bool *ret_found);
 
 /* Notes an answer of the model, unless its evidence was incomplete. */
 void fa2i_planner_note_answer(fa2i_planner *planner, const fa2i_class *of, const fa2i_question *question,
