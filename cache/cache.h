@@ -1,7 +1,12 @@
 /*
  * The tuning database: one SQLite file that holds devices, problems, kernels with their cubins, measurements and
- * winners. It knows no CUDA. cache/schema.sql, schema_2.sql and schema_3.sql are the schema, and explain each table.
- * People read it through the views `winners` and `measurements`.
+ * winners. It knows no CUDA. database/schema.sql, schema_2.sql and schema_3.sql are the schema, and explain each table.
+ * People read it through the views `winners` and `measurements`. Its folders:
+ *
+ *     database/   the file: opening, trust, schema, rules, repair
+ *     content/    what is kept in it: kernels, results, notes, claims, clean-up
+ *     transfer/   export and import
+ *     shipped/    times that come with fa2, read without a database
  *
  * Errors. FA2_E_DATABASE with file and cause; FA2_E_NOT_FOUND for a row that does not exist. After an error the
  * database is as before the call, because each write is one transaction. A database is a cache: a damaged kernel is
@@ -85,14 +90,14 @@ const char *fa2i_cache_path(const fa2i_cache *cache); /* borrowed */
 bool fa2i_cache_has_moved(fa2i_cache *cache);
 
 /* Get a number that changes with every commit that changed the content. Commits of this cache and of other processes
- * count, under whatever name they opened the file. This cache's own notes (cache/notes.h) do not change it. Reads no
+ * count, under whatever name they opened the file. This cache's own notes (content/notes.h) do not change it. Reads no
  * table. */
 fa2_status fa2i_cache_data_version(fa2i_cache *cache, int64_t *ret_version);
 
 /* ---- kernels ---- */
 
 /* Insert or replace record and image. If the file would pass its size limit, other code is dropped first
- * (cache/size_limit.h). */
+ * (cache/content/size_limit.h). */
 fa2_status fa2i_cache_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel);
 
 /* Store what loading the code told about a record: registers and spill_bytes of PTX, which only a driver compiles. */

@@ -252,7 +252,7 @@ void fa2i_seal_of(const fa2i_kernel *kernel, fa2i_key *ret_seal);
 int fa2i_seal_register(sqlite3 *db);
 
 /* Kernels that no call takes: a card's verification refuted them, or they are of another version of fa2
- * (cache/versions.h). */
+ * (cache/database/versions.h). */
 #define FA2I_REFUTED_KERNELS "SELECT kernel FROM verification WHERE outcome <> 'ok'"
 #define FA2I_OTHER_KERNELS   "SELECT id FROM kernel WHERE fa2_other_version(class, recipe)"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "put_measurement.h"
 #include "cache/internal.h"
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "check.h"
 #include "recipe_fixture.h"
 

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 #include <time.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "check.h"
 #include "gpu.h"
 #include "runtime/base/alloc.h"

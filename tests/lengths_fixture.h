@@ -7,7 +7,7 @@
 
 #include <fcntl.h>
 #include <time.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "fa2.h"
 #include "fake_call.h"
 #include "runtime/base/alloc.h"

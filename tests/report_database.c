@@ -11,7 +11,7 @@
 #include <string.h>
 #include "put_measurement.h"
 #include "cache/internal.h"
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "check.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"

@@ -100,11 +100,11 @@ static void check_half_made(const char *path)
 
 static void test_half_made(fixture *f)
 {
-    run_sql(f->path, fa2i_asset_find("cache/schema.sql")->data);
+    run_sql(f->path, fa2i_asset_find("cache/database/schema.sql")->data);
     run_sql(f->path, "PRAGMA user_version = 1");
     check_half_made(f->path);
 
-    run_sql(f->path, fa2i_asset_find("cache/schema.sql")->data); /* tables without their columns yet */
+    run_sql(f->path, fa2i_asset_find("cache/database/schema.sql")->data); /* tables without their columns yet */
     run_sql(f->path, "PRAGMA user_version = 1");
     fa2i_cache_close(fixture_open(f->path));
     run_sql(f->path, "DROP VIEW winners; DROP VIEW measurements; DROP INDEX problem_fields;"

@@ -4,7 +4,7 @@
  */
 #include <math.h>
 #include "cache/internal.h"
-#include "cache/notes.h"
+#include "cache/content/notes.h"
 #include "cache_fixture.h"
 #include "damage.h"
 #include "runtime/base/alloc.h"

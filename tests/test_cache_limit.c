@@ -4,9 +4,9 @@
  * The processes run this program with arguments: PATH FIRST COUNT.
  */
 #include <sys/wait.h>
-#include "cache/size_limit.h"
-#include "cache/notes.h"
-#include "cache/report.h"
+#include "cache/content/size_limit.h"
+#include "cache/content/notes.h"
+#include "cache/content/report.h"
 #include "cache_fixture.h"
 
 enum {

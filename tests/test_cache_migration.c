@@ -50,7 +50,7 @@ static void make_version_1(const char *path)
         exit(1);
     rows[fread(rows, 1, sizeof rows - 1, file)] = '\0';
     fclose(file);
-    run_sql(path, fa2i_asset_find("cache/schema.sql")->data);
+    run_sql(path, fa2i_asset_find("cache/database/schema.sql")->data);
     run_sql(path, rows);
     run_sql(path, "PRAGMA user_version = 1");
 }

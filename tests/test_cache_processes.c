@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "cache/claims.h"
+#include "cache/content/claims.h"
 #include "cache/internal.h"
 #include "cache_fixture.h"
 

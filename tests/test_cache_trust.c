@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
-#include "cache/claims.h"
+#include "cache/content/claims.h"
 #include "cache/internal.h"
 #include "cache_fixture.h"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "put_measurement.h"
 #include "cache/cache.h"
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "check.h"
 #include "damage.h"
 #include "fake_cuda.h"

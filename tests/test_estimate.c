@@ -6,7 +6,7 @@
  * compared with a ranking of all candidates by true times.
  */
 #include <math.h>
-#include "cache/evidence.h"
+#include "cache/content/evidence.h"
 #include "generator_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/ops/steps.h"

@@ -3,7 +3,7 @@
  * generator, the planner. It is built twice: with problem.def, and with a copy that has one more compile-time field,
  * `extra`. Nothing else knows this field, so the generator must refuse it.
  */
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "cache_fixture.h"
 #include "fake_cuda.h"
 #include "runtime/base/alloc.h"

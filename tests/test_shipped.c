@@ -4,8 +4,8 @@
  */
 #include <math.h>
 #include <sha2.h>
-#include "cache/flat.h"
-#include "cache/shipped.h"
+#include "cache/shipped/flat.h"
+#include "cache/shipped/shipped.h"
 #include "cache_fixture.h"
 #include "runtime/base/alloc.h"
 #include "runtime/lua/generator.h"

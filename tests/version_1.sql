@@ -1,4 +1,4 @@
--- The rows of a tuning database of version 1 (cache/schema.sql), for the test of the migration: what
+-- The rows of a tuning database of version 1 (cache/database/schema.sql), for the test of the migration: what
 -- `fa2-tune build` of that version wrote, with results on a card, and with the fake driver's images in
 -- the place of cubins under the hashes that version 1 gave them. Kernel 5's image is damaged.
 INSERT INTO device VALUES

@@ -10,7 +10,7 @@
 #define FA2I_GENERATOR_H
 
 #include <signal.h>
-#include "cache/evidence.h"
+#include "cache/content/evidence.h"
 
 typedef struct fa2i_generator fa2i_generator;
 

@@ -17,7 +17,7 @@
 #include "runtime/plan/planner.h"
 
 #include <string.h>
-#include "cache/shipped.h"
+#include "cache/shipped/shipped.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"

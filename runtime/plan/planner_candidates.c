@@ -6,7 +6,7 @@
 #include "runtime/plan/planner_candidates.h"
 
 #include <string.h>
-#include "cache/shipped.h"
+#include "cache/shipped/shipped.h"
 #include "runtime/ops/op.h"
 #include "runtime/ops/steps.h"
 #include "runtime/plan/share.h"

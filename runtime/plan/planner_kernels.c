@@ -27,7 +27,7 @@
 #include "runtime/plan/planner_kernels.h"
 
 #include <string.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/dump.h"
 #include "runtime/ops/op.h"

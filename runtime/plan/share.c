@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "cache/shipped.h"
+#include "cache/shipped/shipped.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/shown.h"

@@ -1,5 +1,5 @@
 /*
- * The folder of the files that come with fa2: *.jsonl, times that were measured elsewhere (cache/shipped.h).
+ * The folder of the files that come with fa2: *.jsonl, times that were measured elsewhere (cache/shipped/shipped.h).
  *
  * FA2_SHARE names the folder; empty, it means no folder. If it is not set, the folder is found beside the file that
  * contains this code, or where it was installed. A file that cannot be used is logged and passed over; the only error
@@ -8,7 +8,7 @@
 #ifndef FA2I_SHARE_H
 #define FA2I_SHARE_H
 
-#include "cache/evidence.h"
+#include "cache/content/evidence.h"
 
 /* Finds the folder. The caller owns *ret_folder (fa2i_free). It is NULL if there is no folder. */
 fa2_status fa2i_share_find(char **ret_folder);

@@ -17,7 +17,7 @@
 #ifndef FA2I_PLAN_STATE_H
 #define FA2I_PLAN_STATE_H
 
-#include "cache/notes.h"
+#include "cache/content/notes.h"
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "runtime/plan/answers.h"

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include "cache/evidence.h"
-#include "cache/shipped.h"
+#include "cache/content/evidence.h"
+#include "cache/shipped/shipped.h"
 #include "gpu.h"
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/compile.h"

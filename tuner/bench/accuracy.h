@@ -8,7 +8,7 @@
 #ifndef FA2I_ACCURACY_H
 #define FA2I_ACCURACY_H
 
-#include "cache/evidence.h"
+#include "cache/content/evidence.h"
 #include "runtime/lua/generator.h"
 
 #define FA2I_ACCURACY_UNKNOWN (-2.0)

@@ -1,6 +1,6 @@
 /*
  * A field report: facts about one card, its kernels and the cost model there, in a file to send. The file is an export
- * (cache/export.c), which import accepts, followed by lines {"fa2_report":KIND, ...}:
+ * (cache/transfer/export.c), which import accepts, followed by lines {"fa2_report":KIND, ...}:
  *
  *     about      fa2's version, the card, driver and NVRTC, clocks and temperature if NVML has them
  *     ceiling    the limits of the card (ceilings.h)

@@ -1,6 +1,6 @@
 /*
  * `fa2-tune --device all`: one tuner per device of the machine, all at once. They share work through claims in the
- * database (cache/claims.h): compiling, and for equal cards also verification and problems.
+ * database (cache/content/claims.h): compiling, and for equal cards also verification and problems.
  */
 #ifndef FA2I_ALL_DEVICES_H
 #define FA2I_ALL_DEVICES_H

@@ -5,7 +5,7 @@
  * before it is opened for writing.
  */
 #include <stdio.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"

@@ -3,7 +3,7 @@
  * (place.h).
  */
 #include <stdio.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"

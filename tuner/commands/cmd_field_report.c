@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/file.h"

@@ -5,7 +5,7 @@
  * does not compile here stays without code, and the runtime treats it as not tuned.
  */
 #include <stdio.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/shown.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"

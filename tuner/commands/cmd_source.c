@@ -7,7 +7,7 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/plan/kernels.h"
 #include "tuner/commands/commands.h"

@@ -7,7 +7,7 @@
 #define FA2I_COMMANDS_H
 
 #include "runtime/base/status.h"
-#include "cache/filter.h"
+#include "cache/content/filter.h"
 #include "runtime/lua/generator.h"
 #include "tuner/input/shapes.h"
 

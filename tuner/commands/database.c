@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/shown.h"

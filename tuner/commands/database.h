@@ -5,7 +5,7 @@
 #define FA2I_DATABASE_H
 
 #include <stdbool.h>
-#include "cache/filter.h"
+#include "cache/content/filter.h"
 
 /* Opens the database at path (NULL: the default one). Its warnings (for example, a damaged image was skipped) go to
  * stderr. The caller owns *ret_cache (fa2i_cache_close). */

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/alloc.h"
 
 enum { FILE_BYTES_MAX = 256 << 20 };

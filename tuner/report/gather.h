@@ -6,7 +6,7 @@
 #ifndef FA2I_GATHER_H
 #define FA2I_GATHER_H
 
-#include "cache/report.h"
+#include "cache/content/report.h"
 
 /* Rows of one view or table. Zeroed is empty. */
 typedef struct fa2i_rows {

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "cache/claims.h"
+#include "cache/content/claims.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/cuda/dump.h"

@@ -2,7 +2,7 @@
  * Compiles many variants on several threads, and equal code only once. Results arrive one by one in the calling thread,
  * when they are finished. So the caller may write to the database and to the screen without locks.
  *
- * Processes that share a database share the work: each claims what it compiles (cache/claims.h). If another process is
+ * Processes that share a database share the work: each claims what it compiles (cache/content/claims.h). If another process is
  * compiling a job, the job is put off, and later read from the database. If that process ends without storing it, or
  * takes longer than two minutes, the job is compiled here.
  */

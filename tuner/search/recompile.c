@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "cache/report.h"
+#include "cache/content/report.h"
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/cuda_api.h"
 #include "tuner/report/progress.h"

@@ -1,0 +1,380 @@
+/*
+ * The views as rows of text, and as JSON. Each connection makes them from fixed text, because the views in the file are
+ * for people and may be anything.
+ *
+ * The json_object() call is made from the view's list of columns. So the objects have the view's columns, and only the
+ * views' texts name them.
+ */
+#include "cache/content/report.h"
+
+#include <errno.h>
+#include <string.h>
+#include "cache/database/columns.h"
+#include "cache/transfer/sound.h"
+#include "cache/database/versions.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/shown.h"
+#include "runtime/base/text.h"
+
+enum { COLUMNS_MAX = 64 };
+
+#define ORDER_IF_KIND_KIND(name) ", " #name
+#define ORDER_IF_KIND_SIZE(name) ""
+#define ORDER_IF_SIZE_KIND(name) ""
+#define ORDER_IF_SIZE_SIZE(name) ", " #name
+
+static const char winners_from[] = " FROM winners WHERE true";
+
+static const char winners_order[] = " ORDER BY device, arch"
+#define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+#define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+                                    ", source";
+
+static const char measurements_from[] = " FROM measurements WHERE true";
+
+static const char measurements_of_problem[] = " FROM measurements WHERE true"
+#define FA2I_FIELD(name, ...) " AND " #name " = ?"
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    ;
+
+/* Measurements with times first, then variants that were left out, then failures. */
+static const char measurements_order[] =
+    " ORDER BY device, arch"
+#define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_KIND_##role(name)
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+#define FA2I_FIELD(name, key, type, role, ...) ORDER_IF_SIZE_##role(name)
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    ", outcome NOT IN ('ok', 'left_out'), median_us IS NULL, median_us, outcome, variant, key";
+
+/* ---- damage ---- */
+
+/* Winners that are damaged, or whose code is, and the columns that identify their row in the view. */
+static const char damaged_table[] =
+    "CREATE TEMP TABLE damaged AS SELECT d.name AS device, d.arch, w.tuned_at, "
+    "lower(hex(k.key)) AS key"
+#define FA2I_FIELD(name, ...) ", p." #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    " FROM winner w LEFT JOIN device d ON d.id = w.device LEFT JOIN problem p ON p.id = w.problem "
+    "LEFT JOIN kernel k ON k.id = w.kernel WHERE (w.device, w.problem) NOT IN "
+    "(SELECT device, problem FROM temp.sound_winner) "
+    "OR w.kernel IN (" FA2I_DAMAGED_IMAGES " AND i.kernel IN (SELECT kernel FROM winner))";
+
+/* Kernels that a device found wrong, with their keys as the view shows them. */
+static const char refuted_table[] =
+    "CREATE TEMP TABLE refuted AS SELECT lower(hex(k.key)) AS key, min(v.outcome) AS outcome "
+    "FROM verification v JOIN kernel k ON k.id = v.kernel WHERE v.outcome <> 'ok' GROUP BY k.id";
+
+static const char drop_damaged[] = "DROP TABLE temp.damaged; DROP TABLE temp.refuted";
+
+/* Is a row of the view among the damaged ones? */
+static const char damaged_column[] =
+    "EXISTS (SELECT 1 FROM temp.damaged x WHERE x.device IS winners.device "
+    "AND x.arch IS winners.arch AND x.tuned_at IS winners.tuned_at AND x.key IS winners.key"
+#define FA2I_FIELD(name, ...) " AND x." #name " IS winners." #name
+#include "runtime/base/problem.def"
+#undef FA2I_FIELD
+    ")";
+
+static const char refuted_column[] =
+    "(SELECT x.outcome FROM temp.refuted x WHERE x.key IS winners.key)";
+
+/* Call it inside a transaction. The tables disappear if it fails; else drop_damaged drops them. */
+static fa2_status begin_damaged(fa2i_cache *cache)
+{
+    fa2_status st;
+    FA2_TRY(fa2i_sound_begin(cache));
+    FA2_TRY(fa2i_sql_script(cache, damaged_table));
+    FA2_TRY(fa2i_sql_script(cache, refuted_table));
+    FA2_TRY(fa2i_sound_end(cache));
+done:
+    return st;
+}
+
+/* ---- rows ---- */
+
+static fa2_status send_rows(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_row_fn row_fn, void *user)
+{
+    const char *names[COLUMNS_MAX];
+    const char *values[COLUMNS_MAX];
+    const int columns = sqlite3_column_count(stmt);
+    bool row = false;
+    int stop = 0;
+
+    if (columns > COLUMNS_MAX)
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: a view has %d columns, and this fa2 shows up to %d; fa2-tune gc "
+                         "--db '%s' makes the views anew",
+                         cache->path, columns, (int)COLUMNS_MAX, cache->path);
+    for (int i = 0; i < columns; i++)
+        names[i] = sqlite3_column_name(stmt, i);
+    fa2_status st = fa2i_sql_step(cache, stmt, &row);
+    while (st == FA2_OK && row && !stop) {
+        for (int i = 0; i < columns; i++)
+            values[i] = (const char *)sqlite3_column_text(stmt, i);
+        stop = row_fn(user, columns, names, values);
+        st = fa2i_sql_step(cache, stmt, &row);
+    }
+    return st;
+}
+
+/* A column that is shown after the columns of a view. */
+typedef struct extra {
+    const char *name, *sql;
+} extra;
+
+static const extra of_winners[] = {{"damaged", damaged_column},
+                                   {"refuted", refuted_column},
+                                   {"other_version", FA2I_OTHER_VERSION_OF("winners.key")},
+                                   {NULL, NULL}};
+static const extra of_measurements[] = {{"other_version", FA2I_OTHER_VERSION_OF("measurements.key")},
+                                        {NULL, NULL}};
+static const extra no_extras[] = {{NULL, NULL}};
+
+/* A view, the choice and the order of its rows, and further columns to show. */
+typedef struct query {
+    const char *view, *from, *order;
+    const fa2i_filter *filter;
+    const extra *extras;
+} query;
+
+static void add_query(fa2i_text *sql, const query *q)
+{
+    fa2i_text_add(sql, "%s", q->from);
+    fa2i_filter_where(q->filter, "device", "variant", "", sql);
+    fa2i_text_add(sql, "%s", q->order);
+}
+
+static query winners_query(const fa2i_filter *filter)
+{
+    return (query){"winners", winners_from, winners_order, filter, of_winners};
+}
+
+static query measurements_query(const fa2i_filter *filter)
+{
+    return (query){"measurements", measurements_of_problem, measurements_order, filter,
+                   of_measurements};
+}
+
+static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
+                       size_t count, fa2i_row_fn row, void *user)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    char *sql = NULL;
+    fa2i_text text = {0};
+
+    FA2_TRY(fa2i_columns_make_views(cache));
+    fa2i_text_add(&text, "SELECT *");
+    for (const extra *e = q->extras; e->name != NULL; e++)
+        fa2i_text_add(&text, ", %s AS %s", e->sql, e->name);
+    add_query(&text, q);
+    FA2_TRY(fa2i_text_take(&text, &sql));
+    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
+    FA2_TRY(send_rows(cache, stmt, row, user));
+done:
+    sqlite3_finalize(stmt);
+    fa2i_text_done(&text);
+    fa2i_free(sql);
+    return st;
+}
+
+fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
+                                   void *user)
+{
+    const query q = winners_query(filter);
+    fa2_status st;
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(begin_damaged(cache));
+    FA2_TRY(list(cache, &q, NULL, 0, row, user));
+    FA2_TRY(fa2i_sql_script(cache, drop_damaged));
+done:
+    return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count)
+{
+    fa2_status st;
+    int64_t count = 0;
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(begin_damaged(cache));
+    FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM temp.damaged", NULL, 0, &count));
+    FA2_TRY(fa2i_sql_script(cache, drop_damaged));
+    *ret_count = (size_t)count;
+done:
+    return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
+                                        const fa2i_filter *filter, fa2i_row_fn row, void *user)
+{
+    const query q = measurements_query(filter);
+    fa2i_sql_value values[FA2I_FIELD_COUNT];
+    fa2_status st = fa2i_problem_check(problem);
+    if (st != FA2_OK)
+        return st;
+    fa2i_columns_values(problem, values);
+    st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = list(cache, &q, FA2I_SQL_VALUES(values), row, user);
+    return fa2i_sql_end(cache, st);
+}
+
+/* Lists the rows in a transaction of its own. The query takes no values. */
+static fa2_status list_alone(fa2i_cache *cache, const query *q, fa2i_row_fn row, void *user)
+{
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = list(cache, q, NULL, 0, row, user);
+    return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
+                                            fa2i_row_fn row, void *user)
+{
+    const query q = {"measurements", measurements_from, measurements_order, filter, no_extras};
+    return list_alone(cache, &q, row, user);
+}
+
+fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user)
+{
+    const query q = {"device", " FROM device WHERE true", " ORDER BY name, arch, real, id",
+                     NULL, no_extras};
+    return list_alone(cache, &q, row, user);
+}
+
+fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *user)
+{
+    static const char from[] =
+        " FROM (SELECT d.name AS device, d.arch, s.origin, s.started_at, s.ended_at, s.modelled,"
+        " s.driver, s.nvrtc, s.generator, coalesce(m.count, 0) AS measurements, s.id"
+        " FROM session s JOIN device d ON d.id = s.device LEFT JOIN (SELECT session,"
+        " count(*) AS count FROM measurement GROUP BY session) m ON m.session = s.id) WHERE true";
+    const query q = {"session", from, " ORDER BY started_at, id", NULL, no_extras};
+    return list_alone(cache, &q, row, user);
+}
+
+fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json,
+                                fa2i_row_fn row, void *user)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    const fa2i_sql_value values[] = {fa2i_sql_text(json)};
+
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(fa2i_sql_need_json(cache));
+    FA2_TRY(fa2i_sql_prepare(cache, sql, FA2I_SQL_VALUES(values), &stmt));
+    FA2_TRY(send_rows(cache, stmt, row, user));
+done:
+    sqlite3_finalize(stmt);
+    return fa2i_sql_end(cache, st);
+}
+
+/* ---- JSON ---- */
+
+/* Makes "SELECT json_object('device', device, ...)" and the rest of the query. */
+static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    fa2i_text sql = {0};
+    const fa2i_sql_value values[] = {fa2i_sql_text(q->view)};
+
+    FA2_TRY(fa2i_sql_row(cache,
+                         "SELECT group_concat(printf('''%q'', fa2_json_value(\"%w\")', name, name), ', ') "
+                         "FROM (SELECT name FROM pragma_table_info(?) ORDER BY cid)",
+                         FA2I_SQL_VALUES(values), &stmt));
+    fa2i_text_add(&sql, "SELECT json_object(%s", (const char *)sqlite3_column_text(stmt, 0));
+    for (const extra *e = q->extras; e->name != NULL; e++)
+        fa2i_text_add(&sql, ", '%s', %s", e->name, e->sql);
+    fa2i_text_add(&sql, ")");
+    add_query(&sql, q);
+    FA2_TRY(fa2i_text_take(&sql, ret_sql));
+done:
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+/* Prints the rows as elements of an array. *separator tells if elements stand before them. */
+static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const char **separator,
+                                 FILE *out)
+{
+    bool row = false;
+    fa2_status st = fa2i_sql_step(cache, stmt, &row);
+    while (st == FA2_OK && row) {
+        fputs(*separator, out);
+        fa2i_json_print(out, (const char *)sqlite3_column_text(stmt, 0));
+        *separator = ",\n";
+        st = fa2i_sql_step(cache, stmt, &row);
+    }
+    return st;
+}
+
+/* Ends the array, and begins it first if it has no elements. */
+static fa2_status end_array(const char *separator, FILE *out)
+{
+    fputs(separator[0] == '[' ? "[\n]\n" : "\n]\n", out);
+    if (fflush(out) != 0 || ferror(out))
+        return fa2i_fail(FA2_E_IO, "cannot write the JSON (%s)", strerror(errno));
+    return FA2_OK;
+}
+
+static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
+                             size_t count, const char **separator, FILE *out)
+{
+    fa2_status st;
+    char *sql = NULL;
+    sqlite3_stmt *stmt = NULL;
+
+    FA2_TRY(fa2i_sql_need_json(cache));
+    FA2_TRY(fa2i_columns_make_views(cache));
+    FA2_TRY(json_query(cache, q, &sql));
+    FA2_TRY(fa2i_sql_prepare(cache, sql, values, count, &stmt));
+    FA2_TRY(print_elements(cache, stmt, separator, out));
+done:
+    sqlite3_finalize(stmt);
+    fa2i_free(sql);
+    return st;
+}
+
+fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out)
+{
+    const query q = winners_query(filter);
+    const char *separator = "[\n";
+    fa2_status st;
+    FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
+    FA2_TRY(begin_damaged(cache));
+    FA2_TRY(print_json(cache, &q, NULL, 0, &separator, out));
+    FA2_TRY(fa2i_sql_script(cache, drop_damaged));
+    FA2_TRY(end_array(separator, out));
+done:
+    return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems,
+                                              size_t count, const fa2i_filter *filter, FILE *out)
+{
+    const query q = measurements_query(filter);
+    const char *separator = "[\n";
+    fa2i_sql_value values[FA2I_FIELD_COUNT];
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = fa2i_problem_check(&problems[i]);
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    for (size_t i = 0; st == FA2_OK && i < count; i++) {
+        fa2i_columns_values(&problems[i], values);
+        st = print_json(cache, &q, FA2I_SQL_VALUES(values), &separator, out);
+    }
+    if (st == FA2_OK)
+        st = end_array(separator, out);
+    return fa2i_sql_end(cache, st);
+}

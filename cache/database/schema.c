@@ -1,0 +1,429 @@
+/*
+ * The schema: versions, and the objects of ours.
+ *
+ * How: application_id and user_version are compared with ours. A file must have the objects of a new file. If something
+ * is missing, a new file is made in memory, and its text is used.
+ *
+ * Invariants:
+ * - a new file gets its whole schema in one transaction, and so does an older one. If something stops it, the file is
+ *   as before, and the next opening tries again;
+ * - that transaction checks the version again under the write lock, so that two processes that open a new file at once
+ *   do not do it twice;
+ * - most often nothing is missing. Then nothing is made, and nothing is locked for writing.
+ */
+#include "cache/database/columns.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include "cache/database/strangers.h"
+#include "gen/asset.h"
+#include "runtime/base/alloc.h"
+
+/* migrations[n] is the script from version n to n + 1. Append; never change one. */
+static const char *const migrations[] = {"cache/database/schema.sql", "cache/database/schema_2.sql",
+                                          "cache/database/schema_3.sql"};
+enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };
+
+/* Gets the version, inside a transaction, so that a file that is just being made does not look half-made. */
+static fa2_status version_of(fa2i_cache *cache, int newest, int64_t *ret_version)
+{
+    fa2_status st;
+    int64_t id = 0;
+    int64_t version = 0;
+    int64_t objects = 0;
+
+    FA2_TRY(fa2i_sql_number(cache, "PRAGMA application_id", NULL, 0, &id));
+    FA2_TRY(fa2i_sql_number(cache, "PRAGMA user_version", NULL, 0, &version));
+    FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects));
+    if (id != FA2I_APPLICATION_ID && (id != 0 || version != 0 || objects != 0)) {
+        st = fa2i_fail(FA2_E_DATABASE,
+                       "%s: is an SQLite database, but not one of fa2; name another with --db or "
+                       "FA2_DB",
+                       cache->path);
+        goto done;
+    }
+    if (id == FA2I_APPLICATION_ID && version == 0 && objects != 0) {
+        st = fa2i_fail(FA2_E_DATABASE,
+                       "%s: is a damaged fa2 database: it holds tables, and its schema version is "
+                       "0; put a copy in its place, or move it away and tune again",
+                       cache->path);
+        goto done;
+    }
+    if (version < 0) {
+        st = fa2i_fail(FA2_E_DATABASE,
+                       "%s: is a damaged fa2 database: its schema version is %lld; put a copy in its place, or move "
+                       "it away and tune again",
+                       cache->path, (long long)version);
+        goto done;
+    }
+    if (version > newest) {
+        st = fa2i_fail(
+            FA2_E_DATABASE,
+            "%s: has schema version %lld, this fa2 knows versions up to %d; use the newer "
+            "fa2 that wrote it, or name another with --db or FA2_DB",
+            cache->path, (long long)version, newest);
+        goto done;
+    }
+    *ret_version = version;
+done:
+    return st;
+}
+
+static fa2_status read_version(fa2i_cache *cache, int newest, int64_t *ret_version)
+{
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = version_of(cache, newest, ret_version);
+    return fa2i_sql_end(cache, st);
+}
+
+/* Was anything ever stored? Also true if that cannot be found out. */
+static bool has_rows(fa2i_cache *cache)
+{
+    int64_t rows = 1;
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = fa2i_sql_number(cache, "SELECT " FA2I_COUNT_ROWS, NULL, 0, &rows);
+    return fa2i_sql_end(cache, st) != FA2_OK || rows > 0;
+}
+
+static fa2_status empty_file(const fa2i_cache *cache)
+{
+    return fa2i_fail(FA2_E_NOT_FOUND,
+                     "%s: is an empty file, into which nothing was tuned yet; --db or FA2_DB names another",
+                     cache->path);
+}
+
+fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest)
+{
+    int64_t version = 0;
+    fa2_status st = read_version(cache, newest, &version);
+    if (st != FA2_OK || version == newest)
+        return st;
+    if (version == 0 || !has_rows(cache)) /* its making was stopped half-way */
+        return empty_file(cache);
+    return fa2i_fail(FA2_E_DATABASE,
+                     "%s: has schema version %lld and this fa2 reads %d; bring it forward with: "
+                     "fa2-tune check --db '%s'",
+                     cache->path, (long long)version, newest, cache->path);
+}
+
+/* Runs a step. If it does not fit the tables, they are not of the version that the file says. */
+static fa2_status run_step(fa2i_cache *cache, const char *step, int version)
+{
+    const fa2_status st = fa2i_sql_script(cache, step);
+    if (st != FA2_E_DATABASE || sqlite3_errcode(cache->db) != SQLITE_ERROR)
+        return st;
+    return fa2i_fail(
+        FA2_E_DATABASE,
+        "%s: is a damaged fa2 database: its tables are not those of schema version %d, "
+        "which it says that it has (%s); put a copy in its place, or move it away and "
+        "tune again",
+        cache->path, version, sqlite3_errmsg(cache->db));
+}
+
+/* Runs all steps, and adds the fields that came later. Call it under the write lock. */
+static fa2_status run_steps(fa2i_cache *cache, const char *const *steps, int count)
+{
+    fa2_status st;
+    int64_t version = 0;
+    char pragma[64];
+
+    FA2_TRY(version_of(cache, count, &version));
+    if (version == count) /* another process did it */
+        goto done;
+    for (; version < count; version++)
+        FA2_TRY(run_step(cache, steps[version], (int)version));
+    snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", count);
+    FA2_TRY(fa2i_sql_script(cache, pragma));
+    FA2_TRY(fa2i_columns_make(cache));
+done:
+    return st;
+}
+
+/* Switches foreign keys on or off. A step may replace a table that rows refer to. */
+static fa2_status enforce_references(fa2i_cache *cache, bool enforced)
+{
+    const int code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, (int)enforced, NULL);
+    return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
+}
+
+fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int count)
+{
+    int64_t version = 0;
+    fa2_status st = read_version(cache, count, &version); /* most often there is nothing to do */
+    if (st != FA2_OK || version == count)
+        return st;
+    st = enforce_references(cache, false);
+    if (st == FA2_OK) {
+        st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+        if (st == FA2_OK)
+            st = run_steps(cache, steps, count);
+        st = fa2i_sql_end(cache, st);
+    }
+    const fa2_status enforced = enforce_references(cache, true);
+    return st != FA2_OK ? st : enforced;
+}
+
+static fa2_status bring_version_forward(fa2i_cache *cache)
+{
+    const char *steps[SCHEMA_VERSION];
+    for (size_t i = 0; i < SCHEMA_VERSION; i++) {
+        const fa2i_asset *asset = fa2i_asset_find(migrations[i]);
+        assert(asset != NULL);
+        steps[i] = asset->data;
+    }
+    return fa2i_cache_migrate(cache, steps, SCHEMA_VERSION);
+}
+
+/* ---- the objects of the schema ---- */
+
+/* Lists tables, indexes, triggers and views of a new file that this one lacks, tables first. ?1: also the objects that
+ * columns.c makes. The test test_cache_open compares the list with a new file. */
+static const char missing_sql[] =
+    "SELECT column1, column2 FROM (VALUES ('table', 'device'), ('table', 'problem'), "
+    "('table', 'kernel'), ('table', 'code'), ('table', 'image'), ('table', 'session'), "
+    "('table', 'verification'), ('table', 'measurement'), ('table', 'winner'), ('table', 'setting'), "
+    "('table', 'answer'), ('index', 'answer_kernel'), "
+    "('trigger', 'measurement_added'), ('trigger', 'measurement_changed'), ('trigger', 'measurement_gone'), "
+    "('trigger', 'winner_added'), ('trigger', 'winner_changed'), ('trigger', 'winner_gone'), "
+    "('trigger', 'verification_added'), ('trigger', 'verification_changed'), ('trigger', 'verification_gone'), "
+    "('trigger', 'kernel_changed'), ('trigger', 'image_added'), ('trigger', 'image_gone'), "
+    "('index', 'verification_kernel'), ('index', 'measurement_kernel'), "
+    "('index', 'measurement_problem'), ('index', 'winner_kernel'), ('index', 'session_device'), "
+    "('index', 'image_code'), ('index', 'problem_fields'), ('trigger', 'image_deleted'), "
+    "('view', 'winners'), ('view', 'measurements')) "
+    "WHERE NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = column1 AND name = column2) "
+    "AND (?1 OR column2 NOT IN ('problem_fields', 'winners', 'measurements'))";
+
+/* An object that a file may lack. */
+typedef struct part {
+    char type[8], name[32];
+} part;
+
+/* Call it inside a transaction. FA2_E_NOT_FOUND: nothing is missing. */
+static fa2_status find_missing(fa2i_cache *cache, bool all, part *ret_part)
+{
+    sqlite3_stmt *stmt = NULL;
+    const fa2i_sql_value values[] = {fa2i_sql_int(all)};
+    const fa2_status st = fa2i_sql_row(cache, missing_sql, FA2I_SQL_VALUES(values), &stmt);
+    if (st == FA2_OK) {
+        fa2i_sql_column_text(stmt, 0, ret_part->type, sizeof ret_part->type);
+        fa2i_sql_column_text(stmt, 1, ret_part->name, sizeof ret_part->name);
+    }
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+static fa2_status read_missing(fa2i_cache *cache, part *ret_part)
+{
+    *ret_part = (part){.type = ""};
+    fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
+    if (st == FA2_OK)
+        st = find_missing(cache, false, ret_part);
+    return fa2i_sql_end(cache, st == FA2_E_NOT_FOUND ? FA2_OK : st);
+}
+
+/* A missing table is refused, because nothing can be read without it. Other objects can wait for a writer. */
+static fa2_status refuse_table(const fa2i_cache *cache, const part *missing)
+{
+    if (strcmp(missing->type, "table") != 0)
+        return FA2_OK;
+    return fa2i_fail(
+        FA2_E_DATABASE,
+        "%s: is a damaged fa2 database: its table '%s' is not there; put a copy in its "
+        "place, or make the table anew, without rows: fa2-tune gc --db '%s'",
+        cache->path, missing->name, cache->path);
+}
+
+fa2_status fa2i_schema_check(fa2i_cache *cache)
+{
+    part missing;
+    fa2_status st = fa2i_cache_version_check(cache, SCHEMA_VERSION);
+    if (st == FA2_OK)
+        st = read_missing(cache, &missing);
+    if (st == FA2_OK)
+        st = refuse_table(cache, &missing);
+    if (st != FA2_OK)
+        return st;
+    st = fa2i_columns_check(cache);
+    if (st != FA2_E_NOT_FOUND)
+        return st;
+    return has_rows(cache) ? FA2_E_DATABASE : empty_file(cache);
+}
+
+static const char new_database[] = "a new database"; /* a name for messages */
+
+static fa2_status make_part(fa2i_cache *cache, fa2i_cache *reference, const part *missing)
+{
+    sqlite3_stmt *stmt = NULL;
+    const fa2i_sql_value values[] = {fa2i_sql_text(missing->type), fa2i_sql_text(missing->name)};
+    fa2_status st =
+        fa2i_sql_row(reference, "SELECT sql FROM sqlite_schema WHERE type = ? AND name = ?",
+                     FA2I_SQL_VALUES(values), &stmt);
+    if (st == FA2_OK)
+        st = fa2i_sql_script(cache, (const char *)sqlite3_column_text(stmt, 0));
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+/* Finds an index or a trigger with another text than in a new file; type "": all are equal. Texts of tables may differ,
+ * because columns were added. columns.c checks the objects that it makes. */
+static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *ret_changed)
+{
+    static const char parts[] =
+        "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('index', 'trigger') "
+        "AND sql IS NOT NULL AND name <> 'problem_fields'";
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    bool row = false;
+    part found = {.type = ""};
+    int64_t same = 1;
+
+    FA2_TRY(fa2i_sql_prepare(reference, parts, NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_step(reference, stmt, &row));
+    while (row && same > 0) {
+        fa2i_sql_column_text(stmt, 0, found.type, sizeof found.type);
+        fa2i_sql_column_text(stmt, 1, found.name, sizeof found.name);
+        const fa2i_sql_value values[] = {fa2i_sql_text(found.type), fa2i_sql_text(found.name),
+                                         fa2i_sql_text((const char *)sqlite3_column_text(stmt, 2))};
+        FA2_TRY(fa2i_sql_number(cache,
+                                "SELECT count(*) FROM sqlite_schema WHERE type = ? AND name = ? "
+                                "AND sql = ?",
+                                FA2I_SQL_VALUES(values), &same));
+        FA2_TRY(fa2i_sql_step(reference, stmt, &row));
+    }
+    *ret_changed = same > 0 ? (part){.type = ""} : found;
+done:
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+static fa2_status drop_part(fa2i_cache *cache, const part *changed)
+{
+    char sql[64];
+    snprintf(sql, sizeof sql, "DROP %s %s", changed->type, changed->name);
+    return fa2i_sql_script(cache, sql);
+}
+
+/* Call it under the write lock. */
+static fa2_status make_parts(fa2i_cache *cache, fa2i_cache *reference, bool changed)
+{
+    part other;
+    fa2_status st;
+    while ((st = find_missing(cache, false, &other)) == FA2_OK)
+        FA2_TRY(make_part(cache, reference, &other));
+    st = st == FA2_E_NOT_FOUND ? FA2_OK : st;
+    while (st == FA2_OK && changed) {
+        FA2_TRY(find_changed(cache, reference, &other));
+        if (other.type[0] == '\0')
+            break;
+        FA2_TRY(drop_part(cache, &other));
+        FA2_TRY(make_part(cache, reference, &other));
+    }
+done:
+    return st;
+}
+
+/* Makes the missing objects as in a new file. changed: also those with another text. */
+static fa2_status restore(fa2i_cache *cache, bool changed)
+{
+    fa2i_cache *reference = NULL;
+    fa2_status st = fa2i_cache_open_empty(new_database, &reference);
+    if (st == FA2_OK) {
+        st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+        if (st == FA2_OK && changed)
+            st = fa2i_strangers_drop(cache, reference);
+        if (st == FA2_OK)
+            st = make_parts(cache, reference, changed);
+        st = fa2i_sql_end(cache, st);
+    }
+    fa2i_cache_close(reference);
+    return st;
+}
+
+fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair)
+{
+    part missing;
+    fa2_status st = bring_version_forward(cache);
+    if (st == FA2_OK)
+        st = read_missing(cache, &missing);
+    if (st == FA2_OK && !repair)
+        st = refuse_table(cache, &missing);
+    if (st == FA2_OK && (repair || missing.type[0] != '\0'))
+        st = restore(cache, repair);
+    return st == FA2_OK ? fa2i_columns_bring_forward(cache) : st;
+}
+
+/* ---- examination ---- */
+
+static const char columns_sql[] =
+    "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c "
+    "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%'";
+
+/* Finds a column of a new file that this one lacks. If there is none, sentence stays empty. */
+static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *sentence,
+                               size_t sentence_bytes)
+{
+    fa2_status st;
+    sqlite3_stmt *stmt = NULL;
+    bool row = false;
+    int64_t count = 1;
+
+    FA2_TRY(fa2i_sql_prepare(reference, columns_sql, NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_step(reference, stmt, &row));
+    while (row && count > 0) {
+        const char *table = (const char *)sqlite3_column_text(stmt, 0);
+        const char *name = (const char *)sqlite3_column_text(stmt, 1);
+        const fa2i_sql_value values[] = {fa2i_sql_text(table), fa2i_sql_text(name)};
+        FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM pragma_table_info(?) WHERE name = ?",
+                                FA2I_SQL_VALUES(values), &count));
+        if (count == 0)
+            snprintf(sentence, sentence_bytes,
+                     "its table '%s' lacks the column '%s'; put a copy in its place, or move it "
+                     "away and tune again",
+                     table, name);
+        FA2_TRY(fa2i_sql_step(reference, stmt, &row));
+    }
+done:
+    sqlite3_finalize(stmt);
+    return st;
+}
+
+/* Finds an object that gc would make anew. Call it if no column is missing. */
+static fa2_status find_other(fa2i_cache *cache, fa2i_cache *reference, char *sentence,
+                             size_t sentence_bytes)
+{
+    part other;
+    fa2_status st = find_missing(cache, true, &other);
+    const bool missing = st == FA2_OK;
+    if (st == FA2_E_NOT_FOUND)
+        st = find_changed(cache, reference, &other);
+    if (st == FA2_OK && other.type[0] == '\0')
+        st = fa2i_columns_find_changed(cache, other.type, sizeof other.type, other.name,
+                                       sizeof other.name);
+    if (st == FA2_OK && other.type[0] != '\0')
+        snprintf(sentence, sentence_bytes, "its %s '%s' is %s; fa2-tune gc makes it anew",
+                 other.type, other.name, missing ? "not there" : "not the one that this fa2 makes");
+    else if (st == FA2_OK)
+        st = fa2i_strangers_find(cache, reference, sentence, sentence_bytes);
+    return st;
+}
+
+fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
+                               bool *ret_readable)
+{
+    fa2i_cache *reference = NULL;
+    sentence[0] = '\0';
+    *ret_readable = false;
+    fa2_status st = fa2i_cache_open_empty(new_database, &reference);
+    if (st == FA2_OK)
+        st = find_lacking(cache, reference, sentence, sentence_bytes);
+    if (st == FA2_OK && sentence[0] == '\0') {
+        *ret_readable = true;
+        st = find_other(cache, reference, sentence, sentence_bytes);
+    }
+    fa2i_cache_close(reference);
+    return st;
+}

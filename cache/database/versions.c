@@ -1,0 +1,57 @@
+/*
+ * A recipe names its operation and its abi: the version of the computation and the launch of its kernels.
+ */
+#include "cache/database/versions.h"
+
+#include <string.h>
+#include "runtime/ops/op.h"
+
+/* fa2_other_version(class, recipe) */
+static void other_version_sql(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    const char *class_key = (const char *)sqlite3_value_text(values[0]);
+    const char *text = (const char *)sqlite3_value_text(values[1]);
+    fa2i_recipe recipe;
+    bool other = false;
+    (void)count;
+    if (class_key != NULL && text != NULL && fa2i_recipe_parse(text, &recipe) == FA2_OK) {
+        const fa2_problem of = {.op = recipe.op};
+        other = recipe.abi != fa2i_op_of(&of)->abi + fa2i_recipe_revision(class_key);
+    }
+    sqlite3_result_int(context, other);
+}
+
+/* Returns the value of a digit in lower case, as SQLite's hex() is used here; -1: it is no digit. */
+static int digit_of(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = c == '\0' ? NULL : strchr(digits, c);
+    return at == NULL ? -1 : (int)(at - digits);
+}
+
+/* fa2_key(text) */
+static void key_sql(sqlite3_context *context, int count, sqlite3_value **values)
+{
+    const char *text = (const char *)sqlite3_value_text(values[0]);
+    fa2i_key key;
+    (void)count;
+    if (text == NULL || strlen(text) != 2 * sizeof key.bytes)
+        return;
+    for (size_t i = 0; i < sizeof key.bytes; i++) {
+        const int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return;
+        key.bytes[i] = (unsigned char)(16 * high + low);
+    }
+    sqlite3_result_blob(context, key.bytes, sizeof key.bytes, SQLITE_TRANSIENT);
+}
+
+int fa2i_versions_register(sqlite3 *db)
+{
+    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
+    const int code = sqlite3_create_function_v2(db, "fa2_other_version", 2, flags, NULL,
+                                                other_version_sql, NULL, NULL, NULL);
+    return code != SQLITE_OK ? code
+                             : sqlite3_create_function_v2(db, "fa2_key", 1, flags, NULL, key_sql,
+                                                          NULL, NULL, NULL);
+}

@@ -1,0 +1,50 @@
+/*
+ * Reading an export, within cache/. import.c reads line by line, import_things.c the rows that results refer to, and
+ * import_results.c the results.
+ *
+ * Errors: FA2_E_INVALID says what is wrong with the current line, without its number. Not thread-safe. All functions
+ * run in one write transaction, with the temporary tables of fa2i_import_begin.
+ */
+#ifndef FA2I_CACHE_IMPORT_H
+#define FA2I_CACHE_IMPORT_H
+
+#include <sha2.h>
+#include "cache/transfer/members.h"
+#include "cache/content/report.h"
+
+typedef struct fa2i_import {
+    fa2i_cache *cache;
+    fa2i_members members;
+    int64_t version;  /* of the file's format */
+    const char *type; /* of the current line: the name of a table */
+    int64_t ours;     /* id of the current line's row here; 0: it has none */
+    bool is_unknown;  /* the line is a kernel of an unknown variant, or refers to one */
+    SHA2_CTX sha;     /* of the lines above the current one */
+    bool ended;
+    fa2i_variant_fn variant; /* may be NULL */
+    void *user;
+    fa2i_import_counts counts;
+} fa2i_import;
+
+/* Make, and drop, the temporary tables that translate the file's ids. */
+fa2_status fa2i_import_begin(fa2i_cache *cache);
+fa2_status fa2i_import_end(fa2i_cache *cache);
+
+/* From here on the current line's id stands for in->ours. */
+fa2_status fa2i_import_remember_id(fa2i_import *in);
+
+/* Get the row here that a member of the current line refers to: by a table's id, or by a kernel's key. For a kernel
+ * that was passed over, *ret_ours is 0 and in->is_unknown is set. */
+fa2_status fa2i_import_id(fa2i_import *in, const char *type, int64_t *ret_ours);
+fa2_status fa2i_import_kernel_id(fa2i_import *in, int64_t *ret_ours);
+
+/* Each reads one line of its type. */
+fa2_status fa2i_import_device(fa2i_import *in);
+fa2_status fa2i_import_problem(fa2i_import *in);
+fa2_status fa2i_import_session(fa2i_import *in);
+fa2_status fa2i_import_kernel(fa2i_import *in);
+fa2_status fa2i_import_verification(fa2i_import *in);
+fa2_status fa2i_import_measurement(fa2i_import *in);
+fa2_status fa2i_import_winner(fa2i_import *in);
+
+#endif
