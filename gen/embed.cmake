@@ -46,9 +46,8 @@ function(fa2_embed target)
       "    {\"${file}\", (const char *)asset_${number}, sizeof asset_${number} - 1},\n")
     math(EXPR number "${number} + 1")
   endforeach()
-  # The hash names what makes kernels: scripts and templates, except those that only write reports.
+  # The hash names what makes kernels: scripts and templates.
   list(FILTER files INCLUDE REGEX "^(gen|templates)/")
-  list(FILTER files EXCLUDE REGEX "^(gen|templates)/report/")
   list(TRANSFORM files PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE paths)
   add_custom_command(OUTPUT ${folder}/hash.inc
     COMMAND ${CMAKE_COMMAND} "-DHASHED=${files}" -DFROM=${PROJECT_SOURCE_DIR} -DOUTPUT=${folder}/hash.inc

@@ -325,10 +325,11 @@ function M.rank(problem, card)
    return list
 end
 
--- Returns the text of a report (report/page.lua). The modules of reports are loaded only when one is made.
-function M.report(format, host, tuned, other)
+-- Returns a function like M.cost, for many texts and cards: it parses each text and describes each card only once. It
+-- returns nil if the model has no time: the text is of no family, or the kernel cannot run there.
+function M.costs()
    local parsed, archs = {}, {}
-   local function cost(text, problem, card, registers)
+   return function(text, problem, card, registers)
       if parsed[text] == nil then
          local family, v = parse(text)
          parsed[text] = family and {family = family, v = v} or false
@@ -336,9 +337,8 @@ function M.report(format, host, tuned, other)
       archs[card] = archs[card] or arch_of.describe(card)
       local arch = parsed[text] and archs[card]
       local us = arch and parsed[text].family.cost(parsed[text].v, problem, arch, registers)
-      return us and us < math.huge and us or nil  -- by the model, the kernel cannot run there
+      return us and us < math.huge and us or nil
    end
-   return require("report.page").write(format, {host = host, cost = cost}, tuned, other)
 end
 
 M.card = arch_of.reference_card

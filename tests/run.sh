@@ -98,7 +98,7 @@ python3 -c 'import ensurepip, venv' 2>/dev/null || tools+=(python3-venv)
 setup_packages "${tools[@]}"
 setup_cuda
 
-part "luacheck" luacheck -q gen
+part "luacheck" luacheck -q gen tuner
 if [ -n "$quick" ]; then
     part "quick tests" build_and_test build dev -LE 'gpu|slow|long'
     [ ${#failed[@]} -eq 0 ]

@@ -35,7 +35,7 @@ NOT_CPP = re.compile(r"\w*|\^.*")  # a word, or a pattern
 def kernel_files(ending):
     files = glob.glob(os.path.join(TEMPLATES, "**", "*" + ending), recursive=True)
     return sorted(os.path.relpath(file, TEMPLATES) for file in files
-                  if not os.path.relpath(file, TEMPLATES).startswith(("bench/", "report/")))
+                  if not os.path.relpath(file, TEMPLATES).startswith("bench/"))
 
 
 def text_of(file):

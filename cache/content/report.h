@@ -141,8 +141,8 @@ fa2_status fa2i_cache_set_limit(fa2i_cache *cache, int64_t bytes);
  * alone is lost stay: the caller makes it again (tuner/search/recompile.h). Then drop losers' code until the file has
  * at most most_bytes (-1: its own limit), code that was used longest ago first, and compact the file. All indexes are
  * made anew, because SQLite's check does not notice all that can be wrong in one. Opening the file
- * with FA2I_CACHE_REPAIR made it anew if its pages or indexes were damaged (database/remake.h), and made tables and views
- * that were missing. Measurements stay, so that tuning again is quick. */
+ * with FA2I_CACHE_REPAIR made it anew if its pages or indexes were damaged (database/remake.h), and made tables and
+ * views that were missing. Measurements stay, so that tuning again is quick. */
 fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *ret_cleanup);
 
 #endif

@@ -18,13 +18,23 @@
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
+/* The folder of scripts and templates that only write reports. They do not change kernels. */
+#define REPORT "tuner/report"
+
 /* The folders of the source tree that the generator reads, and the suffixes of the files that it reads there. A .def
  * file is a list that both C and templates include. */
 static const struct {
     const char *folder, *suffix;
-} kinds[] = {{"gen", ".lua"},           {"templates", ".cu.in"},  {"templates", ".cuh"},
-             {"templates", ".def"},    {"templates", ".html.in"}, {"templates", ".svg.in"},
-             {"templates", ".md.in"},  {"templates", ".css"},     {"templates", ".js"}};
+} kinds[] = {{"gen", ".lua"},
+             {"templates", ".cu.in"},
+             {"templates", ".cuh"},
+             {"templates", ".def"},
+             {REPORT "/lua", ".lua"},
+             {REPORT "/templates", ".html.in"},
+             {REPORT "/templates", ".svg.in"},
+             {REPORT "/templates", ".md.in"},
+             {REPORT "/templates", ".css"},
+             {REPORT "/templates", ".js"}};
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],
     DEPTH_MAX = 8,      /* of subfolders, because a link may lead in a circle */
@@ -271,12 +281,9 @@ const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files 
     return bsearch(name, files->items, files->count, sizeof *files->items, compare_to_name);
 }
 
-/* Files that only write reports do not change kernels. */
 static bool is_of_report(const char *name)
 {
-    static const char scripts[] = "gen/report/", templates[] = "templates/report/";
-    return strncmp(name, scripts, sizeof scripts - 1) == 0 ||
-           strncmp(name, templates, sizeof templates - 1) == 0;
+    return strncmp(name, REPORT "/", sizeof REPORT) == 0;
 }
 
 static fa2_status find_key(const fa2i_generator_files *files, fa2i_key *ret_key)

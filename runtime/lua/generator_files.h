@@ -40,8 +40,7 @@ const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files 
  * and no file is read. */
 fa2_status fa2i_generator_files_find_hash(fa2i_key *ret_key);
 
-/* Gives the same hash of files that were opened. It covers names and contents, except in gen/report/ and
- * templates/report/. */
+/* Gives the same hash of files that were opened. It covers names and contents, except in tuner/report/. */
 fa2_status fa2i_generator_files_key(const fa2i_generator_files *files, fa2i_key *ret_key);
 
 #endif

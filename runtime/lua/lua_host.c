@@ -9,6 +9,7 @@
 #include <lauxlib.h>
 #include <lualib.h>
 #include <math.h>
+#include <string.h>
 #include "runtime/base/alloc.h"
 #include "runtime/base/status.h"
 #include "runtime/lua/lua_guard.h"
@@ -52,7 +53,16 @@ static int host_load(lua_State *L)
     return 1;
 }
 
-/* require(name): loads the module gen/NAME.lua once. A dot in the name stands for '/'. Upvalue 1: the host. */
+/* Returns the folder of a script or template, with its '/'. Those of reports are the tuner's, and are named in full. */
+static const char *folder_of(const char *name, const char *folder)
+{
+    static const char tuner[] = "tuner";
+    const size_t length = sizeof tuner - 1;
+    return strncmp(name, tuner, length) == 0 && (name[length] == '.' || name[length] == '/') ? "" : folder;
+}
+
+/* require(name): loads the module gen/NAME.lua, or tuner/NAME.lua for "tuner.NAME", once. A dot in the name stands for
+ * '/'. Upvalue 1: the host. */
 static int host_require(lua_State *L)
 {
     const fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
@@ -64,7 +74,7 @@ static int host_require(lua_State *L)
         return luaL_error(L, "module '%s' requires itself", name);
     if (type != LUA_TNIL)
         return 1;
-    const char *path = lua_pushfstring(L, "gen/%s.lua", luaL_gsub(L, name, ".", "/"));
+    const char *path = lua_pushfstring(L, "%s%s.lua", folder_of(name, "gen/"), luaL_gsub(L, name, ".", "/"));
     const fa2i_generator_file *file = fa2i_generator_files_find(&host->files, path);
     if (file == NULL)
         return luaL_error(L, "there is no module '%s' (%s)", name, path);
@@ -84,7 +94,7 @@ static int host_require(lua_State *L)
 static int host_read(lua_State *L)
 {
     const fa2i_lua_host *host = lua_touserdata(L, lua_upvalueindex(1));
-    const char *path = lua_pushfstring(L, "templates/%s", luaL_checkstring(L, 1));
+    const char *name = luaL_checkstring(L, 1), *path = lua_pushfstring(L, "%s%s", folder_of(name, "templates/"), name);
     const fa2i_generator_file *file = fa2i_generator_files_find(&host->files, path);
     if (file == NULL)
         lua_pushnil(L);
@@ -283,6 +293,15 @@ void fa2i_lua_host_done(fa2i_lua_host *host)
 void fa2i_lua_host_push_entry(lua_State *L, const char *name)
 {
     lua_getfield(L, LUA_REGISTRYINDEX, init_key);
+    lua_getfield(L, -1, name);
+    lua_remove(L, -2);
+}
+
+void fa2i_lua_host_push_function(lua_State *L, const char *module, const char *name)
+{
+    lua_getglobal(L, "require");
+    lua_pushstring(L, module);
+    lua_call(L, 1, 1);
     lua_getfield(L, -1, name);
     lua_remove(L, -2);
 }

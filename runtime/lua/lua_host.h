@@ -39,7 +39,11 @@ void fa2i_lua_host_push_functions(lua_State *L, fa2i_lua_host *host);
 /* For bodies: pushes the function that gen/init.lua exports as `name`. */
 void fa2i_lua_host_push_entry(lua_State *L, const char *name);
 
-/* For bodies: pushes a function that returns the text of templates/FILE, or nil. */
+/* For bodies: the same for any module, which is loaded now if it was not. */
+void fa2i_lua_host_push_function(lua_State *L, const char *module, const char *name);
+
+/* For bodies: pushes a function that returns the text of templates/FILE, or nil. FILE may also begin with "tuner/"; then
+ * it is at the top of the tree. */
 void fa2i_lua_host_push_read(lua_State *L, fa2i_lua_host *host);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Notes of a planner in the database for later processes (cache/content/notes.h): which kernels the cost model chose, and on
- * which day code was last used. A process that finds a choice needs neither Lua nor the evidence.
+ * Notes of a planner in the database for later processes (cache/content/notes.h): which kernels the cost model chose,
+ * and on which day code was last used. A process that finds a choice needs neither Lua nor the evidence.
  *
  * Notes are written together: with the first answer, with each answer that compiled a kernel, else at most once a
  * second, and at the end. Writing does not wait for a lock. A lost note only costs the next process time. Threads: see

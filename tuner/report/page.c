@@ -221,7 +221,7 @@ static int body_page(lua_State *L)
 {
     making *m = lua_touserdata(L, 1);
     size_t bytes = 0;
-    fa2i_lua_host_push_entry(L, "report");
+    fa2i_lua_host_push_function(L, "tuner.report.lua.page", "write");
     lua_pushstring(L, format_names[m->page->format]);
     push_host(L, m);
     push_gathered(L, m->page->tuned);

@@ -1,11 +1,12 @@
--- Writes a report: the facts of one or two databases, through the templates in templates/report/.
+-- Writes a report: the facts of one or two databases, through the templates in tuner/report/templates/.
 --
 -- Templates escape all values, except the markup that figures.lua and variant_rows make.
-local compare = require("report.compare")
-local facts_of = require("report.facts")
-local figures = require("report.figures")
-local format = require("report.format")
-local statistics = require("report.statistics")
+local compare = require("tuner.report.lua.compare")
+local facts_of = require("tuner.report.lua.facts")
+local figures = require("tuner.report.lua.figures")
+local format = require("tuner.report.lua.format")
+local generator = require("init")
+local statistics = require("tuner.report.lua.statistics")
 local template = require("core.template")
 local arch_of = require("core.arch")
 
@@ -155,7 +156,7 @@ local function problem_section(host, group)
          families[row.family], families[#families + 1] = true, row.family
       end
    end
-   local text, message = template.expand("report/problem.html.in", {
+   local text, message = template.expand("tuner/report/templates/problem.html.in", {
       id = "p" .. group.index, shape = group.shape, device = group.device,
       count = #group.ok + #group.failed, failed = #group.failed, spared = group.spared,
       fastest = group.ok[1] or false, families = families,
@@ -400,15 +401,15 @@ local function view_of(tools, facts, other)
    }
 end
 
-local files = {html = "report/page.html.in", markdown = "report/page.md.in"}
+local files = {html = "tuner/report/templates/page.html.in", markdown = "tuner/report/templates/page.md.in"}
 
--- Returns the text of a report. format_name: html or markdown. tools: host (tuner/report/page.c) and cost(text,
--- problem, card, registers). tuned, other: path, and rows of devices, sessions, winners and measurements. other may be
--- nil.
-function M.write(format_name, tools, tuned, other)
+-- Returns the text of a report. format_name: html or markdown. host: functions and values (tuner/report/page.c). tuned,
+-- other: path, and rows of devices, sessions, winners and measurements. other may be nil.
+function M.write(format_name, host, tuned, other)
+   local tools = {host = host, cost = generator.costs()}
    local facts = facts_of.read(tools, tuned)
    local view = view_of(tools, facts, other and facts_of.read(tools, other))
-   return template.expand(files[format_name], view, tools.host.read, format[format_name])
+   return template.expand(files[format_name], view, host.read, format[format_name])
 end
 
 return M

@@ -1,7 +1,7 @@
--- The figures of a page, as SVG. This file computes coordinates; templates/report/*.svg.in draw. Each function returns
--- markup for a template, or nil if there is nothing to draw.
-local format = require("report.format")
-local scale = require("report.scale")
+-- The figures of a page, as SVG. This file computes coordinates; tuner/report/templates/*.svg.in draw. Each function
+-- returns markup for a template, or nil if there is nothing to draw.
+local format = require("tuner.report.lua.format")
+local scale = require("tuner.report.lua.scale")
 local template = require("core.template")
 
 local M = {}
@@ -9,7 +9,7 @@ local M = {}
 -- host.read returns the text of a template.
 local function draw(host, file, values)
    values.f, values.pixel = format.place, format.pixel
-   local text, message = template.expand("report/" .. file, values, host.read, format.html)
+   local text, message = template.expand("tuner/report/templates/" .. file, values, host.read, format.html)
    return format.markup(text or error(message, 0))
 end
 

@@ -1,7 +1,7 @@
 -- Compares two databases: the problems for which both have a winner.
-local figures = require("report.figures")
-local format = require("report.format")
-local statistics = require("report.statistics")
+local figures = require("tuner.report.lua.figures")
+local format = require("tuner.report.lua.format")
+local statistics = require("tuner.report.lua.statistics")
 
 local M = {}
 

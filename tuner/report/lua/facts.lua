@@ -1,7 +1,7 @@
 -- Orders the rows of a database for a page: texts become numbers, and measurements are grouped by problem.
 --
 -- An invalid row (from a damaged database) is left out and counted.
-local statistics = require("report.statistics")
+local statistics = require("tuner.report.lua.statistics")
 
 local M = {}
 
