@@ -1,12 +1,12 @@
 /*
  * The tuning database: one SQLite file that holds devices, problems, kernels with their cubins, measurements and
- * winners. It knows no CUDA. database/schema.sql, schema_2.sql and schema_3.sql are the schema, and explain each table.
+ * winners. It knows no CUDA. database/schema.sql is the schema, and explains each table.
  * People read it through the views `winners` and `measurements`. Its folders:
  *
  *     database/   the file: opening, trust, schema, rules, repair
  *     content/    what is kept in it: kernels, results, notes, claims, clean-up
  *     transfer/   export and import
- *     shipped/    times that come with fa2, read without a database
+ *     shipped/    times that come with fa2
  *
  * Errors. FA2_E_DATABASE with file and cause; FA2_E_NOT_FOUND for a row that does not exist. After an error the
  * database is as before the call, because each write is one transaction. A database is a cache: a damaged kernel is
@@ -44,7 +44,7 @@ bool fa2i_cache_is_named(void);
 enum { FA2I_CACHE_JOURNALS = 2, FA2I_CACHE_SQLITE_FILES = 3 };
 extern const char *const fa2i_cache_side_files[];
 
-/* Open, check and, for writing, migrate forward. FA2_E_NOT_FOUND: the mode is FA2I_CACHE_READ and the file does not
+/* Open and check. For writing, a new file gets its tables. FA2_E_NOT_FOUND: the mode is FA2I_CACHE_READ and the file does not
  * exist. FA2_E_DATABASE: the file is no fa2 database, was made by a newer fa2, is damaged, or others can write it.
  * Also: the file cannot be read or cannot be written. The message says which, and what to do. log may be NULL. */
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,

@@ -103,14 +103,14 @@ const char *fa2i_cache_journal_mode(int library_version);
 /* Open a file in cache->db, by SQLite's name for it, and configure the connection. */
 fa2_status fa2i_cache_connect(fa2i_cache *cache, const char *name, int flags);
 
-/* Open these bytes as a database in memory, without reading them yet. Takes over the data (sqlite3_free). path: for
- * messages. */
-fa2_status fa2i_cache_open_bytes(const char *path, unsigned char *data, size_t bytes, fa2i_cache **ret_cache);
+/* Open these bytes as a database in memory. For reading, check them as a file; for writing, do not read them yet. Takes
+ * over the data (sqlite3_free). path: for messages. */
+fa2_status fa2i_cache_open_bytes(const char *path, fa2i_cache_mode mode, unsigned char *data, size_t bytes,
+                                 fa2i_cache **ret_cache);
 
-/* ---- schema.c: versions, and the objects of ours ---- */
+/* ---- schema.c: the version, and the objects of ours ---- */
 
-/* Is the version current, and every table there? FA2_E_DATABASE says what to do. FA2_E_NOT_FOUND: the file is empty, or
- * an older fa2 began to make it and it has no row. */
+/* Is the version ours, and every table there? FA2_E_DATABASE says what to do. FA2_E_NOT_FOUND: the file is empty. */
 fa2_status fa2i_schema_check(fa2i_cache *cache);
 
 /* Bring the schema to that which a new file has. A missing table is FA2_E_DATABASE unless repair is set. Repair makes
@@ -121,14 +121,6 @@ fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
  * none. *ret_readable: every table has its columns. */
 fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
                                bool *ret_readable);
-
-/* Bring the database forward in one transaction: steps[n] leads from version n to n + 1. FA2_E_DATABASE: a newer
- * version, or a file that is no fa2 database. */
-fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int count);
-
-/* The same check without writing. FA2_E_DATABASE also for an older version with rows; FA2_E_NOT_FOUND for a file
- * without rows. */
-fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest);
 
 /* ---- sql.c ---- */
 

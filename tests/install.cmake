@@ -35,7 +35,7 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 foreach(file include/fa2.h ${LIBDIR}/libfa2.so ${LIBDIR}/libfa2.so.0.2 ${LIBDIR}/libfa2.a bin/fa2-tune
     share/man/man1/fa2-tune.1
     share/bash-completion/completions/fa2-tune share/zsh/site-functions/_fa2-tune
-    share/fish/vendor_completions.d/fa2-tune.fish share/fa2)
+    share/fish/vendor_completions.d/fa2-tune.fish share/fa2/shipped.db)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "${file} was not installed")
   endif()

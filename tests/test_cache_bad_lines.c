@@ -22,6 +22,7 @@ static const struct bad {
     const char *part, *by, *line, *word;
 } bad_lines[] = {
     {"{\"fa2_export\":2", "{\"fa2_export\":3", "1", "newer"},
+    {"{\"fa2_export\":2", "{\"fa2_export\":1", "1", "export it again"},
     {"{\"fa2_export\":2", "{\"other\":1", "1", "no export of fa2"},
     {"{\"fa2_export\":2", "\"fa2_export\":2", "1", "not a JSON object"},
     {"{\"type\":\"device\"", "[\"device\"]\n{\"type\":\"device\"", "2", "not a JSON object"},

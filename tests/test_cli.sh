@@ -230,8 +230,9 @@ run 1 check
 rm fa2.db
 
 # ---- export replaces an export when it is complete, and nothing else ----
-printf '{"fa2_export":1,"schema":1}\n%s,%s}\n' '{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1' \
+printf '{"fa2_export":2,"schema":2}\n%s,%s}\n' '{"type":"problem","id":1,"op":"forward","dtype":"fp16","batch":1' \
     '"heads_q":2,"heads_kv":2,"seq_q":64,"seq_k":64,"head_dim":16,"causal":0' >old.jsonl
+printf '{"type":"end","rows":1,"sha256":"%s"}\n' "$(sha256sum <old.jsonl | cut -d" " -f1)" >>old.jsonl
 run 0 import old.jsonl
 has out "imported 1 new row into"
 has out "of the 1 row of the file, 0 were here already and 0 verifications are not taken"

@@ -2,6 +2,7 @@
  * Many lengths with one context, as decoding makes them, tuned. Each gets the right kernel and grid. Few of them ask
  * the database, and changes of the database are noticed.
  */
+#include "cache/internal.h"
 #include "lengths_fixture.h"
 
 /* ---- tuned ---- */
@@ -154,17 +155,20 @@ static void test_kernel_unreadable(void)
     end(context);
 }
 
-/* Exports the database as shipped results into a folder. */
+/* Copies the database as shipped results into a folder. */
 static void ship(char *folder, char *file, size_t bytes)
 {
     fa2i_cache *cache = NULL;
+    sqlite3_int64 size = 0;
     snprintf(folder, bytes, "%s.share", database.path);
-    snprintf(file, bytes, "%s.share/card.jsonl", database.path);
+    snprintf(file, bytes, "%s.share/card.db", database.path);
     CHECK_EQ(mkdir(folder, 0700), 0);
     FILE *out = fopen(file, "w");
     CHECK(out != NULL);
     CHECK_EQ(fa2i_cache_open(database.path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
-    CHECK_EQ(fa2i_cache_export(cache, out, NULL), FA2_OK);
+    unsigned char *data = sqlite3_serialize(cache->db, "main", &size, 0);
+    CHECK_EQ(fwrite(data, 1, (size_t)size, out), (size_t)size);
+    sqlite3_free(data);
     fa2i_cache_close(cache);
     fclose(out);
 }

@@ -3,8 +3,8 @@
  * which it loaded code. They are no measurements, and export leaves them out.
  *
  * An answer holds only until its grounds change. The database deletes it when measurements, winners, verifications, or
- * kernels of its class change (database/schema_3.sql). The caller's `basis` stands for the grounds outside the
- * database: scripts, templates, shipped times, the rules of this version.
+ * kernels of its class change (database/schema.sql). The caller's `basis` stands for the grounds outside the database:
+ * scripts, templates, shipped times, the rules of this version.
  * Times in us. Errors and threads as in cache.h.
  */
 #ifndef FA2I_CACHE_NOTES_H

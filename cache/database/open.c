@@ -21,7 +21,6 @@
 #include "cache/database/rules.h"
 #include "cache/database/strangers.h"
 #include "cache/database/trust.h"
-#include "cache/database/version_1.h"
 #include "cache/database/versions.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/text.h"
@@ -59,8 +58,6 @@ static fa2_status configure(fa2i_cache *cache)
         code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
     if (code == SQLITE_OK)
         code = fa2i_seal_register(cache->db);
-    if (code == SQLITE_OK)
-        code = fa2i_version_1_register(cache->db);
     if (code == SQLITE_OK)
         code = fa2i_columns_register(cache->db);
     if (code == SQLITE_OK)
@@ -256,15 +253,19 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
     return FA2_OK;
 }
 
-fa2_status fa2i_cache_open_bytes(const char *path, unsigned char *data, size_t bytes, fa2i_cache **ret_cache)
+fa2_status fa2i_cache_open_bytes(const char *path, fa2i_cache_mode mode, unsigned char *data, size_t bytes,
+                                 fa2i_cache **ret_cache)
 {
     fa2i_cache *cache = NULL;
-    fa2_status st = create(path, FA2I_CACHE_WRITE, NULL, NULL, &cache);
+    fa2_status st = create(path, mode, NULL, NULL, &cache);
     if (st != FA2_OK) {
         sqlite3_free(data);
         return st;
     }
-    st = open_bytes(cache, data, bytes, SQLITE_DESERIALIZE_RESIZEABLE);
+    st = open_bytes(cache, data, bytes,
+                    mode == FA2I_CACHE_READ ? SQLITE_DESERIALIZE_READONLY : SQLITE_DESERIALIZE_RESIZEABLE);
+    if (st == FA2_OK && mode == FA2I_CACHE_READ)
+        st = check_to_read(cache);
     if (st == FA2_OK)
         *ret_cache = cache;
     else
@@ -373,7 +374,7 @@ fa2_status fa2i_cache_open_empty(const char *path, fa2i_cache **ret_cache)
         memcpy(copy, blank, (size_t)blank_bytes);
     pthread_mutex_unlock(&blank_mutex);
     if (copy != NULL)
-        return fa2i_cache_open_bytes(path, copy, (size_t)blank_bytes, ret_cache);
+        return fa2i_cache_open_bytes(path, FA2I_CACHE_WRITE, copy, (size_t)blank_bytes, ret_cache);
     return st != FA2_OK ? st : fa2i_fail(FA2_E_MEMORY, "out of memory");
 }
 

@@ -186,7 +186,7 @@ static void put_header(unsigned char *data, size_t bytes, unsigned page_bytes)
 static fa2_status open_source(const fa2i_cache *cache, unsigned char *data, size_t bytes, fa2i_cache **ret_source)
 {
     fa2i_cache *source = NULL;
-    fa2_status st = fa2i_cache_open_bytes(cache->path, data, bytes, &source);
+    fa2_status st = fa2i_cache_open_bytes(cache->path, FA2I_CACHE_WRITE, data, bytes, &source);
     if (st != FA2_OK)
         return st;
     sqlite3_db_config(source->db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);

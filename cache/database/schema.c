@@ -1,12 +1,12 @@
 /*
- * The schema: versions, and the objects of ours.
+ * The schema: its version, and the objects of ours.
  *
  * How: application_id and user_version are compared with ours. A file must have the objects of a new file. If something
  * is missing, a new file is made in memory, and its text is used.
  *
  * Invariants:
- * - a new file gets its whole schema in one transaction, and so does an older one. If something stops it, the file is
- *   as before, and the next opening tries again;
+ * - a new file gets its whole schema in one transaction. If something stops it, the file is as before, and the next
+ *   opening tries again;
  * - that transaction checks the version again under the write lock, so that two processes that open a new file at once
  *   do not do it twice;
  * - most often nothing is missing. Then nothing is made, and nothing is locked for writing.
@@ -20,13 +20,29 @@
 #include "gen/asset.h"
 #include "runtime/base/alloc.h"
 
-/* migrations[n] is the script from version n to n + 1. Append; never change one. */
-static const char *const migrations[] = {"cache/database/schema.sql", "cache/database/schema_2.sql",
-                                          "cache/database/schema_3.sql"};
-enum { SCHEMA_VERSION = sizeof migrations / sizeof migrations[0] };
+enum { SCHEMA_VERSION = 4 };
 
-/* Gets the version, inside a transaction, so that a file that is just being made does not look half-made. */
-static fa2_status version_of(fa2i_cache *cache, int newest, int64_t *ret_version)
+static fa2_status refuse_version(const fa2i_cache *cache, int64_t version)
+{
+    if (version < 0)
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: is a damaged fa2 database: its schema version is %lld; put a copy in its place, or move "
+                         "it away and tune again",
+                         cache->path, (long long)version);
+    if (version > SCHEMA_VERSION)
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: has schema version %lld, this fa2 reads version %d; use the newer fa2 that wrote it, or "
+                         "name another with --db or FA2_DB",
+                         cache->path, (long long)version, SCHEMA_VERSION);
+    return fa2i_fail(FA2_E_DATABASE,
+                     "%s: has schema version %lld, this fa2 reads version %d; move it away and tune again, or export "
+                     "it with the older fa2 that wrote it, and import that",
+                     cache->path, (long long)version, SCHEMA_VERSION);
+}
+
+/* Checks that the file is fa2's and of this version. *ret_made: it has its tables; else it is empty. Call it inside a
+ * transaction, so that a file that is just being made does not look half-made. */
+static fa2_status version_of(fa2i_cache *cache, bool *ret_made)
 {
     fa2_status st;
     int64_t id = 0;
@@ -50,31 +66,18 @@ static fa2_status version_of(fa2i_cache *cache, int newest, int64_t *ret_version
                        cache->path);
         goto done;
     }
-    if (version < 0) {
-        st = fa2i_fail(FA2_E_DATABASE,
-                       "%s: is a damaged fa2 database: its schema version is %lld; put a copy in its place, or move "
-                       "it away and tune again",
-                       cache->path, (long long)version);
-        goto done;
-    }
-    if (version > newest) {
-        st = fa2i_fail(
-            FA2_E_DATABASE,
-            "%s: has schema version %lld, this fa2 knows versions up to %d; use the newer "
-            "fa2 that wrote it, or name another with --db or FA2_DB",
-            cache->path, (long long)version, newest);
-        goto done;
-    }
-    *ret_version = version;
+    if (version != 0 && version != SCHEMA_VERSION)
+        FA2_TRY(refuse_version(cache, version));
+    *ret_made = version == SCHEMA_VERSION;
 done:
     return st;
 }
 
-static fa2_status read_version(fa2i_cache *cache, int newest, int64_t *ret_version)
+static fa2_status read_version(fa2i_cache *cache, bool *ret_made)
 {
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_READ);
     if (st == FA2_OK)
-        st = version_of(cache, newest, ret_version);
+        st = version_of(cache, ret_made);
     return fa2i_sql_end(cache, st);
 }
 
@@ -95,86 +98,37 @@ static fa2_status empty_file(const fa2i_cache *cache)
                      cache->path);
 }
 
-fa2_status fa2i_cache_version_check(fa2i_cache *cache, int newest)
+/* Makes the tables, and the columns of the fields that came later. Call it under the write lock. */
+static fa2_status make_tables(fa2i_cache *cache)
 {
-    int64_t version = 0;
-    fa2_status st = read_version(cache, newest, &version);
-    if (st != FA2_OK || version == newest)
-        return st;
-    if (version == 0 || !has_rows(cache)) /* its making was stopped half-way */
-        return empty_file(cache);
-    return fa2i_fail(FA2_E_DATABASE,
-                     "%s: has schema version %lld and this fa2 reads %d; bring it forward with: "
-                     "fa2-tune check --db '%s'",
-                     cache->path, (long long)version, newest, cache->path);
-}
-
-/* Runs a step. If it does not fit the tables, they are not of the version that the file says. */
-static fa2_status run_step(fa2i_cache *cache, const char *step, int version)
-{
-    const fa2_status st = fa2i_sql_script(cache, step);
-    if (st != FA2_E_DATABASE || sqlite3_errcode(cache->db) != SQLITE_ERROR)
-        return st;
-    return fa2i_fail(
-        FA2_E_DATABASE,
-        "%s: is a damaged fa2 database: its tables are not those of schema version %d, "
-        "which it says that it has (%s); put a copy in its place, or move it away and "
-        "tune again",
-        cache->path, version, sqlite3_errmsg(cache->db));
-}
-
-/* Runs all steps, and adds the fields that came later. Call it under the write lock. */
-static fa2_status run_steps(fa2i_cache *cache, const char *const *steps, int count)
-{
+    const fa2i_asset *script = fa2i_asset_find("cache/database/schema.sql");
     fa2_status st;
-    int64_t version = 0;
+    bool made = false;
     char pragma[64];
 
-    FA2_TRY(version_of(cache, count, &version));
-    if (version == count) /* another process did it */
+    assert(script != NULL);
+    FA2_TRY(version_of(cache, &made));
+    if (made) /* another process did it */
         goto done;
-    for (; version < count; version++)
-        FA2_TRY(run_step(cache, steps[version], (int)version));
-    snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", count);
+    FA2_TRY(fa2i_sql_script(cache, script->data));
+    snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d", SCHEMA_VERSION);
     FA2_TRY(fa2i_sql_script(cache, pragma));
     FA2_TRY(fa2i_columns_make(cache));
 done:
     return st;
 }
 
-/* Switches foreign keys on or off. A step may replace a table that rows refer to. */
-static fa2_status enforce_references(fa2i_cache *cache, bool enforced)
+/* Gives a new file its schema. */
+static fa2_status make_schema(fa2i_cache *cache)
 {
-    const int code = sqlite3_db_config(cache->db, SQLITE_DBCONFIG_ENABLE_FKEY, (int)enforced, NULL);
-    return code == SQLITE_OK ? FA2_OK : fa2i_sql_fail(cache, code);
-}
-
-fa2_status fa2i_cache_migrate(fa2i_cache *cache, const char *const *steps, int count)
-{
-    int64_t version = 0;
-    fa2_status st = read_version(cache, count, &version); /* most often there is nothing to do */
-    if (st != FA2_OK || version == count)
+    bool made = false;
+    fa2_status st = read_version(cache, &made); /* most often there is nothing to do */
+    if (st != FA2_OK || made)
         return st;
-    st = enforce_references(cache, false);
-    if (st == FA2_OK) {
-        st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
-        if (st == FA2_OK)
-            st = run_steps(cache, steps, count);
-        st = fa2i_sql_end(cache, st);
-    }
-    const fa2_status enforced = enforce_references(cache, true);
-    return st != FA2_OK ? st : enforced;
-}
-
-static fa2_status bring_version_forward(fa2i_cache *cache)
-{
-    const char *steps[SCHEMA_VERSION];
-    for (size_t i = 0; i < SCHEMA_VERSION; i++) {
-        const fa2i_asset *asset = fa2i_asset_find(migrations[i]);
-        assert(asset != NULL);
-        steps[i] = asset->data;
-    }
-    return fa2i_cache_migrate(cache, steps, SCHEMA_VERSION);
+    st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
+    if (st == FA2_OK)
+        st = make_tables(cache);
+    return fa2i_sql_end(cache, st);
 }
 
 /* ---- the objects of the schema ---- */
@@ -240,7 +194,10 @@ static fa2_status refuse_table(const fa2i_cache *cache, const part *missing)
 fa2_status fa2i_schema_check(fa2i_cache *cache)
 {
     part missing;
-    fa2_status st = fa2i_cache_version_check(cache, SCHEMA_VERSION);
+    bool made = false;
+    fa2_status st = read_version(cache, &made);
+    if (st == FA2_OK && !made)
+        st = empty_file(cache);
     if (st == FA2_OK)
         st = read_missing(cache, &missing);
     if (st == FA2_OK)
@@ -346,7 +303,7 @@ static fa2_status restore(fa2i_cache *cache, bool changed)
 fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair)
 {
     part missing;
-    fa2_status st = bring_version_forward(cache);
+    fa2_status st = make_schema(cache);
     if (st == FA2_OK)
         st = read_missing(cache, &missing);
     if (st == FA2_OK && !repair)

@@ -1,11 +1,17 @@
--- Schema of the fa2 tuning database, version 1 (PRAGMA user_version).
+-- Schema of the fa2 tuning database, version 4 (PRAGMA user_version). Files of other versions are refused.
 --
--- People read the views `winners` and `measurements`:
+-- People read the views `winners` and `measurements` (view_*.sql):
 --     sqlite3 fa2.db 'select * from winners'
 -- Times are microseconds, sizes are bytes, dates are ISO 8601 text in UTC. A NULL error is an error
 -- that is not finite. Outcomes: ok, compile_error, spilled, wrong, fault, hang, launch_error.
 --
--- This text is version 1 for ever: a change is a new script in the list in cache/database/schema.c.
+-- A problem's columns are the fields of runtime/base/problem.def. This script makes the first ones.
+-- cache/database/columns.c adds the fields that came later, after them. It also makes the objects that list the
+-- fields: the index problem_fields, and the two views.
+--
+-- A kernel's class is a text that says which problems it serves. Its recipe says how it is launched. The
+-- seal binds both to the code, with everything else that decides what runs. Kernels with equal code
+-- share it.
 
 PRAGMA application_id = 0x46413254; -- "FA2T"
 
@@ -25,7 +31,7 @@ CREATE TABLE device (
     UNIQUE (name, arch, sm_count, smem_block_bytes, l2_bytes, real)
 ) STRICT;
 
--- A problem that a caller may ask for.
+-- A problem that a caller may ask for. Two problems differ in at least one field (index problem_fields).
 CREATE TABLE problem (
     id       INTEGER PRIMARY KEY,
     op       TEXT    NOT NULL, -- forward
@@ -36,36 +42,46 @@ CREATE TABLE problem (
     seq_q    INTEGER NOT NULL,
     seq_k    INTEGER NOT NULL,
     head_dim INTEGER NOT NULL,
-    causal   INTEGER NOT NULL CHECK (causal IN (0, 1)),
-    UNIQUE (op, dtype, batch, heads_q, heads_kv, seq_q, seq_k, head_dim, causal)
+    causal   INTEGER NOT NULL,
+    class    TEXT    NOT NULL, -- the fields that are compiled in: "D=64 dtype=fp16 causal=1"
+    gflop    REAL    NOT NULL  -- 1e9 additions and multiplications: 1000 gflop / us are TFLOPS
+    -- fields that came later follow
 ) STRICT;
 
 -- A compiled variant, or the record that it does not compile. Its code, if any, is in `image`.
 CREATE TABLE kernel (
     id          INTEGER PRIMARY KEY,
     key         BLOB    NOT NULL UNIQUE CHECK (length(key) = 32), -- hash of what made it
-    launch_abi  INTEGER NOT NULL, -- version of the kernel's parameter block
     variant     TEXT    NOT NULL, -- family and parameters: "fwd_sm80 d=64 dtype=fp16 ..."
-    target      TEXT    NOT NULL, -- sm_86: the image is a cubin; compute_86: PTX
-    threads     INTEGER NOT NULL, -- per block
-    block_rows  INTEGER NOT NULL, -- query rows per block
-    smem_bytes  INTEGER NOT NULL, -- dynamic shared memory per block
+    class       TEXT    NOT NULL, -- it serves problems of this class, and no others
+    recipe      TEXT    NOT NULL, -- how it is launched, step by step
+    target      TEXT    NOT NULL, -- sm_86: the code is a cubin; compute_86: PTX
     nvrtc       INTEGER NOT NULL, -- 1000 * major + 10 * minor
     generator   TEXT    NOT NULL, -- hash of scripts and templates
     outcome     TEXT    NOT NULL,
     registers   INTEGER NOT NULL, -- per thread; 0 for PTX
     spill_bytes INTEGER NOT NULL, -- per thread
     compile_ms  REAL    NOT NULL,
-    log         TEXT,             -- the compiler's words
-    key_step    INTEGER NOT NULL, -- keys that a block visits in one step
-    waves       INTEGER NOT NULL  -- blocks per SM aimed at by splitting the keys; 0: not split
+    log         TEXT              -- the compiler's words
 ) STRICT;
 
--- The code of kernels. It has its own table, so that reading `kernel` does not read the code's pages.
+-- The code of one kernel, or of several.
+CREATE TABLE code (
+    id   INTEGER PRIMARY KEY,
+    hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32), -- of data
+    data BLOB NOT NULL                                   -- a cubin, or PTX
+) STRICT;
+
+-- The code of each kernel.
 CREATE TABLE image (
     kernel INTEGER PRIMARY KEY REFERENCES kernel (id) ON DELETE CASCADE,
-    hash   BLOB NOT NULL CHECK (length(hash) = 32), -- of data and launch; checked on every load
-    data   BLOB NOT NULL
+    code   INTEGER NOT NULL REFERENCES code (id),
+    -- Hash of the kernel's key, variant, class, recipe and target, and of the code; checked on every
+    -- load.
+    seal   BLOB NOT NULL CHECK (length(seal) = 32),
+    -- The day on which a process last loaded the code, as days since 1970-01-01; 0: never. When the file
+    -- reaches its size limit, the code that was used longest ago is dropped first.
+    used   INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- One run of a tuner, a build or an import, which made results.
@@ -77,7 +93,8 @@ CREATE TABLE session (
     generator  TEXT    NOT NULL,
     origin     TEXT    NOT NULL, -- tune, build, import
     started_at TEXT    NOT NULL,
-    ended_at   TEXT              -- NULL: still running, or stopped before its end
+    ended_at   TEXT,             -- NULL: still running, or stopped before its end
+    modelled   INTEGER NOT NULL DEFAULT 0 -- 1: its times come from the cost model or from a software device
 ) STRICT;
 
 -- The verification of a kernel on a device. It does not depend on the tuned problem.
@@ -124,105 +141,74 @@ CREATE TABLE winner (
     PRIMARY KEY (device, problem)
 ) STRICT, WITHOUT ROWID;
 
+-- Settings of this file. max_bytes: its size limit.
+CREATE TABLE setting (
+    name  TEXT    PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Which kernel a context took for a problem that was not tuned, so that the next process takes it without
+-- asking the cost model, and the grounds of the choice (fa2_explain). It is no measurement, and export
+-- leaves it out. It holds only until its grounds change: triggers delete it when measurements, winners,
+-- verifications or kernels change.
+CREATE TABLE answer (
+    id          INTEGER PRIMARY KEY, -- grows; the oldest answers leave first
+    question    BLOB    NOT NULL UNIQUE CHECK (length(question) = 32), -- hash of the problem and the card
+    basis       BLOB    NOT NULL CHECK (length(basis) = 32), -- hash of scripts, templates, shipped times
+    kind        TEXT    NOT NULL, -- the class of the problem and of the kernel
+    kernel      INTEGER NOT NULL REFERENCES kernel (id) ON DELETE CASCADE,
+    rule        INTEGER NOT NULL, -- fa2_rule; 3: the cost model's choice
+    tried       INTEGER NOT NULL, -- kernels that were tried
+    estimate_us REAL    NOT NULL, -- of the kernel's time on the problem
+    measured    INTEGER NOT NULL, -- 1: the estimate rests on a measurement, of the problem `near`
+    near_us     REAL    NOT NULL, -- the kernel's time there; 0: none
+    distance    REAL    NOT NULL, -- from there
+    card        TEXT    NOT NULL, -- the name of the card of that
+    real        INTEGER NOT NULL, -- 0: it stands for an SM
+    near        BLOB    NOT NULL, -- fa2_problem: where the kernel was measured, or that the model was asked about
+    corrected   INTEGER NOT NULL, -- 1: measurements of another class correct the model, the nearest of `kin`
+    kin         BLOB    NOT NULL, -- fa2_problem
+    passed      INTEGER NOT NULL, -- kernels that come before it and can never be used
+    passed_over TEXT    NOT NULL, -- the first of them,
+    why         TEXT    NOT NULL  -- and why it cannot
+) STRICT;
+
 -- They find the rows that refer to a kernel (clean-up, rebinding, deletion).
 CREATE INDEX verification_kernel ON verification (kernel);
 CREATE INDEX measurement_kernel ON measurement (kernel);
 CREATE INDEX measurement_problem ON measurement (problem);
 CREATE INDEX winner_kernel ON winner (kernel);
 CREATE INDEX session_device ON session (device);
+CREATE INDEX image_code ON image (code);
+CREATE INDEX answer_kernel ON answer (kernel);
 
--- The kernel that the runtime uses for each tuned problem. tflops counts 4 B Hq Sq Sk D operations,
--- half as many if causal. speedup_vs_default compares with the untuned choice, timed in the same
--- session; NULL: it was not timed.
-CREATE VIEW winners AS
-SELECT d.name AS device,
-       d.arch,
-       p.op,
-       p.dtype,
-       p.batch,
-       p.heads_q,
-       p.heads_kv,
-       p.seq_q,
-       p.seq_k,
-       p.head_dim,
-       p.causal,
-       CASE WHEN w.measured THEN round(w.median_us, 3) END AS median_us,
-       CASE WHEN w.measured THEN
-           round(4e-6 * p.batch * p.heads_q * p.seq_q * p.seq_k * p.head_dim
-                 / (1 + p.causal) / w.median_us, 3) END AS tflops,
-       CASE WHEN w.measured THEN
-           round(nullif(w.default_us, 0) / w.median_us, 3) END AS speedup_vs_default,
-       CASE WHEN w.measured THEN 'measured' ELSE 'modelled' END AS source,
-       k.variant,
-       w.tuned_at,
-       k.registers,
-       k.spill_bytes,
-       k.smem_bytes,
-       k.threads,
-       k.target,
-       round(w.model_us, 3) AS model_us,
-       CASE WHEN w.measured THEN round(nullif(w.default_us, 0), 3) END AS default_us,
-       s.origin, -- tune, build, import
-       i.kernel IS NOT NULL AS has_image, -- 0: must be compiled before use
-       k.nvrtc,
-       s.driver,
-       k.generator,
-       lower(hex(k.key)) AS key
-FROM winner w
-JOIN device d ON d.id = w.device
-JOIN problem p ON p.id = w.problem
-JOIN kernel k ON k.id = w.kernel
-JOIN session s ON s.id = w.session
-LEFT JOIN image i ON i.kernel = w.kernel;
+-- Code is deleted with the last image that uses it.
+CREATE TRIGGER image_deleted AFTER DELETE ON image
+BEGIN
+    DELETE FROM code
+    WHERE id = OLD.code AND NOT EXISTS (SELECT 1 FROM image WHERE code = OLD.code);
+END;
 
--- Every variant tried, including losers and failures. outcome is the measurement's or, if that is ok,
--- the outcome of the kernel's verification on the device. max_error is the larger one of the two.
-CREATE VIEW measurements AS
-SELECT d.name AS device,
-       d.arch,
-       p.op,
-       p.dtype,
-       p.batch,
-       p.heads_q,
-       p.heads_kv,
-       p.seq_q,
-       p.seq_k,
-       p.head_dim,
-       p.causal,
-       k.variant,
-       CASE WHEN m.outcome = 'ok' THEN coalesce(v.outcome, 'ok') ELSE m.outcome END AS outcome,
-       w.kernel IS NOT NULL AS winner,
-       m.n,
-       CASE WHEN m.n > 0 THEN round(m.min_us, 3) END AS min_us,
-       CASE WHEN m.n > 0 THEN round(m.q1_us, 3) END AS q1_us,
-       CASE WHEN m.n > 0 THEN round(m.median_us, 3) END AS median_us,
-       CASE WHEN m.n > 0 THEN round(m.q3_us, 3) END AS q3_us,
-       CASE WHEN m.n > 0 AND m.median_us > 0 THEN
-           round(4e-6 * p.batch * p.heads_q * p.seq_q * p.seq_k * p.head_dim
-                 / (1 + p.causal) / m.median_us, 3) END AS tflops,
-       round(CASE WHEN v.kernel IS NULL THEN m.max_error
-                  ELSE max(m.max_error, v.max_error) END, 4) AS max_error,
-       v.outcome AS verification, -- NULL: not verified on this device
-       m.settled,
-       coalesce(nullif(m.detail, ''),
-                CASE WHEN v.outcome <> 'ok' THEN v.detail END,
-                substr(k.log, 1, instr(k.log || char(10), char(10)) - 1)) AS detail,
-       k.registers,
-       k.spill_bytes,
-       k.smem_bytes,
-       k.threads,
-       k.target,
-       k.compile_ms,
-       s.origin,
-       m.measured_at,
-       k.nvrtc,
-       s.driver,
-       k.generator,
-       lower(hex(k.key)) AS key
-FROM measurement m
-JOIN device d ON d.id = m.device
-JOIN problem p ON p.id = m.problem
-JOIN kernel k ON k.id = m.kernel
-JOIN session s ON s.id = m.session
-LEFT JOIN verification v ON v.device = m.device AND v.kernel = m.kernel
-LEFT JOIN winner w ON w.device = m.device AND w.problem = m.problem AND w.kernel = m.kernel;
+CREATE TRIGGER measurement_added   AFTER INSERT ON measurement  BEGIN DELETE FROM answer; END;
+CREATE TRIGGER measurement_changed AFTER UPDATE ON measurement  BEGIN DELETE FROM answer; END;
+CREATE TRIGGER measurement_gone    AFTER DELETE ON measurement  BEGIN DELETE FROM answer; END;
+CREATE TRIGGER winner_added        AFTER INSERT ON winner       BEGIN DELETE FROM answer; END;
+CREATE TRIGGER winner_changed      AFTER UPDATE ON winner       BEGIN DELETE FROM answer; END;
+CREATE TRIGGER winner_gone         AFTER DELETE ON winner       BEGIN DELETE FROM answer; END;
+CREATE TRIGGER verification_added   AFTER INSERT ON verification BEGIN DELETE FROM answer; END;
+CREATE TRIGGER verification_changed AFTER UPDATE ON verification BEGIN DELETE FROM answer; END;
+CREATE TRIGGER verification_gone    AFTER DELETE ON verification BEGIN DELETE FROM answer; END;
+
+-- A kernel is compared only with kernels of its class.
+CREATE TRIGGER kernel_changed AFTER UPDATE ON kernel
+BEGIN
+    DELETE FROM answer WHERE kind IN (OLD.class, NEW.class);
+END;
+CREATE TRIGGER image_added AFTER INSERT ON image
+BEGIN
+    DELETE FROM answer WHERE kind = (SELECT class FROM kernel WHERE id = NEW.kernel);
+END;
+CREATE TRIGGER image_gone AFTER DELETE ON image
+BEGIN
+    DELETE FROM answer WHERE kind = (SELECT class FROM kernel WHERE id = OLD.kernel);
+END;

@@ -67,21 +67,18 @@ static bool has_names_alone(const char *sql)
     return open != NULL && strcmp(open + 1 + strspn(open + 1, names), ")") == 0;
 }
 
-/* Adds the scripts that make fa2's triggers, bare. */
-static fa2_status add_own_scripts(fa2i_text *scripts)
+/* Adds the script that makes fa2's triggers, bare. */
+static fa2_status add_own_script(fa2i_text *scripts)
 {
-    static const char *const names[] = {"cache/database/schema_2.sql", "cache/database/schema_3.sql"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const fa2i_asset *asset = fa2i_asset_find(names[i]);
-        char *bare = NULL;
-        assert(asset != NULL);
-        const fa2_status st = make_bare(asset->data, asset->bytes, &bare);
-        if (st != FA2_OK)
-            return st;
-        fa2i_text_add_bytes(scripts, bare, strlen(bare));
-        fa2i_free(bare);
-    }
-    return scripts->failed ? fa2i_fail(FA2_E_MEMORY, "no memory for the schema's scripts") : FA2_OK;
+    const fa2i_asset *asset = fa2i_asset_find("cache/database/schema.sql");
+    char *bare = NULL;
+    assert(asset != NULL);
+    const fa2_status st = make_bare(asset->data, asset->bytes, &bare);
+    if (st != FA2_OK)
+        return st;
+    fa2i_text_add_bytes(scripts, bare, strlen(bare));
+    fa2i_free(bare);
+    return scripts->failed ? fa2i_fail(FA2_E_MEMORY, "no memory for the schema's script") : FA2_OK;
 }
 
 /* Is it, word for word, one of the statements in the bare scripts? */
@@ -182,7 +179,7 @@ fa2_status fa2i_strangers_refuse(fa2i_cache *cache, bool for_writing)
     if (id != FA2I_APPLICATION_ID) /* the schema's check says more about it */
         goto done;
     if (for_writing)
-        FA2_TRY(add_own_scripts(&scripts));
+        FA2_TRY(add_own_script(&scripts));
     FA2_TRY(visit_all(cache, refuse, scripts.data));
     FA2_TRY(refuse_generated(cache));
 done:

@@ -1,15 +1,12 @@
 /*
- * How: read the whole file. Look at the lines of its devices, and stop if none has this SM. Compare the file's hash
- * with the one in the last line before reading any other line.
+ * How: copy the file into memory and open the copy, so that neither locks nor journals beside the file count. It is read
+ * as any database is (evidence.c).
  */
 #include "cache/shipped/shipped.h"
 
 #include <errno.h>
-#include <sha2.h>
-#include <stdio.h>
 #include <string.h>
-#include "cache/shipped/flat.h"
-#include "cache/shipped/shipped_lines.h"
+#include "cache/internal.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/file.h"
 #include "runtime/base/status.h"
@@ -21,92 +18,84 @@ static fa2_status no_memory(void)
     return fa2i_fail(FA2_E_MEMORY, "no memory for the times that come with fa2");
 }
 
-/* ---- the file ---- */
+/* ---- one file ---- */
 
-static fa2_status read_file(const char *path, char **ret_text)
+/* Reads the whole file. The caller owns *ret_data (sqlite3_free). */
+static fa2_status read_file(const char *path, unsigned char **ret_data, size_t *ret_bytes)
 {
     fa2_status st = FA2_OK;
-    char *text = NULL;
+    unsigned char *data = NULL;
     long bytes = 0;
     const char *why = NULL;
     FILE *in = fa2i_file_open(path, &why);
     if (in == NULL)
-        FA2_TRY(fa2i_fail(FA2_E_IO, "cannot be read (%s)", why));
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: cannot be read (%s)", path, why));
     if (fseek(in, 0, SEEK_END) != 0 || (bytes = ftell(in)) < 0)
-        FA2_TRY(fa2i_fail(FA2_E_IO, "cannot be read (%s)", strerror(errno)));
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: cannot be read (%s)", path, strerror(errno)));
     if (bytes > FILE_BYTES_MAX)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "has %ld bytes; at most %d are read", bytes,
-                          (int)FILE_BYTES_MAX));
-    text = fa2i_alloc((size_t)bytes + 1);
-    if (text == NULL)
+        FA2_TRY(fa2i_fail(FA2_E_DATABASE, "%s: has %ld bytes; at most %d are read", path, bytes, (int)FILE_BYTES_MAX));
+    data = sqlite3_malloc64((sqlite3_uint64)bytes + 1);
+    if (data == NULL)
         FA2_TRY(no_memory());
     rewind(in);
-    if (fread(text, 1, (size_t)bytes, in) != (size_t)bytes)
-        FA2_TRY(fa2i_fail(FA2_E_IO, "cannot be read (%s)", strerror(errno)));
-    *ret_text = text;
-    text = NULL; /* it belongs to the caller now */
+    if (fread(data, 1, (size_t)bytes, in) != (size_t)bytes)
+        FA2_TRY(fa2i_fail(FA2_E_IO, "%s: cannot be read (%s)", path, strerror(errno)));
+    *ret_data = data;
+    *ret_bytes = (size_t)bytes;
+    data = NULL; /* it belongs to the caller now */
 done:
-    fa2i_free(text);
+    sqlite3_free(data);
     if (in != NULL)
         fclose(in);
     return st;
 }
 
-/* Is one of the devices, which come first, of this SM? */
-static bool is_about(const char *text, int arch)
+/* Appends what was found in a file. */
+static fa2_status append(const fa2i_evidence *found, fa2i_evidence *evidence)
 {
-    static const char device_line[] = "\n{\"type\":\"device\"";
-    char member[32];
-    snprintf(member, sizeof member, "\"arch\":%d,", arch);
-    for (const char *line = strchr(text, '\n');
-         line != NULL && strncmp(line, device_line, sizeof device_line - 1) == 0;
-         line = strchr(line + 1, '\n')) {
-        const char *found = strstr(line, member);
-        if (found != NULL && found < line + 1 + strcspn(line + 1, "\n"))
-            return true;
+    const fa2_status st =
+        fa2i_evidence_reserve(evidence, found->kernel_count, found->set_count, found->time_count);
+    if (st != FA2_OK)
+        return st;
+    for (size_t i = 0; i < found->time_count; i++) {
+        fa2i_known_time time = found->times[i];
+        time.kernel += evidence->kernel_count;
+        evidence->times[evidence->time_count + i] = time;
     }
-    return false;
-}
-
-/* Finds the line of type end: *ret_end is where it begins. Lines after it belong to a field report. */
-static fa2_status find_end(const char *text, const char **ret_end)
-{
-    static const char end_line[] = "\n{\"type\":\"end\",";
-    fa2i_flat line;
-    fa2i_key hash;
-    char ours[2 * FA2I_KEY_BYTES + 1], theirs[2 * FA2I_KEY_BYTES + 1];
-    SHA2_CTX sha;
-    const char *end = strstr(text, end_line);
-    if (end == NULL || !fa2i_flat_read(end + 1, strcspn(end + 1, "\n"), &line) ||
-        !fa2i_flat_text(&line, "sha256", theirs, sizeof theirs))
-        return fa2i_fail(FA2_E_INVALID, "was cut: its last line is missing");
-    SHA256Init(&sha);
-    SHA256Update(&sha, (const uint8_t *)text, (size_t)(end + 1 - text));
-    SHA256Final(hash.bytes, &sha);
-    fa2i_key_format(&hash, ours);
-    if (strcmp(ours, theirs) != 0)
-        return fa2i_fail(FA2_E_INVALID, "was changed: its hash is another");
-    *ret_end = end + 1;
+    for (size_t i = 0; i < found->set_count; i++) {
+        fa2i_known_set set = found->sets[i];
+        set.first += evidence->time_count;
+        set.shipped = true;
+        evidence->sets[evidence->set_count++] = set;
+    }
+    for (size_t i = 0; i < found->kernel_count; i++) {
+        const fa2i_known_kernel *kernel = &found->kernels[i];
+        fa2i_known_kernel *added = &evidence->kernels[evidence->kernel_count++];
+        *added = (fa2i_known_kernel){.registers = kernel->registers, .spilled = kernel->spilled, .shipped = true};
+        memcpy(added->text, kernel->text, sizeof added->text);
+        memcpy(added->class_key, kernel->class_key, sizeof added->class_key);
+    }
+    evidence->time_count += found->time_count;
     return FA2_OK;
 }
 
 fa2_status fa2i_shipped_read(const char *path, const fa2i_card *card, fa2_op op, int abi,
                              fa2i_evidence *evidence)
 {
-    fa2_status st = FA2_OK;
-    char *text = NULL;
-    const char *end = NULL;
+    fa2_status st;
+    unsigned char *data = NULL;
+    size_t bytes = 0;
+    fa2i_cache *cache = NULL;
+    fa2i_evidence found = {0};
 
-    FA2_TRY(read_file(path, &text));
-    if (strncmp(text, "{\"fa2_export\":2,", 16) != 0)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "is no export of format 2"));
-    if (!is_about(text, card->arch))
-        goto done;
-    FA2_TRY(find_end(text, &end));
-    FA2_TRY(fa2i_shipped_take(strchr(text, '\n') + 1, end, card, op, abi, evidence));
+    FA2_TRY(read_file(path, &data, &bytes));
+    FA2_TRY(fa2i_cache_open_bytes(path, FA2I_CACHE_READ, data, bytes, &cache));
+    FA2_TRY(fa2i_cache_evidence(cache, card, op, abi, &found));
+    FA2_TRY(append(&found, evidence));
 done:
-    fa2i_free(text);
-    return st == FA2_E_IO || st == FA2_E_INVALID ? fa2i_fail_prefix(st, "%s", path) : st;
+    fa2i_evidence_done(&found);
+    fa2i_cache_close(cache);
+    return st;
 }
 
 /* ---- merging into a database's evidence ---- */

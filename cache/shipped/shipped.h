@@ -1,11 +1,10 @@
 /*
- * Times that come with fa2 and were measured elsewhere. The files have the format of export.c. They are read without
- * SQLite, in milliseconds, and never written here.
+ * Times that come with fa2 and were measured elsewhere: databases without code, which a build makes from exports
+ * (runtime/share). They are read in milliseconds, and never written here. The kernels that they name are generated and
+ * compiled where they are used.
  *
- * They contain no code: the kernels that they name are generated and compiled where they are used, and are in no
- * database.
- * Times in us. Errors: FA2_E_MEMORY; FA2_E_IO and FA2_E_INVALID about one file, and the evidence is then as before.
- * Thread-safe.
+ * Times in us. Errors: FA2_E_MEMORY; FA2_E_IO, FA2_E_DATABASE and FA2_E_NOT_FOUND (it is empty) about one file, and the
+ * evidence is then as before. Thread-safe.
  */
 #ifndef FA2I_CACHE_SHIPPED_H
 #define FA2I_CACHE_SHIPPED_H
@@ -13,9 +12,7 @@
 #include "cache/content/evidence.h"
 
 /* Add what a file says about an operation on a card's SM, as fa2i_cache_evidence does. Kernels and sets are marked as
- * shipped, and the kernels have no key. Only the first lines of a file about other SMs are read. FA2_E_INVALID: the
- * file is no export, or is about this SM and was cut or changed. A line that this fa2 does not understand is passed
- * over: it has a field of a problem that came later, or unknown words in a variant. */
+ * shipped, and the kernels have no key and no code. */
 fa2_status fa2i_shipped_read(const char *path, const fa2i_card *card, fa2_op op, int abi,
                              fa2i_evidence *evidence);
 

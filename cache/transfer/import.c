@@ -6,7 +6,7 @@
  * above it.
  *
  * Invariants:
- * - from format 2 on, the last line has the number of the rows and the hash of the text above it;
+ * - the last line has the number of the rows and the hash of the text above it;
  * - no code comes in: an imported kernel has no image until it is compiled here;
  * - existing rows win: rows are inserted or left alone, never replaced;
  * - a verification is read and checked, but not kept: a kernel counts as right only where it was verified;
@@ -20,18 +20,18 @@
 #include <string.h>
 #include "runtime/base/alloc.h"
 
-enum { LINE_BYTES_MAX = 16384, END_LINE_SINCE = 2 };
+enum { LINE_BYTES_MAX = 16384 };
 
 static fa2_status read_header(fa2i_import *in)
 {
     if (!fa2i_members_has(&in->members, "fa2_export"))
         return fa2i_fail(FA2_E_INVALID, "this is no export of fa2: 'fa2_export' is missing");
-    fa2_status st = fa2i_members_number(&in->members, "fa2_export", 1, INT64_MAX, &in->version);
-    if (st == FA2_OK && in->version > FA2I_EXPORT_VERSION)
-        return fa2i_fail(
-            FA2_E_INVALID,
-            "the export has format version %lld, this fa2 reads up to %d: use a newer fa2",
-            (long long)in->version, (int)FA2I_EXPORT_VERSION);
+    int64_t version = 0;
+    const fa2_status st = fa2i_members_number(&in->members, "fa2_export", 1, INT64_MAX, &version);
+    if (st == FA2_OK && version != FA2I_EXPORT_VERSION)
+        return fa2i_fail(FA2_E_INVALID, "the export has format version %lld, this fa2 reads version %d: %s",
+                         (long long)version, (int)FA2I_EXPORT_VERSION,
+                         version > FA2I_EXPORT_VERSION ? "use a newer fa2" : "export it again with this fa2");
     return st;
 }
 
@@ -78,7 +78,7 @@ static fa2_status import_row(fa2i_import *in)
     };
     char type[32];
     fa2_status st = fa2i_members_word(&in->members, "type", type, sizeof type);
-    if (st == FA2_OK && in->version >= END_LINE_SINCE && strcmp(type, "end") == 0)
+    if (st == FA2_OK && strcmp(type, "end") == 0)
         return read_end(in);
     for (size_t i = 0; st == FA2_OK && i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(types[i].type, type) != 0)
@@ -154,7 +154,7 @@ static fa2_status import_lines(fa2i_import *in, FILE *file, char *line, size_t *
             continue;
         if (*number == 1)
             return fa2i_fail(FA2_E_INVALID, "the file is empty");
-        if (in->version >= END_LINE_SINCE && !in->ended)
+        if (!in->ended)
             return fa2i_fail(FA2_E_INVALID, "the line of type end is missing: %s", export_again);
         return FA2_OK;
     }

@@ -15,7 +15,6 @@
 typedef struct fa2i_import {
     fa2i_cache *cache;
     fa2i_members members;
-    int64_t version;  /* of the file's format */
     const char *type; /* of the current line: the name of a table */
     int64_t ours;     /* id of the current line's row here; 0: it has none */
     bool is_unknown;  /* the line is a kernel of an unknown variant, or refers to one */

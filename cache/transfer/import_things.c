@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "cache/database/version_1.h"
 #include "runtime/base/status.h"
 
 /* ---- ids ---- */
@@ -137,26 +136,18 @@ static bool may_be_missing(int field)
     return f->needs >= 0 || !f->shown_always;
 }
 
-/* Reads a member that is no column of its own. */
-static fa2_status read_int(fa2i_import *in, const char *name, int min, int max, int *ret)
-{
-    int64_t value = 0;
-    const fa2_status st = fa2i_members_number(&in->members, name, min, max, &value);
-    if (st == FA2_OK)
-        *ret = (int)value;
-    return st;
-}
-
 static fa2_status read_field(fa2i_import *in, fa2_problem *problem, int field)
 {
     const fa2i_field *f = &fa2i_fields[field];
     char word[32];
     int32_t value = 0;
+    int64_t number = 0;
     fa2_status st;
     if (may_be_missing(field) && !fa2i_members_has(&in->members, f->name))
         return FA2_OK;
     if (f->type == FA2I_TYPE_INT) {
-        st = read_int(in, f->name, INT32_MIN, INT32_MAX, &value);
+        st = fa2i_members_number(&in->members, f->name, INT32_MIN, INT32_MAX, &number);
+        value = (int32_t)number;
     } else {
         st = fa2i_members_word(&in->members, f->name, word, sizeof word);
         if (st == FA2_OK && !fa2i_field_parse_word(field, word, &value))
@@ -185,15 +176,14 @@ fa2_status fa2i_import_session(fa2i_import *in)
     int nvrtc = 0;
     char generator[17];
     char started_at[32];
-    bool modelled = false; /* format 1 says it only in each winner */
+    bool modelled = false;
 
     FA2_TRY(fa2i_import_id(in, "device", &device));
     FA2_TRY(fa2i_members_int(&in->members, "driver", &driver));
     FA2_TRY(fa2i_members_int(&in->members, "nvrtc", &nvrtc));
     FA2_TRY(fa2i_members_text(&in->members, "generator", generator, sizeof generator));
     FA2_TRY(fa2i_members_text(&in->members, "started_at", started_at, sizeof started_at));
-    if (in->version > 1)
-        FA2_TRY(fa2i_members_bool(&in->members, "modelled", &modelled));
+    FA2_TRY(fa2i_members_bool(&in->members, "modelled", &modelled));
     const fa2i_sql_value values[] = {fa2i_sql_int(device),      fa2i_sql_int(driver),
                                      fa2i_sql_int(nvrtc),       fa2i_sql_text(generator),
                                      fa2i_sql_text(started_at), fa2i_sql_int(modelled)};
@@ -211,40 +201,17 @@ done:
     return st;
 }
 
-/* Reads class and recipe. Format 1 had them in the variant's words and in numbers. */
-static fa2_status read_launch(fa2i_import *in, fa2i_variant *variant)
-{
-    fa2_status st;
-    char recipe[FA2I_RECIPE_CHARS];
-    fa2i_launch_1 launch = {0};
-
-    if (in->version > 1) {
-        FA2_TRY(fa2i_members_text(&in->members, "class", variant->class_key,
-                                  sizeof variant->class_key));
-        FA2_TRY(fa2i_members_text(&in->members, "recipe", recipe, sizeof recipe));
-        FA2_TRY(fa2i_recipe_parse(recipe, &variant->recipe));
-        goto done;
-    }
-    FA2_TRY(fa2i_class_1(variant->text, variant->class_key));
-    FA2_TRY(read_int(in, "launch_abi", 1, 1000000, &launch.abi));
-    FA2_TRY(read_int(in, "threads", 32, 1024, &launch.threads));
-    FA2_TRY(read_int(in, "block_rows", 1, 65536, &launch.block_rows));
-    FA2_TRY(read_int(in, "smem_bytes", 0, 1 << 20, &launch.smem_bytes));
-    FA2_TRY(read_int(in, "key_step", 1, 65536, &launch.key_step));
-    FA2_TRY(read_int(in, "waves", 0, 64, &launch.waves));
-    FA2_TRY(fa2i_recipe_1(variant->text, &launch, &variant->recipe));
-done:
-    return st;
-}
-
 static fa2_status read_kernel(fa2i_import *in, fa2i_kernel *kernel)
 {
     fa2_status st;
     fa2i_variant *variant = &kernel->variant;
+    char recipe[FA2I_RECIPE_CHARS];
 
     FA2_TRY(fa2i_members_key(&in->members, "key", &kernel->key));
     FA2_TRY(fa2i_members_text(&in->members, "variant", variant->text, sizeof variant->text));
-    FA2_TRY(read_launch(in, variant));
+    FA2_TRY(fa2i_members_text(&in->members, "class", variant->class_key, sizeof variant->class_key));
+    FA2_TRY(fa2i_members_text(&in->members, "recipe", recipe, sizeof recipe));
+    FA2_TRY(fa2i_recipe_parse(recipe, &variant->recipe));
     FA2_TRY(fa2i_members_text(&in->members, "target", kernel->target, sizeof kernel->target));
     FA2_TRY(fa2i_members_int(&in->members, "nvrtc", &kernel->nvrtc));
     FA2_TRY(

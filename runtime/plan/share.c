@@ -139,7 +139,7 @@ static int by_name(const void *a, const void *b)
 static fa2_status add_name(names *n, const char *name)
 {
     const size_t bytes = strlen(name);
-    if (bytes < 6 || strcmp(name + bytes - 6, ".jsonl") != 0)
+    if (bytes < 3 || strcmp(name + bytes - 3, ".db") != 0)
         return FA2_OK;
     char **grown = fa2i_room_for(n->items, n->count + 1, &n->capacity, sizeof *grown);
     if (grown == NULL)
@@ -167,23 +167,16 @@ static fa2_status list(const char *folder, names *n)
     return st;
 }
 
-/* Hashes a file's name, size and last bytes into the key. */
+/* Hashes a file's name, size and time into the key. */
 static void add_to_key(const char *name, const char *path, fa2i_key *key)
 {
-    char end[160] = ""; /* the end of an export, which has its hash */
     struct stat info = {0};
-    const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (file >= 0 && fstat(file, &info) == 0 && S_ISREG(info.st_mode)) {
-        const off_t from = info.st_size > (off_t)sizeof end ? info.st_size - (off_t)sizeof end : 0;
-        if (pread(file, end, sizeof end, from) < 0)
-            end[0] = '\0';
-    }
-    if (file >= 0)
-        close(file);
+    (void)stat(path, &info); /* a file that cannot be read has zeros */
     const fa2i_part parts[] = {{key->bytes, sizeof key->bytes},
                                {name, strlen(name)},
                                {&info.st_size, sizeof info.st_size},
-                               {end, sizeof end}};
+                               {&info.st_mtim.tv_sec, sizeof info.st_mtim.tv_sec},
+                               {&info.st_mtim.tv_nsec, sizeof info.st_mtim.tv_nsec}};
     fa2i_key_of(parts, sizeof parts / sizeof *parts, key);
 }
 

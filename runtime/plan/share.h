@@ -1,5 +1,5 @@
 /*
- * The folder of the files that come with fa2: *.jsonl, times that were measured elsewhere (cache/shipped/shipped.h).
+ * The folder of the files that come with fa2: *.db, times that were measured elsewhere (cache/shipped/shipped.h).
  *
  * FA2_SHARE names the folder; empty, it means no folder. If it is not set, the folder is found beside the file that
  * contains this code, or where it was installed. A file that cannot be used is logged and passed over; the only error
@@ -13,8 +13,7 @@
 /* Finds the folder. The caller owns *ret_folder (fa2i_free). It is NULL if there is no folder. */
 fa2_status fa2i_share_find(char **ret_folder);
 
-/* Hashes what there is to read. The key changes when a file comes, goes or is replaced by another export. Reads only
- * the end of each file, where an export has the hash of its content. */
+/* Hashes names, sizes and times of the files. The key changes when a file comes, goes or is replaced. Reads no file. */
 fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key);
 
 /* Adds what the files know of an operation on a card's SM, in the order of their names. folder may be NULL: then

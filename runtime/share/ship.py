@@ -4,7 +4,8 @@
 Usage: ship.py [--op OP] [--drop TEXTS] < EXPORT > FILE.jsonl
 
 It leaves out
-- verifications without a finding
+- kernels that a card refuted, or whose measurement failed
+- verifications
 - variants that were not timed, unless they spilled
 - times of more than SLOWER times the best time of their problem: no model ranks such a kernel first
 - with --op: other operations
@@ -41,11 +42,9 @@ def is_spilled(row, op):
 
 def is_kept(row, best):
     """Returns true if a row is worth keeping for its own content."""
-    if row["type"] == "verification":
-        return row["outcome"] != "ok"
     if row["type"] == "measurement":
-        return row["outcome"] in FAILURES or (is_time(row) and row["median_us"] <= SLOWER * best[row["problem"]])
-    return True
+        return is_time(row) and row["median_us"] <= SLOWER * best[row["problem"]]
+    return row["type"] != "verification"
 
 
 def read():
@@ -68,9 +67,14 @@ def of_operation(rows, op):
     return [row for row in rows if (row["id"] if row["type"] == "problem" else row.get("problem")) in asked | {None}]
 
 
+def is_failure(row):
+    return row["outcome"] in FAILURES if row["type"] in ("verification", "measurement") else False
+
+
 def without(rows, texts):
-    """Removes the kernels of these variants, and the rows about them."""
+    """Removes the kernels of these variants and those that failed, and the rows about them."""
     dropped = {row["key"] for row in rows if row["type"] == "kernel" and row["variant"] in texts}
+    dropped |= {row["kernel"] for row in rows if is_failure(row)}
     return [row for row in rows if row.get("key") not in dropped and row.get("kernel") not in dropped]
 
 
