@@ -19,7 +19,7 @@ CIRCLES_MOST = 4
 FLOORS = [
     ["tuner/main.c", "tuner/commands"],
     ["tuner/bench", "tuner/search", "tuner/report"],
-    ["tuner/worker", "tuner/judge", "tuner/input", "runtime/python"],
+    ["tuner/worker", "tuner/judge", "tuner/input", "runtime/python", "runtime/share"],
     ["runtime/plan"],
     ["runtime/cuda", "runtime/lua"],
     ["cache"],
