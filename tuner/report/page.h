@@ -1,6 +1,6 @@
 /*
- * Makes a report as text from the rows of one database, or of two that are compared. It uses gen/report/page.lua and
- * templates/report/.
+ * Makes a report as text from the rows of one database, or of two that are compared. It uses lua/page.lua and
+ * templates/.
  *
  * The contents of a database are not trusted: texts are escaped, and numbers are parsed as numbers. Not thread-safe.
  */

@@ -65,7 +65,7 @@ void fa2i_tune_done(fa2i_tune *tune);
 fa2_status fa2i_tune_plan(fa2i_tune *tune);
 
 /* Finds the ids of open problems, and stores those that are not known. With --dry-run their id is -1. */
-fa2_status fa2i_tune_find_ids(const fa2i_tune *tune);
+fa2_status fa2i_tune_find_ids(fa2i_tune *tune);
 
 /* Sets *ret_dead if the database says that every candidate fails on this device. Then the problem's message says why,
  * and how to let the candidates be tried again. */
@@ -94,7 +94,7 @@ bool fa2i_tune_is_winner(const fa2i_tune *tune, const fa2i_tune_problem *problem
 
 /* Judges the problems that are not staged yet. With a budget, or if calls are known, it sorts them: the ones with the
  * most to save come first. Problems with nothing to save follow, longest total time first. */
-fa2_status fa2i_tune_order(const fa2i_tune *tune);
+fa2_status fa2i_tune_order(fa2i_tune *tune);
 
 /* Says whether a budget or calls decide the order. If not, problems come as they were given. */
 bool fa2i_tune_is_ordered(const fa2i_tune_request *request, const fa2i_budget *budget);
@@ -166,7 +166,7 @@ typedef struct fa2i_tune_work {
 } fa2i_tune_work;
 
 /* Call it before anything is staged. Nothing can be staged afterwards. */
-fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work);
+fa2_status fa2i_tune_estimate(fa2i_tune *tune, fa2i_tune_work *ret_work);
 void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work);
 
 /* Prints what the run is about to do, the result of one problem, and all results. */

@@ -12,7 +12,7 @@
 #define MEASURE_S 0.26
 
 /* Adds the work for a kernel to *work, and the time that it takes to *seconds. */
-static fa2_status add_kernel(const fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_work *work,
+static fa2_status add_kernel(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_work *work,
                              double *seconds)
 {
     fa2i_kernel kernel = {0};
@@ -37,7 +37,7 @@ static fa2_status add_kernel(const fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tu
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
-static fa2_status add_problem(const fa2i_tune *tune, fa2i_tune_problem *p, fa2i_tune_work *work)
+static fa2_status add_problem(fa2i_tune *tune, fa2i_tune_problem *p, fa2i_tune_work *work)
 {
     fa2_status st = FA2_OK;
     p->about_s = 0;
@@ -51,7 +51,7 @@ static fa2_status add_problem(const fa2i_tune *tune, fa2i_tune_problem *p, fa2i_
     return st;
 }
 
-fa2_status fa2i_tune_estimate(const fa2i_tune *tune, fa2i_tune_work *ret_work)
+fa2_status fa2i_tune_estimate(fa2i_tune *tune, fa2i_tune_work *ret_work)
 {
     fa2i_tune_work work = {0};
     const double budget_s = tune->budget->seconds;

@@ -146,7 +146,7 @@ static fa2_status list_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
 }
 
 /* --dry-run writes nothing: a problem that the database lacks gets the id -1. */
-static void find_ids_without_writing(const fa2i_tune *tune)
+static void find_ids_without_writing(fa2i_tune *tune)
 {
     for (size_t i = 0; i < tune->found.problem_count; i++) {
         fa2i_tune_problem *p = &tune->found.problems[i];
@@ -155,7 +155,7 @@ static void find_ids_without_writing(const fa2i_tune *tune)
     }
 }
 
-fa2_status fa2i_tune_find_ids(const fa2i_tune *tune)
+fa2_status fa2i_tune_find_ids(fa2i_tune *tune)
 {
     fa2_status st = FA2_OK;
     size_t count = 0;

@@ -45,7 +45,7 @@ static bool is_waiting(const fa2i_tune_problem *problem)
     return problem->state == FA2I_PROBLEM_OPEN && !problem->staged;
 }
 
-fa2_status fa2i_tune_order(const fa2i_tune *tune)
+fa2_status fa2i_tune_order(fa2i_tune *tune)
 {
     for (size_t i = 0; i < tune->found.problem_count; i++) {
         fa2i_tune_problem *p = &tune->found.problems[i];
