@@ -169,12 +169,12 @@ static void test_outside_changes(void)
     CHECK(prepare_anew(problem) < FEW_REQUESTS);
 
     snprintf(folder, sizeof folder, "%s/share", database.folder);
-    snprintf(file, sizeof file, "%s/times.jsonl", folder);
+    snprintf(file, sizeof file, "%s/times.db", folder);
     CHECK_EQ(mkdir(folder, 0700), 0);
     setenv("FA2_SHARE", folder, 1);
     CHECK(prepare_anew(problem) < FEW_REQUESTS); /* that folder is empty, and nothing was shipped before */
     FILE *out = fopen(file, "w");
-    CHECK(out != NULL && fputs("no export\n", out) >= 0 && fclose(out) == 0);
+    CHECK(out != NULL && fputs("no database\n", out) >= 0 && fclose(out) == 0);
     CHECK(prepare_anew(problem) > FEW_REQUESTS);
     CHECK(prepare_anew(problem) < FEW_REQUESTS);
     CHECK_EQ(remove(file), 0);
