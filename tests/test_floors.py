@@ -38,8 +38,8 @@ BESIDE = {
     ("runtime/base", "runtime/include"),
 }
 # The same for Lua. "host" is what C gives to the scripts.
-LUA_FLOORS = [["tuner"], ["init"], ["families", "baselines"], ["bench"], ["ops"], ["features"], ["core", "paths"], ["host"]]
-LUA_BESIDE = set()
+LUA_FLOORS = [["tuner"], ["init"], ["families", "baselines"], ["bench"], ["ops"], ["features"], ["core", "paths"],
+              ["host"]]
 
 # Examples are programs of users: they may include fa2.h and their own files.
 EXAMPLES = "runtime/examples"
@@ -48,7 +48,8 @@ EXAMPLES = "runtime/examples"
 CIRCLES = {
     frozenset({"runtime/base/shown.c", "runtime/base/status.c", "runtime/base/text.c"}):
         "a message is escaped text, and a text that cannot grow fails with a message",
-    frozenset({"runtime/ops/dropout.c", "runtime/ops/features.c", "runtime/ops/features_rows.c", "runtime/ops/forward.c"}):
+    frozenset({"runtime/ops/dropout.c", "runtime/ops/features.c", "runtime/ops/features_rows.c",
+               "runtime/ops/forward.c"}):
         "forward asks the features for their parameters, and these ask it how many rows a packed batch has",
     frozenset({"cache/database/open.c", "cache/database/remake.c", "cache/database/schema.c",
                "cache/database/strangers.c", "cache/database/trial.c"}):
@@ -56,6 +57,10 @@ CIRCLES = {
     frozenset({"tuner/judge/backward_features.c", "tuner/judge/backward_reference.c"}):
         "the reference asks for the rows of features, and these weigh scores as it does",
 }
+
+
+# A function's definition that other files can call.
+DEFINED = re.compile(r"^(?!static\b|typedef\b|[\s#])[^;{}=#()]*?\b(fa2i?_\w+)\s*\([^;{}]*?\)\s*\{", re.M)
 
 
 def floor_of(folder, floors):
@@ -123,7 +128,7 @@ def check_requires(files):
     for path, text in files.items():
         user = "tuner" if path.startswith("tuner/") else re.sub(r"\.lua$", "", path.split("/")[1])
         for number, name in lines_with(text, r'\brequire\s*\(?\s*"([^"]+)"'):
-            why = breach(user, name.split(".", maxsplit=1)[0], LUA_FLOORS, LUA_BESIDE)
+            why = breach(user, name.split(".", maxsplit=1)[0], LUA_FLOORS, set())
             if why:
                 yield "%s:%d: requires %s: %s" % (path, number, name, why)
 
@@ -136,7 +141,7 @@ def calls_between(files):
         texts[path] = re.sub(r'"(\\.|[^"\\\n])*"', '""', text)
     home = {}
     for path, text in texts.items():
-        for name in re.findall(r"^(?!static\b|typedef\b|[\s#])[^;{}=#()]*?\b(fa2i?_\w+)\s*\([^;{}]*?\)\s*\{", text, re.M):
+        for name in DEFINED.findall(text):
             home[name] = path
     return {path: {home[word] for word in re.findall(r"\bfa2i?_\w+", text) if home.get(word, path) != path}
             for path, text in texts.items()}

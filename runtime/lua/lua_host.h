@@ -23,8 +23,8 @@ typedef struct fa2i_lua_host {
 } fa2i_lua_host;
 
 /* Reads the files, opens the state, loads gen/init.lua. *ret_host must be zeroed, except for limits.stop, and must
- * not move afterwards. The caller frees it (fa2i_lua_host_done), also after an error. FA2_E_GENERATOR with Lua's message and
- * traceback; FA2_E_IO; FA2_E_MEMORY. */
+ * not move afterwards. The caller frees it (fa2i_lua_host_done), also after an error. FA2_E_GENERATOR with Lua's message
+ * and traceback; FA2_E_IO; FA2_E_MEMORY. */
 fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host);
 void fa2i_lua_host_done(fa2i_lua_host *host); /* zeroed objects are fine */
 
@@ -42,8 +42,8 @@ void fa2i_lua_host_push_entry(lua_State *L, const char *name);
 /* For bodies: the same for any module, which is loaded now if it was not. */
 void fa2i_lua_host_push_function(lua_State *L, const char *module, const char *name);
 
-/* For bodies: pushes a function that returns the text of templates/FILE, or nil. FILE may also begin with "tuner/"; then
- * it is at the top of the tree. */
+/* For bodies: pushes a function that returns the text of templates/FILE, or nil. A FILE that begins with "tuner/" is
+ * at the top of the tree. */
 void fa2i_lua_host_push_read(lua_State *L, fa2i_lua_host *host);
 
 #endif
