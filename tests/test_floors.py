@@ -49,7 +49,7 @@ CIRCLES = {
     frozenset({"runtime/base/shown.c", "runtime/base/status.c", "runtime/base/text.c"}):
         "a message is escaped text, and a text that cannot grow fails with a message",
     frozenset({"runtime/ops/dropout.c", "runtime/ops/features.c", "runtime/ops/features_rows.c",
-               "runtime/ops/forward.c"}):
+               "runtime/ops/forward.c", "runtime/ops/operands.c"}):
         "forward asks the features for their parameters, and these ask it how many rows a packed batch has",
     frozenset({"cache/database/open.c", "cache/database/remake.c", "cache/database/schema.c",
                "cache/database/strangers.c", "cache/database/trial.c"}):

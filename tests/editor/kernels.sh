@@ -62,6 +62,14 @@ headers() {
         from ~ /(config|lists)\.cu\.in$/ { before = before $0 "\n" }' "$1"
 }
 
+# read_kernel SM VARIANT: writes the kernel to FOLDER/lines, and enters the headers that no kernel before had.
+read_kernel() {
+    "$tune" source "$2" --lines >"$folder/lines"
+    for header in $(headers "$folder/lines"); do
+        entry "$templates/$header" "$(compile "$1" "$templates/$header" "-include $folder/before/$header")"
+    done
+}
+
 # The model's first choice of each family, for a problem that the family serves.
 dense=Hq=16,Sq=2048,D=128
 decode=Hq=32,Hkv=8,Sq=1,Sk=8192,D=128
@@ -83,14 +91,16 @@ for family in "fwd_sm80 $dense" "fwd_splitkv_sm80 $grown" "fwd_sm90 $dense" "fwd
         echo "kernels.sh: $name has no candidate for $shape on sm_$sm" >&2
         exit 1
     }
-    "$tune" source "$variant" --lines >"$folder/lines"
+    read_kernel "$sm" "$variant"
     grep -v '^#line ' "$folder/lines" >"$folder/$name.cu"
-    for header in $(headers "$folder/lines"); do
-        entry "$templates/$header" "$(compile "$sm" "$templates/$header" "-include $folder/before/$header")"
-    done
     entry "$name.cu" "$(compile "$sm" "$name.cu")"
 done
-rm "$folder/lines"
+# The headers of features, from kernels that have them: the sample of tests/bench/gate.py.
+sed -n 's/^sm_\([0-9]*\)a\{0,1\} \([fb]wd_\)/\1 \2/p' "$here/../bench/gate.txt" >"$folder/sample"
+while read -r sm variant; do
+    read_kernel "$sm" "$variant"
+done <"$folder/sample"
+rm "$folder/lines" "$folder/sample"
 printf '\n]\n' >>"$folder/commands"
 mv "$folder/commands" "$folder/compile_commands.json"
 (cd "$templates" && find . -name '*.cuh') | while read -r header; do
