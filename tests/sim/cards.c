@@ -1,6 +1,6 @@
 /*
  * Sources: CUDA programming guide (limits by compute capability), NVIDIA's white papers and data
- * sheets (SM counts, clocks, memory), gen/arch.lua (rates; GeForce cards sum fp16 products in fp32
+ * sheets (SM counts, clocks, memory), gen/core/arch.lua (rates; GeForce cards sum fp16 products in fp32
  * at half rate).
  */
 #include "cards.h"
