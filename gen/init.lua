@@ -233,7 +233,7 @@ function M.learn(op, evidence)
          if parsed[text] == nil then
             local family, v = parse(text)
             parsed[text] = family and family.cost and {
-               family = family, v = v, likeness = family.name .. axes_of.likeness(family.axes, v),
+               family = family, v = v, similarity = family.name .. axes_of.similarity(family.axes, v),
                kind = axes_of.kind(family.axes, v),
             } or false
          end
@@ -256,7 +256,7 @@ function M.learn_more(op, evidence)
 end
 
 -- Returns a card's architecture, and the estimate for a problem's operation; nil and the reason.
-local function taught(problem, card)
+local function calibrated(problem, card)
    local arch, message = arch_of.describe(card)
    if not arch then
       return nil, message
@@ -270,7 +270,7 @@ end
 -- Returns a list of {us, doubt, known} for kernels of the problem's class, by their texts (estimate.lua's judge). us =
 -- 0 if no SM can hold the kernel.
 function M.judge(problem, card, texts)
-   local arch, model = taught(problem, card)
+   local arch, model = calibrated(problem, card)
    if not arch then
       return nil, model
    end
@@ -288,13 +288,13 @@ end
 --                          card, or ranked for one) or "model"
 --   set, distance          index of the nearest measurement that it rests on, and its distance; set is 0 if there is
 --                          none
---   kin                    index of the nearest measurement of another class that corrects the model, or 0
+--   neighbour              index of the nearest measurement of another class that corrects the model, or 0
 --   kernel                 index of the learnt kernel, or 0
 --   compile                1: there is no code of it; else 0
 --   recipe, kind, cost_us  as for a candidate; recipe and kind only if kernel is 0
 -- Returns nil and the reason if no kernel can be used.
 function M.rank(problem, card)
-   local arch, model = taught(problem, card)
+   local arch, model = calibrated(problem, card)
    if not arch then
       return nil, model
    end
@@ -314,7 +314,8 @@ function M.rank(problem, card)
       list[#list + 1] = {
          text = option.text, us = option.us, rests = option.rests, kernel = option.kernel or 0,
          set = option.from and option.from.index or 0,
-         distance = option.from and option.from.distance or 0, kin = option.kin and option.kin.index or 0,
+         distance = option.from and option.from.distance or 0,
+         neighbour = option.neighbour and option.neighbour.index or 0,
          compile = option.compile and 1 or 0, recipe = new.recipe, kind = new.kind,
          cost_us = option.model_us,
       }

@@ -93,6 +93,7 @@ have clang || tools+=(clang)
 have luacheck || tools+=(lua-check)
 have tidy || tools+=(tidy)
 have mandoc || tools+=(mandoc)
+have patch || tools+=(patch)
 python3 -c 'import ensurepip, venv' 2>/dev/null || tools+=(python3-venv)
 [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || tools+=(python3-dev)
 setup_packages "${tools[@]}"

@@ -81,13 +81,13 @@ static fa2_status build(setup *s, fa2i_build_result *ret_result)
 }
 
 /* A dry run reports these numbers, and compiles nothing. */
-static void check_foreseen(setup *s, size_t compiled, size_t reused)
+static void check_predicted(setup *s, size_t compiled, size_t reused)
 {
     const fa2i_build work = work_of(s);
     const long before = fake.compile_count;
     fa2i_build_result result = {0};
     size_t threads = 0;
-    CHECK_EQ(fa2i_build_foresee(&work, &s->card, &result, &threads), FA2_OK);
+    CHECK_EQ(fa2i_build_predict(&work, &s->card, &result, &threads), FA2_OK);
     CHECK_EQ(result.compiled, compiled);
     CHECK_EQ(result.reused, reused);
     CHECK(compiled == 0 || (threads == 2 && result.seconds > 0));
@@ -161,9 +161,9 @@ static void test_build_and_reuse(void)
     add(&s, "Hq=8,Sq=512,D=64");
     add(&s, "B=4,Hq=32,Sq=4096,D=64");
     add(&s, "Hq=8,Sq=512,D=64,causal=1");
-    check_foreseen(&s, 2 * ROUND, 0);
+    check_predicted(&s, 2 * ROUND, 0);
     CHECK_EQ(build(&s, &first), FA2_OK);
-    check_foreseen(&s, 0, 2 * ROUND);
+    check_predicted(&s, 0, 2 * ROUND);
     CHECK_EQ(first.compiled, 2 * ROUND);
     CHECK_EQ(first.reused, 0);
     CHECK_EQ(first.winner_count, 3);

@@ -169,7 +169,7 @@ static fa2_status try_text(void *user, const fa2i_option *option, fa2i_trial *re
     if (strcmp(option->text, "fail") == 0)
         return FA2_E_MEMORY;
     if (option->text[0] == '?')
-        ret_trial->foreseen = true;
+        ret_trial->predicted = true;
     else if (option->text[0] != '-')
         *ret_trial = (fa2i_trial){.usable = true, .spills = atoi(option->text)};
     return FA2_OK;
@@ -182,7 +182,7 @@ static fa2i_option option_of(const char *text, bool compile)
                           .compile = compile,
                           .kernel = FA2I_NONE,
                           .set = FA2I_NONE,
-                          .kin = FA2I_NONE};
+                          .neighbour = FA2I_NONE};
     snprintf(option.text, sizeof option.text, "%s", text);
     return option;
 }

@@ -165,15 +165,15 @@ static void test_other_classes(tuned *t)
         (void)chosen_us(&asked[i], &option);
         CHECK_EQ(option.rests, FA2I_RESTS_MODEL);
         CHECK_EQ(option.set, FA2I_NONE);
-        CHECK_EQ(option.kin, 0);
+        CHECK_EQ(option.neighbour, 0);
     }
     (void)chosen_us(&far, &option);
-    CHECK_EQ(option.kin, FA2I_NONE);
+    CHECK_EQ(option.neighbour, FA2I_NONE);
     (void)chosen_us(&plain, &option);
-    CHECK_EQ(option.kin, FA2I_NONE); /* its own measurements */
+    CHECK_EQ(option.neighbour, FA2I_NONE); /* its own measurements */
     know(t, NULL, 0);
     (void)chosen_us(&asked[0], &option);
-    CHECK_EQ(option.kin, FA2I_NONE);
+    CHECK_EQ(option.neighbour, FA2I_NONE);
 }
 
 /* Returns the estimate's correction of the model for an option. */

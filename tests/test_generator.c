@@ -60,7 +60,7 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const bool counted = strstr(v->text, " persistent=2") != NULL;
     const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
     const bool stores = persistent && groups > 1;             /* O is stored by a tensor map */
-    const bool sloped = strstr(v->text, " sloped=1") != NULL; /* sixteen more columns of K, for ALiBi */
+    const bool sloped = strstr(v->text, " alibi_mma=1") != NULL; /* sixteen more columns of K, for ALiBi */
     const int keys = problem->dropout ? stages * 8 * bc : 0;  /* dropout keys of columns */
     const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0) + groups * side +
                       (sloped ? 32 * bc : 0) + keys;
@@ -236,7 +236,7 @@ static wgmma_counts count_wgmma(fa2i_generator *generator, const fa2_problem *pr
         check_wgmma_sizes(&list[i], problem);
         counts.all++;
         counts.packed += list[i].recipe.pack;
-        counts.sloped += strstr(list[i].text, " sloped=1") != NULL;
+        counts.sloped += strstr(list[i].text, " alibi_mma=1") != NULL;
     }
     fa2i_free(list);
     return counts;

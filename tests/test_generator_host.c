@@ -43,7 +43,7 @@ static void test_golden(void)
         {"splitkv_sm80_d128.cu", "fwd_splitkv_sm80 d=128 dtype=fp16 causal=0 br=16 bc=32 warps=4 "
                                  "teams=4 kstages=3 vstages=3 waves=1 layout=swizzle q=smem"},
         {"sm90_d128_bf16_causal.cu",
-         "fwd_sm90 d=128 dtype=bf16 causal=1 groups=2 bc=128 stages=2 turns=1"},
+         "fwd_sm90 d=128 dtype=bf16 causal=1 groups=2 bc=128 stages=2 pingpong=1"},
     };
     generator_path("tests/golden");
     fa2i_generator *generator = open_generator();

@@ -30,8 +30,8 @@ TEMPLATES = os.path.join(TOP, "templates")
 # function's head and body, and of a step's body.
 BARS = {"template lines": 123, "spliced values": 130, "strings of C++ in Lua": 0,
         "lines of a device function": 100, "lines of a mainloop step": 40}
-CPP = re.compile(r"\bk[A-Z]\w+|\bplace\.|\bp\.[a-z]|::|\bconst |\bauto |\bsmem\b|\buint32\b|\bunsigned\b|\[m\]|^ \* |"
-                 r"\(p\)|\(\)$|range\.|tiles\.|plane")
+CPP = re.compile(r"\bk[A-Z]\w+|\bcoord\.|\bp\.[a-z]|::|\bconst |\bauto |\bsmem\b|\buint32\b|\bunsigned\b|\[m\]|^ \* |"
+                 r"\(p\)|\(\)$|range\.|tiles\.|batch_head")
 NOT_CPP = re.compile(r"\w*|\^.*")  # a word, or a pattern
 
 
@@ -86,7 +86,7 @@ def steps(file):
     lines = text_of(file).splitlines()
     for i, line in enumerate(lines):
         is_loop = re.match(r" +(for|while) .*\{$", line) and i > 0 and "#pragma unroll 1" in lines[i - 1]
-        named = re.search(r"\b(visit|visit_part|step) = \[|void (visit|visit_part|step)\(", line)
+        named = re.search(r"\b(mainloop_step|visit_part|step) = \[|void (mainloop_step|visit_part|step)\(", line)
         if is_loop or named:
             first = next(j for j in range(i, len(lines)) if lines[j].endswith("{")) + 1
             yield body_end(lines, first) - first, f"templates/{file}:{i + 1}"

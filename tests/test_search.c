@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include "check.h"
 #include "tuner/judge/case.h"
-#include "tuner/search/prospect.h"
+#include "tuner/search/prediction.h"
 #include "tuner/search/search.h"
 
 enum { VARIANTS = 300, REPEATS = 40 };
@@ -274,43 +274,43 @@ static void test_decided_early(void)
     }
 }
 
-static fa2i_prospect prospect_of(double us, double doubt, double known)
+static fa2i_prediction prediction_of(double us, double doubt, double known)
 {
-    return (fa2i_prospect){.judgement = {.us = us, .doubt = doubt, .known = known}};
+    return (fa2i_prediction){.judgement = {.us = us, .doubt = doubt, .known = known}};
 }
 
 /* A contender is hopeless if it is behind by more than both uncertainties. */
 static void test_hopeless(void)
 {
-    fa2i_prospect p[] = {prospect_of(100, 0.05, 1), prospect_of(118, 0.05, 1),
-                         prospect_of(121, 0.05, 1), prospect_of(121, 0.09, 1),
-                         prospect_of(300, 0.05, 0), prospect_of(0, 0, 0)};
-    fa2i_prospects_sort_out(p, 6);
+    fa2i_prediction p[] = {prediction_of(100, 0.05, 1), prediction_of(118, 0.05, 1),
+                         prediction_of(121, 0.05, 1), prediction_of(121, 0.09, 1),
+                         prediction_of(300, 0.05, 0), prediction_of(0, 0, 0)};
+    fa2i_predictions_sort_out(p, 6);
     for (size_t i = 0; i < 6; i++)
         CHECK_EQ(p[i].hopeless, i == 2);
     p[0].judgement.known = 0; /* now the second is the best known one */
-    fa2i_prospects_sort_out(p, 6);
+    fa2i_predictions_sort_out(p, 6);
     for (size_t i = 0; i < 6; i++)
         CHECK(!p[i].hopeless);
-    fa2i_prospects_sort_out(p, 0);
+    fa2i_predictions_sort_out(p, 0);
 }
 
 /* The expected gain of measuring: the expected minimum of two normal variables is known. */
 static void test_gain(void)
 {
     const double sure = 1e-9, alike = 1 - exp(-0.1 / sqrt(acos(-1)));
-    const fa2i_prospect one[] = {prospect_of(100, 0.1, 0)},
-                        two[] = {prospect_of(100, 0.1, 0), prospect_of(100, 0.1, 0)},
-                        far[] = {prospect_of(300, 0.1, 0), prospect_of(100, 0.1, 0)},
-                        certain[] = {prospect_of(100, sure, 1), prospect_of(101, sure, 1)},
-                        none[] = {prospect_of(0, 0, 0)};
-    CHECK(fabs(fa2i_prospects_gain(one, 1)) < 1e-4);
-    CHECK(fabs(fa2i_prospects_gain(two, 2) - alike) < 1e-4);
-    CHECK(fabs(fa2i_prospects_gain(far, 2)) < 1e-4);
-    CHECK(fabs(fa2i_prospects_gain(certain, 2)) < 1e-4);
-    CHECK(fa2i_prospects_gain(none, 1) <= 0);
-    CHECK(fabs(fa2i_prospects_us(far, 2) - 100) < 1e-9);
-    CHECK(fa2i_prospects_us(none, 1) <= 0);
+    const fa2i_prediction one[] = {prediction_of(100, 0.1, 0)},
+                        two[] = {prediction_of(100, 0.1, 0), prediction_of(100, 0.1, 0)},
+                        far[] = {prediction_of(300, 0.1, 0), prediction_of(100, 0.1, 0)},
+                        certain[] = {prediction_of(100, sure, 1), prediction_of(101, sure, 1)},
+                        none[] = {prediction_of(0, 0, 0)};
+    CHECK(fabs(fa2i_predictions_gain(one, 1)) < 1e-4);
+    CHECK(fabs(fa2i_predictions_gain(two, 2) - alike) < 1e-4);
+    CHECK(fabs(fa2i_predictions_gain(far, 2)) < 1e-4);
+    CHECK(fabs(fa2i_predictions_gain(certain, 2)) < 1e-4);
+    CHECK(fa2i_predictions_gain(none, 1) <= 0);
+    CHECK(fabs(fa2i_predictions_us(far, 2) - 100) < 1e-9);
+    CHECK(fa2i_predictions_us(none, 1) <= 0);
 }
 
 static void test_ties(void)

@@ -107,7 +107,7 @@ static void test_evidence_changes(void)
     drop("UPDATE kernel SET registers = registers + 1 WHERE id = (SELECT max(id) FROM kernel)");
     drop("UPDATE answer SET near = x'00'");
     drop("UPDATE answer SET estimate_us = -1");
-    drop("UPDATE answer SET corrected = 1, kin = x'00'");
+    drop("UPDATE answer SET corrected = 1, neighbour = x'00'");
     drop("UPDATE answer SET basis = zeroblob(32)");
     end(NULL);
 }

@@ -21,7 +21,7 @@ PRODUCT = ("cache", "gen", "runtime", "templates", "tuner")
 FILES_MOST = 10
 SHAPE = "Hq=2,Hkv=1,Sq=48,Sk=80,D=16,head_bias=1"
 KERNEL = "templates/forward/terms.cuh"
-RIGHT, WRONG = "p.features.head_bias[place.query_head(p, row)]", "p.features.head_bias[0]"
+RIGHT, WRONG = "p.features.head_bias[coord.query_head(p, row)]", "p.features.head_bias[0]"
 KEYWORD = """
 import inspect, _native
 assert ("head_bias", "head_bias", False, False) in _native.OPERANDS, _native.OPERANDS

@@ -52,7 +52,7 @@ static bool read_answer(sqlite3_stmt *stmt, fa2i_stored_answer *ret_answer)
         (int)answer.rule < FA2_RULE_EXACT || answer.rule > FA2_RULE_SHIPPED ||
         !read_number(stmt, 4, &answer.estimate_us) || !read_number(stmt, 6, &answer.median_us) ||
         !read_number(stmt, 7, &answer.distance) || !read_problem(stmt, 10, &answer.near) ||
-        (answer.corrected && !read_problem(stmt, 11, &answer.kin)))
+        (answer.corrected && !read_problem(stmt, 11, &answer.neighbour)))
         return false;
     memcpy(answer.kernel.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 1, answer.class_key, sizeof answer.class_key);
@@ -65,7 +65,7 @@ static bool read_answer(sqlite3_stmt *stmt, fa2i_stored_answer *ret_answer)
 
 static const char answer_sql[] =
     "SELECT k.key, a.kind, a.rule, a.tried, a.estimate_us, a.measured, a.near_us, a.distance, a.card, a.real, "
-    "a.near, a.kin, a.passed, a.passed_over, a.why, a.corrected FROM answer a JOIN kernel k ON k.id = a.kernel "
+    "a.near, a.neighbour, a.passed, a.passed_over, a.why, a.corrected FROM answer a JOIN kernel k ON k.id = a.kernel "
     "WHERE a.question = ? AND a.basis = ? AND a.kind = k.class";
 
 fa2_status fa2i_cache_get_answer(fa2i_cache *cache, const fa2i_key *question, const fa2i_key *basis,
@@ -94,13 +94,13 @@ static fa2_status put_answer(fa2i_cache *cache, const fa2i_stored_answer *answer
         fa2i_sql_int(answer->measured),     fa2i_sql_real(answer->median_us),
         fa2i_sql_real(answer->distance),    fa2i_sql_text(answer->device),
         fa2i_sql_int(answer->real),         fa2i_sql_blob(&answer->near.op, FA2I_FIELD_BYTES),
-        fa2i_sql_int(answer->corrected),    fa2i_sql_blob(&answer->kin.op, FA2I_FIELD_BYTES),
+        fa2i_sql_int(answer->corrected),    fa2i_sql_blob(&answer->neighbour.op, FA2I_FIELD_BYTES),
         fa2i_sql_int(answer->passed_count), fa2i_sql_text(answer->passed_over),
         fa2i_sql_text(answer->why),         fa2i_sql_key(&answer->kernel),
     };
     return fa2i_sql_run(cache,
                         "INSERT OR REPLACE INTO answer (question, basis, kind, rule, tried, estimate_us, measured, "
-                        "near_us, distance, card, real, near, corrected, kin, passed, passed_over, why, kernel) "
+                        "near_us, distance, card, real, near, corrected, neighbour, passed, passed_over, why, kernel) "
                         "SELECT ?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?, k.id FROM kernel k JOIN image i ON i.kernel = k.id "
                         "WHERE k.key = ?",
                         FA2I_SQL_VALUES(values));

@@ -27,7 +27,7 @@ typedef struct fa2i_stored_answer {
     bool real;
     fa2_problem near;
     bool corrected;
-    fa2_problem kin; /* if corrected */
+    fa2_problem neighbour; /* if corrected */
     int passed_count;
     char passed_over[FA2I_VARIANT_CHARS], why[FA2I_WHY_CHARS];
     int64_t version; /* of the database for which it holds: fa2i_cache_data_version; not stored */

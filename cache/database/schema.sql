@@ -166,8 +166,8 @@ CREATE TABLE answer (
     card        TEXT    NOT NULL, -- the name of the card of that
     real        INTEGER NOT NULL, -- 0: it stands for an SM
     near        BLOB    NOT NULL, -- fa2_problem: where the kernel was measured, or that the model was asked about
-    corrected   INTEGER NOT NULL, -- 1: measurements of another class correct the model, the nearest of `kin`
-    kin         BLOB    NOT NULL, -- fa2_problem
+    corrected   INTEGER NOT NULL, -- 1: measurements of another class correct the model, the nearest of `neighbour`
+    neighbour   BLOB    NOT NULL, -- fa2_problem
     passed      INTEGER NOT NULL, -- kernels that come before it and can never be used
     passed_over TEXT    NOT NULL, -- the first of them,
     why         TEXT    NOT NULL  -- and why it cannot

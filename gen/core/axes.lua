@@ -128,7 +128,7 @@ function M.kind(axes, v)
 end
 
 -- Returns as a text what a point has besides the fields of the problem.
-function M.likeness(axes, v)
+function M.similarity(axes, v)
    local words = {}
    for _, axis in ipairs(axes) do
       if not axis.field then

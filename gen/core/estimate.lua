@@ -117,10 +117,10 @@ local function level(near)
 end
 
 -- Returns what a set of another class says about a kernel: the logarithm of a factor (or nil) and its weight. The third
--- result is true if the set has a kernel of the same likeness.
-local function kin_factor(item, family, likeness)
+-- result is true if the set has a kernel of the same similarity.
+local function neighbour_factor(item, family, similarity)
    local set = item.set
-   local own = set.alike[likeness]
+   local own = set.alike[similarity]
    if own and math.abs(own) > fit.chance then
       return own - (own > 0 and fit.chance or -fit.chance), item.weight, true
    end
@@ -132,12 +132,12 @@ end
 --   1. us
 --   2. what that rests on: "measured", "nearby", "elsewhere" or "model"
 --   3. the nearest set of the kernel's class that has it
---   4. the weight of the measurements of it and of kernels of the same likeness
+--   4. the weight of the measurements of it and of kernels of the same similarity
 --   5. the nearest set of another class that corrects it
 --   6. the weight of the measurements of its text alone
 local function estimate(self, near, common, kernel)
-   local sum, own_weight, kin_weight, known, rests, from, kin = 0, 0, 0, 0, "model", nil, nil
-   local family, likeness = factors.family_of(self, kernel.text), factors.likeness_of(self, kernel.text)
+   local sum, own_weight, neighbour_weight, known, rests, from, neighbour = 0, 0, 0, 0, "model", nil, nil
+   local family, similarity = factors.family_of(self, kernel.text), factors.similarity_of(self, kernel.text)
    for _, item in ipairs(near) do
       local set = item.set
       local own = item.same and (set.own[kernel.index] or set.texts[kernel.text])
@@ -149,16 +149,16 @@ local function estimate(self, near, common, kernel)
             rests, from = set.here and "nearby" or "elsewhere", item
          end
       elseif not item.same then
-         local factor, weight, alike = kin_factor(item, family, likeness)
+         local factor, weight, alike = neighbour_factor(item, family, similarity)
          if factor then
-            sum, kin_weight, kin = sum + weight * factor, kin_weight + weight, kin or item
+            sum, neighbour_weight, neighbour = sum + weight * factor, neighbour_weight + weight, neighbour or item
          end
          known = known + (alike and item.weight or 0)
       end
    end
    local drawn = sum + own_weight * math.log(kernel.price / kernel.plain)
-   return kernel.plain * math.exp(common + drawn / (fit.prior + own_weight + kin_weight)), rests, from,
-      own_weight + known, kin, own_weight
+   return kernel.plain * math.exp(common + drawn / (fit.prior + own_weight + neighbour_weight)), rests, from,
+      own_weight + known, neighbour, own_weight
 end
 
 -- Returns {us, doubt, known} for each of these texts, or false if no SM can hold the kernel. doubt: the standard
@@ -247,11 +247,12 @@ local function settle(self, option, near, problem, arch, common)
       local price = self:price(kernel.text, kernel.registers, problem, arch)
       if price then
          local plain = option.candidate and option.candidate.cost_us or self:price(kernel.text, 0, problem, arch)
-         local us, rests, from, _, kin, own = estimate(self, near, common, {
+         local us, rests, from, _, neighbour, own = estimate(self, near, common, {
             index = index, text = kernel.text, price = price, plain = plain or price,
          })
          local one = {
-            kernel = index, us = us, rests = rests, from = from, kin = kin, model_us = price, plain = plain or price,
+            kernel = index, us = us, rests = rests, from = from, neighbour = neighbour, model_us = price,
+            plain = plain or price,
             compile = not kernel.code, spilled = kernel.spilled, trust = own / (fit.prior + own),
          }
          if not best or (one.compile and 1 or 0) < (best.compile and 1 or 0)
@@ -262,8 +263,10 @@ local function settle(self, option, near, problem, arch, common)
    end
    if not best and option.candidate then
       local price = option.candidate.cost_us
-      local us, _, _, _, kin = estimate(self, near, common, {text = option.text, price = price, plain = price})
-      best = {us = us, rests = "model", kin = kin, model_us = price, plain = price, compile = true, trust = 0}
+      local us, _, _, _, neighbour = estimate(self, near, common, {text = option.text, price = price, plain = price})
+      best = {
+         us = us, rests = "model", neighbour = neighbour, model_us = price, plain = price, compile = true, trust = 0,
+      }
    end
    if not best then
       return nil
@@ -297,7 +300,8 @@ local function favour_first(list, near)
    end
 end
 
--- Returns a list of {text, kernel, us, model_us, rests, from, kin, compile, order, candidate}, the best choice first.
+-- Returns a list of {text, kernel, us, model_us, rests, from, neighbour, compile, order, candidate}, the best choice
+-- first.
 -- near: self:near(problem). candidates: list of {text, cost_us}.
 function methods.rank(self, problem, arch, near, candidates)
    local list, common = {}, level(near)
@@ -332,7 +336,7 @@ function methods.add(self, evidence)
 end
 
 -- Makes an estimate. evidence: as described at the top. model: what the estimates are made with:
---   parse(text)               {family, v, likeness, kind}, or nil
+--   parse(text)               {family, v, similarity, kind}, or nil
 --   describe(card)            as in arch.lua
 --   least_us(problem, arch)   the least time of the candidates; math.huge without candidates
 --   serving(problem, arch)    list of the names of the families that serve the problem

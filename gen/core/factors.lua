@@ -87,9 +87,9 @@ function M.family_of(self, text)
 end
 
 -- Returns what is the same for a kernel in other classes: its family, tile and pipeline.
-function M.likeness_of(self, text)
+function M.similarity_of(self, text)
    local parsed = self.parse(text)
-   return parsed and parsed.likeness or text
+   return parsed and parsed.similarity or text
 end
 
 -- Returns the factors of the families of a set, from its kernels' factors. Each is a mean in which slow kernels count
@@ -117,7 +117,7 @@ local function keep_least(factors, name, factor)
    end
 end
 
--- Computes the factors of a set as logarithms, once: level; own (by kernel), texts (by text), alike (by likeness),
+-- Computes the factors of a set as logarithms, once: level; own (by kernel), texts (by text), alike (by similarity),
 -- families (by name).
 local function find_factors(self, set)
    if set.own then
@@ -145,7 +145,7 @@ local function find_factors(self, set)
          set.own[index] = set.own[index] - set.level
          local text = self.kernels[index].text
          keep_least(set.texts, text, set.own[index])
-         keep_least(set.alike, M.likeness_of(self, text), set.own[index])
+         keep_least(set.alike, M.similarity_of(self, text), set.own[index])
       end
    end
    set.families = family_factors(self, set, fit.level * best)

@@ -90,6 +90,7 @@ local function asked_of(v)
       has[each.name] = value ~= nil and value ~= each.silent
       count = count + (has[each.name] and 1 or 0)
    end
+   has.terms = has.alibi or has.bias -- added to scores
    return setmetatable(has, {__index = unknown}), count
 end
 
@@ -108,9 +109,9 @@ function M.names(v, op)
       -- A lane has eight neighbouring keys, so that it reads their bias at once. dropout needs two neighbouring keys.
       wide = op == "forward" and has.bias and not has.dropout and v.bc % 32 == 0,
       features = count > 0, score_params = count > 0 or has.softcap or v.window ~= 0,
-      -- Terms that all scores of a row share may go into the softmax (offsets) or into the product (sloped): on wgmma
-      -- alone.
-      offsets = false, sloped = false,
+      -- Terms that all scores of a row share may go into the softmax (offsets) or into the product (alibi_mma): on
+      -- wgmma alone.
+      offsets = false, alibi_mma = false,
    }
 end
 

@@ -12,7 +12,7 @@ end
 
 -- Returns true if the lanes that copy a row divide the look-ups of a fill (templates/forward/page_numbers.cuh). Their
 -- number must divide a warp, and fills through registers let lanes diverge. wide: a lane has eight neighbouring keys.
-function M.is_told(v, wide, path)
+function M.is_exchanged(v, wide, path)
    local chunks = (v.d + 15) // 16 * 2
    local own_form = v.dv > 0 or v.v_in_k == 1 or v.parts > 1
    return v.paged == 1 and not path.register_staging and not wide and not own_form and 32 % chunks == 0

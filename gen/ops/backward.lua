@@ -5,13 +5,13 @@
 --   stages          tiles of Q and dO in shared memory
 --   barriers        barriers per tile; with one barrier, one more stage is needed
 --   order           dV is added to before dP^T is computed (early) or after it (late)
---   dq=red          dQ is summed by fp32 additions in memory. If deterministic=1, blocks add to a tile of dQ in a fixed
---                   order (turns.cuh)
---   dq=apart        separate query blocks, with tiles of dqbc keys, compute S and dP again. They sum dQ in one order,
+--   dq=atomic       dQ is summed by fp32 additions in memory. If deterministic=1, blocks add to a tile of dQ in a fixed
+--                   order (dq_order.cuh)
+--   dq=separate     separate query blocks, with tiles of dqbc keys, compute S and dP again. They sum dQ in one order,
 --                   so that every launch gives the same bits
---   dq=whole        a block has all keys of a head, one tile after the other, so that no other block adds to its dQ. If
+--   dq=block        a block has all keys of a head, one tile after the other, so that no other block adds to its dQ. If
 --                   the keys are one tile, nothing is added at all. It is for short sequences of many heads
---                   (dq_whole.cuh)
+--                   (dq_block.cuh)
 --   rows            LSE and delta of a row are computed by a prepare step (prepared) or by each block (computed: one
 --                   launch, no workspace)
 --   layout          rows of tiles are swizzled, or padded, which takes more memory and fewer registers. Padded is 1 to
@@ -62,9 +62,9 @@ local selection = {
    crowds = {
       {axes = {"bc", "warps", "qwarps"}, most = 10},
       {axes = {"br", "bc", "warps", "qwarps", "parts"}, most = 6},
-      {axes = {"dq", "rows"}, value = "dq=apart rows=prepared", most = 4},
-      {axes = {"dq", "rows"}, value = "dq=apart rows=computed", most = 10},
-      {axes = {"dq"}, value = "dq=whole", most = 6},
+      {axes = {"dq", "rows"}, value = "dq=separate rows=prepared", most = 4},
+      {axes = {"dq", "rows"}, value = "dq=separate rows=computed", most = 10},
+      {axes = {"dq"}, value = "dq=block", most = 6},
       {axes = {"split"}, value = "split=1", most = 6},
    },
 }
@@ -87,12 +87,12 @@ local function always()
    return true
 end
 
--- dq=whole suits only problems whose keys are one tile of it, and split=1 only problems with few blocks.
+-- dq=block suits only problems whose keys are one tile of it, and split=1 only problems with few blocks.
 local function suits(v, problem, arch)
    if v.split == 1 and cost.splits(v, problem, arch) == 1 then
       return nil, "there are blocks enough"
    end
-   if v.dq == "whole" and (problem.seq_k > v.bc or 2 * problem.seq_k <= v.bc) then
+   if v.dq == "block" and (problem.seq_k > v.bc or 2 * problem.seq_k <= v.bc) then
       return nil, "a head's keys are no tile of these"
    end
    return true
@@ -107,17 +107,17 @@ local function row_lanes(d)
    return lanes
 end
 
-function M.takes_turns(v)
-   return v.deterministic == 1 and v.dq == "red"
+function M.adds_dq_in_order(v)
+   return v.deterministic == 1 and v.dq == "atomic"
 end
 
 -- Returns true if one loop has both the tiles with a mask and those without. Measured with 21 causal kernels with
 -- turns, D = 128: 14 spill with two loops, and 6 with one. With D = 64 the fastest kernels spill with one loop.
 local function has_one_loop(v)
-   return v.window > 0 or v.split == 1 or M.takes_turns(v) and v.causal == 1 and v.d > 64
+   return v.window > 0 or v.split == 1 or M.adds_dq_in_order(v) and v.causal == 1 and v.d > 64
 end
 
-local main_blocks = {red = "key_tiles", apart = "key_and_query_tiles", whole = "key_heads"}
+local main_blocks = {atomic = "key_tiles", separate = "key_and_query_tiles", block = "key_heads"}
 
 -- Threads of a block of the sinks step.
 local sink_threads = 256
@@ -164,21 +164,21 @@ local function recipe_of(name, v)
    end
    steps[#steps + 1] = {
       entry = name, role = "main", threads = 32 * v.warps, smem = block.smem_bytes(v),
-      blocks = main_blocks[v.dq] .. (v.dq == "apart" and "/" .. 16 * v.warps or ""),
+      blocks = main_blocks[v.dq] .. (v.dq == "separate" and "/" .. 16 * v.warps or ""),
    }
    if v.split == 1 then
       local pitch = 2 * (block.padded(v) + (v.layout == "pad" and 8 or 0))
       steps[#steps + 1] = M.combine_step(name, 32 * v.warps, v.bc * pitch)
    end
-   if v.dq ~= "apart" then
+   if v.dq ~= "separate" then
       steps[#steps + 1] = M.convert_step(name, v, (block.padded(v)))
    end
    return {
       op = "backward", abi = M.abi + features.revision(v), rows = v.br, keys = v.bc,
       waves = v.split == 1 and cost.waves or nil, splits = v.split == 1 and cost.most_splits or nil,
-      workspace = M.takes_turns(v) and "rows_dq_and_turns" or v.dq == "red" and "rows_and_dq"
-         or v.dq == "whole" and "dq_of_tiles" or v.rows == "prepared" and "rows" or nil,
-      columns = (v.dq ~= "apart" or v.split == 1) and (block.padded(v)) or nil, steps = steps,
+      workspace = M.adds_dq_in_order(v) and "rows_dq_and_turns" or v.dq == "atomic" and "rows_and_dq"
+         or v.dq == "block" and "dq_of_tiles" or v.rows == "prepared" and "rows" or nil,
+      columns = (v.dq ~= "separate" or v.split == 1) and (block.padded(v)) or nil, steps = steps,
    }
 end
 
@@ -218,7 +218,8 @@ function M.family(name, path)
          local _, later, dq_parts = block.live_registers(v, path)
          return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
-            turns = M.takes_turns(v), last_keys_first = false, one_loop = has_one_loop(v), dq_parts = dq_parts,
+            dq_in_order = M.adds_dq_in_order(v), last_keys_first = false, one_loop = has_one_loop(v),
+            dq_parts = dq_parts,
             prepared = v.rows == "prepared", wgmma = false, writers = 32 * v.warps,
          })
       end,

@@ -59,13 +59,13 @@ local own_axes = {
    {name = "barriers", values = {1, 2}, when = is_pipeline},
    {name = "order", values = {"early", "late"}},
    {
-      name = "dq", values = {"red", "apart", "whole"},
+      name = "dq", values = {"atomic", "separate", "block"},
       when = function(v)
-         if v.dq == "whole" and (v.varlen == 1 or v.sinks == 1) then
+         if v.dq == "block" and (v.varlen == 1 or v.sinks == 1) then
             return nil, "a block has all keys of a head where that is not packed, and has no sinks"
-         elseif v.dq == "whole" and v.order == "late" then
+         elseif v.dq == "block" and v.order == "late" then
             return nil, "a block that has all keys of a head has no registers for that order"
-         elseif v.dq ~= "whole" and v.bc > 128 then
+         elseif v.dq ~= "block" and v.bc > 128 then
             return nil, "tiles of 256 keys are for blocks that have all of a head"
          end
          return true
@@ -74,8 +74,8 @@ local own_axes = {
    {
       name = "dqbc", values = {0, 16, 32, 64},
       when = function(v)
-         if (v.dq == "apart") ~= (v.dqbc > 0) then
-            return nil, "dqbc is for dq=apart, which has tiles of its own"
+         if (v.dq == "separate") ~= (v.dqbc > 0) then
+            return nil, "dqbc is for dq=separate, which has tiles of its own"
          end
          return true
       end,
@@ -83,9 +83,9 @@ local own_axes = {
    {
       name = "rows", values = {"prepared", "computed"},
       when = function(v)
-         if v.rows == "computed" and v.dq == "red" then
+         if v.rows == "computed" and v.dq == "atomic" then
             return nil, "dQ that is added to must be prepared"
-         elseif v.rows == "prepared" and v.dq == "whole" then
+         elseif v.rows == "prepared" and v.dq == "block" then
             return nil, "a block that has all keys of a head computes each row's once"
          elseif v.rows == "computed" and v.sinks == 1 then
             return nil, "the gradient of sinks is of prepared rows"
@@ -106,7 +106,7 @@ local own_axes = {
    {
       name = "split", values = {0, 1}, quiet = true, default = 0,
       when = function(v)
-         if v.split == 1 and (v.dq == "whole" or v.varlen == 1 or v.dv > 0) then
+         if v.split == 1 and (v.dq == "block" or v.varlen == 1 or v.dv > 0) then
             return nil, "queries are shared where dQ has other blocks, and sequences and V are plain"
          elseif v.split == 1 and (v.order == "late" or v.layout == "pad" or v.bc < 32) then
             return nil, "queries are shared in one order, with swizzled rows, of at least 32 keys"

@@ -71,7 +71,7 @@ function M.smem_bytes(v)
    local shared_p = v.qwarps > 1 and v.br * v.bc or 0
    local scores = (v.barriers == 1 and 2 or 1) * (v.bc * (v.br + padding) + shared_p)
    local bytes = 2 * ((v.bc + v.stages * v.br) * pitches + scores) + 8 * v.stages * v.br
-   if v.dq == "apart" then
+   if v.dq == "separate" then
       return math.max(bytes, 2 * (16 * v.warps + 2 * v.dqbc) * pitches + 128 * v.warps)
    end
    return bytes
@@ -102,7 +102,7 @@ local of_bias, of_gradient = 1, 29
 -- Returns true for kernels that spill if V has fewer columns. Measured with 30 kernels for sm_80, D = 160 to 192: 21 of
 -- these 23 spill, and none of the others.
 local function spills_with_columns(v)
-   return v.dv > 0 and v.dq == "red" and v.parts == 2
+   return v.dv > 0 and v.dq == "atomic" and v.parts == 2
       and (v.qwarps == 1 or v.br == 64 and v.bc == 128 and v.d > 160 and (v.causal == 0 or v.order == "early"))
 end
 
@@ -128,7 +128,7 @@ end
 --     of two with D = 192
 local function spills_staged(v, s, alive, way)
    local has_gradient = select(2, bias.type_of(v))
-   return has_gradient and v.dq == "red" and s.key_tiles * s.query_steps >= 4 and alive > 149
+   return has_gradient and v.dq == "atomic" and s.key_tiles * s.query_steps >= 4 and alive > 149
       or v.varlen == 1 and v.br > 32 and v.d % 64 > 0 and way > 64 and alive > 168
 end
 
@@ -172,13 +172,13 @@ end
 -- s: shares(v), if the caller has them.
 function M.live_registers(v, path, s)
    s = s or shares(v)
-   local sums = 8 * s.key_tiles * (s.out_pairs + s.value_pairs) + (v.dq == "whole" and whole_registers or 0)
+   local sums = 8 * s.key_tiles * (s.out_pairs + s.value_pairs) + (v.dq == "block" and whole_registers or 0)
       + (v.split == 1 and split_registers or 0)
    local tiles = 2 + v.softcap -- S^T, dP^T and the derivative of the softcap
    local scores = 8 * tiles * s.key_tiles * s.query_steps + 4 * s.key_tiles + 4
       + features.registers(v, 1) + v.dropout * 4 * s.query_steps + v.varlen * lengths.packed.own_registers
    local dq_parts, dq = 1, 0
-   if v.dq ~= "apart" then
+   if v.dq ~= "separate" then
       while dq_parts < s.dq_row_tiles
          and sums + (8 * s.dq_pairs + 4) * (s.dq_row_tiles // dq_parts) + 4 > most_alive do
          dq_parts = 2 * dq_parts
@@ -188,7 +188,7 @@ function M.live_registers(v, path, s)
    local ways, way = staged(v, path, v.br)
    local later = v.stages == 1 and sums + dq + ways > most_alive
    local alive = sums + math.max(scores, later and math.max(dq, way) or dq + ways)
-   if v.dq == "apart" then
+   if v.dq == "separate" then
       alive = math.max(alive, s.d_pad // 2 + v.dqbc + 8 + staged(v, path, v.dqbc))
    end
    if v.d <= most_columns then

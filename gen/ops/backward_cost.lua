@@ -61,22 +61,22 @@ local function fragments(v, f)
    local scores = v.parts * (f.depth + f.value_depth) * (f.key_tiles + f.query_steps)
    local own = rows * (f.out_pairs + f.value_pairs)
    local theirs = (v.qwarps - 1) * rows * (2 * f.key_tiles + f.out_pairs + f.value_pairs)
-   local stores = rows * f.key_tiles * ((v.qwarps > 1 and 1 or 0) + (v.dq ~= "apart" and 1 or 0))
-   local dq = v.dq ~= "apart" and v.bc // 16 * (f.dq_row_tiles + f.dq_pairs) or 0
+   local stores = rows * f.key_tiles * ((v.qwarps > 1 and 1 or 0) + (v.dq ~= "separate" and 1 or 0))
+   local dq = v.dq ~= "separate" and v.bc // 16 * (f.dq_row_tiles + f.dq_pairs) or 0
    return scores + own + theirs + stores + dq
 end
 
 -- Returns the clocks in which `blocks` key blocks on an SM do one tile each.
 local function tile_clocks(v, f, arch, blocks)
    local scores = v.br * v.bc
-   local of_keys = v.dq == "apart" and 2 or 3 -- products with rows of Q or K; two more have rows of O or V
+   local of_keys = v.dq == "separate" and 2 or 3 -- products with rows of Q or K; two more have rows of O or V
    local tensor = 2 * scores * (of_keys * f.d_pad + 2 * f.dv_pad) / (f.k8 and arch.tensor_k8 or arch.tensor)
    local filled = 2 * v.br * (f.d_pad + f.dv_pad) * f.fill_ways
    local smem = (512 * fragments(v, f) * v.warps + filled) / arch.smem_rate
    local sums = 4 * v.br * f.d_pad
-   if v.dq == "red" then
+   if v.dq == "atomic" then
       smem = smem + sums / fit.red_rate
-   elseif v.dq == "whole" then
+   elseif v.dq == "block" then
       smem = smem + sums / 2 / fit.red_rate
    end
    local units = {
@@ -92,7 +92,7 @@ local function tile_clocks(v, f, arch, blocks)
    return clocks + (v.rows == "computed" and fit.computed_rows or 0)
 end
 
--- The same for query blocks of 16 rows per warp (dq=apart), and one tile of keys each.
+-- The same for query blocks of 16 rows per warp (dq=separate), and one tile of keys each.
 local function query_tile_clocks(v, f, arch, blocks)
    local scores = 16 * v.warps * v.dqbc
    local steps = v.dqbc // 16
@@ -185,12 +185,12 @@ function M.backward(v, facts, problem, arch)
    local q_tiles = (problem.seq_q + br - 1) // br
    local visited = q_tiles * group
    local k_tiles = (problem.seq_k + bc - 1) // bc
-   local in_turn = dq == "whole" and k_tiles or 1 -- tiles of keys that a block has
+   local in_turn = dq == "block" and k_tiles or 1 -- tiles of keys that a block has
    local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn, in_turn * ((visited + splits - 1) // splits),
                               in_turn * mean_tiles(visited, group, br, bc, sizes) / splits, arch, resident,
                               card.tile_clocks) + (in_turn - 1) * fit.edges
    local us = arch.launch_us
-   if dq == "apart" then
+   if dq == "separate" then
       local tiles = ceil_div(problem.seq_k, v.dqbc)
       local count = ceil_div(problem.seq_q, 16 * v.warps) * heads
       local queries = busy_clocks(count, tiles, mean_tiles(tiles, 1, v.dqbc, 16 * v.warps, sizes),
@@ -198,7 +198,7 @@ function M.backward(v, facts, problem, arch)
       -- Both kinds of blocks run together. If there are few of them, they run at the same time.
       local together = k_tiles * kv_heads * splits + count <= arch.sm_count * resident
       clocks = together and math.max(clocks, queries) or clocks + queries
-   elseif dq == "red" or k_tiles > 1 then
+   elseif dq == "atomic" or k_tiles > 1 then
       local elems = heads * q_tiles * br * facts.d_pad
       us = us + fit.step + elems * 6 / arch.dram -- the convert step
       us = us + elems * 4 / arch.dram -- filling dQ with zeros

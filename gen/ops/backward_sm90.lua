@@ -96,7 +96,7 @@ end
 
 -- Returns what the cost model (backward_cost.lua) needs to know about a block.
 local function shape_of(v)
-   return {br = v.br, bc = division_of(v).keys, split = v.split, dq = "red", rows = "prepared", waves = waves}
+   return {br = v.br, bc = division_of(v).keys, split = v.split, dq = "atomic", rows = "prepared", waves = waves}
 end
 
 -- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask.
@@ -153,12 +153,12 @@ local function product_columns(v, dq_columns)
 end
 
 local function names(v)
-   local division, turns = division_of(v), v.deterministic == 1
+   local division, dq_in_order = division_of(v), v.deterministic == 1
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "red",
-      turns = turns, last_keys_first = turns and v.causal == 1 and v.window == 0, wgmma = true,
+      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "atomic",
+      dq_in_order = dq_in_order, last_keys_first = dq_in_order and v.causal == 1 and v.window == 0, wgmma = true,
       by_product = division == by_product, writers = division == by_product and 128 or 128 * division.groups,
       dq_columns = width, load_registers = division.load, group_registers = division.group,
       dq_registers = division.dq or 0,

@@ -252,7 +252,7 @@ function M.family(name, scheme, path)
          }
          add_names(names, M.shared_names(v))
          add_names(names, scheme.names)
-         names.pages_told = paged.is_told(v, names.wide, path)
+         names.pages_exchanged = paged.is_exchanged(v, names.wide, path)
          return names
       end,
    })

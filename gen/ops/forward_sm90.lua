@@ -2,18 +2,19 @@
 --
 -- A block has `groups` warpgroups of 64 query rows each, and one warpgroup that loads. Shared memory has `stages` tiles
 -- of Bc rows of K, and as many of V. The axes:
---   turns       1: ping-pong, the warpgroups start their products one after the other
+--   pingpong    1: ping-pong, the warpgroups start their products one after the other
 --   persistent  0: a block computes one row tile. 1, 2: there are only as many blocks as the card holds, and each
 --               computes several row tiles. It loads the next one while it writes O. 1: the tiles are divided in
 --               advance. 2: a block that is free takes the next tile
 --   order       heads: row tiles of a head are neighbours. weight: row tiles that see the most keys come first, within
 --               a section of heads whose K and V fit into L2
 --   pack        1: the query heads that share a key head are rows of one matrix, as in forward_splitkv.lua
---   sloped      1: ALiBi's part that depends on the column is a step of Q K^T (templates/hopper/slopes.cuh)
---   begun       1: S begins as a bias in 16 bits, and the product is added to it. 0: the bias is added to the product
+--   alibi_mma   1: ALiBi's part that depends on the column is a step of Q K^T (templates/hopper/slopes.cuh)
+--   bias_in_accumulator
+--               1: S begins as a bias in 16 bits, and the product is added to it. 0: the bias is added to the product
 --
--- If guesses(v), P of tiles without a mask is computed with a speculative maximum, the row's maximum so far. It is
--- computed again if that was too small (templates/hopper/guess.cuh).
+-- If speculates(v), P of tiles without a mask is computed with a speculative maximum, the row's maximum so far. It is
+-- computed again if that was too small (templates/hopper/speculative_max.cuh).
 local bias = require("features.bias")
 local cost = require("ops.forward_sm90_cost")
 local dropout = require("features.dropout")
@@ -54,13 +55,17 @@ local keys_of_block = 256
 -- fp32 instructions per score for a bias in shared memory: a conversion, the addition, a share of the loads.
 local by_words = 2.3
 
--- How many of these are saved. begun_less: if S begins as the bias. beside_less, by warpgroups: if D >= beside_columns,
--- because the product then takes as long as reading the bias. It is also subtracted with dropout, which does not read
--- the bias early: two problems of D = 128 took 296 and 610 us. The model says 293 and 627; without it 338 and 714.
-local begun_less, beside_less, beside_columns = 1.2, {1.3, 2.3, 1.4}, 128
+-- How many of these are saved. in_accumulator_less: if S begins as the bias. beside_less, by warpgroups: if D >=
+-- beside_columns, because the product then takes as long as reading the bias. It is also subtracted with dropout, which
+-- does not read the bias early: two problems of D = 128 took 296 and 610 us. The model says 293 and 627; without it 338
+-- and 714.
+local in_accumulator_less, beside_less, beside_columns = 1.2, {1.3, 2.3, 1.4}, 128
 
 local function words_cost(v)
-   return by_words - (v.begun == 1 and begun_less or v.d >= beside_columns and beside_less[v.groups] or 0)
+   if v.bias_in_accumulator == 1 then
+      return by_words - in_accumulator_less
+   end
+   return by_words - (v.d >= beside_columns and beside_less[v.groups] or 0)
 end
 
 -- A head with this many row tiles fills them as well with its own rows as several heads do, and hardly sees more keys.
@@ -92,7 +97,7 @@ end
 -- Bytes of shared memory. rows: rows of Q, K and V, and of O. side_stages: tiles of a bias for each warpgroup.
 local function bytes_of(v, rows, side_stages)
    return pages(v) * 128 * rows + 8 * (2 * v.groups + 4 * v.stages) + side_stages * v.groups * side_bytes(v)
-      + piece_bytes(v) + 32 * v.bc * v.sloped + key_bytes(v)
+      + piece_bytes(v) + 32 * v.bc * v.alibi_mma + key_bytes(v)
 end
 
 local function rows_read(v)
@@ -155,21 +160,21 @@ local function words_of_masks(v)
    return keeps_early(v) and v.bc // 4 or drops_beside(v) and 16 or 0
 end
 
--- The most columns of O for which P is computed with a speculative maximum (templates/hopper/guess.cuh). Kernels whose
--- scores begin as a bias have no limit.
-local guessed_columns = 64
+-- The most columns of O for which P is computed with a speculative maximum (templates/hopper/speculative_max.cuh).
+-- Kernels whose scores begin as a bias have no limit.
+local speculative_columns = 64
 
 -- Returns true if P of tiles without a mask is computed with a speculative maximum. It is not if a bias is added after
 -- the product: the place of a 16-bit bias was released by then, and an fp32 bias would be read twice. It is not if
 -- ALiBi is added after the product, because its terms leave no registers.
-local function guesses(v)
-   return v.begun == 1 or v.d <= guessed_columns and v.bias == "none" and v.alibi == v.sloped
+local function speculates(v)
+   return v.bias_in_accumulator == 1 or v.d <= speculative_columns and v.bias == "none" and v.alibi == v.alibi_mma
 end
 
 -- Returns true if a bias in shared memory is read during the product that it is added to. With dropout it is not,
 -- because dropout's work is done there.
 local function reads_early(v)
-   return bias.is_ahead(v) and v.begun == 0 and v.dropout == 0
+   return bias.is_ahead(v) and v.bias_in_accumulator == 0 and v.dropout == 0
 end
 
 -- Registers for a bias in shared memory: all its words if it is read early, and their addresses. With three warpgroups
@@ -178,7 +183,7 @@ local function words_of(v)
    if reads_early(v) then
       return v.bc // 4 + (v.groups < 3 and 4 or 0)
    end
-   return bias.is_ahead(v) and v.begun == 0 and 8 or 0
+   return bias.is_ahead(v) and v.bias_in_accumulator == 0 and 8 or 0
 end
 
 -- Registers of a thread for S, P and O, and for what features keep.
@@ -190,16 +195,16 @@ local function live_registers(v)
 end
 
 -- Returns false if a bias in shared memory leaves too few registers. With D > 208 only persistent blocks have enough;
--- with D > 224 only those with persistent=1 and turns=0. Measured with 84 kernels, D = 216 to 256: none of the accepted
--- ones spills, and 32 of the 44 others spill 8 to 204 bytes. With three warpgroups and dropout, none spills up to D =
--- 64; 12 of 20 spill 8 to 96 bytes with D = 80 to 128.
+-- with D > 224 only those with persistent=1 and pingpong=0. Measured with 84 kernels, D = 216 to 256: none of the
+-- accepted ones spills, and 32 of the 44 others spill 8 to 204 bytes. With three warpgroups and dropout, none spills up
+-- to D = 64; 12 of 20 spill 8 to 96 bytes with D = 80 to 128.
 local function leaves_registers(v)
    if v.groups == 3 and v.dropout == 1 and bias.is_ahead(v) then
       return v.d <= 64
    elseif not bias.is_ahead(v) or v.d <= 208 then
       return true
    end
-   return v.persistent > 0 and (v.d <= 224 or v.persistent == 1 and v.turns == 0)
+   return v.persistent > 0 and (v.d <= 224 or v.persistent == 1 and v.pingpong == 0)
 end
 
 local function most_registers(v)
@@ -225,9 +230,9 @@ local function facts_of(v)
       resident = resident(v), own_place = has_own_place(v),
       d_pad = (v.d + 15) // 16 * 16, dv_pad = v.d, smem_bytes = smem_bytes(v),
       bytes_per_score = features.bytes_per_score(v),
-      staged = bias.is_ahead(v) and 1 or 0, guessed = guesses(v) and 1 or 0,
+      staged = bias.is_ahead(v) and 1 or 0, speculates = speculates(v) and 1 or 0,
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc) - v.sloped
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc) - v.alibi_mma
          + v.dropout * (by_keys - dropout.fp32_per_score(v, v.bc))
          + (bias.is_ahead(v) and words_cost(v) + v.softcap - bias.fp32_per_score(v, v.bc) or 0),
    }
@@ -259,7 +264,8 @@ end
 
 function M.names(v)
    local names = M.shared_names(v, v.bc, v.d)
-   names.guessed, names.begun, names.sloped = guesses(v), v.begun == 1, v.sloped == 1
+   names.speculates = speculates(v)
+   names.bias_in_accumulator, names.alibi_mma = v.bias_in_accumulator == 1, v.alibi_mma == 1
    names.packed_heads = v.pack == 1
    names.own_place, names.by_map, names.side_stages = has_own_place(v), stores_by_map(v), side_stages(v)
    names.staged = bias.is_ahead(v)

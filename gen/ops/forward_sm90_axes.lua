@@ -10,8 +10,8 @@ local window = require("features.window")
 
 local M = {}
 
-local function may_take_turns(v)
-   if v.turns == 0 or v.groups > 1 then
+local function may_pingpong(v)
+   if v.pingpong == 0 or v.groups > 1 then
       return true
    end
    return nil, "one warpgroup has nobody to take turns with"
@@ -32,18 +32,19 @@ local function may_stage(v)
    return nil, "a bias has the place of a third tile"
 end
 
--- Accepts begun=1 only for a bias in 16 bits, and without anything that must come between product and bias.
+-- Accepts bias_in_accumulator=1 only for a bias in 16 bits, and without anything that must come between product and
+-- bias.
 local function may_begin(v)
-   if v.begun == 0 or bias.is_ahead(v) and v.softcap == 0 and v.alibi == 0 then
+   if v.bias_in_accumulator == 0 or bias.is_ahead(v) and v.softcap == 0 and v.alibi == 0 then
       return true
    end
    return nil, "scores begin as a bias in 16 bits that nothing comes before"
 end
 
--- Accepts sloped=1 (ALiBi as a step of Q K^T) only in two conditions. Each key of a tile without a mask must have its
--- own number. Nothing may come between product and ALiBi.
-local function may_be_sloped(v)
-   if v.sloped == 0 or v.alibi == 1 and v.causal == 1 and v.softcap == 0 and v.bias == "none" then
+-- Accepts alibi_mma=1 (ALiBi as a step of Q K^T) only in two conditions. Each key of a tile without a mask must have
+-- its own number. Nothing may come between product and ALiBi.
+local function may_use_alibi_mma(v)
+   if v.alibi_mma == 0 or v.alibi == 1 and v.causal == 1 and v.softcap == 0 and v.bias == "none" then
       return true
    end
    return nil, "a causal ALiBi alone is a product"
@@ -85,9 +86,9 @@ for _, axis in ipairs({
    {name = "groups", values = {1, 2, 3}},
    {name = "bc", values = {64, 80, 96, 112, 128, 160, 176}, when = may_tile},
    {name = "stages", values = {2, 3}, when = may_stage},
-   {name = "turns", values = {0, 1}, when = may_take_turns},
-   {name = "sloped", values = {0, 1}, when = may_be_sloped, quiet = true},
-   {name = "begun", values = {0, 1}, when = may_begin, quiet = true},
+   {name = "pingpong", values = {0, 1}, when = may_pingpong},
+   {name = "alibi_mma", values = {0, 1}, when = may_use_alibi_mma, quiet = true},
+   {name = "bias_in_accumulator", values = {0, 1}, when = may_begin, quiet = true},
    {name = "persistent", values = {0, 1, 2}, quiet = true, when = may_stay},
    {name = "order", values = {"heads", "weight"}, when = may_order, quiet = true},
    {name = "pack", values = {0, 1}, when = may_pack, quiet = true},
@@ -98,7 +99,8 @@ end
 M.selection = {
    limit = 19,
    covered = {
-      {"groups", "persistent"}, {"groups", "pack"}, {"groups", "sloped"}, {"groups", "begun"}, {"bc"}, {"order"},
+      {"groups", "persistent"}, {"groups", "pack"}, {"groups", "alibi_mma"}, {"groups", "bias_in_accumulator"}, {"bc"},
+      {"order"},
    },
    crowds = {
       {axes = {"groups", "bc", "pack"}, most = 4}, {axes = {"groups", "pack"}, most = 7},

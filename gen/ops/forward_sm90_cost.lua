@@ -15,11 +15,11 @@ local fit = {
    -- fp32 instructions per score besides ex2: scale and subtract, maximum, sum, half a conversion.
    fp32_per_score = 4.7,
    -- fp32 instructions per score that a speculative maximum saves: 3.1 % of the time of D = 64 (S = 8192, causal).
-   guessed = 0.4,
+   speculates = 0.4,
    -- Share of the shorter of the two times that is not hidden, by the number of warpgroups on an SM. A single warpgroup
    -- also has stalls of its own. no_turns: factor of that share for several warpgroups without ping-pong.
    exposed1 = 1.1, exposed2 = 0.36, exposed3 = 0.115,
-   no_turns = 1.7,
+   no_pingpong = 1.7,
    -- Clocks per tile for its barriers and for the latency of its chain of products.
    chain = 130,
    -- Clocks of a block before its first product and after its last. A persistent block has for each row tile, in their
@@ -43,7 +43,7 @@ local fit = {
    -- Clocks per score for a bias that comes through shared memory, besides its instructions, because it is waited for.
    staged = 0.035,
    -- Columns of Q K^T that cost as much as ALiBi's additional step.
-   sloped = 5,
+   alibi_mma = 5,
    -- Factors of the SMs' time if row tiles are ordered by weight. by_weight_alone: small row tiles whose heads have
    -- their own keys. Fewer tiles then read the same keys at the same time.
    by_weight = 0.99, by_weight_alone = 1.15,
@@ -59,20 +59,20 @@ local function section_of(v, problem)
 end
 
 -- Returns us for a problem.
---   v        d, groups, bc, turns, persistent, order, pack, sloped, dropout
+--   v        d, groups, bc, pingpong, persistent, order, pack, alibi_mma, dropout
 --   facts    facts_of in forward_sm90.lua
 --   problem  if rows are packed, it has as many query heads as key heads
 function M.us(v, facts, problem, arch)
    local scores = facts.br * v.bc
-   local tensor = 2 * scores * (facts.d_pad + facts.dv_pad + v.sloped * fit.sloped) / fit.tensor
+   local tensor = 2 * scores * (facts.d_pad + facts.dv_pad + v.alibi_mma * fit.alibi_mma) / fit.tensor
    local ex2 = scores * facts.ex2_per_score / arch.ex2
-   local softmax = ex2 + scores * (fit.fp32_per_score - facts.guessed * fit.guessed) / arch.fp32
+   local softmax = ex2 + scores * (fit.fp32_per_score - facts.speculates * fit.speculates) / arch.fp32
    local feature = scores * (fit.feature * facts.more_fp32_per_score / arch.fp32 + facts.staged * fit.staged)
    local copies = v.d % 16 == 0 and 0 or fit.row * 2 * v.bc
    local function clocks(blocks)
       local longer, shorter = math.max(tensor, softmax), math.min(tensor, softmax)
       local groups = math.min(blocks * v.groups, 3)
-      local exposed = fit["exposed" .. groups] * (v.turns == 0 and v.groups > 1 and fit.no_turns or 1)
+      local exposed = fit["exposed" .. groups] * (v.pingpong == 0 and v.groups > 1 and fit.no_pingpong or 1)
       return blocks * math.max(longer + exposed * shorter + feature, copies) + fit.chain
    end
    local prologue = v.persistent == 0 and fit.prologue or facts.own_place and fit.ahead or fit.waiting

@@ -432,8 +432,8 @@ typedef struct fa2_forward_args {
  *
  * A gradient whose data is NULL is not wanted. At least one is wanted.
  *   - Without dq, neither its product nor its sums are computed.
- *   - Without dk and dv, kernels whose dQ has blocks of its own (dq=apart) skip theirs, unless the gradient of the bias
- *     is wanted.
+ *   - Without dk and dv, kernels whose dQ has blocks of its own (dq=separate) skip theirs, unless the gradient of the
+ *     bias is wanted.
  *   - Without one of dk and dv, only its writes are saved. */
 typedef struct fa2_backward_args {
     size_t struct_bytes; /* sizeof(fa2_backward_args) */

@@ -52,7 +52,7 @@ typedef struct fa2i_option {
                       * problem's class */
     size_t set;      /* index of the nearest set of the evidence that us is based on; FA2I_NONE: the model */
     double distance; /* distance of that set */
-    size_t kin;      /* index of the nearest set of another class that corrects the model; or FA2I_NONE */
+    size_t neighbour;      /* index of the nearest set of another class that corrects the model; or FA2I_NONE */
 } fa2i_option;
 
 #define FA2I_NONE ((size_t)-1)

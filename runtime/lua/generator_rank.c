@@ -170,7 +170,7 @@ static void get_option(lua_State *L, call *c, fa2i_option *option)
     option->kernel = get_index(L, "kernel", c->kernel_count);
     option->set = get_index(L, "set", c->set_count);
     option->distance = get_number(L, "distance");
-    option->kin = get_index(L, "kin", c->set_count);
+    option->neighbour = get_index(L, "neighbour", c->set_count);
     if (option->kernel == FA2I_NONE) {
         fa2i_generator_get_candidate(L, &candidate);
         if (c->status == FA2_OK)

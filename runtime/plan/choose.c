@@ -63,7 +63,7 @@ fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try
         const fa2_status st = try_option(user, &options[i], &trial);
         if (st != FA2_OK)
             return st;
-        compiled += options[i].compile && !trial.foreseen;
+        compiled += options[i].compile && !trial.predicted;
         if (!trial.usable || (chosen < count && trial.spills >= spills))
             continue;
         chosen = i;
@@ -178,9 +178,9 @@ void fa2i_decide_option(const fa2i_option *options, size_t chosen, const fa2i_ev
         d.median_us = set->measured ? time_in(evidence, set, option->kernel) : 0;
         snprintf(d.device, sizeof d.device, "%s", set->card.name);
     }
-    d.corrected = option->set == FA2I_NONE && option->kin != FA2I_NONE;
+    d.corrected = option->set == FA2I_NONE && option->neighbour != FA2I_NONE;
     if (d.corrected)
-        d.kin = evidence->sets[option->kin].problem;
+        d.neighbour = evidence->sets[option->neighbour].problem;
     *ret_decision = d;
 }
 

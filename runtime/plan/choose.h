@@ -23,7 +23,7 @@ typedef struct fa2i_decision {
     double distance;     /* distance from that problem; 0 for FA2_RULE_EXACT */
     double estimate_us;  /* estimated time on this problem; for FA2_RULE_EXACT the measured time */
     bool corrected;      /* the model's estimate, corrected by measurements of other classes */
-    fa2_problem kin;     /* if corrected: the nearest of the measured problems */
+    fa2_problem neighbour;     /* if corrected: the nearest of the measured problems */
     bool replaces;       /* passed_over is the problem's winner */
     size_t passed_count; /* number of better kernels that cannot be used */
     /* The first of them. "" if its record is unreadable, too. */
@@ -43,7 +43,7 @@ void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision);
 /* The result of trying to use a kernel. */
 typedef struct fa2i_trial {
     bool usable;
-    bool foreseen; /* it is unusable, and this was known before compiling */
+    bool predicted; /* it is unusable, and this was known before compiling */
     int spills;    /* if usable: fa2i_kernel_spills */
 } fa2i_trial;
 

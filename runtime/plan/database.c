@@ -118,7 +118,7 @@ static void forget(fa2i_planner *planner)
         of->told_unreadable = false;
     }
     for (int op = 0; op < FA2I_OPS; op++)
-        planner->taught[op].is_partial = true; /* so that it is taught again */
+        planner->calibrations[op].is_partial = true; /* so that it is learned again */
     planner->notes.answer_count = planner->notes.used_count = 0; /* they are about the other file */
     planner->told_unstored = false;
 }
@@ -166,7 +166,7 @@ static void lose_file(fa2i_planner *planner)
 fa2_status fa2i_planner_follow_file(fa2i_planner *planner)
 {
     const bool is_open = planner->cache != NULL;
-    if (planner->database == NULL || planner->foresees || fa2i_clock_ns() - planner->looked_ns < FA2I_SECOND_NS)
+    if (planner->database == NULL || planner->predicts || fa2i_clock_ns() - planner->looked_ns < FA2I_SECOND_NS)
         return FA2_OK;
     planner->looked_ns = fa2i_clock_ns();
     if (is_open && is_current(planner))
@@ -206,8 +206,8 @@ fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel
 {
     const int registers = kernel->registers, spill_bytes = kernel->spill_bytes;
     slot->compiled = compiled;
-    if (planner->foresees)
-        return fa2i_kernels_foresee(&planner->kernels, slot, kernel);
+    if (planner->predicts)
+        return fa2i_kernels_predict(&planner->kernels, slot, kernel);
     const fa2_status st = fa2i_kernels_load(&planner->kernels, slot, kernel);
     if (st == FA2_OK && (compiled || kernel->registers != registers || kernel->spill_bytes != spill_bytes))
         keep(planner, kernel, compiled);

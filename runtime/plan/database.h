@@ -17,7 +17,7 @@ fa2_status fa2i_planner_open(fa2i_planner *planner, const char *database);
 fa2_status fa2i_planner_follow_file(fa2i_planner *planner);
 
 /* Loads an artifact, stored or compiled, into its slot, which is not ready yet (fa2i_kernels_load). Then stores what
- * the database lacks: compiled code, and what the driver reported about PTX. A planner that foresees only treats the
+ * the database lacks: compiled code, and what the driver reported about PTX. A planner that predicts only treats the
  * artifact as loaded. */
 fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel *kernel, bool compiled);
 

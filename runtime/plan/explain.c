@@ -74,13 +74,13 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
     if (wanted_arch != 0)
         snprintf(out, out_bytes, "kernels for sm_%d are asked for: %s%s", wanted_arch, which, ptx);
     else if (plan->decision.corrected) {
-        char kin[FA2I_PROBLEM_CHARS];
-        fa2i_problem_format(&plan->decision.kin, kin, sizeof(kin));
+        char neighbour[FA2I_PROBLEM_CHARS];
+        fa2i_problem_format(&plan->decision.neighbour, neighbour, sizeof(neighbour));
         snprintf(
             out, out_bytes,
             "nothing of this kind is tuned for sm_%d: %s%s, as measurements of other kinds correct "
             "it, the nearest %.200s; estimated at " FA2I_US " us",
-            card_arch, which, ptx, kin, plan->decision.estimate_us);
+            card_arch, which, ptx, neighbour, plan->decision.estimate_us);
     } else
         snprintf(out, out_bytes, "of this kernel nothing near is tuned for sm_%d: %s%s, estimated at " FA2I_US " us",
                  card_arch, which, ptx, plan->decision.estimate_us);

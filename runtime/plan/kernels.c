@@ -156,7 +156,7 @@ static void learn_of_ptx(const fa2i_loaded *loaded, fa2i_kernel *kernel)
     kernel->spill_bytes = loaded->local_bytes;
 }
 
-fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
+fa2_status fa2i_kernels_predict(const fa2i_kernels *kernels, fa2i_slot *slot,
                                 const fa2i_kernel *kernel)
 {
     assert(slot->state != FA2I_SLOT_LOADED);
@@ -169,7 +169,7 @@ fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
     }
     slot->loaded = (fa2i_loaded){.variant = kernel->variant, .registers = kernel->registers};
     describe(slot, kernel);
-    slot->state = FA2I_SLOT_FORESEEN;
+    slot->state = FA2I_SLOT_PREDICTED;
     return FA2_OK;
 }
 

@@ -13,7 +13,7 @@
 
 typedef enum fa2i_slot_state {
     FA2I_SLOT_EMPTY = 0, /* not tried yet, or its code was not available */
-    FA2I_SLOT_FORESEEN,  /* its code is available, and is not on the device */
+    FA2I_SLOT_PREDICTED,  /* its code is available, and is not on the device */
     FA2I_SLOT_LOADED,
     FA2I_SLOT_REFUSED /* the compiler, the driver or the device refuses it */
 } fa2i_slot_state;
@@ -68,9 +68,9 @@ bool fa2i_kernels_refuses(const fa2i_kernels *kernels, const char *target, int n
  * the first such refusal. */
 fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, fa2i_kernel *kernel);
 
-/* Fills a slot that is not loaded from an artifact's record. The slot becomes FA2I_SLOT_FORESEEN, or refused if loading
+/* Fills a slot that is not loaded from an artifact's record. The slot becomes FA2I_SLOT_PREDICTED, or refused if loading
  * would be refused. */
-fa2_status fa2i_kernels_foresee(const fa2i_kernels *kernels, fa2i_slot *slot,
+fa2_status fa2i_kernels_predict(const fa2i_kernels *kernels, fa2i_slot *slot,
                                 const fa2i_kernel *kernel);
 
 /* Makes a slot FA2I_SLOT_REFUSED, for the reason in the last message. Trying again would fail again. */

@@ -25,7 +25,7 @@ static bool is_for_notes(const fa2i_planner *planner)
 
 static bool is_written(const fa2i_planner *planner)
 {
-    return is_for_notes(planner) && !planner->read_only && !planner->foresees;
+    return is_for_notes(planner) && !planner->read_only && !planner->predicts;
 }
 
 /* ---- the key of an answer ---- */
@@ -72,7 +72,7 @@ static fa2i_decision decision_of(const fa2i_stored_answer *stored)
                               .distance = stored->distance,
                               .estimate_us = stored->estimate_us,
                               .corrected = stored->corrected,
-                              .kin = stored->kin,
+                              .neighbour = stored->neighbour,
                               .passed_count = (size_t)stored->passed_count};
     memcpy(decision.device, stored->device, sizeof decision.device);
     memcpy(decision.passed_over, stored->passed_over, sizeof decision.passed_over);
@@ -112,7 +112,7 @@ done: /* other failures come again when the model is asked, and are reported the
 static bool has_shipped_in_step(const fa2i_planner *planner, const fa2_problem *asked)
 {
     const fa2i_card *card = &planner->device->card;
-    const fa2i_evidence *evidence = &planner->taught[asked->op].evidence;
+    const fa2i_evidence *evidence = &planner->calibrations[asked->op].evidence;
     for (size_t i = 0; i < evidence->set_count; i++) {
         const fa2i_known_set *set = &evidence->sets[i];
         if (!set->shipped || !fa2i_card_is_same(&set->card, card))
@@ -130,7 +130,7 @@ void fa2i_planner_note_answer(fa2i_planner *planner, const fa2i_class *of, const
     fa2i_notes *notes = &planner->notes;
     const fa2i_decision *d = &answer->decision;
     if (!is_written(planner) || notes->answer_count == FA2I_NOTES_ANSWERS || notes->noted == FA2I_NOTES_MOST ||
-        planner->taught[question->asked.op].is_partial ||
+        planner->calibrations[question->asked.op].is_partial ||
         (!question->exact && has_shipped_in_step(planner, &question->asked)) || find_basis(planner) != FA2_OK)
         return;
     fa2i_stored_answer stored = {.basis = planner->basis,
@@ -144,7 +144,7 @@ void fa2i_planner_note_answer(fa2i_planner *planner, const fa2i_class *of, const
                                  .real = d->real,
                                  .near = d->problem,
                                  .corrected = d->corrected,
-                                 .kin = d->kin,
+                                 .neighbour = d->neighbour,
                                  .passed_count = (int)d->passed_count};
     memcpy(stored.device, d->device, sizeof stored.device);
     memcpy(stored.passed_over, d->passed_over, sizeof stored.passed_over);
@@ -152,7 +152,7 @@ void fa2i_planner_note_answer(fa2i_planner *planner, const fa2i_class *of, const
     memcpy(stored.class_key, of->key, sizeof stored.class_key);
     find_key(planner, question, &stored.question);
     /* The evidence is of that version. Since then this process wrote only the chosen kernel. */
-    stored.version = fa2i_cache_own_version(planner->cache, planner->taught[question->asked.op].version);
+    stored.version = fa2i_cache_own_version(planner->cache, planner->calibrations[question->asked.op].version);
     notes->answers[notes->answer_count++] = stored;
     notes->noted++;
 }

@@ -16,7 +16,7 @@
 
 enum { FA2I_PLANS_KEPT = 8192 }; /* fa2.h documents this number, and the memory that plans take */
 
-/* The origin of a problem's code. A planner that foresees predicts it, and stores nothing. */
+/* The origin of a problem's code. In the predicting mode it is predicted, and nothing is stored. */
 typedef enum fa2i_origin {
     FA2I_ORIGIN_STORED = 0, /* the database */
     FA2I_ORIGIN_COMPILED,   /* compiled here, for this problem or an earlier one */

@@ -60,8 +60,8 @@ void fa2i_planner_done(fa2i_planner *planner)
         fa2i_free(of);
     }
     for (int op = 0; op < FA2I_OPS; op++) {
-        fa2i_evidence_done(&planner->taught[op].evidence);
-        fa2i_evidence_done(&planner->taught[op].shipped);
+        fa2i_evidence_done(&planner->calibrations[op].evidence);
+        fa2i_evidence_done(&planner->calibrations[op].shipped);
     }
     fa2i_answers_done(&planner->answers);
     fa2i_kernels_done(&planner->kernels);
@@ -163,7 +163,7 @@ static fa2_status pick_exact(fa2i_planner *planner, fa2i_class *of, fa2i_plan *p
 static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem, const fa2i_slot *slot)
 {
     char text[FA2I_PROBLEM_CHARS];
-    if (of->told_default || planner->foresees)
+    if (of->told_default || planner->predicts)
         return;
     of->told_default = true;
     fa2i_problem_format(problem, text, sizeof(text));
@@ -238,7 +238,7 @@ static void pass_over(trying *t, const fa2i_option *option, const fa2i_attempt *
 
 static bool is_known_to_spill(const trying *t, const fa2i_option *option)
 {
-    const fa2i_evidence *evidence = &t->planner->taught[t->problem->op].evidence;
+    const fa2i_evidence *evidence = &t->planner->calibrations[t->problem->op].evidence;
     const fa2i_known_kernel *known = option->kernel == FA2I_NONE ? NULL : &evidence->kernels[option->kernel];
     return option->rests == FA2I_RESTS_MODEL && known != NULL && !known->shipped && known->is_known_to_spill;
 }
@@ -260,7 +260,7 @@ static fa2_status find_outcome(const trying *t, const fa2i_option *option, outco
     outcome found = {.is_known = true, .is_considered = true};
     if (t->unmapped) {
         const fa2_status known = serves_unmapped(t, option, &found.is_considered);
-        found.trial.foreseen = !found.is_considered;
+        found.trial.predicted = !found.is_considered;
         if (known != FA2_OK)
             return known;
     }
@@ -270,7 +270,7 @@ static fa2_status find_outcome(const trying *t, const fa2i_option *option, outco
     if (found.attempt.slot != NULL)
         found.trial = (fa2i_trial){.usable = true, .spills = found.attempt.slot->spills};
     else
-        found.trial.foreseen |= found.attempt.foreseen;
+        found.trial.predicted |= found.attempt.predicted;
     *ret_outcome = found;
     return FA2_OK;
 }
@@ -301,7 +301,7 @@ static fa2_status load_chosen(trying *t, size_t chosen)
     of_chosen->attempt = (fa2i_attempt){0};
     const fa2_status st = fa2i_planner_have(t->planner, t->of, t->problem, &t->options[chosen], &of_chosen->attempt);
     if (st == FA2_OK && of_chosen->attempt.slot == NULL) {
-        of_chosen->trial = (fa2i_trial){.foreseen = of_chosen->attempt.foreseen};
+        of_chosen->trial = (fa2i_trial){.predicted = of_chosen->attempt.predicted};
         note(t, of_chosen);
     }
     return st;
@@ -364,7 +364,7 @@ static fa2_status estimate(fa2i_planner *planner, fa2i_class *of, const fa2i_pla
     answer->asked = *asked;
     answer->slot = t.outcomes[chosen].attempt.slot;
     answer->origin = t.outcomes[chosen].attempt.origin;
-    fa2i_decide_option(options, chosen, &planner->taught[asked->op].evidence, asked, &planner->device->card,
+    fa2i_decide_option(options, chosen, &planner->calibrations[asked->op].evidence, asked, &planner->device->card,
                        &answer->decision);
     *ret_is_final = !t.may_change;
     answer->decision.passed_count = passed.passed_count;
@@ -418,7 +418,7 @@ static bool is_line(const char *lines, const char *text)
  * problem. */
 static fa2i_question find_question(const fa2i_planner *planner, bool unmapped, fa2i_plan *plan)
 {
-    const fa2i_evidence *evidence = &planner->taught[plan->problem.op].evidence;
+    const fa2i_evidence *evidence = &planner->calibrations[plan->problem.op].evidence;
     /* If a kernel must fit the workspace of an unmapped call, steps do not apply. */
     plan->unrounded |= unmapped || fa2i_shipped_knows(evidence, &planner->device->card, &plan->problem);
     return (fa2i_question){.asked = fa2i_planner_asked(planner, plan), .exact = plan->unrounded, .unmapped = unmapped};
@@ -435,10 +435,10 @@ static void take_answer(const fa2i_class_answer *answer, fa2i_plan *plan)
 }
 
 /* Returns whether the generator already knows all evidence. */
-static bool is_taught(const fa2i_planner *planner, const fa2i_class *of, fa2_op op)
+static bool is_calibrated(const fa2i_planner *planner, const fa2i_class *of, fa2_op op)
 {
-    const fa2i_taught *taught = &planner->taught[op];
-    return planner->generator != NULL && taught->is_taught && taught->version == of->winners.version;
+    const fa2i_calibration *calibration = &planner->calibrations[op];
+    return planner->generator != NULL && calibration->is_calibrated && calibration->version == of->winners.version;
 }
 
 /* Looks for an earlier process's answer to a question, and makes its kernel ready. found->slot is NULL if that is not
@@ -470,7 +470,7 @@ static fa2_status find_stored(fa2i_planner *planner, fa2i_class *of, bool unmapp
     fa2i_class_answer found = {.slot = NULL};
 
     *ret_answer = NULL;
-    if (is_taught(planner, of, plan->problem.op) || plan->decision.replaces)
+    if (is_calibrated(planner, of, plan->problem.op) || plan->decision.replaces)
         return FA2_OK;
     const fa2i_class_answer *known = fa2i_answers_find(&planner->answers, &asked, false, of->reading);
     if (!alone && known != NULL && known->for_step) {

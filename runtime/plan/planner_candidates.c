@@ -30,15 +30,15 @@ fa2i_card fa2i_planner_card(const fa2i_planner *planner)
  * the first operation. */
 static fa2_status read_shipped(fa2i_planner *planner, fa2_op op)
 {
-    fa2i_taught *taught = &planner->taught[op];
-    if (taught->knows_shipped || planner->arch != 0)
+    fa2i_calibration *calibration = &planner->calibrations[op];
+    if (calibration->knows_shipped || planner->arch != 0)
         return FA2_OK;
     const fa2_status st =
         fa2i_share_read(planner->share, &planner->device->card, op, planner->told_share ? NULL : planner->log,
-                        planner->log_user, &taught->shipped);
-    taught->knows_shipped = planner->told_share = st == FA2_OK;
+                        planner->log_user, &calibration->shipped);
+    calibration->knows_shipped = planner->told_share = st == FA2_OK;
     if (st != FA2_OK)
-        fa2i_evidence_done(&taught->shipped); /* drops files read before the failure: all are read again */
+        fa2i_evidence_done(&calibration->shipped); /* drops files read before the failure: all are read again */
     return st;
 }
 
@@ -51,16 +51,16 @@ static bool is_same_evidence(const fa2i_evidence *a, const fa2i_evidence *b)
 }
 
 /* Updates the generator's evidence to the version that the class's winners have. An unreadable database is logged and
- * is no error. Earlier evidence stays; if there was none, only the shipped times are taught. */
-static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
+ * is no error. Earlier evidence stays; if there was none, only the shipped times count. */
+static fa2_status calibrate(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
 {
     const fa2i_card *card = &planner->device->card;
-    fa2i_taught *taught = &planner->taught[problem->op];
+    fa2i_calibration *calibration = &planner->calibrations[problem->op];
     fa2i_evidence evidence = {0};
     fa2_status st = FA2_OK;
 
-    if (planner->arch != 0 || (planner->cache == NULL && planner->share == NULL && !taught->is_taught) ||
-        (taught->is_taught && !taught->is_partial && taught->version == of->winners.version))
+    if (planner->arch != 0 || (planner->cache == NULL && planner->share == NULL && !calibration->is_calibrated) ||
+        (calibration->is_calibrated && !calibration->is_partial && calibration->version == of->winners.version))
         return FA2_OK;
     FA2_TRY(read_shipped(planner, problem->op));
     if (planner->cache != NULL)
@@ -71,19 +71,19 @@ static fa2_status teach(fa2i_planner *planner, fa2i_class *of, const fa2_problem
     if (unread)
         fa2i_planner_unreadable(planner, of);
     st = FA2_OK;
-    if (unread && taught->is_taught)
+    if (unread && calibration->is_calibrated)
         goto done;
-    FA2_TRY(fa2i_shipped_merge(&taught->shipped, card, &evidence));
+    FA2_TRY(fa2i_shipped_merge(&calibration->shipped, card, &evidence));
     /* The evidence often stays the same: other processes wrote only notes, or kernels of other operations. */
-    if (!taught->is_taught || !is_same_evidence(&evidence, &taught->evidence)) {
+    if (!calibration->is_calibrated || !is_same_evidence(&evidence, &calibration->evidence)) {
         FA2_TRY(fa2i_generator_learn(planner->generator, problem->op, &evidence, card));
-        fa2i_evidence_done(&taught->evidence);
-        taught->evidence = evidence;
+        fa2i_evidence_done(&calibration->evidence);
+        calibration->evidence = evidence;
         evidence = (fa2i_evidence){0}; /* ownership has moved to the planner */
     }
-    taught->is_taught = true;
-    taught->is_partial = unread;
-    taught->version = of->winners.version;
+    calibration->is_calibrated = true;
+    calibration->is_partial = unread;
+    calibration->version = of->winners.version;
 done:
     fa2i_evidence_done(&evidence);
     return st;
@@ -92,7 +92,7 @@ done:
 fa2_status fa2i_planner_learn(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
 {
     const fa2_status st = fa2i_planner_generator(planner);
-    return st == FA2_OK ? teach(planner, of, problem) : st;
+    return st == FA2_OK ? calibrate(planner, of, problem) : st;
 }
 
 fa2_status fa2i_planner_rank(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,

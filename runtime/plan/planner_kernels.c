@@ -136,7 +136,7 @@ static fa2_status read_artifact(const fa2i_planner *planner, const fa2i_key *key
 
 /* Changes a record into the record of the artifact that would be compiled. It keeps what an earlier compilation found
  * out. */
-static void foresee_artifact(const fa2i_planner *planner, const fa2i_variant *variant, fa2i_kernel *kernel)
+static void predict_artifact(const fa2i_planner *planner, const fa2i_variant *variant, fa2i_kernel *kernel)
 {
     kernel->variant = *variant;
     kernel->nvrtc = planner->target.nvrtc;
@@ -170,17 +170,17 @@ static fa2_status get_artifact(fa2i_planner *planner, const fa2i_key *key, const
         }
         if (st == FA2_E_MEMORY || (st == FA2_OK && !*ret_compiled))
             return st;
-        if (st == FA2_OK && planner->foresees) {
-            foresee_artifact(planner, variant, ret_kernel);
+        if (st == FA2_OK && planner->predicts) {
+            predict_artifact(planner, variant, ret_kernel);
             return st;
         }
         fa2i_kernel_done(ret_kernel);
     }
     *ret_compiled = true;
-    if (!planner->foresees && !is_target_refused(planner))
+    if (!planner->predicts && !is_target_refused(planner))
         return compile(planner, variant, source, ret_kernel);
     *ret_kernel = (fa2i_kernel){.key = *key};
-    foresee_artifact(planner, variant, ret_kernel);
+    predict_artifact(planner, variant, ret_kernel);
     return FA2_OK;
 }
 
@@ -263,7 +263,7 @@ done:
 /* Logs this once, because it holds for all variants of the family. */
 static void tell_old_nvrtc(fa2i_planner *planner, const fa2i_variant *variant)
 {
-    if (planner->told_old_nvrtc || planner->foresees)
+    if (planner->told_old_nvrtc || planner->predicts)
         return;
     planner->told_old_nvrtc = true;
     fa2i_planner_log(planner, "%.*s is passed over: %s", (int)strcspn(variant->text, " "), variant->text,
@@ -301,7 +301,7 @@ static fa2_status compile_text(fa2i_planner *planner, const fa2_problem *problem
     FA2_TRY(fa2i_planner_find_target(planner, problem));
     if (fa2i_compile_check(&variant, &planner->target) == FA2_E_UNSUPPORTED) {
         fa2i_attempt_refuse(ret_attempt, FA2_E_UNSUPPORTED, text);
-        ret_attempt->foreseen = true;
+        ret_attempt->predicted = true;
         tell_old_nvrtc(planner, &variant);
     } else {
         FA2_TRY(try_variant(planner, &variant, ret_attempt));
@@ -392,12 +392,12 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
         give_up(attempt, &again, text);
         return FA2_OK;
     }
-    if (!planner->foresees && attempt->lost) {
+    if (!planner->predicts && attempt->lost) {
         fa2i_planner_log(planner, "the code of %s is lost, and %s", text,
                          again.made ? "was compiled again"
                                     : "is replaced by other code of this kernel from the database");
         move_rows(planner, lost, again.slot, fa2i_op_abi(problem));
-    } else if (!planner->foresees && again.made) {
+    } else if (!planner->predicts && again.made) {
         fa2i_planner_log(planner, "%s was compiled again, for %s: %s", text, again.slot->target, attempt->why);
     }
     if (again.origin == FA2I_ORIGIN_COMPILED)
@@ -484,7 +484,7 @@ fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of, 
 
 static void tell_twin(const fa2i_planner *planner, fa2i_slot *slot, const fa2i_attempt *attempt, const fa2i_slot *twin)
 {
-    if (planner->foresees || slot->told)
+    if (planner->predicts || slot->told)
         return;
     slot->told = true;
     if (attempt->lost)
@@ -498,7 +498,7 @@ static void tell_twin(const fa2i_planner *planner, fa2i_slot *slot, const fa2i_a
 fa2_status fa2i_planner_use_twin(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                                  const fa2i_key *key, fa2i_attempt *attempt)
 {
-    const fa2i_evidence *evidence = &planner->taught[problem->op].evidence;
+    const fa2i_evidence *evidence = &planner->calibrations[problem->op].evidence;
     fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, key);
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
@@ -561,7 +561,7 @@ static bool is_of_another_generator(const fa2i_planner *planner, const fa2i_know
 fa2_status fa2i_planner_have(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem,
                              const fa2i_option *option, fa2i_attempt *ret_attempt)
 {
-    const fa2i_evidence *evidence = &planner->taught[problem->op].evidence;
+    const fa2i_evidence *evidence = &planner->calibrations[problem->op].evidence;
     const fa2i_known_kernel *known = option->kernel == FA2I_NONE ? NULL : &evidence->kernels[option->kernel];
     fa2_status st = FA2_OK;
     if (known == NULL || known->shipped)
@@ -582,12 +582,12 @@ fa2_status fa2i_planner_have(fa2i_planner *planner, fa2i_class *of, const fa2_pr
 fa2_status fa2i_planner_look(fa2i_planner *planner, const fa2_problem *asked, const fa2i_option *option,
                              fa2i_attempt *ret_attempt)
 {
-    const bool foresees = planner->foresees;
+    const bool predicts = planner->predicts;
     fa2i_class *of = fa2i_planner_class(planner, asked);
     if (of == NULL)
         return FA2_E_MEMORY;
-    planner->foresees = true;
+    planner->predicts = true;
     const fa2_status st = fa2i_planner_have(planner, of, asked, option, ret_attempt);
-    planner->foresees = foresees;
+    planner->predicts = predicts;
     return st;
 }

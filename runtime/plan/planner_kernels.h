@@ -22,7 +22,7 @@ fa2_status fa2i_planner_look(fa2i_planner *planner, const fa2_problem *asked, co
 fa2_status fa2i_planner_use_stored(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                                    const fa2i_key *key, fa2i_attempt *ret_attempt);
 
-/* After that, looks for code of the same variant under another key, among what the generator was taught
+/* After that, looks for code of the same variant under another key, among what the generator has learned
  * (fa2i_planner_learn). If there is no usable code, that was logged, and the attempt stays as it is. */
 fa2_status fa2i_planner_use_twin(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,
                                  const fa2i_key *key, fa2i_attempt *attempt);

@@ -6,7 +6,7 @@
  *     planner_candidates.c   lists the kernels that a problem can have
  *     planner_kernels.c      makes a kernel ready: from the database, or by compiling
  *
- * A planner that foresees predicts what a call would get. It makes the same decisions, but stops before it would load,
+ * A predicting planner says what a call would get. It makes the same decisions, but stops before it would load,
  * compile or store a kernel. It cannot predict that a driver refuses code if the driver refused nothing like it yet.
  * It cannot predict the result of a first compilation either. It reads code to see that it is valid. If the cache is
  * open for writing, like a context's, reading removes damaged code.
@@ -34,15 +34,15 @@ typedef struct fa2i_class {
     struct fa2i_class *next;
 } fa2i_class;
 
-/* The evidence about an operation that the generator was taught. */
-typedef struct fa2i_taught {
-    bool is_taught;
-    bool is_partial; /* taught without the database, which could not be read */
+/* The evidence about an operation that the generator has learned. */
+typedef struct fa2i_calibration {
+    bool is_calibrated;
+    bool is_partial; /* learned without the database, which could not be read */
     int64_t version; /* fa2i_cache_data_version */
     fa2i_evidence evidence;
     bool knows_shipped; /* shipped was read */
     fa2i_evidence shipped;
-} fa2i_taught;
+} fa2i_calibration;
 
 /* Distinguishes a file from another one, and from its earlier state. */
 typedef struct fa2i_file_state {
@@ -80,12 +80,12 @@ typedef struct fa2i_planner {
     int64_t looked_ns;         /* when the file was last looked at (fa2i_clock_ns) */
     int64_t tried_ns;          /* when opening it was last tried */
     fa2i_file_state tried;     /* the file's state after that */
-    bool foresees;             /* predicts only: nothing is loaded or compiled */
+    bool predicts;             /* predicts only: nothing is loaded or compiled */
     bool as_ptx;               /* the driver is known to refuse cubins */
     char *share;               /* folder of the files that come with fa2 (share.h); NULL if none is used */
     bool told_share;           /* the log says what is wrong with it */
     fa2i_generator *generator; /* created when a problem is not tuned itself */
-    fa2i_taught taught[FA2I_OPS];
+    fa2i_calibration calibrations[FA2I_OPS];
     fa2i_notes notes;
     bool knows_basis;
     fa2i_key basis; /* of stored answers (notes.c) */
@@ -104,10 +104,10 @@ fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem
 
 /* The result of trying to have a kernel. slot == NULL: it cannot be used. */
 typedef struct fa2i_attempt {
-    fa2i_slot *slot;      /* it can be launched; if the planner foresees: it could be */
+    fa2i_slot *slot;      /* it can be launched; if the planner predicts: it could be */
     fa2i_origin origin;   /* of its code */
     fa2_status refusal;   /* if slot is NULL: why; the last message says it, too */
-    bool foreseen;        /* it was refused without a try */
+    bool predicted;        /* it was refused without a try */
     bool for_now;         /* it cannot be used now, but the database may be readable later */
     bool lost;            /* the database has no valid code of it; code that the driver refuses is valid */
     bool made;            /* it was compiled now: it was neither in the database nor loaded */

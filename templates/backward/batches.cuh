@@ -11,14 +11,14 @@ __device__ __forceinline__ int batches(const Params &p)
 }
 
 // Rows of LSE and delta per head in the workspace: whole tiles.
-__device__ __forceinline__ int64 plane_rows(const Params &p)
+__device__ __forceinline__ int64 rows_of_batch_head(const Params &p)
 {
     return int64(p.q_tiles) * kBr;
 }
 
 using OwnParams = const Params &;
 
-struct SequencePlace {
+struct SequenceCoord {
     static constexpr int first_q_tile = 0, first_prepared = 0;
 
     static __device__ __forceinline__ void find(const Params &, unsigned, int &) {}
@@ -39,4 +39,4 @@ struct SequencePlace {
     }
 };
 
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &) {}
+template <class Coord> __device__ __forceinline__ void clear_unused_keys(const Params &, const Coord &) {}

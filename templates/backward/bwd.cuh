@@ -15,8 +15,8 @@
 // Variants:
 //
 //     kSplit     several blocks have the same keys, and each a part of these queries (split.cuh)
-//     kAllKeys   a block does all tiles of keys of a head, one after the other (dq_whole.cuh)
-//     kApart     separate blocks compute dQ (dq_apart.cuh)
+//     kDqBlock   a block does all tiles of keys of a head, one after the other (dq_block.cuh)
+//     kDqSeparate     separate blocks compute dQ (dq_separate.cuh)
 //
 // Keys are rows of S^T, so P^T and dS^T are A fragments of dV and dK where they were computed. Warps are arranged as
 // kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:
@@ -46,32 +46,32 @@
 //     how a row begins and ends                      its LSE and delta (delta.cuh)
 
 // Writes dK and dV, or this block's partial sums of them.
-__device__ __forceinline__ void write_keys(const Params &p, const BlockPlace &place, const WarpPlace &own,
+__device__ __forceinline__ void write_keys(const Params &p, const BlockCoord &coord, const WarpCoord &own,
                                            const SumOfKeys &dk, const SumOfValues &dv, unsigned block, uint32 smem)
 {
     if constexpr (kSplit)
         if (p.splits > 1) {
-            put_part(p, place, block % p.splits, 0, dk);
-            put_part(p, place, block % p.splits, 1, dv);
+            put_part(p, coord, block % p.splits, 0, dk);
+            put_part(p, coord, block % p.splits, 1, dv);
             return;
         }
-    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, own.key, own.query_warp, own.lane);
-    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, own.key,
+    write_rows(p.dk, p.dk_stride, p, coord, dk, p.scale, smem + kKArea, own.key, own.query_warp, own.lane);
+    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, coord, dv, value_scale(p), smem + kVArea, own.key,
                                      own.query_warp, own.lane);
 }
 
 __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsigned block)
 {
-    const WarpPlace own;
-    if constexpr (kTakesTurns)
+    const WarpCoord own;
+    if constexpr (kDqInOrder)
         block = block_ticket(all, smem);
-    const BlockPlace place(all, kSplit ? block / all.splits : block);
-    uint32 *counter = nullptr;  // with kTakesTurns: counter of the dQ tile that was added to last
-    clear_unused_keys(all, place);
-    if (place.is_empty())
+    const BlockCoord coord(all, kSplit ? block / all.splits : block);
+    uint32 *counter = nullptr;  // with kDqInOrder: counter of the dQ tile that was added to last
+    clear_unused_keys(all, coord);
+    if (coord.is_empty())
         return;
-    OwnParams p = place.params(all);
-    const TileRange tiles(p, place);
+    OwnParams p = coord.params(all);
+    const TileRange tiles(p, coord);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
 
     const LaneOffsets offsets(own.lane);
@@ -79,13 +79,13 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     SumOfValues dv = {};
 
     if (range.has_some(p, tiles)) {
-        const int first_head = place.kv_head * p.group;
+        const int first_head = coord.kv_head * p.group;
         QueryFills fills;
-        load_keys(p, place, smem);
+        load_keys(p, coord, smem);
         Cursor at = range.start(p, tiles);
         int stage = 0, score_stage = 0;
-        begin_queries(fills, p, place, tiles, range, first_head, smem, at);
-        Dropout dropout(p, place.first_key + own.key, own.lane);
+        begin_queries(fills, p, coord, tiles, range, first_head, smem, at);
+        Dropout dropout(p, coord.first_key + own.key, own.lane);
         auto visit = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
             const TileAreas areas(smem, stage, score_stage, own, offsets);
@@ -94,33 +94,33 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                 fill_wait<0>();
                 __syncthreads();  // Q, dO and rows are complete (K and V too); the areas of the tile before are free
                 if constexpr (kStages == 2)
-                    issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+                    issue_queries(fills, p, coord, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
-            const Terms terms(p, place.batch, first_head + at.head);
+            const Terms terms(p, coord.batch, first_head + at.head);
 #pragma unroll 1
             for (int part = 0; part < kParts; part++)
-                visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
+                visit_part<kMasked>(p, coord, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
             // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier per tile: the next
             // tile is complete; the tile before, its P^T and dS^T are read.
             __syncthreads();
-            if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+            if (kDqInOrder && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before
             if constexpr (kBarriers == 1)
-                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+                issue_queries(fills, p, coord, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
 
             add_others(own, offsets, areas, dk, dv);
             if constexpr (kStages == 1) {
                 if constexpr (kQueryWarps > 1)
                     __syncthreads();  // Q and dO are read before the next come into their place
-                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+                issue_queries(fills, p, coord, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
-            if (!kApart && p.dq != nullptr)
-                add_tile_to_dq(p, place, own, offsets, areas, at, first_head, smem, counter);
-            store_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+            if (!kDqSeparate && p.dq != nullptr)
+                add_tile_to_dq(p, coord, own, offsets, areas, at, first_head, smem, counter);
+            store_queries(fills, p, coord, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             at.advance(tiles, tiles.end(p));
             stage = stage + 1 == kStages ? 0 : stage + 1;
             if constexpr (kScoreStages == 2)
@@ -148,13 +148,13 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             }
         }
     }
-    if constexpr (kAllKeys)
+    if constexpr (kDqBlock)
         for (int head = 0; head < p.group; head++)
-            clear_unseen(p, place.batch, place.kv_head * p.group + head, tiles.first, tiles.end(p));
+            clear_unseen(p, coord.batch, coord.kv_head * p.group + head, tiles.first, tiles.end(p));
     __syncthreads();  // every warp has read its last K and V before dK and dV come into their place
-    if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+    if (kDqInOrder && counter != nullptr && threadIdx.x == 0)
         count_up(counter);
-    write_keys(p, place, own, dk, dv, block, smem);
+    write_keys(p, coord, own, dk, dv, block, smem);
 }
 
 // The kernel if dQ has no separate blocks; kThreads threads.
@@ -162,7 +162,7 @@ __device__ __forceinline__ void backward(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
-    if constexpr (kAllKeys) {
+    if constexpr (kDqBlock) {
         clear_sums(p, blockIdx.x);
 #pragma unroll 1
         for (int tile = 0; tile < p.k_tiles; tile++) {

@@ -12,12 +12,12 @@ __device__ __forceinline__ void combine(const Params &p)
     extern __shared__ __align__(128) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const BlockPlace place(p, blockIdx.x / 2);
+    const BlockCoord coord(p, blockIdx.x / 2);
     const int which = blockIdx.x % 2;
     float sum[kKeyTiles][2 * kOutPairs][4] = {};
 #pragma unroll 1
     for (int split = 0; split < p.splits; split++) {
-        const float4 *part = part_of(p, place, split, which);
+        const float4 *part = part_of(p, coord, split, which);
 #pragma unroll
         for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
@@ -26,6 +26,6 @@ __device__ __forceinline__ void combine(const Params &p)
                 sum[m][n][0] += x.x, sum[m][n][1] += x.y, sum[m][n][2] += x.z, sum[m][n][3] += x.w;
             }
     }
-    write_rows(which ? p.dv : p.dk, which ? p.dv_stride : p.dk_stride, p, place, sum, which ? value_scale(p) : p.scale,
+    write_rows(which ? p.dv : p.dk, which ? p.dv_stride : p.dk_stride, p, coord, sum, which ? value_scale(p) : p.scale,
                smem, warp / kQueryWarps * 16 * kKeyTiles, warp % kQueryWarps, lane);
 }

@@ -57,9 +57,9 @@ __device__ __forceinline__ void convert_batches(const Params &p)
 {
     constexpr int kSlices = kBr / kConvertRows;  // blocks per tile; they divide its parts, not its rows
     const int64 tile = blockIdx.x / kSlices;
-    const int64 plane = tile / p.q_tiles;
-    const int head = plane % p.heads_q;
-    const int64 batch = plane / p.heads_q;
+    const int64 batch_head = tile / p.q_tiles;
+    const int head = batch_head % p.heads_q;
+    const int64 batch = batch_head / p.heads_q;
     const float *from_tile = p.dq_sum + tile * kDqTile;
     char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
     const float scale = p.scale;

@@ -31,8 +31,8 @@ __device__ __forceinline__ void clear(const Params &p)
 {
     const auto &f = p.features;
     const int64 row = int64(blockIdx.x) * kClearRows + threadIdx.x / 32;
-    const int64 plane = row / p.seq_q, batch = plane / p.heads_q;
-    const int query = row % p.seq_q, head = plane % p.heads_q;
+    const int64 batch_head = row / p.seq_q, batch = batch_head / p.heads_q;
+    const int query = row % p.seq_q, head = batch_head % p.heads_q;
     const bool is_done = (batch >= p.batch) | ((batch > 0) & (f.dbias_batch == 0)) |
                          ((head > 0) & (f.dbias_head == 0)) | ((query > 0) & (f.dbias_query == 0));
     if (is_done)

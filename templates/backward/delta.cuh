@@ -13,9 +13,10 @@ template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
 
 // Returns LSE in log2 units; +infinity for rows that saw no key and for rows after the tensor's end, so that their P is
 // 0.
-template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 batch_head, int row)
 {
-    const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
+    const float lse =
+        row < head_rows<kOfAll>(p) ? __ldg(p.lse + batch_head * head_rows<true>(p) + row) : minus_infinity();
     bool none;
     if constexpr (kBiasNumbers)
         none = lse < kLeastScore - 128.0f;  // lower only if no key was visible, or if the sink is that low
@@ -76,13 +77,13 @@ constexpr int kRowsAtOnce = kThreads / kRowLanes;
 
 template <int kRows>
 __device__ __forceinline__ void put_some_rows(const Params &p, int batch, int head, int first_row, uint32 smem,
-                                              int pass, int64 plane, int thread)
+                                              int pass, int64 batch_head, int thread)
 {
     const int r = pass * kRowsAtOnce + thread / kRowLanes;
     const int row = r < kRows ? first_row + r : p.seq_q;
     const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
     if (r < kRows && thread % kRowLanes == 0) {
-        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
+        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, batch_head, row)));
         store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
     }
 }
@@ -92,15 +93,15 @@ template <int kRows>
 __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
 {
     constexpr int kPasses = (kRows + kRowsAtOnce - 1) / kRowsAtOnce;
-    const int64 plane = int64(batch) * p.heads_q + head;
+    const int64 batch_head = int64(batch) * p.heads_q + head;
     const int thread = thread_index();
-    if constexpr (kAllKeys) {
+    if constexpr (kDqBlock) {
 #pragma unroll 2  // no deeper unrolling: the sums of dK and dV hold registers meanwhile
         for (int pass = 0; pass < kPasses; pass++)
-            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, batch_head, thread);
     } else {
 #pragma unroll
         for (int pass = 0; pass < kPasses; pass++)
-            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, batch_head, thread);
     }
 }

@@ -8,17 +8,17 @@
 //
 // Called by `visit` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
 // all keys of the block. Its result is added to the sums in the workspace (dq_sums.cuh); if the block has all keys of a
-// head, and they are one tile, it is written at once. counter: with kTakesTurns, receives the counter of the tile.
-__device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace &place, const WarpPlace &own,
+// head, and they are one tile, it is written at once. counter: with kDqInOrder, receives the counter of the tile.
+__device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord &coord, const WarpCoord &own,
                                                const LaneOffsets &offsets, TileAreas areas, const Cursor &at,
                                                int first_head, uint32 smem, uint32 *&counter)
 {
-    const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
-    float *sum = p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile + own.warp * kDqWarpPart;
+    const int64 batch_head = int64(coord.batch) * p.heads_q + first_head + at.head;
+    float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + own.warp * kDqWarpPart;
     uint32 before = 0, seen = 0;
-    if constexpr (kTakesTurns) {
-        counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
-        before = blocks_before(p, place.first_key / kBc, at.tile);
+    if constexpr (kDqInOrder) {
+        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        before = blocks_before(p, coord.first_key / kBc, at.tile);
         seen = own.lane == 0 ? load_counter(counter) : 0;
     }
 #pragma unroll 1
@@ -37,12 +37,12 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace
                                                                         (first + m) * 2 + own.lane / 8 % 2));
             },
             smem + kKArea, pair_offset(offsets.rows, own.col_warp));
-        if (kTakesTurns && part == 0)
+        if (kDqInOrder && part == 0)
             await_turn(counter, seen, before, own.lane);
-        if (kAllKeys && p.k_tiles == 1)
-            write_dq(p, place.batch, first_head + at.head, at.tile, first, own.col_warp, dq, own.lane);
+        if (kDqBlock && p.k_tiles == 1)
+            write_dq(p, coord.batch, first_head + at.head, at.tile, first, own.col_warp, dq, own.lane);
         else if constexpr (kVarlen)
-            add_dq(dq_sums(p, place, plane, at.tile, first, own.col_warp), dq, own.lane,
+            add_dq(dq_sums(p, coord, batch_head, at.tile, first, own.col_warp), dq, own.lane,
                    p.seq_q - at.tile * kBr - first * 16, own.col_warp);
         else
             add_dq(sum + part * kPartSize, dq, own.lane);

@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/place.cuh"
+#include "backward/coord.cuh"
 #include "lib/ptx.cuh"
 
 // ---- dQ sums: fp32 sums over blocks, in the workspace -----------------------------------------------------------
@@ -31,11 +31,11 @@ __device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
 }
 
 // Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
-template <class Place>
-__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
+template <class Coord>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, int64 batch_head, int tile, int first,
                                           int col_warp)
 {
-    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
+    const int64 row = batch_head * p.features.total_q + coord.own.sequence.first_q + tile * kBr + first * 16;
     return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
 }
 

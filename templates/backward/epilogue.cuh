@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/place.cuh"
+#include "backward/coord.cuh"
 #include "backward/writers.cuh"
 #include "lib/mma.cuh"
 #include "lib/tile.cuh"
@@ -11,7 +11,7 @@
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
-__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockCoord &coord,
                                            const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
                                            int warp_key, int query_warp, int lane)
 {
@@ -29,11 +29,11 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
             }
     writers_meet();  // the rows are complete: several warps wrote parts of each
 
-    out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
+    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * 2;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
-        if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
+        if (chunk < kColumns / 8 && coord.first_key + r < p.seq_k)
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
     }

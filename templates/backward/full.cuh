@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/place.cuh"
+#include "backward/coord.cuh"
 #include "backward/scores.cuh"
 
 // ---- no window: which tiles of queries a block processes, and which queries of them see a key -----------------------
@@ -20,21 +20,21 @@ struct AllTiles {
 using Tiles = Either<kVarlen, SequenceTiles, AllTiles>::Type;
 
 template <class Range>
-__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockCoord &coord)
 {
     // The first query that sees some key of the block, and the first that sees all of them.
     int query = 0, query_of_all = 0;
     if (kCausal) {
         const int offset = p.seq_k - p.seq_q;
-        query = max(0, place.first_key - offset);
-        query_of_all = max(0, place.first_key + kBc - 1 - offset);
+        query = max(0, coord.first_key - offset);
+        query_of_all = max(0, coord.first_key + kBc - 1 - offset);
     }
-    range.first = min(query / kBr, place.q_tiles(p));
+    range.first = min(query / kBr, coord.q_tiles(p));
     range.unmasked = (query_of_all + kBr - 1) / kBr;
-    if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
-        range.unmasked = place.q_tiles(p);
+    if (coord.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
+        range.unmasked = coord.q_tiles(p);
     if constexpr (kVarlen)
-        range.stop = place.q_tiles(p);
+        range.stop = coord.q_tiles(p);
 }
 
 // Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
@@ -59,7 +59,7 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                     s[m][n][e] = 0.0f;
 }
 
-// Returns how many blocks add to a tile of queries before the one with this tile of keys (turns.cuh).
+// Returns how many blocks add to a tile of queries before the one with this tile of keys (dq_order.cuh).
 __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
 {
     if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees

@@ -30,8 +30,8 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint
 
 // Turns S^T into P^T. capped: S^T after the softcap; query: this warp's first query in the tile `at`.
 template <bool kMasked>
-__device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
-                                          const Terms &terms, const WarpPlace &own, const Cursor &at, int query,
+__device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
+                                          const Terms &terms, const WarpCoord &own, const Cursor &at, int query,
                                           TileAreas areas)
 {
     if constexpr (kSoftcap) {
@@ -39,11 +39,11 @@ __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Param
         copy_scores(capped, s);
     }
     if constexpr (kTerms)
-        add_terms<kCausal && !kMasked>(s, p, terms, place.first_key + own.key + own.lane / 4,
+        add_terms<kCausal && !kMasked>(s, p, terms, coord.first_key + own.key + own.lane / 4,
                                        at.tile * kBr + query + own.lane % 4 * 2);
     scores_to_p(s, areas.rows + query * 4, p.scale_log2);
     if constexpr (kMasked)
-        mask_p(s, p, place.first_key + own.key + own.lane / 4, at.tile * kBr + query + own.lane % 4 * 2);
+        mask_p(s, p, coord.first_key + own.key + own.lane / 4, at.tile * kBr + query + own.lane % 4 * 2);
 }
 
 // sum += P^T dO, or dS^T Q. tile_smem: the queries of these fragments.
@@ -65,8 +65,8 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
 
 // Processes a part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
 template <bool kMasked>
-__device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &place, const Terms &terms,
-                                           Dropout &dropout, const WarpPlace &own, const LaneOffsets &offsets,
+__device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &coord, const Terms &terms,
+                                           Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
                                            TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
@@ -78,9 +78,9 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     if constexpr (kLate)
         compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
                                   smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
-    compute_p<kMasked>(s, capped, p, place, terms, own, at, query, areas);
+    compute_p<kMasked>(s, capped, p, coord, terms, own, at, query, areas);
     pack_scores(frag, s);
-    dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
+    dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
     dropout.mask(frag);
     if constexpr (kSoftcap && !kBiasGradient)
         multiply_slopes(s, capped);
@@ -93,19 +93,19 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     dropout.mask(dp);
     dp_to_ds(dp, s, areas.rows + (kBr + query) * 4);
     if constexpr (kBiasGradient) {
-        add_dbias(dp, p, place.sequence(), first_head + at.head, place.first_key + own.key + own.lane / 4,
+        add_dbias(dp, p, coord.sequence(), first_head + at.head, coord.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
         if constexpr (kSoftcap)
             multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
-    if constexpr (!kApart || kQueryWarps > 1)
+    if constexpr (!kDqSeparate || kQueryWarps > 1)
         store_ds(frag, areas.scores, own.key, query, own.lane);
     add_product(dk, frag, areas.q + query * kPitch, areas.out);
 }
 
 // Adds what other warps with the same keys computed for their queries: dV += P^T dO, dK += dS^T Q.
-__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, TileAreas areas,
+__device__ __forceinline__ void add_others(const WarpCoord &own, const LaneOffsets &offsets, TileAreas areas,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
 #pragma unroll

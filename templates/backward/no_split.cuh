@@ -23,6 +23,6 @@ struct WholeRange {
 
 using QueryRange = WholeRange;
 
-template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockPlace &, int, int, const Sum &)
+template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockCoord &, int, int, const Sum &)
 {
 }

@@ -11,10 +11,10 @@ constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 // The kernel; kPrepareThreads threads per block.
 template <class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
 {
-    const int64 rows = plane_rows(p);
+    const int64 rows = rows_of_batch_head(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
     const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
-    const int64 plane = index / rows;
+    const int64 batch_head = index / rows;
     int row;
     if constexpr (kVarlen) {
         const int at = packed_row(p, index % rows);
@@ -22,14 +22,15 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
     } else {
         row = index < all_rows ? int(index % rows) : p.seq_q;
     }
-    const float delta = row_delta<true>(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
+    const float delta =
+        row_delta<true>(p, batch_head / p.heads_q, batch_head % p.heads_q, row, threadIdx.x % kRowLanes);
     if (index < all_rows && threadIdx.x % kRowLanes == 0) {
-        p.rows[index] = row_lse<true>(p, plane, row);
+        p.rows[index] = row_lse<true>(p, batch_head, row);
         p.rows[all_rows + index] = delta;
     }
-    if (kApart || p.dq == nullptr)
+    if (kDqSeparate || p.dq == nullptr)
         return;
-    if constexpr (kTakesTurns) {
+    if constexpr (kDqInOrder) {
         const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;

@@ -20,11 +20,11 @@ constexpr int kRowQuarters = kBr / 4;  // 16-byte loads of LSE; delta has as man
 static_assert(2 * kRowQuarters <= kThreads, "a thread copies 16 bytes at most");
 
 // Index of the first row that thread i loads, of LSE or delta of a tile. first: first row of the sequence.
-__device__ __forceinline__ int64 prepared_row(const Params &p, int64 plane, int tile, int first, int i)
+__device__ __forceinline__ int64 prepared_row(const Params &p, int64 batch_head, int tile, int first, int i)
 {
-    const int64 rows = plane_rows(p);
-    const int64 planes = int64(batches(p)) * p.heads_q;
-    return (i < kRowQuarters ? plane : planes + plane) * rows + first + tile * kBr;
+    const int64 rows = rows_of_batch_head(p);
+    const int64 batch_heads = int64(batches(p)) * p.heads_q;
+    return (i < kRowQuarters ? batch_head : batch_heads + batch_head) * rows + first + tile * kBr;
 }
 
 // Loaded through registers.
@@ -33,9 +33,9 @@ struct StagedRows {
 
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32)
     {
-        const int64 plane = int64(batch) * p.heads_q + head;
+        const int64 batch_head = int64(batch) * p.heads_q + head;
         const int i = thread_index();
-        const int64 from = prepared_row(p, plane, tile, first, i);
+        const int64 from = prepared_row(p, batch_head, tile, first, i);
         if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q)
             staged = no_rows(i < kRowQuarters);
         else if (i < 2 * kRowQuarters)
@@ -54,9 +54,9 @@ struct StagedRows {
 struct CopiedRows {
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32 smem)
     {
-        const int64 plane = int64(batch) * p.heads_q + head;
+        const int64 batch_head = int64(batch) * p.heads_q + head;
         const int i = thread_index();
-        const int64 from = prepared_row(p, plane, tile, first, i);
+        const int64 from = prepared_row(p, batch_head, tile, first, i);
         if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q) {
             if (i < 2 * kRowQuarters)
                 store_shared_16(smem + i * 16, no_rows(i < kRowQuarters));

@@ -1,12 +1,12 @@
 #pragma once
 #include "features/params.cuh"
 
-// Coordinates of a separate block of dQ (dq_apart.cuh): kDqRows rows of a head.
-struct RowPlace {
+// Coordinates of a separate block of dQ (dq_separate.cuh): kDqRows rows of a head.
+struct RowCoord {
     int first_row, head, batch;
 
-    __device__ __forceinline__ RowPlace(const Params &p, unsigned plane, unsigned index)
-        : first_row(index * kDqRows), head(plane % p.heads_q), batch(plane / p.heads_q)
+    __device__ __forceinline__ RowCoord(const Params &p, unsigned batch_head, unsigned index)
+        : first_row(index * kDqRows), head(batch_head % p.heads_q), batch(batch_head / p.heads_q)
     {
     }
 
@@ -25,8 +25,8 @@ struct RowPlace {
         return all;
     }
 
-    static __device__ __forceinline__ int dropped_plane(const Params &, unsigned plane)
+    static __device__ __forceinline__ int dropped_batch_head(const Params &, unsigned batch_head)
     {
-        return plane;
+        return batch_head;
     }
 };

@@ -1,18 +1,18 @@
 #pragma once
 #include "backward/sequences.cuh"
 
-// Coordinates of a separate block of dQ (dq_apart.cuh): kDqRows rows of a head, in a packed sequence.
-struct RowPlace {
+// Coordinates of a separate block of dQ (dq_separate.cuh): kDqRows rows of a head, in a packed sequence.
+struct RowCoord {
     PackedTile<kDqRows, false> own;
     int first_row, head;
     static constexpr int batch = 0;
 
-    __device__ __forceinline__ RowPlace(const Params &all, unsigned plane, unsigned index)
+    __device__ __forceinline__ RowCoord(const Params &all, unsigned batch_head, unsigned index)
     {
-        clear_unused_queries<kThreads>(all, plane, int64(index) * kDqRows, int64(index + 1) * kDqRows);
+        clear_unused_queries<kThreads>(all, batch_head, int64(index) * kDqRows, int64(index + 1) * kDqRows);
         own = PackedTile<kDqRows, false>(all, index);
         first_row = own.tile * kDqRows;
-        head = plane;
+        head = batch_head;
     }
 
     // The packed rows of a head.
@@ -32,7 +32,7 @@ struct RowPlace {
     }
 
     // The head's number for dropout.
-    __device__ __forceinline__ int dropped_plane(const Params &p, unsigned) const
+    __device__ __forceinline__ int dropped_batch_head(const Params &p, unsigned) const
     {
         return own.index * p.heads_q + head;
     }

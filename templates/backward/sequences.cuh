@@ -26,7 +26,7 @@ __device__ __forceinline__ int prepared_rows(const Params &p)
     return ((p.features.total_q / kSectorRows + p.batch) * kSectorRows + 31) / 32 * 32;
 }
 
-__device__ __forceinline__ int64 plane_rows(const Params &p)
+__device__ __forceinline__ int64 rows_of_batch_head(const Params &p)
 {
     return prepared_rows(p);
 }
@@ -116,7 +116,7 @@ __device__ __forceinline__ void clear_unused_queries(const Params &p, int head, 
 using OwnParams = const Params;
 
 // The sequence of a block.
-struct SequencePlace {
+struct SequenceCoord {
     PackedTile<kBc, true> own;
     int number;            // number of the tile, counted over all sequences
     int sequence_q_tiles;  // tiles of queries of the sequence
@@ -150,10 +150,10 @@ struct SequencePlace {
 };
 
 // Sets rows of dK and dV that belong to no sequence to 0. p: of all sequences. Called by all threads of a block.
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Place &place)
+template <class Coord> __device__ __forceinline__ void clear_unused_keys(const Params &p, const Coord &coord)
 {
     constexpr int kKeyChunks = kHeadDim / 8, kValueChunks = kHeadDimV / 8;
-    const int64 first = int64(place.number) * kBc;
+    const int64 first = int64(coord.number) * kBc;
     clear_unused<kThreads>(p.features.cu_seqlens_k, p.batch, p.features.total_k, first, first + kBc,
                            kKeyChunks + kValueChunks, [&](int row, int part) {
                                const bool of_key = part < kKeyChunks;
@@ -162,7 +162,7 @@ template <class Place> __device__ __forceinline__ void clear_unused_keys(const P
                                const int chunk = of_key ? part : part - kKeyChunks;
                                if (out != nullptr)
                                    *reinterpret_cast<uint4 *>(
-                                       out + (place.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
+                                       out + (coord.kv_head * stride.head + row * stride.seq) * 2 + chunk * 16) =
                                        uint4{};
                            });
 }

@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/place.cuh"
+#include "backward/coord.cuh"
 #include "lib/ptx.cuh"
 
 // ---- the gradient of sinks: -sum over the rows of a head of exp(sink - LSE) * delta ------------------------
@@ -13,7 +13,7 @@ __device__ __forceinline__ void sinks(const Params &p)
     if (p.features.dsinks == nullptr)
         return;
     const int head = blockIdx.x;
-    const int64 head_rows = plane_rows(p);
+    const int64 head_rows = rows_of_batch_head(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * head_rows;
     // A separate multiplication, rounded as in the computation of LSE. For a row that saw no key, LSE is the sink, and
     // the difference must be exactly 0. An FMA would not round the product: the difference would be a rounding error,

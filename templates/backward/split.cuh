@@ -49,21 +49,21 @@ using QueryRange = SplitRange;
 constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
 
 // Address of this thread's numbers of a part. Parts are before the rows of LSE and delta in the workspace.
-__device__ __forceinline__ float4 *part_of(const Params &p, const BlockPlace &place, int split, int which)
+__device__ __forceinline__ float4 *part_of(const Params &p, const BlockCoord &coord, int split, int which)
 {
     const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
     const int64 key_block =
-        (int64(place.batch) * (p.heads_q / p.group) + place.kv_head) * p.k_tiles + place.first_key / kBc;
+        (int64(coord.batch) * (p.heads_q / p.group) + coord.kv_head) * p.k_tiles + coord.first_key / kBc;
     const int64 behind = ((p.splits - split) * key_blocks - key_block) * 2 - which;
     return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - behind * kPartFloats) + writer();
 }
 
 template <int kTiles>
-__device__ __forceinline__ void put_part(const Params &p, const BlockPlace &place, int split, int which,
+__device__ __forceinline__ void put_part(const Params &p, const BlockCoord &coord, int split, int which,
                                          const float (&x)[kKeyTiles][kTiles][4])
 {
     static_assert(kTiles == 2 * kOutPairs, "dK and dV have as many columns");
-    float4 *part = part_of(p, place, split, which);
+    float4 *part = part_of(p, coord, split, which);
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll

@@ -44,5 +44,5 @@ constexpr int kDqVArea = kDqKArea + 2 * kDqKBytes;
 constexpr int kDqStatArea = kDqVArea + 2 * kDqVBytes;
 constexpr int kQueryBlockBytes = kDqStatArea + 2 * kDqRows * 4;
 
-constexpr int kSmemBytes = kApart && kQueryBlockBytes > kKeyBlockBytes ? kQueryBlockBytes : kKeyBlockBytes;
+constexpr int kSmemBytes = kDqSeparate && kQueryBlockBytes > kKeyBlockBytes ? kQueryBlockBytes : kKeyBlockBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");

@@ -1,14 +1,14 @@
 #pragma once
-#include "backward/place.cuh"
+#include "backward/coord.cuh"
 
 // ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
 
 // The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
 struct TileRange : Tiles {
     // p: parameters of the block's sequence.
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
     {
-        find_tiles(*this, p, place);
+        find_tiles(*this, p, coord);
     }
 
     __device__ __forceinline__ int end(const Params &p) const

@@ -4,14 +4,14 @@
 // ---- warp and lane coordinates, and addresses of the tiles ------------------------------------------------------
 
 // The warp's part of S^T and dP^T, and of dQ.
-struct WarpPlace {
+struct WarpCoord {
     int lane, warp;
     int key_warp, query_warp;
     int row_warp, col_warp;
     int key;    // its first key in the block
     int query;  // and first query in a tile
 
-    __device__ __forceinline__ WarpPlace()
+    __device__ __forceinline__ WarpCoord()
         : lane(threadIdx.x % 32), warp(threadIdx.x / 32), key_warp(warp / kQueryWarps), query_warp(warp % kQueryWarps),
           row_warp(warp / kColWarps), col_warp(warp % kColWarps), key(key_warp * 16 * kKeyTiles),
           query(query_warp * kWarpQueries)
@@ -38,7 +38,7 @@ struct TileAreas {
     uint32 shared_p;        // P^T as fragments, of this lane
     uint32 out, value_out;  // this lane's ldmatrix addresses for its columns of dK and dV
 
-    __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, const WarpPlace &own,
+    __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, const WarpCoord &own,
                                          const LaneOffsets &offsets)
         : q(smem + kQArea + stage * kQTileBytes), d_o(smem + kDoArea + stage * kDoTileBytes),
           rows(smem + kRowArea + stage * kRowBytes + own.lane % 4 * 2 * 4),

@@ -1,5 +1,5 @@
 #pragma once
-#include "backward/place.cuh"
+#include "backward/coord.cuh"
 #include "backward/scores.cuh"
 #include "features/window.cuh"
 
@@ -29,16 +29,16 @@ struct Tiles {
 };
 
 template <class Range>
-__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockCoord &coord)
 {
-    const int last_key = min(place.first_key + kBc, p.seq_k) - 1;
-    const WindowQueries queries(p, place.first_key, last_key);
+    const int last_key = min(coord.first_key + kBc, p.seq_k) - 1;
+    const WindowQueries queries(p, coord.first_key, last_key);
     range.first = queries.begin / kBr;
     range.stop = (queries.end + kBr - 1) / kBr;
     range.unmasked = (queries.begin_of_all + kBr - 1) / kBr;
     // Queries after the tensor's end need no mask: their LSE makes P 0.
-    range.masked = queries.end_of_all == p.seq_q ? place.q_tiles(p) : queries.end_of_all / kBr;
-    if (last_key != place.first_key + kBc - 1)  // keys after the end must be masked for every query
+    range.masked = queries.end_of_all == p.seq_q ? coord.q_tiles(p) : queries.end_of_all / kBr;
+    if (last_key != coord.first_key + kBc - 1)  // keys after the end must be masked for every query
         range.unmasked = range.stop;
 }
 
@@ -63,7 +63,7 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
         }
 }
 
-// Returns how many blocks add to a tile of queries before the one with this tile of keys (turns.cuh).
+// Returns how many blocks add to a tile of queries before the one with this tile of keys (dq_order.cuh).
 __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
 {
     const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);

@@ -126,11 +126,11 @@ __device__ __forceinline__ void philox(uint32 (&x)[4], const DropoutSeed &seed, 
     }
 }
 
-// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. plane: batch * heads + head.
+// Makes word t = lane % 4 of the keys of rows 32 * rows32 + 8 * n + g, with g = lane / 4. batch_head: b * heads + h.
 // The first byte of a row key is odd.
-__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int plane, int rows32, int lane)
+__device__ __forceinline__ void row_keys(uint32 (&x)[4], const DropoutSeed &seed, int batch_head, int rows32, int lane)
 {
-    philox(x, seed, rows32 * 32 + lane, plane);
+    philox(x, seed, rows32 * 32 + lane, batch_head);
 #pragma unroll
     for (int n = 0; n < 4; n++)
         x[n] |= lane % 4 == 0;
@@ -159,11 +159,11 @@ __device__ __forceinline__ uint32 word_of_rows(const uint32 (&x)[4])
 
 // Makes the keys of sixteen rows in the layout of the product: words of rows g and g + 8. sixteen: index of the sixteen
 // rows. Returns word_of_rows.
-__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int plane, int sixteen,
+__device__ __forceinline__ uint32 keys_of_rows(uint32 (&words)[2], const DropoutSeed &seed, int batch_head, int sixteen,
                                                int lane)
 {
     uint32 x[4];
-    row_keys(x, seed, plane, sixteen / 2, lane);
+    row_keys(x, seed, batch_head, sixteen / 2, lane);
 #pragma unroll
     for (int h = 0; h < 2; h++)
         words[h] = sixteen % 2 == 1 ? x[2 + h] : x[h];

@@ -1,7 +1,7 @@
 #pragma once
 #include "features/alibi.cuh"
 #include "forward/columns.cuh"
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // This lane's first column in tile 0, kept if ALiBi is computed by the product (kAlibiMma).
 struct KeptColumn {
@@ -22,16 +22,16 @@ using FirstColumn = Either<kAlibiMma, KeptColumn, NoColumn>::Type;
 struct AlibiOfRows : FirstColumn {
     float slope[kRowTiles][2], position[kRowTiles][2];  // position: p minus this lane's first column in tile 0
 
-    __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
+    __device__ __forceinline__ AlibiOfRows(const Params &p, const BlockCoord &coord, int first_row, int lane)
         : FirstColumn(lane)
     {
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const int row = min(first_row + m * 16 + h * 8 + lane / 4, place.rows - 1);
-                slope[m][h] = alibi_slope(p, place.batch, place.query_head(p, row));
-                position[m][h] = float(place.query(p, row) + place.seq_k(p) - place.seq_q(p) - lane % 4 * kLaneKeys);
+                const int row = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
+                slope[m][h] = alibi_slope(p, coord.batch, coord.query_head(p, row));
+                position[m][h] = float(coord.query(p, row) + coord.seq_k(p) - coord.seq_q(p) - lane % 4 * kLaneKeys);
             }
     }
 

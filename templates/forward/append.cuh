@@ -127,14 +127,14 @@ __device__ __forceinline__ void append_batches(const Params &p)
         uint32 row = i / kRowChunks;
         if (kRotary && row >= kGrowing * new_rows) {
             row -= kGrowing * new_rows;
-            const uint32 place = row / heads_q;
-            rotate_query(p, NewRows(p, place / seq_q), row % heads_q, place % seq_q, chunk);
+            const uint32 coord = row / heads_q;
+            rotate_query(p, NewRows(p, coord / seq_q), row % heads_q, coord % seq_q, chunk);
             continue;
         }
         const bool is_key = row < new_rows;
         row -= is_key ? 0 : new_rows;
-        const uint32 place = row / heads_kv;
-        append_chunk(p, is_key, NewRows(p, place / new_count), row % heads_kv, place % new_count, chunk);
+        const uint32 coord = row / heads_kv;
+        append_chunk(p, is_key, NewRows(p, coord / new_count), row % heads_kv, coord % new_count, chunk);
     }
 }
 

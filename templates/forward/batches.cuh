@@ -1,11 +1,11 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // ---- sequences: all have the tensors' lengths ----------------------------------------------------------------------
 //
 // Policy of kernels without lengths of sequences and cache rows; the others have sequences.cuh.
 
-struct SequencePlace {
+struct SequenceCoord {
     struct {
         int first_q, first_k;
     } static constexpr sequence{};

@@ -1,7 +1,7 @@
 #pragma once
 #include "features/bias.cuh"
 #include "forward/columns.cuh"
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // Neighbours of a row that a lane has, and reads with one load.
 constexpr int kTogether = kWide ? 8 : 2;
@@ -56,22 +56,22 @@ struct BiasOfRows {
     float inverse_scale;
     bool side;  // kTogether neighbours are contiguous and aligned
 
-    __device__ __forceinline__ BiasOfRows(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : key_stride(p.features.bias_key), columns(place.seq_k(p) - lane % 4 * kLaneKeys), seq_k(place.seq_k(p))
+    __device__ __forceinline__ BiasOfRows(const Params &p, const BlockCoord &coord, int first_row, int lane)
+        : key_stride(p.features.bias_key), columns(coord.seq_k(p) - lane % 4 * kLaneKeys), seq_k(coord.seq_k(p))
     {
         const BiasElem *bias = reinterpret_cast<const BiasElem *>(p.features.bias) +
-                               place.batch * p.features.bias_batch + place.padding() * key_stride +
+                               coord.batch * p.features.bias_batch + coord.padding() * key_stride +
                                lane % 4 * kLaneKeys * key_stride;
 #pragma unroll
         for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const int r = min(first_row + m * 16 + h * 8 + lane / 4, place.rows - 1);
+                const int r = min(first_row + m * 16 + h * 8 + lane / 4, coord.rows - 1);
                 row[m][h] =
-                    bias + place.query_head(p, r) * p.features.bias_head + place.query(p, r) * p.features.bias_query;
+                    bias + coord.query_head(p, r) * p.features.bias_head + coord.query(p, r) * p.features.bias_query;
             }
         inverse_scale = p.features.inverse_scale;
-        side = p.features.bias_side >= kTogether && place.padding() % kTogether == 0;
+        side = p.features.bias_side >= kTogether && coord.padding() % kTogether == 0;
     }
 
     // True if neighbours of a tile are read with one load: none is beyond the tensor's end.

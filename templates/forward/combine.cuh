@@ -1,5 +1,5 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 #include "forward/softmax.cuh"
 #include "lib/early.cuh"
 #include "lib/mma.cuh"
@@ -64,9 +64,9 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
         packed = row % p.features.total_q;
     } else {
         query = row % p.seq_q;
-        const int64 plane = row / p.seq_q;
-        head = plane % p.heads_q;
-        batch = plane / p.heads_q;
+        const int64 batch_head = row / p.seq_q;
+        head = batch_head % p.heads_q;
+        batch = batch_head / p.heads_q;
     }
     await_step_before();
     if (row >= rows)

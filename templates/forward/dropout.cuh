@@ -1,6 +1,6 @@
 #pragma once
 #include "features/dropout.cuh"
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // Dropout for this lane's elements of P, 16 columns at a time.
 struct PhiloxDropout {
@@ -15,7 +15,7 @@ struct PhiloxDropout {
     static_assert(kSplit || kRowTiles <= 2, "a warp's rows are in 32 that choose thresholds together");
 
     // first_row: the warp's first row.
-    __device__ __forceinline__ PhiloxDropout(const Params &p, const BlockPlace &place, int first_row, int lane)
+    __device__ __forceinline__ PhiloxDropout(const Params &p, const BlockCoord &coord, int first_row, int lane)
         : p(p), seed(p.features), lane(lane), exponents(opaque(0x64646464u, 0))
     {
 #pragma unroll
@@ -24,16 +24,16 @@ struct PhiloxDropout {
                 // Neighbouring rows are heads.
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                    const int row = first_row + m * 16 + h * 8 + lane / 4, query = place.query(p, row);
+                    const int row = first_row + m * 16 + h * 8 + lane / 4, query = coord.query(p, row);
                     uint32 x[4];
-                    row_keys(x, seed, place.batch * p.heads_q + place.query_head(p, row), query / 32,
+                    row_keys(x, seed, coord.batch * p.heads_q + coord.query_head(p, row), query / 32,
                              query % 8 * 4 + lane % 4);
                     rows[m][h] = one_of(x, query / 8 % 4);
-                    row_keys(x, seed, place.batch * p.heads_q + place.query_head(p, row), query / 32, 3);
+                    row_keys(x, seed, coord.batch * p.heads_q + coord.query_head(p, row), query / 32, 3);
                     bounds[m][h] = choose_bounds(p.features, x[0], query / 2 % 4, lane % 4 * 2);
                 }
             } else {
-                const uint32 word = keys_of_rows(rows[m], seed, place.batch * p.heads_q + place.query_head(p, 0),
+                const uint32 word = keys_of_rows(rows[m], seed, coord.batch * p.heads_q + coord.query_head(p, 0),
                                                  first_row / 16 + m, lane);
                 bounds[0][0] = choose_bounds(p.features, word, lane / 8, lane % 4 * 2);
             }

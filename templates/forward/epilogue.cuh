@@ -1,5 +1,5 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 #include "forward/parts.cuh"
 #include "forward/softmax.cuh"
 #include "lib/mma.cuh"
@@ -9,18 +9,18 @@
 //
 // Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
 
-template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
+template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
 {
     if constexpr (kWgmma)
         return row.sink;
     else
-        return p.features.sinks[place.query_head(p, 0)];
+        return p.features.sinks[coord.query_head(p, 0)];
 }
 
 // Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
 // the chunk of row r of the warp for column tile n.
 template <class Address>
-__device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord &coord,
                                                const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
                                                int warp_row, int lane, Address address)
 {
@@ -32,7 +32,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
             const float sum = quad_sum(row.sum[m][h]);
             float inverse, lse;
             if constexpr (kSinks) {
-                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, place, row));
+                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
                 inverse = end.inverse;
                 lse = end.lse;
             } else {
@@ -44,11 +44,11 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
             for (int n = 0; n < kOutTiles; n++)
                 store_shared_4(address(r, n) + quad_lane * 4,
                                pack2(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse));
-            const int block_row = place.first_row + warp_row + r;
-            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < place.rows) {
+            const int block_row = coord.first_row + warp_row + r;
+            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < coord.rows) {
                 if constexpr (!kSinks)
                     lse = row_lse(row.max[m][h], sum, p.scale);
-                p.lse[place.index(p, block_row)] = lse;
+                p.lse[coord.index(p, block_row)] = lse;
             }
         }
     }
@@ -56,7 +56,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
 
 // Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
 template <class Form>
-__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &coord,
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
@@ -66,7 +66,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &pl
         __syncwarp();  // the rows are this warp's own: its reads of Q before O comes into their place
     const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
     constexpr int kWarpRows = 16 * kRowTiles;
-    normalise_rows(p, place, o, row, warp_row, lane,
+    normalise_rows(p, coord, o, row, warp_row, lane,
                    [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
     if constexpr (kParts > 1)
         __syncthreads();  // several warps have columns of a row: their stores before the loads
@@ -76,9 +76,9 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &pl
 #pragma unroll
     for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
-        const int block_row = place.first_row + warp_row + r;
-        if (chunk < kHeadDimV / 8 && block_row < place.rows)
-            *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
+        const int block_row = coord.first_row + warp_row + r;
+        if (chunk < kHeadDimV / 8 && block_row < coord.rows)
+            *reinterpret_cast<uint4 *>(p.o + coord.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
                 load_shared_16(o_smem + Form::chunk_offset(r, chunk));
     }
 }

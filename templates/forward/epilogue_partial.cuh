@@ -1,5 +1,5 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 #include "forward/parts.cuh"
 #include "forward/softmax.cuh"
 #include "lib/mma.cuh"
@@ -109,13 +109,13 @@ struct MergedRow {
 };
 
 // Writes a row whose keys all belong to this block.
-__device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &place, MergedRow &merged, int block_row,
+__device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &coord, MergedRow &merged, int block_row,
                                             int64 index, int column)
 {
     float lse;
     if constexpr (kSinks)
-        lse = merged.add_sink(p.scale, p.features.sinks[place.query_head(p, block_row)]);
-    char *out = p.o + place.offset(p, p.o_stride, block_row) * 2 + column * 2;
+        lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
+    char *out = p.o + coord.offset(p, p.o_stride, block_row) * 2 + column * 2;
     *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
     if (p.lse != nullptr && column == 0) {
         if constexpr (!kSinks)
@@ -126,7 +126,7 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &p
 
 // Writes the rows of a block, or its partial results. The layout of rows in shared memory is that of fp32.
 template <class>
-__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &coord,
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
@@ -137,19 +137,19 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &pl
     const int64 all_rows = int64(gridDim.x) / (p.q_tiles * p.splits) * p.group * p.seq_q;
     for (int i = threadIdx.x; i < kBr * kMergeLanes; i += kThreads) {
         const int r = i / kMergeLanes, column = i % kMergeLanes * 4;
-        const int block_row = place.first_row + r;
-        if (block_row >= place.rows)
+        const int block_row = coord.first_row + r;
+        if (block_row >= coord.rows)
             break;
         if (column >= kHeadDimV)
             continue;
         MergedRow merged(smem, r, column, p.scale_log2);
         if constexpr (kDropout)
             merged.multiply(kept_scale(p));
-        const int64 index = place.index(p, block_row);
-        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // this block has all keys of its rows
-            write_whole(p, place, merged, block_row, index, column);
+        const int64 index = coord.index(p, block_row);
+        if (kVarlen ? coord.part < 0 : coord.splits(p) == 1) {  // this block has all keys of its rows
+            write_whole(p, coord, merged, block_row, index, column);
         } else {
-            const int64 at = kLengths ? place.slot() * kBr + r : place.split * all_rows + index;
+            const int64 at = kLengths ? coord.slot() * kBr + r : coord.split * all_rows + index;
             *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
             if (column == 0)
                 p.partial_lse[at] = merged.lse(p.scale);

@@ -1,6 +1,6 @@
 #pragma once
 #include "forward/columns.cuh"
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // ---- no window: which tiles a block processes, and which keys of them a row sees -----------------------------------
 //
@@ -10,14 +10,14 @@
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
-__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockCoord &coord)
 {
-    int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
+    int keys = coord.seq_k(p), keys_of_all = coord.seq_k(p);  // seen by some row of the block; by every row
     if (kCausal) {
-        const int offset = place.seq_k(p) - place.seq_q(p);
-        const int last_row = min(place.first_row + kBr, place.rows) - 1;
-        keys = max(0, min(keys, place.query(p, last_row) + 1 + offset));
-        keys_of_all = max(0, min(keys, place.query(p, place.first_row) + 1 + offset));
+        const int offset = coord.seq_k(p) - coord.seq_q(p);
+        const int last_row = min(coord.first_row + kBr, coord.rows) - 1;
+        keys = max(0, min(keys, coord.query(p, last_row) + 1 + offset));
+        keys_of_all = max(0, min(keys, coord.query(p, coord.first_row) + 1 + offset));
     }
     if constexpr (kSplit)
         range.first = 0;
@@ -27,16 +27,16 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 
 // Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                            const BlockPlace &place, int first_row, int tile, int lane)
+                                            const BlockCoord &coord, int first_row, int tile, int lane)
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
-    const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
+    const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + place.query(p, r) + 1 - place.seq_q(p)) : seen;
+            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
         }
         // Columns are constants after unrolling.
 #pragma unroll

@@ -5,7 +5,7 @@
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
-// computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `visit` of
+// computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `mainloop_step` of
 // step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop
 // over the others has no compare code. With a window, there are tiles to mask at both ends.
 //
@@ -48,14 +48,14 @@ __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &o
 
 // Prologue: loads Q, and the first tiles of K and V.
 __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
-                                      const Params &p, const BlockPlace &place, const TileRange &tiles,
-                                      const KeyPlaces &to, const WarpRows &own, uint32 q_area, const int &tile)
+                                      const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                      const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
-    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, place.rows - place.first_row,
-                                 [&](int r) { return p.q + place.offset(p, p.q_stride, place.first_row + r) * 2; });
+    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row,
+                                 [&](int r) { return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * 2; });
     if (kTeams == 1 || tile >= tiles.first)
-        issue_k<false>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+        issue_k<false>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
     fill_commit();
     q_fill.store(q_area);
     if constexpr (kQInRegisters && !kQBehind) {
@@ -64,14 +64,14 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
     }
     if constexpr (kJoint) {
         if (kTeams == 1 || tile >= tiles.first)
-            issue_v<false>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+            issue_v<false>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
         fill_commit();
 #pragma unroll
         for (int ahead = 1; ahead < kKStages - 1; ahead++) {
             pages.pass();  // to this tile
             if (tile - ahead * kTeams >= tiles.first) {
-                issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, tile - ahead * kTeams);
-                issue_v<true>(fills, pages, p, place, to, KeyPlan(), kWhole, tile - ahead * kTeams);
+                issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
+                issue_v<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
             }
             fill_commit();
         }
@@ -97,19 +97,19 @@ __device__ __forceinline__ void forward(const Params &p)
     const int team = kTeams > 1 ? threadIdx.x / kTeamThreads : 0;
     const int team_warp = threadIdx.x / 32 - team * (kTeamThreads / 32);
     const int warp_row = team_warp / kParts * (16 * kRowTiles);  // this warp's first row in the block
-    const BlockPlace place(p, WorkOfGrid());
+    const BlockCoord coord(p, WorkOfGrid());
     if constexpr (kVarlen)
         clear_unused_rows(p);
     if constexpr (kVarlen || (kSplit && kLengths))
-        if (place.batch < 0)
+        if (coord.batch < 0)
             return;
-    const TileRange tiles(p, place);
+    const TileRange tiles(p, coord);
 
     const uint32 lane_rows = pair_offset(RowTile::lane_offset_rows(lane), own_part());
     const uint32 lane_cols = pair_offset(RowTile::lane_offset_cols(lane), own_part());
     const uint32 lane_values = ValueTile::pair_offset(ValueTile::lane_offset_rows(lane), own_part());
     const uint32 q_area = kQBehind ? v_stage(smem, 0, tiles.count - 1 + kTeams) : smem + kQArea;
-    const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, place.first_row + warp_row, lane};
+    const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, coord.first_row + warp_row, lane};
 
     OutputTile o = {};
     RowState row;
@@ -119,19 +119,19 @@ __device__ __forceinline__ void forward(const Params &p)
     if (tiles.count > tiles.first) {
         QueryFill q_fill;
         KeyFills fills;
-        const int kv_head = place.kv_head(p);
-        const char *k_plane = key_plane(p.k, p.k_stride, place, kv_head);
-        const char *v_plane = key_plane(p.v, p.v_stride, place, kv_head);
-        const KeyPlaces to{k_plane, v_plane, smem, team};
+        const int kv_head = coord.kv_head(p);
+        const char *k_head = key_head(p.k, p.k_stride, coord, kv_head);
+        const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
+        const KeyStream to{k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
-        Pages pages(p, place);
+        Pages pages(p, coord);
         pages.find_first(tile);
-        Dropout dropped(p, place, place.first_row + warp_row, lane);
-        const Terms terms(p, place, place.first_row + warp_row, lane);
-        begin(q_frag, q_fill, fills, pages, p, place, tiles, to, own, q_area, tile);
+        Dropout dropped(p, coord, coord.first_row + warp_row, lane);
+        const Terms terms(p, coord, coord.first_row + warp_row, lane);
+        begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
         auto step = [&](auto masked) {
-            visit<decltype(masked)::value>(o, row, q_frag, dropped, terms, fills, pages, p, place, tiles, to, own,
-                                           tile);
+            mainloop_step<decltype(masked)::value>(o, row, q_frag, dropped, terms, fills, pages, p, coord, tiles, to,
+                                                   own, tile);
         };
         if constexpr (kWindow != Window::kNone) {
             // A single loop over the remaining tiles: a third loop after the two would take registers, which spill
@@ -151,5 +151,5 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    write_rows<ValueTile>(p, place, o, row, smem, warp_row, lane);
+    write_rows<ValueTile>(p, coord, o, row, smem, warp_row, lane);
 }

@@ -32,7 +32,7 @@ struct KeyFills {
 using Pages = PageNumbersOf<KeyPlan>;
 
 // Where a team's tiles of K and V come from and go to.
-struct KeyPlaces {
+struct KeyStream {
     const char *k, *v;  // head pointers
     uint32 smem;
     int team;
@@ -40,37 +40,37 @@ struct KeyPlaces {
 
 // Starts copying a share of a tile of K. kFull: all rows of the tile are before the tensor's end.
 template <bool kFull>
-__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
-                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
+                                        const KeyStream &to, const KeyPlan &plan, Share share, int tile)
 {
-    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const int last = coord.seq_k(p) - 1 - tile * kBc;
     const auto rows = rows_of(pages, plan, tile, p.features.k_steps);
     fills.k.template issue<kWide || kFull>(
-        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
 }
 
 // Starts copying a share of a tile of V, unless it is part of K.
 template <bool kFull, class Plan>
 __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, const Params &p,
-                                           const BlockPlace &place, const KeyPlaces &to, const Plan &plan, Share share,
+                                           const BlockCoord &coord, const KeyStream &to, const Plan &plan, Share share,
                                            int tile)
 {
-    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const int last = coord.seq_k(p) - 1 - tile * kBc;
     const auto rows = rows_of(pages, plan, tile, p.features.v_steps);
     fills.v.template issue<kWide || kFull>(
-        plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
 }
 
 template <bool kFull>
-__device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
-                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+__device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
+                                        const KeyStream &to, const KeyPlan &plan, Share share, int tile)
 {
     if constexpr (kVInK)
         return;
     else if constexpr (kOwnValuePlan)
-        issue_v_by<kFull>(fills, pages, p, place, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
+        issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
     else
-        issue_v_by<kFull>(fills, pages, p, place, to, plan, share, tile);
+        issue_v_by<kFull>(fills, pages, p, coord, to, plan, share, tile);
 }

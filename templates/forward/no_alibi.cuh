@@ -1,8 +1,8 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 struct NoAlibi {
-    __device__ __forceinline__ NoAlibi(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ NoAlibi(const Params &, const BlockCoord &, int, int) {}
 
     template <bool kBefore> __device__ __forceinline__ float term(int, int, int, int, int) const
     {

@@ -1,5 +1,5 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 using BiasElem = unsigned short;
 constexpr int kTogether = 2;
@@ -12,7 +12,7 @@ __device__ __forceinline__ float bias_number(BiasElem)
 struct NoBias {
     static constexpr float inverse_scale = 1.0f;
 
-    __device__ __forceinline__ NoBias(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ NoBias(const Params &, const BlockCoord &, int, int) {}
 
     template <bool kMasked> __device__ __forceinline__ bool reads_side(int) const
     {

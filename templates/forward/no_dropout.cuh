@@ -1,9 +1,9 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // The empty policy: P without dropout.
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ NoDropout(const Params &, const BlockCoord &, int, int) {}
 
     __device__ __forceinline__ void begin_step(int, int) {}
 

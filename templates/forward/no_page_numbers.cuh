@@ -1,12 +1,12 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // The empty policy: lanes exchange no page numbers.
 struct NoPageNumbers {
     const Params &p;
-    const BlockPlace &place;
+    const BlockCoord &coord;
 
-    __device__ __forceinline__ NoPageNumbers(const Params &p, const BlockPlace &place) : p(p), place(place) {}
+    __device__ __forceinline__ NoPageNumbers(const Params &p, const BlockCoord &coord) : p(p), coord(coord) {}
 
     __device__ __forceinline__ void find_first(int) {}
 
@@ -18,7 +18,7 @@ struct NoPageNumbers {
 template <class Plan>
 __device__ __forceinline__ KeyRows rows_of(const NoPageNumbers &numbers, const Plan &, int tile, const PageSteps &)
 {
-    return KeyRows(numbers.p, numbers.place, tile);
+    return KeyRows(numbers.p, numbers.coord, tile);
 }
 
 template <class> using PageNumbersOf = NoPageNumbers;

@@ -1,12 +1,12 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // ---- score modifiers: none ----------------------------------------------------------------------------------------
 constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips = false;
 
 // The empty policy: nothing is added to scores.
 struct Terms {
-    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
     template <bool kMasked, bool kAdd>
     __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const

@@ -1,8 +1,8 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 #include "lib/fill.cuh"
 
-// ---- page numbers exchanged between lanes (kPagesTold) -----------------------------------------------------------
+// ---- page numbers exchanged between lanes (kPagesExchanged) -------------------------------------------------------
 //
 // The lanes that copy a row copy the same rows in all passes of a load. So each lane looks up the pages of some passes,
 // computes where their rows begin, and passes these offsets to the other lanes by shuffles.
@@ -20,9 +20,9 @@ template <class Plan> struct PageNumbers {
     const int last_key;   // of the sequence
     uint32 own[kTiles][kOwn];
 
-    __device__ __forceinline__ PageNumbers(const Params &p, const BlockPlace &place)
-        : p(p), table(p.features.block_table + place.batch * p.features.table_stride), first_key(place.padding()),
-          last_key(place.padding() + place.seq_k(p) - 1)
+    __device__ __forceinline__ PageNumbers(const Params &p, const BlockCoord &coord)
+        : p(p), table(p.features.block_table + coord.batch * p.features.table_stride), first_key(coord.padding()),
+          last_key(coord.padding() + coord.seq_k(p) - 1)
     {
     }
 
@@ -73,13 +73,13 @@ template <class Plan> struct PageNumbers {
 };
 
 // Offsets of the rows of the next tile in K or V: 32 bits, which one instruction turns into an address.
-template <class Plan> struct ToldRows {
+template <class Plan> struct ExchangedRows {
     using Numbers = PageNumbers<Plan>;
     const int first_row;  // of this lane's rows
     const uint32 bytes;   // of a step
     uint32 own[Numbers::kOwn];
 
-    __device__ __forceinline__ ToldRows(const Numbers &numbers, const Plan &plan, int tile, const PageSteps &steps)
+    __device__ __forceinline__ ExchangedRows(const Numbers &numbers, const Plan &plan, int tile, const PageSteps &steps)
         : first_row(plan.first_row), bytes(steps.bytes)
     {
         const auto &features = numbers.p.features;
@@ -91,19 +91,19 @@ template <class Plan> struct ToldRows {
         }
     }
 
-    __device__ __forceinline__ const char *at(const char *plane, const Strides &, int r) const
+    __device__ __forceinline__ const char *at(const char *batch_head, const Strides &, int r) const
     {
         const int pass = (r - first_row) / Plan::kRowStep;  // a constant after unrolling
-        return plane + int64(__shfl_sync(0xffffffffu, own[pass / kChunks], pass % kChunks, kChunks)) * bytes;
+        return batch_head + int64(__shfl_sync(0xffffffffu, own[pass / kChunks], pass % kChunks, kChunks)) * bytes;
     }
 };
 
 // Returns the rows of the tile that is copied next.
 template <class Plan>
-__device__ __forceinline__ ToldRows<Plan> rows_of(const PageNumbers<Plan> &numbers, const Plan &plan, int tile,
-                                                  const PageSteps &steps)
+__device__ __forceinline__ ExchangedRows<Plan> rows_of(const PageNumbers<Plan> &numbers, const Plan &plan, int tile,
+                                                       const PageSteps &steps)
 {
-    return ToldRows<Plan>(numbers, plan, tile, steps);
+    return ExchangedRows<Plan>(numbers, plan, tile, steps);
 }
 
 template <class Plan> using PageNumbersOf = PageNumbers<Plan>;

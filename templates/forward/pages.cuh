@@ -1,12 +1,11 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // ---- addresses of rows of K and V in pages ------------------------------------------------------------------
 //
 // Policy of kernels with a paged cache; the others have keys.cuh. A block reads a head of K or V from a head pointer:
 // its row 0 in page 0.
-__device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &,
-                                                 int head)
+__device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const BlockCoord &, int head)
 {
     return tensor + head * stride.head * 2;
 }
@@ -22,9 +21,9 @@ struct PagedRows {
     bool one;
     uint32 page;  // the page, if there is one for the tile
 
-    __device__ __forceinline__ PagedRows(const Params &p, const BlockPlace &place, int tile)
-        : p(p), table(p.features.block_table + place.batch * p.features.table_stride),
-          first_key(place.padding() + tile * kBc), last_key(place.padding() + place.seq_k(p) - 1),
+    __device__ __forceinline__ PagedRows(const Params &p, const BlockCoord &coord, int tile)
+        : p(p), table(p.features.block_table + coord.batch * p.features.table_stride),
+          first_key(coord.padding() + tile * kBc), last_key(coord.padding() + coord.seq_k(p) - 1),
           one(!kLeftpad && (kBc & (kBc - 1)) == 0 && kBc >> p.features.page_shift <= 1), page(0)
     {
         if (one)
@@ -43,11 +42,11 @@ struct PagedRows {
         return min(uint32(__ldg(table + (key >> p.features.page_shift))), p.features.pages - 1u);
     }
 
-    __device__ __forceinline__ const char *at(const char *plane, const Strides &stride, int r) const
+    __device__ __forceinline__ const char *at(const char *batch_head, const Strides &stride, int r) const
     {
         const int own = key(r), in_page = own & ((1 << p.features.page_shift) - 1);
         const uint32 own_page = one ? page : look_up(own);
-        return plane + (own_page * stride.batch + in_page * stride.seq) * 2;
+        return batch_head + (own_page * stride.batch + in_page * stride.seq) * 2;
     }
 };
 

@@ -1,11 +1,11 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // Coordinates of a block with kBr packed rows, and a part of the keys if blocks divide them (kSplit). The query heads
 // of a group are rows of one matrix, row = query * group + head in the group, so K and V are read once for all of them.
 // The visible tiles of a row tile are divided among p.splits blocks. If sequences have their own lengths,
 // features/shares.cuh divides them.
-struct RowsOfGroup : SequencePlace {
+struct RowsOfGroup : SequenceCoord {
     int first_row, rows;  // first row of the block; number of packed rows
     int split, key_head;
     int own_splits;  // blocks that divide the keys of this row tile, if sequences have their own lengths
@@ -19,7 +19,7 @@ struct RowsOfGroup : SequencePlace {
                 return;
         } else {
             const unsigned tile = work.tile(p);
-            unsigned rest = work.plane(p);
+            unsigned rest = work.batch_head(p);
             if constexpr (kSplit) {
                 first_row = tile * kBr;
                 split = rest % p.splits;
@@ -80,4 +80,4 @@ struct RowsOfGroup : SequencePlace {
     }
 };
 
-using BlockPlace = RowsOfGroup;
+using BlockCoord = RowsOfGroup;

@@ -1,8 +1,8 @@
 #pragma once
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // Coordinates of a block with kBr query rows of one head.
-struct RowsOfHead : SequencePlace {
+struct RowsOfHead : SequenceCoord {
     int first_row, rows;  // first row of the block; rows of the tensor
     int head;
     static constexpr int split = 0, part = -1;
@@ -14,10 +14,10 @@ struct RowsOfHead : SequencePlace {
         if constexpr (kVarlen) {
             find_packed_tile(*this, p, work);
         } else {
-            const unsigned tile = work.tile(p), plane = work.plane(p);
+            const unsigned tile = work.tile(p), batch_head = work.batch_head(p);
             first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;
-            head = plane % p.heads_q;
-            batch = plane / p.heads_q;
+            head = batch_head % p.heads_q;
+            batch = batch_head / p.heads_q;
             find_sequence(p, batch);
             find_cache_row(p, batch);
         }
@@ -64,4 +64,4 @@ struct RowsOfHead : SequencePlace {
     }
 };
 
-using BlockPlace = RowsOfHead;
+using BlockCoord = RowsOfHead;

@@ -2,7 +2,7 @@
 #include "features/cache.cuh"
 #include "features/lengths.cuh"
 #include "features/shares.cuh"
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // ---- sequences: each has its own lengths, or its own row of the cache -----------------------------------------------
 //
@@ -43,7 +43,7 @@ struct NoCacheRow {
 };
 
 // The batch or sequence of a block, with its lengths.
-struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
+struct SequenceCoord : Either<kLengths, KeptSequence, NoSequence>::Type,
                        Either<kCacheRows, KeptCacheRow, NoCacheRow>::Type {
     int batch;  // -1: the block has nothing to do
 
@@ -75,41 +75,41 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
     }
 };
 
-// Packed sequences: finds the row tile of a block of RowsOfHead. Place: RowsOfHead.
-template <class Place, class Work>
-__device__ __forceinline__ void find_packed_tile(Place &place, const Params &p, const Work &)
+// Packed sequences: finds the row tile of a block of RowsOfHead. Coord: RowsOfHead.
+template <class Coord, class Work>
+__device__ __forceinline__ void find_packed_tile(Coord &coord, const Params &p, const Work &)
 {
     const int tile = blockIdx.x % p.q_tiles;
-    place.head = blockIdx.x / p.q_tiles;
+    coord.head = blockIdx.x / p.q_tiles;
     auto first = [&](int b) { return first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, b); };
-    place.batch = last_sequence(p, tile, first);
-    place.find_sequence(p, place.batch);
-    place.rows = place.sequence.seq_q;
-    const int own = tile - first(place.batch), tiles = (place.rows + kBr - 1) / kBr;
-    place.first_row = (kCausal ? tiles - 1 - own : own) * kBr;
+    coord.batch = last_sequence(p, tile, first);
+    coord.find_sequence(p, coord.batch);
+    coord.rows = coord.sequence.seq_q;
+    const int own = tile - first(coord.batch), tiles = (coord.rows + kBr - 1) / kBr;
+    coord.first_row = (kCausal ? tiles - 1 - own : own) * kBr;
     if (own < 0 || own >= tiles)
-        place.batch = -1;  // nothing to do
+        coord.batch = -1;  // nothing to do
 }
 
 // Finds the share of a block of RowsOfGroup (features/shares.cuh). Returns false if it has nothing to do.
-template <class Place, class Work>
-__device__ __forceinline__ bool find_share(Place &place, const Params &p, const Work &)
+template <class Coord, class Work>
+__device__ __forceinline__ bool find_share(Coord &coord, const Params &p, const Work &)
 {
     const int slot = blockIdx.x % p.features.slots;
     const Slots slots(p, [=](int, int end) { return slot < end; });
-    place.key_head = blockIdx.x / p.features.slots;
-    place.batch = slots.batch;
-    if (place.batch < 0)
+    coord.key_head = blockIdx.x / p.features.slots;
+    coord.batch = slots.batch;
+    if (coord.batch < 0)
         return false;
-    place.own_splits = slots.shares;
-    place.split = (slot - slots.first) % place.own_splits;
-    place.first_row = (slot - slots.first) / place.own_splits * kBr;
-    place.find_sequence(p, place.batch);
+    coord.own_splits = slots.shares;
+    coord.split = (slot - slots.first) % coord.own_splits;
+    coord.first_row = (slot - slots.first) / coord.own_splits * kBr;
+    coord.find_sequence(p, coord.batch);
     if constexpr (kVarlen) {
-        place.part = slots.first_part + slot - slots.first;
-        place.part =
-            place.own_splits > 1 && place.part < part_slots(p) ? place.key_head * part_slots(p) + place.part : -1;
-        place.rows = place.sequence.seq_q * p.group;
+        coord.part = slots.first_part + slot - slots.first;
+        coord.part =
+            coord.own_splits > 1 && coord.part < part_slots(p) ? coord.key_head * part_slots(p) + coord.part : -1;
+        coord.rows = coord.sequence.seq_q * p.group;
     }
     return true;
 }

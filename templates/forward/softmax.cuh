@@ -12,7 +12,7 @@
 
 // O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
 // maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
-// With the speculative maximum P may be larger: hopper/guess.cuh.
+// With the speculative maximum P may be larger: hopper/speculative_max.cuh.
 constexpr float kLazyRescale = 8.0f;
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].

@@ -6,7 +6,7 @@
 
 // ---- the mainloop's step: what a warp does with a tile of keys ------------------------------------------------------
 //
-// fwd.cuh calls visit for each tile, and has the timeline.
+// fwd.cuh calls mainloop_step for each tile, and has the timeline.
 
 using ScoreTile = float[kRowTiles][kColTiles][4];
 using OutputTile = float[kRowTiles][kOutTiles][4];
@@ -55,26 +55,26 @@ __device__ __forceinline__ void await_v(KeyFills &fills, uint32 v_smem)
 
 // Starts the copies that run during the step: the next tile, and V of this tile unless it came with K.
 template <bool kMasked>
-__device__ __forceinline__ void issue_whole(KeyFills &fills, Pages &pages, const Params &p, const BlockPlace &place,
-                                            const KeyPlaces &to, int tile, int next, bool has_next)
+__device__ __forceinline__ void issue_whole(KeyFills &fills, Pages &pages, const Params &p, const BlockCoord &coord,
+                                            const KeyStream &to, int tile, int next, bool has_next)
 {
     if constexpr (!kJoint) {  // only a masked tile can reach beyond the end
-        issue_v<!kMasked>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+        issue_v<!kMasked>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
         fill_commit();
         pages.pass();  // to K of the next tile
     }
     if (kKStages > 1 && has_next) {
         const KeyPlan plan;
-        issue_k<true>(fills, pages, p, place, to, plan, kWhole, next);
+        issue_k<true>(fills, pages, p, coord, to, plan, kWhole, next);
         if constexpr (kJoint)
-            issue_v<true>(fills, pages, p, place, to, plan, kWhole, next);
+            issue_v<true>(fills, pages, p, coord, to, plan, kWhole, next);
     }
 }
 
 // S = Q K^T of the tile, with the copies that run meanwhile.
 template <bool kMasked>
 __device__ __forceinline__ void compute_s(ScoreTile &s, const QueryFragments &q_frag, KeyFills &fills, Pages &pages,
-                                          const Params &p, const BlockPlace &place, const KeyPlaces &to,
+                                          const Params &p, const BlockCoord &coord, const KeyStream &to,
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
     if constexpr (!kTermsFirst)
@@ -82,14 +82,14 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const QueryFragments &q_
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
         product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
-            issue_k<true>(fills, pages, p, place, to, plan, {step, kDepth, has_next}, next);
-            issue_v<true>(fills, pages, p, place, to, plan, {step, kDepth, has_next}, next);
+            issue_k<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
+            issue_v<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
         });
     } else {
         constexpr int kFillStep = kJoint ? kDepth - 1 : 0;  // this V is waited for after S
         product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
-                issue_whole<kMasked>(fills, pages, p, place, to, tile, next, has_next);
+                issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
         });
     }
 }
@@ -120,25 +120,25 @@ __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Term
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
 template <bool kMasked>
 __device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState &row, Dropout &dropped, KeyFills &fills,
-                                          const Pages &pages, const Params &p, const BlockPlace &place,
-                                          const KeyPlaces &to, const WarpRows &own, uint32 v_smem, int tile, int next,
+                                          const Pages &pages, const Params &p, const BlockCoord &coord,
+                                          const KeyStream &to, const WarpRows &own, uint32 v_smem, int tile, int next,
                                           bool has_next)
 {
     if constexpr (kMasked)
-        mask_scores(s, p, place, own.first_row, tile, own.lane);
+        mask_scores(s, p, coord, own.first_row, tile, own.lane);
     softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2);
     product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
         if (!kVInK && kKStages == 1 && step == 0 && has_next)
-            issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, next);
+            issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
     });
 }
 
 // One step of the mainloop.
 template <bool kMasked>
-__device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryFragments &q_frag, Dropout &dropped,
-                                      const Terms &terms, KeyFills &fills, Pages &pages, const Params &p,
-                                      const BlockPlace &place, const TileRange &tiles, const KeyPlaces &to,
-                                      const WarpRows &own, const int &tile)
+__device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, const QueryFragments &q_frag,
+                                              Dropout &dropped, const Terms &terms, KeyFills &fills, Pages &pages,
+                                              const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                              const KeyStream &to, const WarpRows &own, const int &tile)
 {
     const uint32 k_smem = k_stage(to.smem, to.team, tile), v_smem = v_stage(to.smem, to.team, tile);
     ScoreTile s;
@@ -153,9 +153,9 @@ __device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryF
     const int next = tile - (kKStages > 1 ? kKStages - 1 : 1) * kTeams;
     const bool has_next = next >= tiles.first;
     if (!kSkips || seen)
-        compute_s<kMasked>(s, q_frag, fills, pages, p, place, to, own, k_smem, tile, next, has_next);
+        compute_s<kMasked>(s, q_frag, fills, pages, p, coord, to, own, k_smem, tile, next, has_next);
     else
-        issue_whole<kMasked>(fills, pages, p, place, to, tile, next, has_next);
+        issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
     if constexpr (kKStages > 1)
         fill_commit();
     if constexpr (kParts > 1)
@@ -166,11 +166,11 @@ __device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryF
         team_sync();  // V is complete; K is read, so it is free
     }
     if (!kSkips || seen)
-        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, place, to, own, v_smem, tile, next, has_next);
+        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
     if constexpr (kVInK && kKStages == 1)
         team_sync();  // V is read: the next K comes into its place
     if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))
-        issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, next);
+        issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
     if constexpr (kKStages == 1)
         fill_commit();
 }

@@ -1,6 +1,6 @@
 #pragma once
 #include "forward/columns.cuh"
-#include "forward/place.cuh"
+#include "forward/coord.cuh"
 
 // ---- score modifiers: ALiBi and bias, which are added to scores -----------------------------------------------
 //
@@ -19,8 +19,8 @@ template <bool kMasked> constexpr bool kNoKeyAfter = kCausal && !kMasked;
 // Base classes instead of members: an empty member takes space and changes ptxas's registers.
 struct Terms : Alibi, Bias {
     // first_row: the warp's first row.
-    __device__ __forceinline__ Terms(const Params &p, const BlockPlace &place, int first_row, int lane)
-        : Alibi(p, place, first_row, lane), Bias(p, place, first_row, lane)
+    __device__ __forceinline__ Terms(const Params &p, const BlockCoord &coord, int first_row, int lane)
+        : Alibi(p, coord, first_row, lane), Bias(p, coord, first_row, lane)
     {
     }
 

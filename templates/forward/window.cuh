@@ -9,11 +9,11 @@
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
-__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockCoord &coord)
 {
-    const int last_row = min(place.first_row + kBr, place.rows) - 1;
-    const WindowKeys keys(p, place.seq_k(p), place.query(p, place.first_row) + place.seq_k(p) - place.seq_q(p),
-                          place.query(p, last_row) + place.seq_k(p) - place.seq_q(p));
+    const int last_row = min(coord.first_row + kBr, coord.rows) - 1;
+    const WindowKeys keys(p, coord.seq_k(p), coord.query(p, coord.first_row) + coord.seq_k(p) - coord.seq_q(p),
+                          coord.query(p, last_row) + coord.seq_k(p) - coord.seq_q(p));
     range.first = keys.begin / kBc;
     range.count = (keys.end + kBc - 1) / kBc;
     range.unmasked = keys.end_of_all / kBc;
@@ -23,16 +23,16 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 // Sets scores to -infinity if the key is beyond the tensor's end or outside the row's window. first_row: the warp's
 // first row.
 __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                            const BlockPlace &place, int first_row, int tile, int lane)
+                                            const BlockCoord &coord, int first_row, int tile, int lane)
 {
     const int lane_key = tile * kBc + lane % 4 * kLaneKeys;  // this lane's first column
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int query = place.query(p, first_row + m * 16 + h * 8 + lane / 4);
-            const int at = query + place.seq_k(p) - place.seq_q(p);
-            const int last = min(place.seq_k(p), run_end(p, at)) - 1 - lane_key;
+            const int query = coord.query(p, first_row + m * 16 + h * 8 + lane / 4);
+            const int at = query + coord.seq_k(p) - coord.seq_q(p);
+            const int last = min(coord.seq_k(p), run_end(p, at)) - 1 - lane_key;
             const int first = run_begin(p, at) - lane_key;
 #pragma unroll
             for (int n = 0; n < kColTiles; n++)

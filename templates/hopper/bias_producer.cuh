@@ -15,15 +15,15 @@
 // there; that does no harm, because the keys are masked and O of the queries is not written.
 
 // The first row of the served warpgroup, in its sequence.
-__device__ __forceinline__ int served_row(const BlockPlace &place)
+__device__ __forceinline__ int served_row(const BlockCoord &coord)
 {
-    return place.first_row + served_group() * kGroupRows;
+    return coord.first_row + served_group() * kGroupRows;
 }
 
-__device__ __forceinline__ const BiasElem *bias_of(const Params &p, const BlockPlace &place)
+__device__ __forceinline__ const BiasElem *bias_of(const Params &p, const BlockCoord &coord)
 {
-    return reinterpret_cast<const BiasElem *>(p.features.bias) + place.batch * p.features.bias_batch +
-           place.query_head(p, 0) * p.features.bias_head + served_row(place) * p.features.bias_query;
+    return reinterpret_cast<const BiasElem *>(p.features.bias) + coord.batch * p.features.bias_batch +
+           coord.query_head(p, 0) * p.features.bias_head + served_row(coord) * p.features.bias_query;
 }
 
 // Load by a tensor map; one lane issues it.
@@ -31,9 +31,9 @@ struct BiasPages {
     const TensorMap &map;
     int row, head, batch;
 
-    __device__ __forceinline__ BiasPages(const Params &p, const TensorMaps &maps, const BlockPlace &place)
-        : map(maps.bias), row(served_row(place)), head(coordinate(place.query_head(p, 0), p.features.bias_head)),
-          batch(coordinate(place.batch, p.features.bias_batch))
+    __device__ __forceinline__ BiasPages(const Params &p, const TensorMaps &maps, const BlockCoord &coord)
+        : map(maps.bias), row(served_row(coord)), head(coordinate(coord.query_head(p, 0), p.features.bias_head)),
+          batch(coordinate(coord.batch, p.features.bias_batch))
     {
     }
 
@@ -55,8 +55,8 @@ template <int kSide> struct BiasCopies {
     const BiasElem *first;
     int rows, keys;
 
-    __device__ __forceinline__ BiasCopies(const Params &p, const TensorMaps &, const BlockPlace &place)
-        : first(bias_of(p, place)), rows(place.rows - served_row(place)), keys(place.seq_k(p))
+    __device__ __forceinline__ BiasCopies(const Params &p, const TensorMaps &, const BlockCoord &coord)
+        : first(bias_of(p, coord)), rows(coord.rows - served_row(coord)), keys(coord.seq_k(p))
     {
     }
 
@@ -85,8 +85,8 @@ struct BiasNumbers {
     const BiasElem *first;
     int rows, keys;
 
-    __device__ __forceinline__ BiasNumbers(const Params &p, const TensorMaps &, const BlockPlace &place)
-        : first(bias_of(p, place)), rows(place.rows - served_row(place)), keys(place.seq_k(p))
+    __device__ __forceinline__ BiasNumbers(const Params &p, const TensorMaps &, const BlockCoord &coord)
+        : first(bias_of(p, coord)), rows(coord.rows - served_row(coord)), keys(coord.seq_k(p))
     {
     }
 
@@ -123,9 +123,9 @@ __device__ __forceinline__ void load_sides(const Params &p, const TensorMaps &ma
 {
     StageOf<kSideStages> stage;
     for (Work work(p); work.is_left(p);) {
-        const BlockPlace place(p, work);
-        const TileRange tiles(p, place);
-        const Source source(p, maps, place);
+        const BlockCoord coord(p, work);
+        const TileRange tiles(p, coord);
+        const Source source(p, maps, coord);
 #pragma unroll 1
         for (int tile = tiles.count - 1; tile >= tiles.first; tile--) {
             BiasTiles side(barriers.smem, served_group());  // computed again, because these warps have few registers

@@ -9,11 +9,11 @@
 //
 // The warps of the producer load the bias tiles (bias_producer.cuh), consumers add them to S.
 
-// With kBegun the accumulator of S is initialised with the bias, converted by mma.sync, and Q K^T is added. A bias of
-// infinity (which hides a key) or NaN (which a mask may hide) breaks this: infinity times 0 is NaN, so eight columns of
-// its row become NaN. The sums of P show the NaN (guess.cuh); S is then computed again, and the bias is converted
-// element by element. To look for such values before Q K^T costs 4 % of the time, because the row then waits for the
-// check.
+// With kBiasInAccumulator the accumulator of S is initialised with the bias, converted by mma.sync, and Q K^T is
+// added. A bias of infinity (which hides a key) or NaN (which a mask may hide) breaks this: infinity times 0 is NaN, so
+// eight columns of its row become NaN. The sums of P show the NaN (speculative_max.cuh). S is then computed again, and
+// the bias is converted element by element. To look for such values before Q K^T costs 4 % of the time, because the row
+// then waits for the check.
 
 // Rounds x to the type of the bias, to nearest even.
 __device__ __forceinline__ uint32 bias_bits(float x)

@@ -42,14 +42,14 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     const Barriers barriers{smem};
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     unsigned block = blockIdx.x;
-    if constexpr (kTakesTurns)
+    if constexpr (kDqInOrder)
         block = block_ticket(all, smem + kScoreArea);
-    const BlockPlace place(all, kSplit ? block / all.splits : block);
-    clear_unused_keys(all, place);
-    if (place.is_empty())
+    const BlockCoord coord(all, kSplit ? block / all.splits : block);
+    clear_unused_keys(all, coord);
+    if (coord.is_empty())
         return;
-    OwnParams p = place.params(all);
-    const TileRange tiles(p, place);
+    OwnParams p = coord.params(all);
+    const TileRange tiles(p, coord);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
     const Cursor begin = range.start(p, tiles);
     const int visits = visits_of(range, p, tiles);
@@ -61,25 +61,25 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     if (index == kGroups) {
         give_registers<kLoadRegisters>();
         if (threadIdx.x == kWorkers && visits > 0)
-            Loads{p, maps, barriers, place}.load_all(tiles, begin, visits);
+            Loads{p, maps, barriers, coord}.load_all(tiles, begin, visits);
         return;
     }
     if constexpr (kByProduct) {
-        compute_by_product(p, place, tiles, begin, visits, barriers, index, block % p.splits);
+        compute_by_product(p, coord, tiles, begin, visits, barriers, index, block % p.splits);
     } else {
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
         if (visits > 0)
-            compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
-        if constexpr (!kTakesTurns)
+            compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
+        if constexpr (!kDqInOrder)
             named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
-            put_part(p, place, block % p.splits, 0, dk);
-            put_part(p, place, block % p.splits, 1, dv);
+            put_part(p, coord, block % p.splits, 0, dk);
+            put_part(p, coord, block % p.splits, 1, dv);
             return;
         }
         const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
-        write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, 0, lane);
-        write_rows(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key, 0, lane);
+        write_rows(p.dk, p.dk_stride, p, coord, dk, p.scale, smem + kKArea, warp_key, 0, lane);
+        write_rows(p.dv, p.dv_stride, p, coord, dv, value_scale(p), smem + kVArea, warp_key, 0, lane);
     }
 }

@@ -24,14 +24,14 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
 
 // Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
-                                            const Dropout &dropout, const Params &p, const BlockPlace &place,
+                                            const Dropout &dropout, const Params &p, const BlockCoord &coord,
                                             const TileRange &tiles, const Cursor &at, int warp, int lane,
                                             uint32 row_smem, uint32 do_smem)
 {
     wgmma_wait<1>();  // S^T is there
     pin(s);
     Scores capped;
-    make_p(s, capped, p, place, tiles, at, warp * 16, row_smem, lane);
+    make_p(s, capped, p, coord, tiles, at, warp * 16, row_smem, lane);
     pack_scores(p_frag, s);
     dropout.mask(p_frag);
     start_sums(dv, p_frag, do_smem);
@@ -57,26 +57,27 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
     start_scores(dp, v_rows, do_smem);
 }
 
-// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kTakesTurns, receives the
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kDqInOrder, receives the
 // counter of the tile; seen: its value as lane 0 has read it earlier.
-__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
+__device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coord, const Cursor &at, int64 batch_head,
                                           const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
                                           int warp, int lane)
 {
-    float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
-    if constexpr (kTakesTurns) {
-        counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
-        await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
+    float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
+    if constexpr (kDqInOrder) {
+        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        await_turn(counter, seen, blocks_before(p, coord.first_key / kBc, at.tile), lane);
     }
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
-        add_dq(dq_sums(p, place, plane, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16, col_group);
+        add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
+               col_group);
     else
         add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
 // Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
-__device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                              Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
@@ -84,17 +85,17 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
     const int row_group = group / kColWarps, col_group = group % kColWarps;
-    const int first_head = place.kv_head * p.group;
+    const int first_head = coord.kv_head * p.group;
     Stage stage;
     uint32 score_stage = 0;
     Scores s, dp;
     uint32 *counter = nullptr;
-    Dropout dropout(p, place.first_key + warp * 16, lane);
+    Dropout dropout(p, coord.first_key + warp * 16, lane);
 
     barrier_wait(barriers.k_full(), 0);
     barrier_wait(barriers.v_full(), 0);
     if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - place.first_key);
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
 #pragma unroll 1
     for (; visits > 0; visits--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
@@ -105,21 +106,21 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         DqTile dq;
 
         start_products(s, dp, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem);
-        const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
+        const int64 batch_head = int64(coord.batch) * p.heads_q + first_head + at.head;
         uint32 seen = 0;
-        if (kTakesTurns && p.dq != nullptr && lane == 0)
-            seen = load_counter(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
+        if (kDqInOrder && p.dq != nullptr && lane == 0)
+            seen = load_counter(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
-        make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, place, tiles, at, warp, lane, row_smem, do_smem);
+                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+        make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();
         named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
         start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
         start_sums(dk, ds_frag, q_smem);
         // All warps have added to dQ of the tile before.
-        if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+        if (kDqInOrder && counter != nullptr && threadIdx.x == 0)
             count_up(counter);
         wgmma_wait<1>();  // dV and dQ are there
         pin(dv);
@@ -127,7 +128,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         if (lane == 0)
             barrier_arrive(barriers.do_empty(stage.index));
         if (p.dq != nullptr)
-            add_dq_of(p, place, at, plane, dq, counter, seen, row_group, col_group, warp, lane);
+            add_dq_of(p, coord, at, batch_head, dq, counter, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
         pin(dk);
         if (lane == 0)
@@ -136,7 +137,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         stage.advance();
         score_stage ^= 1;
     }
-    if constexpr (kTakesTurns) {
+    if constexpr (kDqInOrder) {
         named_barrier(1, kWorkers);  // all warps have added to dQ of the last tile, and read their last K and V
         if (counter != nullptr && threadIdx.x == 0)
             count_up(counter);
@@ -144,7 +145,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
 }
 
 // Kernels that divide the products have this function (bwd_by_product.cuh).
-__device__ __forceinline__ void compute_by_product(const Params &, const BlockPlace &, const TileRange &,
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
                                                    const Cursor &, int, const Barriers &, int, int)
 {
 }

@@ -80,7 +80,7 @@ template <class Dropped> __device__ __forceinline__ void mark_dropped(const Drop
 }
 
 // The dV warpgroup: dV of the block's keys.
-__device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
+__device__ __forceinline__ void compute_dv(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers, Sums &dv)
 {
     const uint32 smem = barriers.smem;
@@ -88,7 +88,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &pl
     Stage stage;
     uint32 p_parity = 0;
     Scores s;
-    Dropout dropout(p, place.first_key + warp * 16, lane);
+    Dropout dropout(p, coord.first_key + warp * 16, lane);
 
     barrier_wait(barriers.k_full(), 0);
 #pragma unroll 1
@@ -101,9 +101,9 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &pl
         wgmma_wait<0>();
         pin(s);
         Scores capped;
-        make_p(s, capped, p, place, tiles, at, warp * 16, row_smem, lane);
+        make_p(s, capped, p, coord, tiles, at, warp * 16, row_smem, lane);
         pack_scores(p_frag, s);
-        dropout.begin(p, place.sequence() * p.heads_q + place.kv_head * p.group + at.head, at.tile * kBr, lane);
+        dropout.begin(p, coord.sequence() * p.heads_q + coord.kv_head * p.group + at.head, at.tile * kBr, lane);
         if constexpr (kSoftcap)
             multiply_slopes(s, capped);
         mark_dropped(dropout, s);
@@ -128,7 +128,7 @@ __device__ __forceinline__ void compute_dv(const Params &p, const BlockPlace &pl
 }
 
 // The dK warpgroup: dK of the block's keys, and dS^T for dQ.
-__device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
+__device__ __forceinline__ void compute_dk(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers, Sums &dk)
 {
     const uint32 smem = barriers.smem;
@@ -177,7 +177,7 @@ __device__ __forceinline__ void compute_dk(const Params &p, const BlockPlace &pl
 }
 
 // The dQ warpgroup: adds dS K of the block's keys to dQ.
-__device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &place, const TileRange &tiles, Cursor at,
+__device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
                                            int visits, const Barriers &barriers)
 {
     const uint32 smem = barriers.smem;
@@ -187,9 +187,9 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &pl
     barrier_wait(barriers.k_full(), 0);
 #pragma unroll 1
     for (; visits > 0; visits--) {
-        const int64 plane = int64(place.batch) * p.heads_q + place.kv_head * p.group + at.head;
-        float *sum =
-            p.dq_sum + (plane * p.q_tiles + at.tile + place.first_q_tile) * kDqTile + warp * kColWarps * kDqWarpPart;
+        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
+        float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile + coord.first_q_tile) * kDqTile +
+                     warp * kColWarps * kDqWarpPart;
 
         barrier_wait(barriers.ds_full(stage.index), stage.parity);
 #pragma unroll
@@ -200,15 +200,15 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &pl
             pin(dq);
             if (part == kColWarps - 1 && lane == 0)
                 barrier_arrive(barriers.ds_empty(stage.index));
-            if (kTakesTurns && part == 0)
-                await_turn(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile, 0,
-                           blocks_before(p, place.first_key / kBc, at.tile), lane);
+            if (kDqInOrder && part == 0)
+                await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, 0,
+                           blocks_before(p, coord.first_key / kBc, at.tile), lane);
             add_dq(sum + part * kDqWarpPart, dq, lane);
         }
-        if constexpr (kTakesTurns) {
+        if constexpr (kDqInOrder) {
             named_barrier(2 + kDqGroup, 128);  // all warps have added to dQ of the tile
             if (threadIdx.x % 128 == 0)
-                count_up(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
+                count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
         }
         at.advance(tiles, tiles.end(p));
         stage.advance();
@@ -216,7 +216,7 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockPlace &pl
 }
 
 // The mainloop of one consumer warpgroup, and its epilogue.
-__device__ __forceinline__ void compute_by_product(const Params &p, const BlockPlace &place, const TileRange &tiles,
+__device__ __forceinline__ void compute_by_product(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                                    const Cursor &begin, int visits, const Barriers &barriers, int index,
                                                    int split)
 {
@@ -224,7 +224,7 @@ __device__ __forceinline__ void compute_by_product(const Params &p, const BlockP
     if (index == kDqGroup) {
         give_registers<kDqRegisters>();
         if (visits > 0 && p.dq != nullptr)
-            compute_dq(p, place, tiles, begin, visits, barriers);
+            compute_dq(p, coord, tiles, begin, visits, barriers);
         named_barrier_arrive(1, kWorkers);  // its warps have read their last K
         return;
     }
@@ -232,24 +232,24 @@ __device__ __forceinline__ void compute_by_product(const Params &p, const BlockP
     Sums sums = {};
     if (index == kDvGroup) {
         if (visits > 0)
-            compute_dv(p, place, tiles, begin, visits, barriers, sums);
+            compute_dv(p, coord, tiles, begin, visits, barriers, sums);
     } else {
         if (visits > 0)
-            compute_dk(p, place, tiles, begin, visits, barriers, sums);
+            compute_dk(p, coord, tiles, begin, visits, barriers, sums);
     }
     named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
     if (kSplit && p.splits > 1) {
-        put_part(p, place, split, index == kDvGroup, sums);
+        put_part(p, coord, split, index == kDvGroup, sums);
         return;
     }
     if (index == kDvGroup)
-        write_rows(p.dv, p.dv_stride, p, place, sums, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
+        write_rows(p.dv, p.dv_stride, p, coord, sums, value_scale(p), barriers.smem + kVArea, warp_key, 0, lane);
     else
-        write_rows(p.dk, p.dk_stride, p, place, sums, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
+        write_rows(p.dk, p.dk_stride, p, coord, sums, p.scale, barriers.smem + kKArea, warp_key, 0, lane);
 }
 
 // Kernels that divide the keys have this function (bwd_by_keys.cuh).
-__device__ __forceinline__ void compute_rows(const Params &, const BlockPlace &, const TileRange &, Cursor, int,
+__device__ __forceinline__ void compute_rows(const Params &, const BlockCoord &, const TileRange &, Cursor, int,
                                              const Barriers &, int, Sums &, Sums &)
 {
 }

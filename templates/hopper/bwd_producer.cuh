@@ -14,18 +14,18 @@ struct TensorMaps {
 };
 
 // The first row of the block's sequence in the tensors.
-template <class Place> __device__ __forceinline__ int first_key_row(const Place &place)
+template <class Coord> __device__ __forceinline__ int first_key_row(const Coord &coord)
 {
     if constexpr (kVarlen)
-        return place.own.sequence.first_k;
+        return coord.own.sequence.first_k;
     else
         return 0;
 }
 
-template <class Place> __device__ __forceinline__ int first_query_row(const Place &place)
+template <class Coord> __device__ __forceinline__ int first_query_row(const Coord &coord)
 {
     if constexpr (kVarlen)
-        return place.own.sequence.first_q;
+        return coord.own.sequence.first_q;
     else
         return 0;
 }
@@ -35,7 +35,7 @@ struct Loads {
     const Params &p;
     const TensorMaps &maps;
     const Barriers &barriers;
-    const BlockPlace &place;
+    const BlockCoord &coord;
 
     template <int kPageBytes>
     __device__ __forceinline__ void load_tile(uint32 area, const TensorMap &map, const Strides &stride, uint32 full,
@@ -44,15 +44,15 @@ struct Loads {
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             load_page(area + page * kPageBytes, map, full, page * kPageColumns, row, coordinate(head, stride.head),
-                      coordinate(kVarlen ? 0 : place.batch, stride.batch));
+                      coordinate(kVarlen ? 0 : coord.batch, stride.batch));
     }
 
     __device__ __forceinline__ void load_keys(uint32 area, const TensorMap &map, const Strides &stride,
                                               uint32 full) const
     {
         barrier_expect(full, kKvTileBytes);
-        load_tile<kKvPageBytes>(barriers.smem + area, map, stride, full, first_key_row(place) + place.first_key,
-                                place.kv_head);
+        load_tile<kKvPageBytes>(barriers.smem + area, map, stride, full, first_key_row(coord) + coord.first_key,
+                                coord.kv_head);
     }
 
     // Loads a tile of Q or dO, and LSE or delta of its rows.
@@ -60,24 +60,25 @@ struct Loads {
                                                  uint32 row_area, const float *rows, uint32 full,
                                                  const Cursor &at) const
     {
-        const int head = place.kv_head * p.group + at.head;
-        const int64 plane = int64(place.batch) * p.heads_q + head;
+        const int head = coord.kv_head * p.group + at.head;
+        const int64 batch_head = int64(coord.batch) * p.heads_q + head;
         int row_bytes = kRowBytes;
         if constexpr (kVarlen)  // rows of other sequences follow the last rows of this one
             row_bytes = min(kRowBytes, (p.seq_q - at.tile * kBr + 3) / 4 * 16);
         barrier_expect(full, kQTileBytes + row_bytes);
-        load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(place) + at.tile * kBr, head);
+        load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(coord) + at.tile * kBr, head);
         if constexpr (kVarlen)
-            load_bytes(barriers.smem + row_area, rows + plane * plane_rows(p) + place.first_prepared + at.tile * kBr,
-                       row_bytes, full);
+            load_bytes(barriers.smem + row_area,
+                       rows + batch_head * rows_of_batch_head(p) + coord.first_prepared + at.tile * kBr, row_bytes,
+                       full);
         else
-            load_bytes(barriers.smem + row_area, rows + (plane * p.q_tiles + at.tile) * kBr, row_bytes, full);
+            load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
-        const int64 planes = int64(batches(p)) * p.heads_q;
-        const int64 all_rows = kVarlen ? planes * plane_rows(p) : planes * p.q_tiles * kBr;
+        const int64 batch_heads = int64(batches(p)) * p.heads_q;
+        const int64 all_rows = kVarlen ? batch_heads * rows_of_batch_head(p) : batch_heads * p.q_tiles * kBr;
         Stage stage;
         load_keys(kKArea, maps.k, p.k_stride, barriers.k_full());
         bool first = true;

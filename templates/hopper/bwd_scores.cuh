@@ -32,18 +32,18 @@ template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uin
 
 // Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; row_smem: LSE of this lane's first
 // query; capped: receives S^T after the softcap.
-__device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
                                        const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
                                        int lane)
 {
-    const int key = place.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
+    const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
     const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
     if constexpr (kSoftcap) {
         cap_scores(s, p.softcap_rate);
         copy_scores(capped, s);
     }
     if constexpr (kTerms) {
-        const Terms terms(p, place.batch, place.kv_head * p.group + at.head);
+        const Terms terms(p, coord.batch, coord.kv_head * p.group + at.head);
         if (masked)
             add_terms<false>(s, p, terms, key, query);
         else

@@ -29,25 +29,25 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
 }
 
 // Waits for the warpgroup's rows of Q.
-__device__ __forceinline__ void await_q(const Params &p, const BlockPlace &place, const Barriers &barriers,
+__device__ __forceinline__ void await_q(const Params &p, const BlockCoord &coord, const Barriers &barriers,
                                         const Work &work, int index)
 {
     if constexpr (kPackedHeads)
-        copy_rows(p, place, barriers.smem + kQArea + index * kGroupBytes, index);
+        copy_rows(p, coord, barriers.smem + kQArea + index * kGroupBytes, index);
     else
         barrier_wait(barriers.q_full(index), work.parity());
 }
 
 // Writes O of a warpgroup. If O went through the area of Q, gives that area back to the producer.
-__device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &place, const TensorMaps &maps,
+__device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coord, const TensorMaps &maps,
                                          const Barriers &barriers, const Group &group,
                                          const float (&o)[kRowTiles][kOutTiles][4], const RowState &row)
 {
     const uint32 o_smem = barriers.smem + kOArea;
     if constexpr (kOByMap)
-        write_rows_by_map(p, place, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
+        write_rows_by_map(p, coord, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
     else
-        write_rows<RowTile>(p, place, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
+        write_rows<RowTile>(p, coord, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
                             group.warp_row, group.lane);
     if constexpr (kStays && !kOwnOPlace) {
         if constexpr (kOByMap) {
@@ -61,10 +61,10 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &plac
     }
 }
 
-template <class Row> __device__ __forceinline__ void read_sink(Row &row, const Params &p, const BlockPlace &place)
+template <class Row> __device__ __forceinline__ void read_sink(Row &row, const Params &p, const BlockCoord &coord)
 {
     if constexpr (kSinks)
-        row.sink = p.features.sinks[place.query_head(p, 0)];
+        row.sink = p.features.sinks[coord.query_head(p, 0)];
 }
 
 // The kernel; kThreads threads.
@@ -76,7 +76,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     if constexpr (kVarlen) {
         clear_unused_rows(p);
-        if (BlockPlace(p, Work(p)).batch < 0)
+        if (BlockCoord(p, Work(p)).batch < 0)
             return;
     }
     prologue(p, barriers);
@@ -85,15 +85,15 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
         Loads loads(p, maps, barriers);
         if constexpr (kVarlen) {
             if (threadIdx.x < kGroups * 128 + 32) {  // the whole warp searches for the sequence
-                const BlockPlace place(p, Work(p));
+                const BlockCoord coord(p, Work(p));
                 if (threadIdx.x == kGroups * 128)
-                    loads.load_rows(place, TileRange(p, place), 0);
+                    loads.load_rows(coord, TileRange(p, coord), 0);
             }
         } else if (threadIdx.x == kGroups * 128) {
             Work work(p);
             while (work.is_left(p)) {
-                const BlockPlace place(p, work);
-                loads.load_rows(place, TileRange(p, place), work.piece);
+                const BlockCoord coord(p, work);
+                loads.load_rows(coord, TileRange(p, coord), work.piece);
                 if constexpr (kCounted)
                     work.advance(p, work.take(p));
                 else
@@ -114,20 +114,20 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             work.advance(p);
     };
     for (Work work(p); work.is_left(p); advance(work)) {
-        const BlockPlace place(p, work);
-        const TileRange tiles(p, place);
+        const BlockCoord coord(p, work);
+        const TileRange tiles(p, coord);
         float o[kRowTiles][kOutTiles][4] = {};
         RowState row;
         begin_rows(row, p);
-        read_sink(row, p, place);
-        await_q(p, place, barriers, work, index);
+        read_sink(row, p, coord);
+        await_q(p, coord, barriers, work, index);
         if (tiles.count > tiles.first)
-            compute_rows(p, place, tiles, barriers, group, o, row);
+            compute_rows(p, coord, tiles, barriers, group, o, row);
         else if constexpr (kOwnOPlace)
             group.release_q(barriers);
-        epilogue(p, place, maps, barriers, group, o, row);
+        epilogue(p, coord, maps, barriers, group, o, row);
     }
-    group.turns.finish();
+    group.ping_pong.finish();
     if constexpr (kOByMap)
         if (group.lane == 0)
             wait_stores();

@@ -12,10 +12,10 @@
 // the tile before. The softmax runs while the tensor cores compute that second product:
 //
 //     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
-//     kGuesses, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
+//     kSpeculatesMax, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
 //
-// With kTurns, warpgroups start these two products in turn (ping-pong): one computes its softmax while the tensor cores
-// work for another.
+// With kPingPong, warpgroups start these two products in turn: one computes its softmax while the tensor cores work for
+// another.
 
 // Sets V to 0 after a packed sequence's end. The rows there belong to the next sequence and may hold NaN. P is 0 for
 // them, but 0 * NaN is NaN. All consumer warpgroups share the work.
@@ -29,11 +29,11 @@ __device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
 }
 
 // Copies the Q of one warpgroup by its own threads: with kPackedHeads its rows belong to several heads.
-__device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &place, uint32 smem, int group)
+__device__ __forceinline__ void copy_rows(const Params &p, const BlockCoord &coord, uint32 smem, int group)
 {
-    const int first_row = place.first_row + group * kGroupRows;
-    fill_pages<kGroupRows, 128>(smem, place.rows - first_row,
-                                [&](int r) { return p.q + place.offset(p, p.q_stride, first_row + r) * 2; });
+    const int first_row = coord.first_row + group * kGroupRows;
+    fill_pages<kGroupRows, 128>(smem, coord.rows - first_row,
+                                [&](int r) { return p.q + coord.offset(p, p.q_stride, first_row + r) * 2; });
     cp_async_commit();
     cp_async_wait<0>();
     fence_products();
@@ -44,7 +44,7 @@ __device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &pla
 // loops are unrolled, and chooses other registers.
 struct Rows {
     const Params &p;
-    const BlockPlace &place;
+    const BlockCoord &coord;
     const Barriers &barriers;
     Group &group;
     const uint32 smem, q_smem;
@@ -73,10 +73,10 @@ struct Rows {
     // Waits for K, then starts S = Q K^T.
     template <bool kMasked> __device__ __forceinline__ void start_s()
     {
-        if constexpr (kBegun)
+        if constexpr (kBiasInAccumulator)
             group.side.begin(s, unit, kMasked);
         barrier_wait(barriers.k_full(group.k.index), group.k.parity);
-        group.turns.take();
+        group.ping_pong.take();
         start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, key_columns(smem));
         if constexpr (kKeepsEarly)
             make_keeps(keeps, dropped, KeyTile(smem, group.k));
@@ -105,7 +105,7 @@ struct Rows {
 
     __device__ __forceinline__ void release_k()
     {
-        if constexpr (kBegun)
+        if constexpr (kBiasInAccumulator)
             group.side.release();
         barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));
         group.k.advance();
@@ -125,15 +125,15 @@ struct Rows {
             cap_scores(s, p.softcap_rate);
         if constexpr (kAlibiOffsets && kCausal && !kMasked) {
             terms.add_columns(s, offset, tile);
-        } else if constexpr (kBiasStaged && !kBegun) {
+        } else if constexpr (kBiasStaged && !kBiasInAccumulator) {
             if constexpr (!kBiasEarly)
                 group.side.read(words);
             terms.template add<kMasked>(s, words, tile);
-        } else if constexpr (kTerms && !kBegun) {
+        } else if constexpr (kTerms && !kBiasInAccumulator) {
             terms.template apply<kMasked, true>(s, tile);
         }
         if constexpr (kMasked)
-            mask_scores(s, p, place, place.first_row + group.warp_row, tile, group.lane);
+            mask_scores(s, p, coord, coord.first_row + group.warp_row, tile, group.lane);
     }
 
     // Turns S into P; returns how O must be rescaled.
@@ -165,13 +165,13 @@ struct Rows {
     {
         start_s<kMasked>();
         start_o();
-        group.turns.pass();
+        group.ping_pong.pass();
         if constexpr (kBiasEarly)
             group.side.read(words);
         wgmma_wait<1>();  // S is there
         pin(s);
-        if constexpr (kGuesses && !kMasked)
-            guess_p(*this);
+        if constexpr (kSpeculatesMax && !kMasked)
+            speculative_p(*this);
         else
             make_p_by_maxima<kMasked>();
         pin(o);
@@ -181,7 +181,7 @@ struct Rows {
     __device__ __forceinline__ void begin()
     {
         start_s<true>();
-        group.turns.pass();
+        group.ping_pong.pass();
         if constexpr (kBiasEarly)
             group.side.read(words);
         wgmma_wait<0>();
@@ -196,7 +196,7 @@ struct Rows {
     // Clears the rows of V after a sequence's end (clear_rows).
     __device__ __forceinline__ void clear_values()
     {
-        const int valid_rows = place.seq_k(p) - tile * kBc;
+        const int valid_rows = coord.seq_k(p) - tile * kBc;
         if (valid_rows < kBc) {
             barrier_wait(barriers.v_full(group.v.index), group.v.parity);
             clear_rows(v_smem(), valid_rows);
@@ -210,9 +210,9 @@ struct Rows {
     {
         if constexpr (kOwnOPlace)
             group.release_q(barriers);
-        group.turns.take();
+        group.ping_pong.take();
         start_o();
-        group.turns.pass();
+        group.ping_pong.pass();
         finish_o();
         if constexpr (!kOwnOPlace)
             named_barrier(1 + kGroups + group.index, 128);  // Q of this warpgroup is read: O comes into its place
@@ -220,7 +220,7 @@ struct Rows {
 };
 
 // Computes O of 64 rows that see at least one key. O is not yet divided by the row sums.
-__device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                              const Barriers &barriers, Group &group,
                                              float (&o)[kRowTiles][kOutTiles][4], RowState &row)
 {
@@ -228,19 +228,19 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     float s[kRowTiles][kColTiles][4];
     uint32 probabilities[kBc / 16][4], words[kRowTiles][2][kColTiles], keeps[kBc / 16][4], slopes[4];
     int tile = tiles.count - 1;
-    const int first_row = place.first_row + group.warp_row;
-    Dropout dropped(p, place, first_row, group.lane);
+    const int first_row = coord.first_row + group.warp_row;
+    Dropout dropped(p, coord, first_row, group.lane);
     if constexpr (kKeepsEarly)
 #pragma unroll
         for (int step = 0; step < kBc / 16; step++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 keeps[step][i] = 0;
-    const Terms terms(p, place, first_row, group.lane);
+    const Terms terms(p, coord, first_row, group.lane);
     if constexpr (kAlibiMma)
         slope_columns(terms, group.lane, slopes);
     ScoreUnit unit(p);
-    Rows rows{p,     place, barriers, group, smem,  q_smem, o,   row, s, probabilities,
+    Rows rows{p,     coord, barriers, group, smem,  q_smem, o,   row, s, probabilities,
               words, keeps, dropped,  unit,  terms, slopes, tile};
     rows.begin();
     tile--;

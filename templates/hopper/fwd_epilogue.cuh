@@ -4,7 +4,7 @@
 // ---- epilogue: O of a warpgroup is normalised and written, with LSE ------------------------------------------------
 
 // Normalises O and stores it by TMA, in pages of 64 columns; writes LSE.
-__device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockCoord &coord,
                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
                                                   uint32 smem, int warp_row, int lane, const TensorMap &map)
 {
@@ -12,7 +12,7 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPl
         wait_stores();
     __syncwarp();  // earlier stores have read these rows, and this warp's reads of Q are done
     const uint32 o_smem = smem + warp_row % kGroupRows * kPageRowBytes;
-    normalise_rows(p, place, o, row, warp_row, lane, [&](int r, int n) {
+    normalise_rows(p, coord, o, row, warp_row, lane, [&](int r, int n) {
         return o_smem + n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16;
     });
     release_to_loads();  // this lane's rows of O are seen by what stores them
@@ -20,8 +20,8 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPl
     if (lane == 0) {
 #pragma unroll
         for (int page = 0; page < kPages; page++)
-            store_page(map, o_smem + page * kQPageBytes, page * kPageColumns, place.first_row + warp_row,
-                       place.query_head(p, 0), place.batch);
+            store_page(map, o_smem + page * kQPageBytes, page * kPageColumns, coord.first_row + warp_row,
+                       coord.query_head(p, 0), coord.batch);
         commit_stores();
     }
 }

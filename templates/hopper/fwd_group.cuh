@@ -5,17 +5,17 @@
 
 // ---- the state of a consumer warpgroup, kept from one work tile to the next -------------------------------------
 
-// Ping-pong: the order in which warpgroups start their products (kTurns).
-struct Turns {
+// Ping-pong: the order in which warpgroups start their products (kPingPong).
+struct PingPong {
     int group;
     bool may_start;  // the first warpgroup starts first, without a wait
 
-    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0) {}
+    __device__ __forceinline__ explicit PingPong(int group) : group(group), may_start(group == 0) {}
 
     // Waits until the warpgroup before this one has started its products.
     __device__ __forceinline__ void take()
     {
-        if (kTurns && !may_start)
+        if (kPingPong && !may_start)
             named_barrier(1 + group, 256);
         may_start = false;
     }
@@ -23,9 +23,9 @@ struct Turns {
     __device__ __forceinline__ void pass()
     {
         int next = group + 1;
-        if constexpr (kBegun)
+        if constexpr (kBiasInAccumulator)
             asm volatile("" : "+r"(next));  // computed again, because no register is left to keep it
-        if (kTurns)
+        if (kPingPong)
             named_barrier_arrive(1 + next % kGroups, 256);
     }
 
@@ -41,11 +41,11 @@ struct Turns {
 struct Group {
     int index, lane, warp_row;  // warp_row: this warp's first row in the block
     Stage k, v;
-    Turns turns;
+    PingPong ping_pong;
     BiasStages side;
 
     __device__ __forceinline__ Group(int index, uint32 smem)
-        : index(index), lane(threadIdx.x % 32), warp_row(threadIdx.x / 32 * 16), turns(index), side(smem, index)
+        : index(index), lane(threadIdx.x % 32), warp_row(threadIdx.x / 32 * 16), ping_pong(index), side(smem, index)
     {
     }
 

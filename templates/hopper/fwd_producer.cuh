@@ -11,9 +11,9 @@
 // other warps load its tiles (bias_producer.cuh).
 
 // The batch coordinate in a tensor map: packed sequences are one batch.
-__device__ __forceinline__ int map_batch(const BlockPlace &place)
+__device__ __forceinline__ int map_batch(const BlockCoord &coord)
 {
-    return kVarlen ? 0 : place.batch;
+    return kVarlen ? 0 : coord.batch;
 }
 
 // The loads of Q, K and V; used by one thread.
@@ -30,7 +30,7 @@ struct Loads {
     }
 
     // Waits until the stage is empty, then loads a tile of K or V.
-    __device__ __forceinline__ void load_tile(const BlockPlace &place, int kv_head, int tile, const TensorMap &map,
+    __device__ __forceinline__ void load_tile(const BlockCoord &coord, int kv_head, int tile, const TensorMap &map,
                                               const Strides &stride, const Stage &stage, uint32 empty, uint32 full,
                                               uint32 area)
     {
@@ -48,23 +48,23 @@ struct Loads {
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             load_page(area + stage.index * kTileBytes + page * kTilePageBytes, map, full, page * kPageColumns,
-                      place.sequence.first_k + tile * kBc, coordinate(kv_head, stride.head),
-                      coordinate(map_batch(place), stride.batch));
+                      coord.sequence.first_k + tile * kBc, coordinate(kv_head, stride.head),
+                      coordinate(map_batch(coord), stride.batch));
     }
 
-    __device__ __forceinline__ void load_k(const BlockPlace &place, int kv_head, int tile, const Stage &k)
+    __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(place, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
+        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
                   barriers.smem + kKArea);
     }
 
-    __device__ __forceinline__ void load_v(const BlockPlace &place, int kv_head, int tile, const Stage &v)
+    __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(place, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
+        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
                   barriers.smem + kVArea);
     }
 
-    __device__ __forceinline__ void load_q(const BlockPlace &place, int group, unsigned piece)
+    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned piece)
     {
         const uint32 full = barriers.q_full(group);
         if constexpr (kStays)
@@ -75,34 +75,34 @@ struct Loads {
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             load_page(barriers.smem + kQArea + group * kGroupBytes + page * kQPageBytes, maps.q, full,
-                      page * kPageColumns, place.sequence.first_q + place.first_row + group * kGroupRows,
-                      coordinate(place.query_head(p, 0), p.q_stride.head),
-                      coordinate(map_batch(place), p.q_stride.batch));
+                      page * kPageColumns, coord.sequence.first_q + coord.first_row + group * kGroupRows,
+                      coordinate(coord.query_head(p, 0), p.q_stride.head),
+                      coordinate(map_batch(coord), p.q_stride.batch));
     }
 
     // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
     // next.
-    __device__ __forceinline__ void load_rows(const BlockPlace &place, const TileRange &tiles, unsigned piece)
+    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned piece)
     {
         const bool any = tiles.count > tiles.first;
-        int kv_head = place.kv_head(p);
+        int kv_head = coord.kv_head(p);
         asm volatile("" : "+r"(kv_head));  // divide here once, not for each tile
         if (any)
-            load_k(place, kv_head, tiles.count - 1, stage);
+            load_k(coord, kv_head, tiles.count - 1, stage);
         if constexpr (!kPackedHeads) {
 #pragma unroll
             for (int group = 0; group < kGroups; group++)
-                load_q(place, group, piece);
+                load_q(coord, group, piece);
             q_parity ^= 1;
         }
 #pragma unroll 1
         for (int tile = tiles.count - 2; tile >= tiles.first; tile--) {
             stage.advance();
-            load_k(place, kv_head, tile, stage);
-            load_v(place, kv_head, tile + 1, stage.before());
+            load_k(coord, kv_head, tile, stage);
+            load_v(coord, kv_head, tile + 1, stage.before());
         }
         if (any) {
-            load_v(place, kv_head, tiles.first, stage);
+            load_v(coord, kv_head, tiles.first, stage);
             stage.advance();
         }
     }

@@ -15,7 +15,8 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], uint32
 #pragma unroll
     for (int step = 0; step < kDepth; step++)
         Wgmma<kBc>::multiply<0, 0>(s, a + (step / 4 * kQPageBytes + step % 4 * 32) / 16,
-                                   b + (step / 4 * kTilePageBytes + step % 4 * 32) / 16, kBegun ? 1 : step > 0);
+                                   b + (step / 4 * kTilePageBytes + step % 4 * 32) / 16,
+                                   kBiasInAccumulator ? 1 : step > 0);
     if constexpr (kSloped)
         Wgmma<kBc>::multiply<0>(s, slopes, columns, 1);
     wgmma_commit();

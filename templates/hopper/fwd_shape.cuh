@@ -21,7 +21,7 @@ constexpr bool kQInRegisters = false;  // O may use the area of Q, so its rows m
 // A bias in 16 bits comes through shared memory (bias_tiles.cuh). Its words are read while S is computed, unless other
 // work is done at that time.
 constexpr bool kBiasStaged = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kBiasEarly = kBiasStaged && !kBegun && !kDropout;
+constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 
 // Rows of K and V, over all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
 constexpr int kSectionRows = (32 << 20) / (2 * 2 * kHeadDim);

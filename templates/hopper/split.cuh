@@ -24,10 +24,10 @@ __device__ __forceinline__ void forward(const Params &p)
     const int lane = threadIdx.x % 32;
     const int part = __shfl_sync(0xffffffffu, own_part(), 0);
     const int warp_row = threadIdx.x / 32 % 4 * 16;  // this warp's first row in the block
-    const BlockPlace place(p, WorkOfGrid());
-    if (kLengths && place.batch < 0)
+    const BlockCoord coord(p, WorkOfGrid());
+    if (kLengths && coord.batch < 0)
         return;
-    const TileRange tiles(p, place);
+    const TileRange tiles(p, coord);
 
     if (threadIdx.x == 0) {
         for (int stage = 0; stage < kStages; stage++) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void forward(const Params &p)
     }
     __syncthreads();  // the barriers are there
     if (part == kParts) {
-        produce(p, place, tiles, smem);
+        produce(p, coord, tiles, smem);
         return;
     }
     take_registers<kProductRegisters>();
@@ -52,7 +52,7 @@ __device__ __forceinline__ void forward(const Params &p)
         uint32 own[kOwnSteps][4], other[kOwnSteps][4], q[kQSteps][4];
         int tile = tiles.count - 1;
         uint32 parity = 0;
-        Rows rows{p, place, tiles, smem, lane, part, warp_row, o, row, s, own, other, q, tile, parity};
+        Rows rows{p, coord, tiles, smem, lane, part, warp_row, o, row, s, own, other, q, tile, parity};
         rows.load_q();
         if constexpr (kWindow != Window::kNone) {
 #pragma unroll 1
@@ -71,5 +71,5 @@ __device__ __forceinline__ void forward(const Params &p)
         }
         add_sums(smem, part, row);
     }
-    write_rows<void>(p, place, o, row, smem, warp_row, lane);
+    write_rows<void>(p, coord, o, row, smem, warp_row, lane);
 }

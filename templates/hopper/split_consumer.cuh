@@ -12,7 +12,7 @@
 // The state of the 64 rows, which both warpgroups have, and the steps of the mainloop.
 struct Rows {
     const Params &p;
-    const BlockPlace &place;
+    const BlockCoord &coord;
     const TileRange &tiles;
     const uint32 smem;
     const int lane, part, warp_row;
@@ -27,8 +27,8 @@ struct Rows {
     // Copies Q together with the other warpgroup, then reads its first columns into registers.
     __device__ __forceinline__ void load_q()
     {
-        fill_pages<kBr, kThreads>(smem, place.rows - place.first_row,
-                                  [&](int r) { return p.q + place.offset(p, p.q_stride, place.first_row + r) * 2; });
+        fill_pages<kBr, kThreads>(smem, coord.rows - coord.first_row,
+                                  [&](int r) { return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * 2; });
         cp_async_commit();
         cp_async_wait<0>();
         fence_products();
@@ -42,7 +42,7 @@ struct Rows {
         if constexpr (kSoftcap)
             cap_scores(s, p.softcap_rate);
         if constexpr (kMasked)
-            mask_scores(s, p, place, place.first_row + warp_row, tile, lane);
+            mask_scores(s, p, coord, coord.first_row + warp_row, tile, lane);
         return softmax_tile<kMasked>(s, row, p.scale_log2);
     }
 

@@ -35,13 +35,13 @@ template <class Fill> __device__ __forceinline__ void feed(const TileRange &tile
     }
 }
 
-__device__ __forceinline__ void produce(const Params &p, const BlockPlace &place, const TileRange &tiles, uint32 smem)
+__device__ __forceinline__ void produce(const Params &p, const BlockCoord &coord, const TileRange &tiles, uint32 smem)
 {
     give_registers<kFeedRegisters>();
-    const char *plane = key_plane(p.k, p.k_stride, place, place.kv_head(p));
+    const char *batch_head = key_head(p.k, p.k_stride, coord, coord.kv_head(p));
     feed(tiles, smem, [&](int tile) {
-        const KeyRows rows(p, place, tile);
-        fill_pages<kBc, kFeedThreads>(k_stage(smem, tile), place.seq_k(p) - tile * kBc,
-                                      [&](int r) { return rows.at(plane, p.k_stride, r); });
+        const KeyRows rows(p, coord, tile);
+        fill_pages<kBc, kFeedThreads>(k_stage(smem, tile), coord.seq_k(p) - tile * kBc,
+                                      [&](int r) { return rows.at(batch_head, p.k_stride, r); });
     });
 }

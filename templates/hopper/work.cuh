@@ -20,9 +20,9 @@ struct NoPiece {
     __device__ __forceinline__ void take_over(unsigned) {}
 };
 
-// A work tile: a row tile of one plane, where a plane is a head of a batch (see BlockPlace).
+// A work tile: a row tile of one head of a batch (see BlockCoord). batch_head: b * heads + h.
 struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
-    unsigned own_tile, own_plane, round = 0;
+    unsigned own_tile, own_batch_head, round = 0;
 
     __device__ __forceinline__ explicit Work(const Params &p)
     {
@@ -34,9 +34,9 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
         return own_tile;
     }
 
-    __device__ __forceinline__ unsigned plane(const Params &) const
+    __device__ __forceinline__ unsigned batch_head(const Params &) const
     {
-        return own_plane;
+        return own_batch_head;
     }
 
     __device__ __forceinline__ unsigned index() const
@@ -87,26 +87,26 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
             find_by_weight(p);
         } else {
             own_tile = index() % p.q_tiles;
-            own_plane = index() / p.q_tiles;
+            own_batch_head = index() / p.q_tiles;
         }
         if constexpr (kBiasStaged)
             if (p.features.bias_batch == 0 && p.features.bias_head != 0)  // batches share a bias, so batch varies first
-                own_plane = own_plane % p.batch * p.heads_q + own_plane / p.batch;
+                own_batch_head = own_batch_head % p.batch * p.heads_q + own_batch_head / p.batch;
     }
 
 private:
-    // Order by weight: the heaviest row tiles come first, within a section of as many planes as have their K and V in
+    // Order by weight: the heaviest row tiles come first, within a section of as many heads as have their K and V in
     // L2.
     __device__ __forceinline__ void find_by_weight(const Params &p)
     {
-        const unsigned planes = p.heads_q * p.batch;
+        const unsigned batch_heads = p.heads_q * p.batch;
         int seq_k = p.seq_k;
         if constexpr (kDropout)
             asm volatile("" : "+r"(seq_k));  // computed again each time, because no register is left for it
-        const unsigned section = min(max(kSectionRows / seq_k, 1) * unsigned(p.group), planes);
+        const unsigned section = min(max(kSectionRows / seq_k, 1) * unsigned(p.group), batch_heads);
         const unsigned before = index() / (section * p.q_tiles) * section, rest = index() - before * p.q_tiles;
-        const unsigned here = min(section, planes - before);
+        const unsigned here = min(section, batch_heads - before);
         own_tile = rest / here;
-        own_plane = before + rest % here;
+        own_batch_head = before + rest % here;
     }
 };

@@ -179,12 +179,12 @@ local function main()
    report_alike(list, none)
    choices, against = {}, {}
    for i = 1, #list, 3 do
-      local kin = {}
+      local neighbour = {}
       for _, entry in ipairs(list) do
          local same = entry ~= list[i] and entry.problem.head_dim == list[i].problem.head_dim
-         kin[#kin + 1] = same and entry or nil
+         neighbour[#neighbour + 1] = same and entry or nil
       end
-      compare({list[i]}, kin, none, choices, against)
+      compare({list[i]}, neighbour, none, choices, against)
    end
    report("one tuned, against nothing tuned", against)
 end

@@ -232,10 +232,10 @@ def make_trials(args, db, ids, asked, alike, folder):
               Trial(f"presets {args.presets}", os.path.join(folder, "presets.db"), asked, tuned - random_ids)]
     for kind in ("prefill", "decode"):
         for i, one in enumerate([problem for problem in asked if kind_of(problem) == kind][:: args.stride]):
-            kin = [problem for problem in asked if problem[5] == one[5] and problem != one]
-            if kin:
+            neighbour = [problem for problem in asked if problem[5] == one[5] and problem != one]
+            if neighbour:
                 path = os.path.join(folder, f"{kind}{i}.db")
-                trials.append(Trial(f"one tuned: {text_of(one)}", path, kin, [ids[one]]))
+                trials.append(Trial(f"one tuned: {text_of(one)}", path, neighbour, [ids[one]]))
     for i, one in enumerate(alike):
         kept = [ids[problem] for problem in alike if problem != one]
         trials.append(Trial("all but one of a model's", os.path.join(folder, f"alike{i}.db"), [one], kept))

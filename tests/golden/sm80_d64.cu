@@ -183,7 +183,7 @@ constexpr int kVStages = 2;        // stages of V
 constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
 constexpr bool kQInRegisters = false;  // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
-constexpr bool kPagesTold = false;  // lanes that copy a row divide the look-ups of pages and exchange them
+constexpr bool kPagesExchanged = false;  // lanes that copy a row share the look-ups of pages
 #line 2 "templates/forward/shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ constexpr bool kJoint = kKStages == kVStages && kKStages > 1;  // K and V of a t
 
 static_assert(kHeadDim % 8 == 0 && kHeadDimV % 8 == 0 && kHeadDimV >= 8, "columns are multiples of 8");
 static_assert(!kVInK || kKStages == kVStages, "K and V of a tile are one");
-static_assert(kHeadDimV <= kHeadDim, "rows of O come into the place of rows of Q");
+static_assert(kHeadDimV <= kHeadDim, "rows of O come into the coord of rows of Q");
 static_assert(kParts > 1 || kHeadDim <= 256, "more columns are for several warps");
 static_assert(kWarps % (kTeams * kParts) == 0, "teams are of one size");
 static_assert(kBr * kTeams * kParts % (16 * kWarps) == 0, "a warp owns whole m16 row tiles");

@@ -170,14 +170,14 @@ static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURE
 constexpr int kGroups = 2;  // consumer warpgroups, 64 query rows each
 constexpr int kBc = 128;  // key and value rows per tile
 constexpr int kStages = 2;  // stages of K, and as many of V
-constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
+constexpr bool kPingPong = 1 == 1;  // ping-pong: warpgroups start their products in turn
 constexpr bool kPackedHeads = false;  // rows are all query heads of a group
 constexpr int kPersistent = 0;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
 constexpr bool kByWeight = false;  // row tiles that see the most keys come first
 constexpr bool kOwnOPlace = false;  // O has an area in shared memory beside Q
 constexpr bool kOByMap = false;  // O is stored by TMA
-constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
-constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
+constexpr bool kSpeculatesMax = false;  // in tiles without a mask (speculative_max.cuh)
+constexpr bool kBiasInAccumulator = false;  // the accumulator of S begins as a bias in 16 bits
 constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
 constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
 constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
@@ -206,7 +206,7 @@ constexpr bool kQInRegisters = false;  // O may use the area of Q, so its rows m
 // A bias in 16 bits comes through shared memory (bias_tiles.cuh). Its words are read while S is computed, unless other
 // work is done at that time.
 constexpr bool kBiasStaged = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kBiasEarly = kBiasStaged && !kBegun && !kDropout;
+constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 
 // Rows of K and V, over all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
 constexpr int kSectionRows = (32 << 20) / (2 * 2 * kHeadDim);

@@ -84,23 +84,23 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
 /* Backward: V has fewer columns; the second macro adds blocks of their own for dQ. */
 #define FEWER_ADDED                                                                                \
     {                                                                                              \
-        " dv=", " qwarps=2 ", "dq=red"                                                             \
+        " dv=", " qwarps=2 ", "dq=atomic"                                                             \
     }
 #define FEWER_APART                                                                                \
     {                                                                                              \
-        " dv=", "dq=apart", "stages=1"                                                             \
+        " dv=", "dq=separate", "stages=1"                                                             \
     }
 
 /* Backward, deterministic, with blocks that begin in reverse order. */
 #define TURNS                                                                                      \
     {                                                                                              \
-        " qwarps=2 ", "deterministic=1", "dq=red"                                                  \
+        " qwarps=2 ", "deterministic=1", "dq=atomic"                                                  \
     }
 
 /* Backward: dQ is summed by atomic additions; warps exchange P and dS. */
 #define ADDED                                                                                      \
     {                                                                                              \
-        " qwarps=2 ", "stages=2 barriers=2", "dq=red"                                              \
+        " qwarps=2 ", "stages=2 barriers=2", "dq=atomic"                                              \
     }
 
 /* Several blocks share the queries of a key tile. */
@@ -112,18 +112,18 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
 /* One block has all keys of a head. */
 #define WHOLE                                                                                      \
     {                                                                                              \
-        "bwd_sm80", "dq=whole", "bc=128"                                                           \
+        "bwd_sm80", "dq=block", "bc=128"                                                           \
     }
 
 /* Backward: separate blocks compute dQ. */
 #define APART                                                                                      \
     {                                                                                              \
-        "dq=apart", "rows=prepared", "stages=1"                                                    \
+        "dq=separate", "rows=prepared", "stages=1"                                                    \
     }
 /* The same with any number of stages. */
 #define APART_STAGED                                                                               \
     {                                                                                              \
-        "dq=apart", "rows=prepared", NULL                                                          \
+        "dq=separate", "rows=prepared", NULL                                                          \
     }
 
 #endif

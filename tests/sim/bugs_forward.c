@@ -43,8 +43,8 @@ static const bug bugs[] = {
      "fwd.cuh"},
     {"a misaligned source", "rtx3060", JOINT, "(plan.row(pass)) + plan.chunk * 16;",
      "(plan.row(pass)) + plan.chunk * 8;", 1, "Sq=200", "misaligned", "fill.cuh"},
-    {"a row of O too many", "rtx3060", JOINT, "if (chunk < kHeadDimV / 8 && block_row < place.rows)",
-     "if (chunk < kHeadDimV / 8 && block_row <= place.rows)", 1, "Sq=200", "illegal address",
+    {"a row of O too many", "rtx3060", JOINT, "if (chunk < kHeadDimV / 8 && block_row < coord.rows)",
+     "if (chunk < kHeadDimV / 8 && block_row <= coord.rows)", 1, "Sq=200", "illegal address",
      "fwd.cuh"},
     {"blocks that write the same rows", "rtx3060", JOINT, "- 1 - tile : tile) * kBr",
      "- 1 - tile : tile) * (kBr / 2)", 1, "Sq=200", "race: it writes global",
@@ -75,7 +75,7 @@ static const bug bugs[] = {
      ";  // all teams'", 1, "Sq=3,Sk=1500", "race", "epilogue_partial.cuh"},
     {"a removed __syncwarp in combining", "rtx3060", TEAMS, "__syncwarp();  // the weights",
      ";  // the weights", 1, "Sq=3,Sk=1500", "race", "combine.cuh"},
-    {"splits that write the same rows", "rtx3060", TEAMS, "place.split * all_rows + index", "index",
+    {"splits that write the same rows", "rtx3060", TEAMS, "coord.split * all_rows + index", "index",
      1, "Sq=3,Sk=1500", "race: it writes global", "epilogue_partial.cuh"},
     {"a split too many", "rtx3060", TEAMS, "split < splits && most", "split <= splits && most", 1,
      "Sq=3,Sk=1500", "illegal address", "combine.cuh"},
@@ -109,8 +109,8 @@ static const bug bugs[] = {
      "fill.cuh"},
     {"a team's weight left out", "rtx3060", TEAMS, "o.x += weight * x.x;", "o.x += x.x;", 1,
      "Sq=3,Sk=1500", "x the bound", NULL},
-    {"a mask off by one", "rtx3060", JOINT, "seen + place.query(p, r) + 1 - place.seq_q(p)",
-     "seen + place.query(p, r) + 2 - place.seq_q(p)", 1, "Sq=200,causal=1", "x the bound", NULL},
+    {"a mask off by one", "rtx3060", JOINT, "seen + coord.query(p, r) + 1 - coord.seq_q(p)",
+     "seen + coord.query(p, r) + 2 - coord.seq_q(p)", 1, "Sq=200,causal=1", "x the bound", NULL},
 };
 
 const bug_list forward_bugs = {bugs, sizeof bugs / sizeof *bugs};

@@ -18,20 +18,20 @@
     }
 #define IN_TURNS                                                                                   \
     {                                                                                              \
-        "fwd_sm90 ", "turns=1", NULL                                                               \
+        "fwd_sm90 ", "pingpong=1", NULL                                                               \
     }
 /* ALiBi as columns in the product. */
 #define SLOPED                                                                                     \
     {                                                                                              \
-        "fwd_sm90 ", "sloped=1", NULL                                                              \
+        "fwd_sm90 ", "alibi_mma=1", NULL                                                              \
     }
 #define BEGUN                                                                                      \
     {                                                                                              \
-        "fwd_sm90 ", "begun=1", NULL                                                               \
+        "fwd_sm90 ", "bias_in_accumulator=1", NULL                                                               \
     }
 #define BEHIND                                                                                     \
     {                                                                                              \
-        "fwd_sm90 ", "!begun=1", NULL                                                              \
+        "fwd_sm90 ", "!bias_in_accumulator=1", NULL                                                              \
     }
 #define LATENT                                                                                     \
     {                                                                                              \
@@ -66,14 +66,14 @@ static const bug bugs[] = {
      "barrier_expect(side.full(), kSideTileBytes);",
      "barrier_expect(side.full(), kSideTileBytes - kQPageBytes);", 1, TILES ",bias=fp16", "bytes",
      "tma.cuh"},
-    {"a bias of another head", "h200", BEGUN, "coordinate(place.query_head(p, 0), p.features.bias_head)",
-     "coordinate(place.query_head(p, 0) + 1, p.features.bias_head)", 1, TILES ",bias=fp16", "x the bound",
+    {"a bias of another head", "h200", BEGUN, "coordinate(coord.query_head(p, 0), p.features.bias_head)",
+     "coordinate(coord.query_head(p, 0) + 1, p.features.bias_head)", 1, TILES ",bias=fp16", "x the bound",
      NULL},
-    {"a bias of another batch", "h200", BEGUN, "coordinate(place.batch, p.features.bias_batch)",
+    {"a bias of another batch", "h200", BEGUN, "coordinate(coord.batch, p.features.bias_batch)",
      "0", 1, TILES ",B=2,bias=fp16", "x the bound", NULL},
     {"a bias of other keys", "h200", BEGUN, "first_key + page * kPageColumns",
      "page * kPageColumns", 1, TILES ",bias=fp16", "x the bound", NULL},
-    {"a bias of other queries", "h200", BEGUN, "row(served_row(place))", "row(0)", 1,
+    {"a bias of other queries", "h200", BEGUN, "row(served_row(coord))", "row(0)", 1,
      TILES ",bias=fp16", "x the bound", NULL},
     {"chunks of a bias in other places", "h200", BEGUN, "(first ^ n % 8 * 16)",
      "(first + n % 8 * 16)", 1, TILES ",bias=fp16", "", NULL},
@@ -88,7 +88,7 @@ static const bug bugs[] = {
      "race: it writes shared memory", "tma.cuh"},
     {"lanes that do not arrive for a bias", "h200", BEGUN, "bias_is_mapped(p) ? 1 : 32", "32", 1,
      TILES ",bias=fp16", "stuck: ", ".cu.in"},
-    {"scores that begin as nothing", "h200", BEGUN, "kBegun ? 1 : step > 0", "step > 0", 1,
+    {"scores that begin as nothing", "h200", BEGUN, "kBiasInAccumulator ? 1 : step > 0", "step > 0", 1,
      "Sq=200,bias=fp16", "x the bound", NULL},
     {"a hidden number in a product", "h200", BEGUN,
      "sum[0] <= kMostGuessed && sum[1] <= kMostGuessed",
@@ -215,7 +215,7 @@ static const bug bugs[] = {
     {"more registers than there are", "h200", ROWS, "take_registers<kGroupRegisters>();",
      "take_registers<kGroupRegisters + 8>();", 1, TILES, "stuck: it waits for 80 registers",
      "wgmma.cuh"},
-    {"turns that nobody passes on", "h200", IN_TURNS, "group.turns.pass();", ";", 1,
+    {"turns that nobody passes on", "h200", IN_TURNS, "group.ping_pong.pass();", ";", 1,
      "Sq=150,Sk=900,D=128", "stuck: ", ".cu.in"},
     {"rows of O that TMA does not see", "h200", STAYS,
      "release_to_loads();  // this lane's rows of O", ";  // this lane's rows of O", 1, "Sq=300",
@@ -250,7 +250,7 @@ static const bug bugs[] = {
      "named_barrier(1, kWorkers);  // every warp has read its", ";  //", 1, KEYS,
      "race: it reads shared memory", "wgmma_lists.cu.in"},
     {"turns by the number of a block, wgmma", "h200", BY_KEYS, "block_ticket(all, smem + kScoreArea)",
-     "blockIdx.x", 1, KEYS ",deterministic=1", "timeout", "turns.cuh"},
+     "blockIdx.x", 1, KEYS ",deterministic=1", "timeout", "dq_order.cuh"},
     {"a ticket where TMA writes", "h200", BY_KEYS, "smem + kScoreArea)", "smem)", 1,
      KEYS ",deterministic=1", "proxy: it writes shared memory", "tma.cuh"},
 };

@@ -11,7 +11,7 @@ static int kind_of(const sweep_candidate *c)
     const char *text = c->variant.text;
     if (c->variant.recipe.waves > 0)
         return 1;
-    return strstr(text, " dq=apart") != NULL || strstr(text, " dq=whole") != NULL ? 2 : 0;
+    return strstr(text, " dq=separate") != NULL || strstr(text, " dq=block") != NULL ? 2 : 0;
 }
 
 /* ---- cards with their own instructions ---- */

@@ -189,42 +189,42 @@ static void sweep(fa2i_generator *generator, size_t step)
 static const char *const variants[] = {
     /* Two barriers per tile, exchanged fragments; one barrier and parts of a tile; one stage. */
     "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
-    "barriers=2 order=early dq=red dqbc=0 rows=prepared",
+    "barriers=2 order=early dq=atomic dqbc=0 rows=prepared",
     "bwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=2 "
-    "barriers=1 order=late dq=red dqbc=0 rows=prepared",
+    "barriers=1 order=late dq=atomic dqbc=0 rows=prepared",
     "bwd_sm80 d=128 dtype=bf16 causal=0 br=64 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
-    "barriers=2 order=early dq=red dqbc=0 rows=prepared",
+    "barriers=2 order=early dq=atomic dqbc=0 rows=prepared",
     /* Separate blocks for dQ, with and without a preparing launch; padding in D. */
     "bwd_sm80 d=40 dtype=fp16 causal=1 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
-    "barriers=2 order=late dq=apart dqbc=32 rows=computed",
+    "barriers=2 order=late dq=separate dqbc=32 rows=computed",
     "bwd_sm80 d=72 dtype=bf16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
     "stages=1 "
-    "barriers=2 order=late dq=apart dqbc=32 rows=prepared layout=pad",
+    "barriers=2 order=late dq=separate dqbc=32 rows=prepared layout=pad",
     /* Deterministic order at the tiles of dQ. */
     "bwd_sm80 d=64 dtype=fp16 causal=1 deterministic=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
-    "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
+    "stages=2 barriers=2 order=early dq=atomic dqbc=0 rows=prepared",
     "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 deterministic=1 br=64 bc=64 warps=4 qwarps=1 "
-    "parts=1 stages=2 barriers=1 order=late dq=red dqbc=0 rows=prepared",
+    "parts=1 stages=2 barriers=1 order=late dq=atomic dqbc=0 rows=prepared",
     /* One block has all keys of a head: one tile, or several. */
     "bwd_sm80 d=64 dtype=fp16 causal=1 deterministic=1 br=64 bc=64 warps=4 qwarps=2 parts=1 "
     "stages=2 "
-    "barriers=2 order=early dq=whole dqbc=0 rows=computed",
+    "barriers=2 order=early dq=block dqbc=0 rows=computed",
     "bwd_sm80 d=40 dtype=bf16 causal=0 br=32 bc=32 warps=2 qwarps=1 parts=1 stages=2 "
     "barriers=1 "
-    "order=early dq=whole dqbc=0 rows=computed",
+    "order=early dq=block dqbc=0 rows=computed",
     /* Several blocks share the queries of a key tile. */
     "bwd_sm80 d=64 dtype=fp16 causal=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=2 "
-    "barriers=2 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
+    "barriers=2 order=early dq=atomic dqbc=0 rows=prepared layout=swizzle split=1",
     "bwd_sm80 d=40 dtype=bf16 causal=1 deterministic=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
     "stages=2 "
-    "barriers=1 order=early dq=red dqbc=0 rows=prepared layout=swizzle split=1",
+    "barriers=1 order=early dq=atomic dqbc=0 rows=prepared layout=swizzle split=1",
     "bwd_sm80 d=64 dtype=fp16 causal=0 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 stages=1 "
-    "barriers=2 order=early dq=apart dqbc=32 rows=computed layout=swizzle split=1",
+    "barriers=2 order=early dq=separate dqbc=32 rows=computed layout=swizzle split=1",
     /* Windows and softcap, in blocks of keys and in the separate blocks of dQ. */
     "bwd_sm80 d=64 dtype=fp16 causal=0 softcap=1 window=1 br=32 bc=64 warps=4 qwarps=2 parts=1 "
-    "stages=2 barriers=2 order=early dq=red dqbc=0 rows=prepared",
+    "stages=2 barriers=2 order=early dq=atomic dqbc=0 rows=prepared",
     "bwd_sm80 d=40 dtype=fp16 causal=1 softcap=1 window=1 br=32 bc=32 warps=2 qwarps=1 parts=1 "
-    "stages=2 barriers=2 order=late dq=apart dqbc=32 rows=computed",
+    "stages=2 barriers=2 order=late dq=separate dqbc=32 rows=computed",
 };
 
 /* Opens the simulated card in this thread, and finds its SM. */

@@ -252,7 +252,7 @@ static void run_families(bench *b)
 static bool same_kind(const fa2i_variant *a, const fa2i_variant *b)
 {
     static const char *const words[] = {"fwd_sm90", "fwd_splitkv", "bwd_sm90",
-                                        "dq=red",   "dq=apart",    "rows=prepared"};
+                                        "dq=atomic",   "dq=separate",    "rows=prepared"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if ((strstr(a->text, words[i]) != NULL) != (strstr(b->text, words[i]) != NULL))
             return false;

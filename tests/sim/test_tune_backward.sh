@@ -43,5 +43,5 @@ run 0 "$client" "$FA2_DB" 1 2 1 65 33 16 1 0
 has out "nearest: bwd_sm"
 run 0 "$client" "$FA2_DB" 2 2 2 40 70 16 0 1
 has out "default: bwd_sm"
-has out "dq=apart"
+has out "dq=separate"
 summary

@@ -1,6 +1,6 @@
 /*
  * - Code does not matter here, because an import brings none. All kernels are treated as if they had code.
- * - The generator says what the runtime would choose without a problem's own measurements. It is taught all other
+ * - The generator says what the runtime would choose without a problem's own measurements. It learns all other
  *   measurements for that.
  */
 #include "tuner/bench/accuracy.h"

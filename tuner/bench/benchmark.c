@@ -37,17 +37,17 @@ static fa2i_warmth warmth_of(const fa2i_benchmarks *all)
 
 /* The runtime's choice is what it can use here. The untuned choice is only a comparison. If it would have to be
  * compiled, and cannot be, it is left out. */
-static fa2_status open_foresights(fa2i_benchmarks *all)
+static fa2_status open_predictors(fa2i_benchmarks *all)
 {
     fa2_status st = FA2_OK;
     const fa2i_kernel_list *list = &all->kernels;
     const fa2i_card *card = &all->gpu.card;
     const char *path = list->cache == NULL ? NULL : fa2i_cache_path(list->cache);
-    FA2_TRY(fa2i_generator_create(&all->untaught));
-    FA2_TRY(fa2i_foresight_init(&all->untuned, all->untaught, NULL, NULL, card));
-    FA2_TRY(fa2i_foresight_init(&all->tuned, list->generator, list->cache, path, card));
-    FA2_TRY(fa2i_foresight_find_share(&all->tuned));
-    fa2i_foresight_be_here(&all->tuned);
+    FA2_TRY(fa2i_generator_create(&all->uncalibrated));
+    FA2_TRY(fa2i_predictor_init(&all->untuned, all->uncalibrated, NULL, NULL, card));
+    FA2_TRY(fa2i_predictor_init(&all->tuned, list->generator, list->cache, path, card));
+    FA2_TRY(fa2i_predictor_find_share(&all->tuned));
+    fa2i_predictor_be_here(&all->tuned);
 done:
     return st;
 }
@@ -55,7 +55,7 @@ done:
 fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
 {
     fa2_status st = FA2_OK;
-    FA2_TRY(open_foresights(all));
+    FA2_TRY(open_predictors(all));
     if (all->gpu.has_uuid && !all->gpu.modelled)
         fa2i_nvml_open(all->gpu.uuid, &all->nvml);
     FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get,
@@ -70,10 +70,10 @@ void fa2i_benchmarks_done(fa2i_benchmarks *all)
 {
     fa2i_worker_destroy(all->worker);
     all->worker = NULL;
-    fa2i_foresight_done(&all->tuned);
-    fa2i_foresight_done(&all->untuned);
-    fa2i_generator_destroy(all->untaught);
-    all->untaught = NULL;
+    fa2i_predictor_done(&all->tuned);
+    fa2i_predictor_done(&all->untuned);
+    fa2i_generator_destroy(all->uncalibrated);
+    all->uncalibrated = NULL;
     fa2i_kernel_list_done(&all->kernels);
     fa2i_nvml_close(&all->nvml);
 }
@@ -141,9 +141,9 @@ static fa2_status enter_choices(work *w)
 {
     fa2_status st = FA2_OK;
     const fa2_problem *problem = &w->out->problem;
-    fa2i_foreseen with = {0}, without = {0};
-    FA2_TRY(fa2i_foresee(&w->all->untuned, problem, &without));
-    FA2_TRY(fa2i_foresee(&w->all->tuned, problem, &with));
+    fa2i_predicted with = {0}, without = {0};
+    FA2_TRY(fa2i_predict(&w->all->untuned, problem, &without));
+    FA2_TRY(fa2i_predict(&w->all->tuned, problem, &with));
     if (with.status != FA2_OK || without.status != FA2_OK)
         FA2_TRY(fa2i_fail(with.status != FA2_OK ? with.status : without.status, "%s",
                           with.status != FA2_OK ? with.message : without.message));
@@ -152,8 +152,8 @@ static fa2_status enter_choices(work *w)
     if (!w->out->same)
         FA2_TRY(enter(w, "default", FA2_RULE_DEFAULT, &without.variant, &without.key));
 done:
-    fa2i_foreseen_done(&with);
-    fa2i_foreseen_done(&without);
+    fa2i_predicted_done(&with);
+    fa2i_predicted_done(&without);
     return st;
 }
 

@@ -25,7 +25,7 @@
 #include "tuner/bench/nvml.h"
 #include "tuner/bench/summary.h"
 #include "tuner/judge/verify.h"
-#include "tuner/report/foresee.h"
+#include "tuner/report/predict.h"
 
 #define FA2I_BENCHMARK_SAMPLE_US 1000.0
 #define FA2I_BENCHMARK_SLOW_US   20000.0
@@ -81,8 +81,8 @@ typedef struct fa2i_benchmarks {
     fa2i_worker *worker;
     fa2i_nvml nvml;
     fa2i_ceiling ceilings[FA2I_CEILINGS];
-    fa2i_foresight tuned, untuned; /* predict the runtime's choice with the database and without it */
-    fa2i_generator *untaught;      /* for untuned, because one generator can learn only one of the two */
+    fa2i_predictor tuned, untuned; /* predict the runtime's choice with the database and without it */
+    fa2i_generator *uncalibrated;      /* for untuned, because one generator can learn only one of the two */
 } fa2i_benchmarks;
 
 /* Starts the worker and measures the ceilings. Call fa2i_benchmarks_done also after an error. */

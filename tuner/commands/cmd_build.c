@@ -67,7 +67,7 @@ static fa2i_build work_of(const session *s)
 }
 
 /* Prints one SM of a --dry-run. */
-static void print_foreseen(const session *s, const fa2i_build_result *r, size_t threads, bool first)
+static void print_predicted(const session *s, const fa2i_build_result *r, size_t threads, bool first)
 {
     if (s->options.json) {
         printf("%s{\"arch\":\"sm_%d\",\"to_compile\":%zu,\"reused\":%zu,\"unserved\":%zu,"
@@ -92,7 +92,7 @@ static int status_of_served(size_t served, size_t unserved)
     return FA2I_EXIT_USAGE;
 }
 
-static fa2_status foresee_all(const session *s, int *ret_status)
+static fa2_status predict_all(const session *s, int *ret_status)
 {
     const fa2i_build build = work_of(s);
     fa2_status st = FA2_OK;
@@ -100,9 +100,9 @@ static fa2_status foresee_all(const session *s, int *ret_status)
     for (size_t i = 0; i < s->options.arch_count; i++) {
         fa2i_build_result r = {0};
         size_t threads = 0;
-        st = fa2i_build_foresee(&build, &s->cards[i], &r, &threads);
+        st = fa2i_build_predict(&build, &s->cards[i], &r, &threads);
         if (st == FA2_OK)
-            print_foreseen(s, &r, threads, i == 0);
+            print_predicted(s, &r, threads, i == 0);
         served += s->options.shapes.count - r.unserved;
         unserved += r.unserved;
         if (s->options.json && (st == FA2_OK ? i + 1 == s->options.arch_count : i > 0))
@@ -266,7 +266,7 @@ int fa2i_cmd_build(int argc, char **argv)
     int status = FA2I_EXIT_FAILED;
     FA2_TRY(open_session(&s, argc, argv));
     if (s.options.dry_run) {
-        FA2_TRY(foresee_all(&s, &status));
+        FA2_TRY(predict_all(&s, &status));
         FA2_TRY(fa2i_database_check_writable(s.options.db)); /* otherwise the run would fail at once */
         goto done;
     }

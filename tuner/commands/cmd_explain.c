@@ -1,7 +1,7 @@
 /*
  * fa2-tune explain: the runtime's decision for a problem on a card, without compiling or launching.
  *
- * It asks the runtime's own planner (tuner/report/foresee.h). It cannot see what the runtime finds out only when it
+ * It asks the runtime's own planner (tuner/report/predict.h). It cannot see what the runtime finds out only when it
  * loads a kernel, such as a driver that refuses it. If the call would fail, that is the answer, and the exit status
  * says so, too. With several SMs, it is enough if one of them serves the problem.
  */
@@ -81,7 +81,7 @@ done:
 
 static void note_status(session *s, size_t shape, const fa2i_explained *explained)
 {
-    const fa2i_foreseen *f = &explained->foreseen;
+    const fa2i_predicted *f = &explained->predicted;
     const bool served = !fa2i_explained_is_unserved(explained);
     s->served[shape] |= served;
     s->fails |= served && f->status != FA2_OK;
@@ -93,10 +93,10 @@ static void note_status(session *s, size_t shape, const fa2i_explained *explaine
         fa2i_note(&s->progress, "fa2-tune: the call fails: %s", f->message);
 }
 
-static fa2_status explain(session *s, fa2i_foresight *foresight, size_t shape)
+static fa2_status explain(session *s, fa2i_predictor *predictor, size_t shape)
 {
     fa2i_explained explained = {0};
-    fa2_status st = fa2i_explained_make(foresight, &s->options.shapes.items[shape], &explained);
+    fa2_status st = fa2i_explained_make(predictor, &s->options.shapes.items[shape], &explained);
     if (st != FA2_OK)
         return st;
     explained.kept = s->kept;
@@ -126,18 +126,18 @@ static void begin_progress(session *s)
 /* Explains all problems on a card. */
 static fa2_status explain_on(session *s, const fa2i_card *card)
 {
-    fa2i_foresight foresight = {0};
+    fa2i_predictor predictor = {0};
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_foresight_init(&foresight, s->generator, s->cache, s->path, card));
-    FA2_TRY(fa2i_foresight_find_share(&foresight));
+    FA2_TRY(fa2i_predictor_init(&predictor, s->generator, s->cache, s->path, card));
+    FA2_TRY(fa2i_predictor_find_share(&predictor));
     if (s->options.device >= 0)
-        fa2i_foresight_be_here(&foresight);
+        fa2i_predictor_be_here(&predictor);
     if (s->options.never_compile)
-        foresight.planner.no_compiler = FA2_E_FORBIDDEN;
+        predictor.planner.no_compiler = FA2_E_FORBIDDEN;
     for (size_t i = 0; i < s->options.shapes.count; i++)
-        FA2_TRY(explain(s, &foresight, i));
+        FA2_TRY(explain(s, &predictor, i));
 done:
-    fa2i_foresight_done(&foresight);
+    fa2i_predictor_done(&predictor);
     return st;
 }
 

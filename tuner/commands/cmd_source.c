@@ -13,7 +13,7 @@
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/disassemble.h"
-#include "tuner/report/foresee.h"
+#include "tuner/report/predict.h"
 
 typedef struct session {
     fa2i_options options;
@@ -205,24 +205,24 @@ done:
 }
 
 /* Prints the kernel that a call would get. */
-static fa2_status print_chosen(session *s, fa2i_foresight *foresight, const fa2_problem *problem)
+static fa2_status print_chosen(session *s, fa2i_predictor *predictor, const fa2_problem *problem)
 {
-    const fa2i_card *card = &foresight->device.card;
+    const fa2i_card *card = &predictor->device.card;
     fa2_status st = FA2_OK;
-    fa2i_foreseen foreseen = {0};
+    fa2i_predicted predicted = {0};
     char shape[FA2I_PROBLEM_CHARS], about[FA2I_PROBLEM_CHARS + 256];
     fa2i_problem_format(problem, shape, sizeof shape);
-    FA2_TRY(fa2i_foresee(foresight, problem, &foreseen));
-    if (foreseen.status != FA2_OK) {
-        fprintf(stderr, "fa2-tune: %s on sm_%d: the call fails: %s\n", shape, card->arch, foreseen.message);
+    FA2_TRY(fa2i_predict(predictor, problem, &predicted));
+    if (predicted.status != FA2_OK) {
+        fprintf(stderr, "fa2-tune: %s on sm_%d: the call fails: %s\n", shape, card->arch, predicted.message);
         s->fails = true;
         goto done;
     }
     snprintf(about, sizeof about, "// for %s on %s (sm_%d), by the rule %s\n", shape, card->name, card->arch,
-             fa2_rule_string(foreseen.decision.rule));
-    FA2_TRY(print_kernel(s, &foreseen.variant, card, about));
+             fa2_rule_string(predicted.decision.rule));
+    FA2_TRY(print_kernel(s, &predicted.variant, card, about));
 done:
-    fa2i_foreseen_done(&foreseen);
+    fa2i_predicted_done(&predicted);
     return st;
 }
 
@@ -231,23 +231,23 @@ static fa2_status print_on(session *s, const fa2i_card *card)
 {
     const fa2i_shapes *shapes = &s->options.shapes;
     fa2_status st = FA2_OK;
-    fa2i_foresight foresight = {0};
+    fa2i_predictor predictor = {0};
     if (s->variant[0] != '\0' && shapes->count == 0)
         FA2_TRY(print_named(s, NULL, card));
     if (s->variant[0] == '\0') {
-        FA2_TRY(fa2i_foresight_init(&foresight, s->generator, s->cache, s->path, card));
-        FA2_TRY(fa2i_foresight_find_share(&foresight));
+        FA2_TRY(fa2i_predictor_init(&predictor, s->generator, s->cache, s->path, card));
+        FA2_TRY(fa2i_predictor_find_share(&predictor));
         if (s->options.device >= 0)
-            fa2i_foresight_be_here(&foresight);
+            fa2i_predictor_be_here(&predictor);
     }
     for (size_t i = 0; i < shapes->count; i++) {
         if (s->variant[0] != '\0')
             FA2_TRY(print_named(s, &shapes->items[i], card));
         else
-            FA2_TRY(print_chosen(s, &foresight, &shapes->items[i]));
+            FA2_TRY(print_chosen(s, &predictor, &shapes->items[i]));
     }
 done:
-    fa2i_foresight_done(&foresight);
+    fa2i_predictor_done(&predictor);
     return st;
 }
 

@@ -16,7 +16,7 @@ enum { CANDIDATES_SHOWN = 10, LABEL = 10, EXAMPLE = 8 /* columns */ };
 
 void fa2i_explained_done(fa2i_explained *explained)
 {
-    fa2i_foreseen_done(&explained->foreseen);
+    fa2i_predicted_done(&explained->predicted);
     fa2i_free(explained->rejected);
     *explained = (fa2i_explained){0};
 }
@@ -33,7 +33,7 @@ static void add_rejected(fa2i_text *text, const char *variant, const char *why)
 /* Variants that failed their verification count as rejected, too. */
 static fa2_status add_refuted(fa2i_explained *e, const char *rejected)
 {
-    const fa2i_foreseen *f = &e->foreseen;
+    const fa2i_predicted *f = &e->predicted;
     fa2i_text text = {0};
     for (size_t i = 0; i < f->option_count; i++)
         if (f->fates[i].refuted)
@@ -46,19 +46,19 @@ static fa2_status add_refuted(fa2i_explained *e, const char *rejected)
 
 bool fa2i_explained_is_unserved(const fa2i_explained *e)
 {
-    return e->foreseen.status == FA2_E_UNSUPPORTED && e->foreseen.option_count == 0;
+    return e->predicted.status == FA2_E_UNSUPPORTED && e->predicted.option_count == 0;
 }
 
-fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *problem,
+fa2_status fa2i_explained_make(fa2i_predictor *predictor, const fa2_problem *problem,
                                fa2i_explained *ret_explained)
 {
-    fa2i_explained e = {.problem = problem, .card = &foresight->device.card};
+    fa2i_explained e = {.problem = problem, .card = &predictor->device.card};
     fa2_status st = FA2_OK;
     char *rejected = NULL;
-    FA2_TRY(fa2i_foresee(foresight, problem, &e.foreseen));
-    FA2_TRY(fa2i_foresee_fates(foresight, &e.foreseen));
+    FA2_TRY(fa2i_predict(predictor, problem, &e.predicted));
+    FA2_TRY(fa2i_predict_fates(predictor, &e.predicted));
     if (!fa2i_explained_is_unserved(&e))
-        FA2_TRY(fa2i_generator_rejected(foresight->generator, &e.foreseen.asked, e.card, &rejected));
+        FA2_TRY(fa2i_generator_rejected(predictor->generator, &e.predicted.asked, e.card, &rejected));
     FA2_TRY(add_refuted(&e, rejected == NULL ? "" : rejected));
     *ret_explained = e;
     e = (fa2i_explained){0}; /* the caller owns it now */
@@ -76,7 +76,7 @@ static double tflops(const fa2_problem *problem, double us)
 /* Says whether the estimates are for other lengths than the problem's. */
 static bool is_rounded(const fa2i_explained *e)
 {
-    return memcmp(&e->foreseen.asked, e->problem, sizeof *e->problem) != 0;
+    return memcmp(&e->predicted.asked, e->problem, sizeof *e->problem) != 0;
 }
 
 /* ---- text ---- */
@@ -95,7 +95,7 @@ static void print_passed_over(const fa2i_decision *d, FILE *out)
 
 static void print_rule(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_decision *d = &e->foreseen.decision;
+    const fa2i_decision *d = &e->predicted.decision;
     static const char *const meanings[] = {
         [FA2_RULE_EXACT] = "tuned on this device for this very problem",
         [FA2_RULE_NEAREST] = "the best estimate, carried over from problems tuned on this device",
@@ -106,19 +106,19 @@ static void print_rule(const fa2i_explained *e, FILE *out)
     const char *corrected = "the best estimate, by the cost model as measurements of other kinds correct it";
     const char *others = "the fastest that can be used of those tuned on this device for this very "
                          "problem";
-    char kin[FA2I_PROBLEM_CHARS];
+    char neighbour[FA2I_PROBLEM_CHARS];
     fprintf(out, "rule      %s: %s\n", fa2_rule_string(d->rule),
             d->rule == FA2_RULE_EXACT && d->passed_count > 0 ? others
             : d->corrected                                   ? corrected
                                                              : meanings[d->rule]);
     print_passed_over(d, out);
     if (d->corrected) {
-        fa2i_problem_format(&d->kin, kin, sizeof kin);
-        fprintf(out, "corrected by %s, the nearest of another kind\n", kin);
+        fa2i_problem_format(&d->neighbour, neighbour, sizeof neighbour);
+        fprintf(out, "corrected by %s, the nearest of another kind\n", neighbour);
     }
     fprintf(out, "estimate  " FA2I_US " us, %.2f TFLOPS", d->estimate_us,
-            tflops(&e->foreseen.asked, d->estimate_us));
-    const fa2i_runner_up *next = &e->foreseen.runner_up;
+            tflops(&e->predicted.asked, d->estimate_us));
+    const fa2i_runner_up *next = &e->predicted.runner_up;
     if (next->text[0] != '\0')
         fa2i_shown_print(out, "; " FA2I_US " us for the next, %s%s%s", next->us, next->text,
                          next->but == NULL ? "" : ", ", next->but == NULL ? "" : next->but);
@@ -139,7 +139,7 @@ static void print_rule(const fa2i_explained *e, FILE *out)
 
 static void print_kernel(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_foreseen *f = &e->foreseen;
+    const fa2i_predicted *f = &e->predicted;
     const fa2i_variant *v = &f->variant;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     fa2i_shown_print(out, "kernel    %s\n", v->text);
@@ -175,7 +175,7 @@ const char *fa2i_explained_rests(fa2i_rests rests)
 }
 
 /* Kernels that failed their verification are no candidates. */
-static size_t candidate_count(const fa2i_foreseen *f)
+static size_t candidate_count(const fa2i_predicted *f)
 {
     size_t count = 0;
     for (size_t i = 0; i < f->option_count; i++)
@@ -190,7 +190,7 @@ static const char *code_text(const fa2i_fate *fate)
 
 static fa2_status print_options(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_foreseen *f = &e->foreseen;
+    const fa2i_predicted *f = &e->predicted;
     static const char *const titles[] = {"",         "us",   "TFLOPS", "rests on",
                                          "model us", "code", "variant"};
     fa2i_table table;
@@ -208,7 +208,7 @@ static fa2_status print_options(const fa2i_explained *e, FILE *out)
         snprintf(rate, sizeof rate, "%.2f", tflops(&f->asked, o->us));
         snprintf(model, sizeof model, FA2I_US, o->model_us);
         fa2i_variant_brief(o->text, brief, sizeof brief);
-        const bool corrected = o->rests == FA2I_RESTS_MODEL && o->kin != FA2I_NONE;
+        const bool corrected = o->rests == FA2I_RESTS_MODEL && o->neighbour != FA2I_NONE;
         const bool taken = f->status == FA2_OK && strcmp(o->text, f->variant.text) == 0;
         const char *mark = taken ? "*" : "";
         fa2i_table_add(&table,
@@ -240,13 +240,13 @@ static void print_decision(const fa2i_explained *explained, FILE *out)
     fa2i_problem_format(explained->problem, shape, sizeof shape);
     fa2i_shown_print(out, "problem   %s\ncard      %s (sm_%d): %d SMs, %d bytes of shared memory per block\n", shape,
                      card->name, card->arch, card->sm_count, card->smem_block_bytes);
-    if (explained->foreseen.status != FA2_OK) {
+    if (explained->predicted.status != FA2_OK) {
         fprintf(out, "rule      none: the call fails, %s\nmessage   %s\n",
-                fa2_status_string(explained->foreseen.status), explained->foreseen.message);
+                fa2_status_string(explained->predicted.status), explained->predicted.message);
         return;
     }
     if (is_rounded(explained)) {
-        fa2i_problem_format(&explained->foreseen.asked, shape, sizeof shape);
+        fa2i_problem_format(&explained->predicted.asked, shape, sizeof shape);
         fprintf(out, "rounded   to %s, for which estimates are made: a few answers serve all lengths\n", shape);
     }
     print_rule(explained, out);

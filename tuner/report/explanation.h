@@ -7,21 +7,21 @@
 #define FA2I_EXPLANATION_H
 
 #include <stdio.h>
-#include "tuner/report/foresee.h"
+#include "tuner/report/predict.h"
 
 typedef struct fa2i_explained {
     const fa2_problem *problem; /* borrowed */
-    const fa2i_card *card;      /* borrowed from the foresight */
-    fa2i_foreseen foreseen;     /* with fates */
+    const fa2i_card *card;      /* borrowed from the predictor */
+    fa2i_predicted predicted;     /* with fates */
     const char *kept;           /* says what happens to code that a call compiles; borrowed; the caller sets it */
     /* Lines "variant: why" for the problem that was asked; owned. Variants that failed their verification come
      * first. */
     char *rejected;
 } fa2i_explained;
 
-/* Explains a problem on the card of the foresight. If the call would fail, foreseen.status says so. On FA2_OK the
+/* Explains a problem on the card of the predictor. If the call would fail, predicted.status says so. On FA2_OK the
  * caller owns *ret_explained (fa2i_explained_done). */
-fa2_status fa2i_explained_make(fa2i_foresight *foresight, const fa2_problem *problem,
+fa2_status fa2i_explained_make(fa2i_predictor *predictor, const fa2_problem *problem,
                                fa2i_explained *ret_explained);
 void fa2i_explained_done(fa2i_explained *explained); /* accepts zeroed objects */
 

@@ -25,8 +25,8 @@ static void print_us_json(FILE *out, const char *name, double us)
 
 static void print_decision_json(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_decision *d = &e->foreseen.decision;
-    const fa2i_runner_up *next = &e->foreseen.runner_up;
+    const fa2i_decision *d = &e->predicted.decision;
+    const fa2i_runner_up *next = &e->predicted.runner_up;
     const bool chosen = d->rule != FA2_RULE_DEFAULT;
     char shape[FA2I_PROBLEM_CHARS];
     print_text_json(out, "rule", fa2_rule_string(d->rule));
@@ -64,7 +64,7 @@ static void print_rejected_json(const fa2i_explained *e, FILE *out)
     fputc(']', out);
 }
 
-static void print_options_json(const fa2i_foreseen *f, FILE *out)
+static void print_options_json(const fa2i_predicted *f, FILE *out)
 {
     const char *separator = "\n{";
     fputs("\"candidates\":[", out);
@@ -87,7 +87,7 @@ static void print_options_json(const fa2i_foreseen *f, FILE *out)
 
 static void print_kernel_json(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_foreseen *f = &e->foreseen;
+    const fa2i_predicted *f = &e->predicted;
     const fa2i_decision *d = &f->decision;
     const fa2i_step *step = fa2i_recipe_main(&f->variant.recipe);
     print_text_json(out, "variant", f->variant.text);
@@ -107,7 +107,7 @@ static void print_kernel_json(const fa2i_explained *e, FILE *out)
 
 void fa2i_explained_print_json(const fa2i_explained *e, FILE *out)
 {
-    const fa2i_foreseen *f = &e->foreseen;
+    const fa2i_predicted *f = &e->predicted;
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(e->problem, shape, sizeof shape);
     fputc('{', out);

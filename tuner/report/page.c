@@ -14,14 +14,14 @@
 #include "runtime/lua/generator_call.h"
 #include "runtime/lua/lua_values.h"
 #include "runtime/ops/op.h"
-#include "tuner/report/foresee.h"
+#include "tuner/report/predict.h"
 
 /* State while a page is made. */
 typedef struct making {
     const fa2i_page *page;
     fa2i_generator *generator, *chooser;
-    fa2i_foresight foresight; /* for the card of the last question; zeroed: none */
-    fa2i_foreseen foreseen;   /* here and not on the stack, because Lua may longjmp */
+    fa2i_predictor predictor; /* for the card of the last question; zeroed: none */
+    fa2i_predicted predicted;   /* here and not on the stack, because Lua may longjmp */
     fa2i_text out;
     fa2_status status;
 } making;
@@ -124,26 +124,26 @@ static int host_describe(lua_State *L)
     return 1;
 }
 
-static void push_choice(lua_State *L, const fa2i_foreseen *foreseen)
+static void push_choice(lua_State *L, const fa2i_predicted *predicted)
 {
-    const fa2i_decision *d = &foreseen->decision;
+    const fa2i_decision *d = &predicted->decision;
     char shape[FA2I_PROBLEM_CHARS] = "";
     if (d->rule != FA2_RULE_DEFAULT)
         fa2i_problem_format(&d->problem, shape, sizeof shape);
     lua_createtable(L, 0, 6);
     set_text(L, "rule", fa2_rule_string(d->rule));
-    set_text(L, "variant", foreseen->variant.text);
+    set_text(L, "variant", predicted->variant.text);
     set_text(L, "from", shape);
     lua_pushnumber(L, d->estimate_us);
     lua_setfield(L, -2, "us");
     lua_pushnumber(L, d->distance);
     lua_setfield(L, -2, "distance");
-    lua_pushboolean(L, foreseen->compiled);
+    lua_pushboolean(L, predicted->compiled);
     lua_setfield(L, -2, "compiled");
 }
 
-/* foresee(row, card): returns the runtime's choice, or nil and a message. */
-static int host_foresee(lua_State *L)
+/* predict(row, card): returns the runtime's choice, or nil and a message. */
+static int host_predict(lua_State *L)
 {
     making *m = lua_touserdata(L, lua_upvalueindex(1));
     fa2_status st = FA2_OK;
@@ -153,23 +153,23 @@ static int host_foresee(lua_State *L)
         return 2;
     lua_settop(L, 2);
     fa2i_lua_get_card(L, &card);
-    if (m->foresight.generator == NULL || !fa2i_card_is_same(&m->foresight.device.card, &card)) {
-        fa2i_foresight_done(&m->foresight);
-        st = fa2i_foresight_init(&m->foresight, m->chooser, m->page->cache, NULL, &card);
+    if (m->predictor.generator == NULL || !fa2i_card_is_same(&m->predictor.device.card, &card)) {
+        fa2i_predictor_done(&m->predictor);
+        st = fa2i_predictor_init(&m->predictor, m->chooser, m->page->cache, NULL, &card);
         if (st == FA2_OK)
-            st = fa2i_foresight_find_share(&m->foresight);
+            st = fa2i_predictor_find_share(&m->predictor);
         if (st != FA2_OK)
-            fa2i_foresight_done(&m->foresight); /* a half-made one would be used for the card's next row */
+            fa2i_predictor_done(&m->predictor); /* a half-made one would be used for the card's next row */
     }
-    fa2i_foreseen_done(&m->foreseen);
+    fa2i_predicted_done(&m->predicted);
     if (st == FA2_OK)
-        st = fa2i_foresee(&m->foresight, &problem, &m->foreseen);
-    if (st != FA2_OK || m->foreseen.status != FA2_OK) {
+        st = fa2i_predict(&m->predictor, &problem, &m->predicted);
+    if (st != FA2_OK || m->predicted.status != FA2_OK) {
         lua_pushnil(L);
-        lua_pushstring(L, st != FA2_OK ? fa2_last_message() : m->foreseen.message);
+        lua_pushstring(L, st != FA2_OK ? fa2_last_message() : m->predicted.message);
         return 2;
     }
-    push_choice(L, &m->foreseen);
+    push_choice(L, &m->predicted);
     return 1;
 }
 
@@ -211,8 +211,8 @@ static void push_host(lua_State *L, making *m)
     lua_pushcfunction(L, host_describe);
     lua_setfield(L, -2, "describe");
     lua_pushlightuserdata(L, m);
-    lua_pushcclosure(L, host_foresee, 1);
-    lua_setfield(L, -2, "foresee");
+    lua_pushcclosure(L, host_predict, 1);
+    lua_setfield(L, -2, "predict");
     fa2i_lua_host_push_read(L, &m->generator->host);
     lua_setfield(L, -2, "read");
 }
@@ -246,8 +246,8 @@ fa2_status fa2i_page_make(fa2i_generator *generator, const fa2i_page *page, char
     *ret_bytes = m.out.length;
     FA2_TRY(fa2i_text_take(&m.out, ret_text));
 done:
-    fa2i_foreseen_done(&m.foreseen);
-    fa2i_foresight_done(&m.foresight);
+    fa2i_predicted_done(&m.predicted);
+    fa2i_predictor_done(&m.predictor);
     fa2i_generator_destroy(m.chooser);
     fa2i_text_done(&m.out);
     return st;

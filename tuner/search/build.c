@@ -440,7 +440,7 @@ done:
     return st;
 }
 
-fa2_status fa2i_build_foresee(const fa2i_build *build, const fa2i_card *card,
+fa2_status fa2i_build_predict(const fa2i_build *build, const fa2i_card *card,
                               fa2i_build_result *ret_result, size_t *ret_threads)
 {
     work w = {.build = build, .result = {.card = *card}};

@@ -53,7 +53,7 @@ fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
  * compile, and reused the number of variants that need no compiling. seconds is the approximate time with *ret_threads.
  * There are no winners. The build compiles more only if all variants of a class spill. Returns FA2_E_NO_NVRTC only if
  * something must be compiled. */
-fa2_status fa2i_build_foresee(const fa2i_build *build, const fa2i_card *card,
+fa2_status fa2i_build_predict(const fa2i_build *build, const fa2i_card *card,
                               fa2i_build_result *ret_result, size_t *ret_threads);
 
 void fa2i_build_result_done(fa2i_build_result *result);

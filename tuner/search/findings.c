@@ -10,7 +10,7 @@ void fa2i_findings_done(fa2i_findings *found)
         fa2i_kernel_done(&found->kernels[i].kernel);
     for (size_t i = 0; i < found->problem_count; i++) {
         fa2i_free(found->problems[i].candidates);
-        fa2i_free(found->problems[i].prospects);
+        fa2i_free(found->problems[i].predictions);
     }
     fa2i_free(found->kernels);
     fa2i_text_index_done(&found->places);
@@ -71,7 +71,7 @@ void fa2i_findings_mark_needed(fa2i_findings *found)
     for (size_t i = 0; i < found->problem_count; i++) {
         const fa2i_tune_problem *p = &found->problems[i];
         for (size_t j = 0; p->state == FA2I_PROBLEM_OPEN && j < p->count; j++)
-            if (!p->prospects[j].hopeless && !found->kernels[p->candidates[j]].refuted)
+            if (!p->predictions[j].hopeless && !found->kernels[p->candidates[j]].refuted)
                 found->kernels[p->candidates[j]].needed = true;
         if (p->lost)
             found->kernels[p->winner_place].needed = true;

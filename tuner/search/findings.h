@@ -10,7 +10,7 @@
 #define FA2I_FINDINGS_H
 
 #include "cache/cache.h"
-#include "tuner/search/prospect.h"
+#include "tuner/search/prediction.h"
 #include "tuner/search/text_index.h"
 
 typedef struct fa2i_tune_kernel {
@@ -48,7 +48,7 @@ typedef struct fa2i_tune_problem {
     double about_s;           /* set by fa2i_tune_estimate: its time, without work that earlier problems do */
     bool fits;                /* it fits into the budget, after the problems before it */
     size_t *candidates;       /* kernel indexes, cheapest first by the cost model; owned */
-    fa2i_prospect *prospects; /* of each candidate, set by fa2i_tune_judge; owned */
+    fa2i_prediction *predictions; /* of each candidate, set by fa2i_tune_judge; owned */
     size_t count;
     bool staged;       /* it was taken into a stage */
     bool all_wanted;   /* none of the candidates that were kept could run, so all are wanted */

@@ -44,7 +44,7 @@ static fa2_status add_problem(fa2i_tune *tune, fa2i_tune_problem *p, fa2i_tune_w
     if (p->lost)
         st = add_kernel(tune, &tune->found.kernels[p->winner_place], work, &p->about_s);
     for (size_t i = 0; st == FA2_OK && p->state == FA2I_PROBLEM_OPEN && i < p->count; i++)
-        if (!p->prospects[i].hopeless)
+        if (!p->predictions[i].hopeless)
             st = add_kernel(tune, &tune->found.kernels[p->candidates[i]], work, &p->about_s);
     if (p->state == FA2I_PROBLEM_OPEN)
         p->about_s += MEASURE_S;

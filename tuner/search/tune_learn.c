@@ -53,17 +53,17 @@ fa2_status fa2i_tune_judge(const fa2i_tune *tune, fa2i_tune_problem *problem)
         texts[i] = tune->found.kernels[problem->candidates[i]].kernel.variant.text;
     FA2_TRY(fa2i_generator_judge(tune->generator, &problem->problem, &tune->gpu->card, texts, count, judgements));
     for (size_t i = 0; i < count; i++) /* a refuted kernel must not count as fast */
-        problem->prospects[i].judgement =
+        problem->predictions[i].judgement =
             tune->found.kernels[problem->candidates[i]].refuted ? (fa2i_judgement){0} : judgements[i];
-    fa2i_prospects_sort_out(problem->prospects, count);
+    fa2i_predictions_sort_out(problem->predictions, count);
     const bool all = tune->request->force || tune->request->all || problem->all_wanted;
     for (size_t i = 0; i < count; i++) {
-        fa2i_prospect *prospect = &problem->prospects[i];
+        fa2i_prediction *prediction = &problem->predictions[i];
         if (all || i == 0 || fa2i_tune_is_winner(tune, problem, problem->candidates[i]))
-            prospect->hopeless = false;
+            prediction->hopeless = false;
     }
-    problem->calls_us = problem->calls * fa2i_prospects_us(problem->prospects, count);
-    problem->worth_us = problem->calls_us * fa2i_prospects_gain(problem->prospects, count);
+    problem->calls_us = problem->calls * fa2i_predictions_us(problem->predictions, count);
+    problem->worth_us = problem->calls_us * fa2i_predictions_gain(problem->predictions, count);
 done:
     fa2i_free(texts);
     fa2i_free(judgements);

@@ -20,8 +20,8 @@ static fa2_status find_candidates(fa2i_findings *found, fa2i_tune_problem *probl
 
     FA2_TRY(fa2i_candidates_check(list));
     problem->candidates = fa2i_alloc_array(count, sizeof *problem->candidates);
-    problem->prospects = fa2i_alloc_array(count, sizeof *problem->prospects);
-    if (problem->candidates == NULL || problem->prospects == NULL)
+    problem->predictions = fa2i_alloc_array(count, sizeof *problem->predictions);
+    if (problem->candidates == NULL || problem->predictions == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count));
     problem->count = count;
     problem->model_us = list->variants[0].cost_us;

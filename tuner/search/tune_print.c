@@ -203,7 +203,7 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
 }
 
 /* Prints the gain that decides its rank, and whether the budget reaches it. */
-static void print_prospect(const fa2i_tune *tune, const fa2i_tune_problem *p)
+static void print_prediction(const fa2i_tune *tune, const fa2i_tune_problem *p)
 {
     if (fa2i_tune_is_ordered(tune->request, tune->budget) && p->worth_us < FA2I_TUNE_WORTH_US)
         printf(", nothing to gain expected");
@@ -228,7 +228,7 @@ void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
         snprintf(us, sizeof us, FA2I_US, p->model_us);
         printf("%-60s %10s us by the model, %zu variant%s", shape, us, p->count,
                fa2i_plural(p->count));
-        print_prospect(tune, p);
+        print_prediction(tune, p);
     }
     printf("to compile: %zu, to verify: %zu, problems to measure: %zu", work->compile, work->verify,
            work->measure);

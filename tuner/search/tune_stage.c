@@ -74,7 +74,7 @@ static size_t take(fa2i_tune *tune, fa2i_tune_problem *problem)
     problem->staged = true;
     for (size_t i = 0; i < problem->count; i++) {
         fa2i_tune_kernel *k = &tune->found.kernels[problem->candidates[i]];
-        if (problem->prospects[i].hopeless || k->staged)
+        if (problem->predictions[i].hopeless || k->staged)
             continue;
         k->staged = true;
         if (k->refuted)

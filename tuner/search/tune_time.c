@@ -29,7 +29,7 @@ static void add_contender(fa2i_timing *t, size_t kernel)
 static bool is_left_out(const fa2i_timing *t, size_t candidate)
 {
     const fa2i_tune_kernel *k = &t->tune->found.kernels[t->problem->candidates[candidate]];
-    return !k->known || t->problem->prospects[candidate].hopeless;
+    return !k->known || t->problem->predictions[candidate].hopeless;
 }
 
 /* Fills the contenders: the default first, then usable candidates that are neither settled nor left out. again:
@@ -316,8 +316,8 @@ static double work_of(const fa2i_tune_problem *problem)
 {
     double us = 0;
     for (size_t i = 0; i < problem->count; i++)
-        if (!problem->prospects[i].hopeless)
-            us += fmax(problem->prospects[i].judgement.us, FA2I_SEARCH_SHORT_US);
+        if (!problem->predictions[i].hopeless)
+            us += fmax(problem->predictions[i].judgement.us, FA2I_SEARCH_SHORT_US);
     return us;
 }
 

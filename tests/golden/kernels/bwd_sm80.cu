@@ -1,4 +1,4 @@
-// bwd_sm80 d=64 dtype=bf16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=1 barriers=2 order=early dq=red dqbc=0 rows=prepared layout=swizzle
+// bwd_sm80 d=64 dtype=bf16 causal=1 br=64 bc=128 warps=4 qwarps=1 parts=2 stages=1 barriers=2 order=early dq=atomic dqbc=0 rows=prepared layout=swizzle
 // op=backward abi=1 rows=64 keys=128 columns=64 workspace=rows_and_dq; bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; bwd_sm80 role=main threads=128 smem=66048 blocks=key_tiles; bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32
 // bwd_sm80: attention backward on SM 8.0 and newer. fp16 or bf16, mma m16n8k16, tiles loaded by cp.async.
 
@@ -182,11 +182,11 @@ constexpr bool kOneLoop = false;     // one loop processes tiles with and withou
 constexpr int kDqBc = 0;            // key rows per tile of the separate blocks of dQ
 constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else each row is padded
 // ---- configuration of all backward families --------------------------------------------------------------------
-constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
-constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
-constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
+constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
+constexpr bool kDqBlock = false;    // a block has all keys of a head, one tile after the other
+constexpr bool kDqInOrder = false;      // blocks add to a tile of dQ in a fixed order
 constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
-constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
+constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;  // order in which tiles of queries are processed
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
@@ -343,7 +343,7 @@ constexpr int kDqVArea = kDqKArea + 2 * kDqKBytes;
 constexpr int kDqStatArea = kDqVArea + 2 * kDqVBytes;
 constexpr int kQueryBlockBytes = kDqStatArea + 2 * kDqRows * 4;
 
-constexpr int kSmemBytes = kApart && kQueryBlockBytes > kKeyBlockBytes ? kQueryBlockBytes : kKeyBlockBytes;
+constexpr int kSmemBytes = kDqSeparate && kQueryBlockBytes > kKeyBlockBytes ? kQueryBlockBytes : kKeyBlockBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 
 // ---- what the features of the variant do; without a feature, an empty policy ----------------------------------------
@@ -358,14 +358,14 @@ __device__ __forceinline__ int batches(const Params &p)
 }
 
 // Rows of LSE and delta per head in the workspace: whole tiles.
-__device__ __forceinline__ int64 plane_rows(const Params &p)
+__device__ __forceinline__ int64 rows_of_batch_head(const Params &p)
 {
     return int64(p.q_tiles) * kBr;
 }
 
 using OwnParams = const Params &;
 
-struct SequencePlace {
+struct SequenceCoord {
     static constexpr int first_q_tile = 0, first_prepared = 0;
 
     static __device__ __forceinline__ void find(const Params &, unsigned, int &) {}
@@ -386,40 +386,40 @@ struct SequencePlace {
     }
 };
 
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &) {}
+template <class Coord> __device__ __forceinline__ void clear_unused_keys(const Params &, const Coord &) {}
 
 // ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 //
-// Policy: SequencePlace (batches.cuh, sequences.cuh).
+// Policy: SequenceCoord (batches.cuh, sequences.cuh).
 
-struct BlockPlace : SequencePlace {
+struct BlockCoord : SequenceCoord {
     int first_key;
     int kv_head, batch;
 
     // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
     // the last ones are seen by equally many.
-    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
+    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block)
     {
         const unsigned kv_heads = p.heads_q / p.group;
-        unsigned tile, plane;
-        if constexpr (kAllKeys) {  // one block processes all tiles, one after the other
+        unsigned tile, batch_head;
+        if constexpr (kDqBlock) {  // one block processes all tiles, one after the other
             tile = block % p.k_tiles;
-            plane = block / p.k_tiles;
+            batch_head = block / p.k_tiles;
         } else {
-            const unsigned planes = kv_heads * batches(p);
+            const unsigned batch_heads = kv_heads * batches(p);
             // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
-            const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
-            const unsigned first_plane = block / (most * p.k_tiles) * most;
-            const unsigned together = min(most, planes - first_plane);
+            const unsigned most = kHeavyFirst ? batch_heads : max(8u, kTogether / p.k_tiles);
+            const unsigned first_batch_head = block / (most * p.k_tiles) * most;
+            const unsigned together = min(most, batch_heads - first_batch_head);
             tile = block % (most * p.k_tiles) / together;
             if constexpr (kLastKeysFirst)
                 tile = p.k_tiles - 1 - tile;
-            plane = first_plane + block % (most * p.k_tiles) % together;
+            batch_head = first_batch_head + block % (most * p.k_tiles) % together;
         }
         first_key = tile * kBc;
-        kv_head = plane % kv_heads;
-        batch = plane / kv_heads;
+        kv_head = batch_head % kv_heads;
+        batch = batch_head / kv_heads;
         find(p, tile, first_key);
     }
 
@@ -430,12 +430,12 @@ struct BlockPlace : SequencePlace {
     }
 
 private:
-    template <class Place> static __device__ __forceinline__ int sequence_of(const Place &place)
+    template <class Coord> static __device__ __forceinline__ int sequence_of(const Coord &coord)
     {
         if constexpr (kVarlen)
-            return place.own.index;
+            return coord.own.index;
         else
-            return place.batch;
+            return coord.batch;
     }
 };
 
@@ -789,21 +789,21 @@ struct AllTiles {
 using Tiles = Either<kVarlen, SequenceTiles, AllTiles>::Type;
 
 template <class Range>
-__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockCoord &coord)
 {
     // The first query that sees some key of the block, and the first that sees all of them.
     int query = 0, query_of_all = 0;
     if (kCausal) {
         const int offset = p.seq_k - p.seq_q;
-        query = max(0, place.first_key - offset);
-        query_of_all = max(0, place.first_key + kBc - 1 - offset);
+        query = max(0, coord.first_key - offset);
+        query_of_all = max(0, coord.first_key + kBc - 1 - offset);
     }
-    range.first = min(query / kBr, place.q_tiles(p));
+    range.first = min(query / kBr, coord.q_tiles(p));
     range.unmasked = (query_of_all + kBr - 1) / kBr;
-    if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
-        range.unmasked = place.q_tiles(p);
+    if (coord.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
+        range.unmasked = coord.q_tiles(p);
     if constexpr (kVarlen)
-        range.stop = place.q_tiles(p);
+        range.stop = coord.q_tiles(p);
 }
 
 // Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
@@ -828,7 +828,7 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                     s[m][n][e] = 0.0f;
 }
 
-// Returns how many blocks add to a tile of queries before the one with this tile of keys (turns.cuh).
+// Returns how many blocks add to a tile of queries before the one with this tile of keys (dq_order.cuh).
 __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
 {
     if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees
@@ -844,9 +844,9 @@ __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, i
 // The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
 struct TileRange : Tiles {
     // p: parameters of the block's sequence.
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
     {
-        find_tiles(*this, p, place);
+        find_tiles(*this, p, coord);
     }
 
     __device__ __forceinline__ int end(const Params &p) const
@@ -915,7 +915,7 @@ struct WholeRange {
 
 using QueryRange = WholeRange;
 
-template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockPlace &, int, int, const Sum &)
+template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockCoord &, int, int, const Sum &)
 {
 }
 
@@ -992,11 +992,11 @@ __device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
 }
 
 // Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
-template <class Place>
-__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
+template <class Coord>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, int64 batch_head, int tile, int first,
                                           int col_warp)
 {
-    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
+    const int64 row = batch_head * p.features.total_q + coord.own.sequence.first_q + tile * kBr + first * 16;
     return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
 }
 
@@ -1260,9 +1260,10 @@ template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
 
 // Returns LSE in log2 units; +infinity for rows that saw no key and for rows after the tensor's end, so that their P is
 // 0.
-template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 batch_head, int row)
 {
-    const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
+    const float lse =
+        row < head_rows<kOfAll>(p) ? __ldg(p.lse + batch_head * head_rows<true>(p) + row) : minus_infinity();
     bool none;
     if constexpr (kBiasNumbers)
         none = lse < kLeastScore - 128.0f;  // lower only if no key was visible, or if the sink is that low
@@ -1323,13 +1324,13 @@ constexpr int kRowsAtOnce = kThreads / kRowLanes;
 
 template <int kRows>
 __device__ __forceinline__ void put_some_rows(const Params &p, int batch, int head, int first_row, uint32 smem,
-                                              int pass, int64 plane, int thread)
+                                              int pass, int64 batch_head, int thread)
 {
     const int r = pass * kRowsAtOnce + thread / kRowLanes;
     const int row = r < kRows ? first_row + r : p.seq_q;
     const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
     if (r < kRows && thread % kRowLanes == 0) {
-        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
+        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, batch_head, row)));
         store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
     }
 }
@@ -1339,16 +1340,16 @@ template <int kRows>
 __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
 {
     constexpr int kPasses = (kRows + kRowsAtOnce - 1) / kRowsAtOnce;
-    const int64 plane = int64(batch) * p.heads_q + head;
+    const int64 batch_head = int64(batch) * p.heads_q + head;
     const int thread = thread_index();
-    if constexpr (kAllKeys) {
+    if constexpr (kDqBlock) {
 #pragma unroll 2  // no deeper unrolling: the sums of dK and dV hold registers meanwhile
         for (int pass = 0; pass < kPasses; pass++)
-            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, batch_head, thread);
     } else {
 #pragma unroll
         for (int pass = 0; pass < kPasses; pass++)
-            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, batch_head, thread);
     }
 }
 
@@ -1370,11 +1371,11 @@ constexpr int kRowQuarters = kBr / 4;  // 16-byte loads of LSE; delta has as man
 static_assert(2 * kRowQuarters <= kThreads, "a thread copies 16 bytes at most");
 
 // Index of the first row that thread i loads, of LSE or delta of a tile. first: first row of the sequence.
-__device__ __forceinline__ int64 prepared_row(const Params &p, int64 plane, int tile, int first, int i)
+__device__ __forceinline__ int64 prepared_row(const Params &p, int64 batch_head, int tile, int first, int i)
 {
-    const int64 rows = plane_rows(p);
-    const int64 planes = int64(batches(p)) * p.heads_q;
-    return (i < kRowQuarters ? plane : planes + plane) * rows + first + tile * kBr;
+    const int64 rows = rows_of_batch_head(p);
+    const int64 batch_heads = int64(batches(p)) * p.heads_q;
+    return (i < kRowQuarters ? batch_head : batch_heads + batch_head) * rows + first + tile * kBr;
 }
 
 // Loaded through registers.
@@ -1383,9 +1384,9 @@ struct StagedRows {
 
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32)
     {
-        const int64 plane = int64(batch) * p.heads_q + head;
+        const int64 batch_head = int64(batch) * p.heads_q + head;
         const int i = thread_index();
-        const int64 from = prepared_row(p, plane, tile, first, i);
+        const int64 from = prepared_row(p, batch_head, tile, first, i);
         if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q)
             staged = no_rows(i < kRowQuarters);
         else if (i < 2 * kRowQuarters)
@@ -1404,9 +1405,9 @@ struct StagedRows {
 struct CopiedRows {
     __device__ __forceinline__ void issue(const Params &p, int batch, int head, int tile, int first, uint32 smem)
     {
-        const int64 plane = int64(batch) * p.heads_q + head;
+        const int64 batch_head = int64(batch) * p.heads_q + head;
         const int i = thread_index();
-        const int64 from = prepared_row(p, plane, tile, first, i);
+        const int64 from = prepared_row(p, batch_head, tile, first, i);
         if (kVarlen && tile * kBr + i % kRowQuarters * 4 >= p.seq_q) {
             if (i < 2 * kRowQuarters)
                 store_shared_16(smem + i * 16, no_rows(i < kRowQuarters));
@@ -1428,19 +1429,19 @@ using RowFill = Either<kPrepared, Either<kTuring, StagedRows, CopiedRows>::Type,
 
 // Loads kBc rows of K and V. If later tiles pass through registers one by one (kFillLater), there are registers for
 // only one tile here, too.
-__device__ __forceinline__ void load_keys(const Params &p, const BlockPlace &place, uint32 smem)
+__device__ __forceinline__ void load_keys(const Params &p, const BlockCoord &coord, uint32 smem)
 {
     Fill<kBc, kThreads> k_fill;
     Fill<kBc, kThreads, kHeadDimV> v_fill;
     const char *k_tile =
-        p.k + (place.batch * p.k_stride.batch + place.kv_head * p.k_stride.head + place.first_key * p.k_stride.seq) * 2;
+        p.k + (coord.batch * p.k_stride.batch + coord.kv_head * p.k_stride.head + coord.first_key * p.k_stride.seq) * 2;
     const char *v_tile =
-        p.v + (place.batch * p.v_stride.batch + place.kv_head * p.v_stride.head + place.first_key * p.v_stride.seq) * 2;
-    k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea, p.seq_k - place.first_key,
+        p.v + (coord.batch * p.v_stride.batch + coord.kv_head * p.v_stride.head + coord.first_key * p.v_stride.seq) * 2;
+    k_fill.template issue<false>(FillPlan<kBc, kThreads>(), kWhole, smem + kKArea, p.seq_k - coord.first_key,
                                  [&](int r) { return k_tile + r * p.k_stride.seq * 2; });
     if constexpr (kFillLater)
         k_fill.store(smem + kKArea);
-    v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea, p.seq_k - place.first_key,
+    v_fill.template issue<false>(FillPlan<kBc, kThreads, kHeadDimV>(), kWhole, smem + kVArea, p.seq_k - coord.first_key,
                                  [&](int r) { return v_tile + r * p.v_stride.seq * 2; });
     if constexpr (!kFillLater)
         k_fill.store(smem + kKArea);
@@ -1454,58 +1455,58 @@ struct QueryFills {
     RowFill rows;
 };
 
-__device__ __forceinline__ void issue_q(QueryFills &fills, const Params &p, const BlockPlace &place, int first_head,
+__device__ __forceinline__ void issue_q(QueryFills &fills, const Params &p, const BlockCoord &coord, int first_head,
                                         uint32 smem, const Cursor &to, int stage)
 {
-    const char *tile = p.q + (place.batch * p.q_stride.batch + (first_head + to.head) * p.q_stride.head +
+    const char *tile = p.q + (coord.batch * p.q_stride.batch + (first_head + to.head) * p.q_stride.head +
                               int64(to.tile) * kBr * p.q_stride.seq) *
                                  2;
     fills.q.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, smem + kQArea + stage * kQTileBytes,
                                   p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.q_stride.seq * 2; });
 }
 
-__device__ __forceinline__ void issue_do(QueryFills &fills, const Params &p, const BlockPlace &place, int first_head,
+__device__ __forceinline__ void issue_do(QueryFills &fills, const Params &p, const BlockCoord &coord, int first_head,
                                          uint32 smem, const Cursor &to, int stage)
 {
-    const char *tile = p.d_o + (place.batch * p.do_stride.batch + (first_head + to.head) * p.do_stride.head +
+    const char *tile = p.d_o + (coord.batch * p.do_stride.batch + (first_head + to.head) * p.do_stride.head +
                                 int64(to.tile) * kBr * p.do_stride.seq) *
                                    2;
     fills.d_o.template issue<false>(FillPlan<kBr, kThreads, kHeadDimV>(), kWhole, smem + kDoArea + stage * kDoTileBytes,
                                     p.seq_q - to.tile * kBr, [&](int r) { return tile + r * p.do_stride.seq * 2; });
 }
 
-__device__ __forceinline__ void issue_rows(QueryFills &fills, const Params &p, const BlockPlace &place, int first_head,
+__device__ __forceinline__ void issue_rows(QueryFills &fills, const Params &p, const BlockCoord &coord, int first_head,
                                            uint32 smem, const Cursor &to, int stage)
 {
-    fills.rows.issue(p, place.batch, first_head + to.head, to.tile, place.first_prepared,
+    fills.rows.issue(p, coord.batch, first_head + to.head, to.tile, coord.first_prepared,
                      smem + kRowArea + stage * kRowBytes);
 }
 
 // Starts to copy a tile of queries.
-__device__ __forceinline__ void issue_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void issue_queries(QueryFills &fills, const Params &p, const BlockCoord &coord,
                                               const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
                                               int stage)
 {
     if (!kFillLater && range.has(p, to)) {
-        issue_q(fills, p, place, first_head, smem, to, stage);
-        issue_do(fills, p, place, first_head, smem, to, stage);
-        issue_rows(fills, p, place, first_head, smem, to, stage);
+        issue_q(fills, p, coord, first_head, smem, to, stage);
+        issue_do(fills, p, coord, first_head, smem, to, stage);
+        issue_rows(fills, p, coord, first_head, smem, to, stage);
     }
     fill_commit();
 }
 
 // Finishes the copy, when the stage is no longer read.
-__device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void store_queries(QueryFills &fills, const Params &p, const BlockCoord &coord,
                                               const QueryRange &range, int first_head, uint32 smem, const Cursor &to,
                                               int stage)
 {
     if (range.has(p, to)) {
         if constexpr (kFillLater)
-            issue_q(fills, p, place, first_head, smem, to, stage);
+            issue_q(fills, p, coord, first_head, smem, to, stage);
         fills.q.store(smem + kQArea + stage * kQTileBytes);
         if constexpr (kFillLater) {
-            issue_do(fills, p, place, first_head, smem, to, stage);
-            issue_rows(fills, p, place, first_head, smem, to, stage);
+            issue_do(fills, p, coord, first_head, smem, to, stage);
+            issue_rows(fills, p, coord, first_head, smem, to, stage);
         }
         fills.d_o.store(smem + kDoArea + stage * kDoTileBytes);
         fills.rows.store(smem + kRowArea + stage * kRowBytes);
@@ -1526,15 +1527,15 @@ __device__ __forceinline__ int stage_ahead(int stage)
 }
 
 // Prologue: loads the first tiles, from `at` on.
-__device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void begin_queries(QueryFills &fills, const Params &p, const BlockCoord &coord,
                                               const TileRange &tiles, const QueryRange &range, int first_head,
                                               uint32 smem, const Cursor &at)
 {
-    issue_queries(fills, p, place, range, first_head, smem, at, 0);
-    store_queries(fills, p, place, range, first_head, smem, at, 0);
+    issue_queries(fills, p, coord, range, first_head, smem, at, 0);
+    store_queries(fills, p, coord, range, first_head, smem, at, 0);
     if constexpr (kBarriers == 1) {
-        issue_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
-        store_queries(fills, p, place, range, first_head, smem, after(at, 1, p, tiles), 1);
+        issue_queries(fills, p, coord, range, first_head, smem, after(at, 1, p, tiles), 1);
+        store_queries(fills, p, coord, range, first_head, smem, after(at, 1, p, tiles), 1);
         fill_wait<1>();
         __syncthreads();  // K, V and the first tile are complete
     }
@@ -1643,14 +1644,14 @@ __device__ __forceinline__ void product_of_columns(float (&c)[kM][kN][4], LoadA 
 // ---- warp and lane coordinates, and addresses of the tiles ------------------------------------------------------
 
 // The warp's part of S^T and dP^T, and of dQ.
-struct WarpPlace {
+struct WarpCoord {
     int lane, warp;
     int key_warp, query_warp;
     int row_warp, col_warp;
     int key;    // its first key in the block
     int query;  // and first query in a tile
 
-    __device__ __forceinline__ WarpPlace()
+    __device__ __forceinline__ WarpCoord()
         : lane(threadIdx.x % 32), warp(threadIdx.x / 32), key_warp(warp / kQueryWarps), query_warp(warp % kQueryWarps),
           row_warp(warp / kColWarps), col_warp(warp % kColWarps), key(key_warp * 16 * kKeyTiles),
           query(query_warp * kWarpQueries)
@@ -1677,7 +1678,7 @@ struct TileAreas {
     uint32 shared_p;        // P^T as fragments, of this lane
     uint32 out, value_out;  // this lane's ldmatrix addresses for its columns of dK and dV
 
-    __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, const WarpPlace &own,
+    __device__ __forceinline__ TileAreas(uint32 smem, int stage, int score_stage, const WarpCoord &own,
                                          const LaneOffsets &offsets)
         : q(smem + kQArea + stage * kQTileBytes), d_o(smem + kDoArea + stage * kDoTileBytes),
           rows(smem + kRowArea + stage * kRowBytes + own.lane % 4 * 2 * 4),
@@ -1715,8 +1716,8 @@ __device__ __forceinline__ void compute_scores(Scores &s, uint32 tile_smem, uint
 
 // Turns S^T into P^T. capped: S^T after the softcap; query: this warp's first query in the tile `at`.
 template <bool kMasked>
-__device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
-                                          const Terms &terms, const WarpPlace &own, const Cursor &at, int query,
+__device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
+                                          const Terms &terms, const WarpCoord &own, const Cursor &at, int query,
                                           TileAreas areas)
 {
     if constexpr (kSoftcap) {
@@ -1724,11 +1725,11 @@ __device__ __forceinline__ void compute_p(Scores &s, Scores &capped, const Param
         copy_scores(capped, s);
     }
     if constexpr (kTerms)
-        add_terms<kCausal && !kMasked>(s, p, terms, place.first_key + own.key + own.lane / 4,
+        add_terms<kCausal && !kMasked>(s, p, terms, coord.first_key + own.key + own.lane / 4,
                                        at.tile * kBr + query + own.lane % 4 * 2);
     scores_to_p(s, areas.rows + query * 4, p.scale_log2);
     if constexpr (kMasked)
-        mask_p(s, p, place.first_key + own.key + own.lane / 4, at.tile * kBr + query + own.lane % 4 * 2);
+        mask_p(s, p, coord.first_key + own.key + own.lane / 4, at.tile * kBr + query + own.lane % 4 * 2);
 }
 
 // sum += P^T dO, or dS^T Q. tile_smem: the queries of these fragments.
@@ -1750,8 +1751,8 @@ __device__ __forceinline__ void add_product(float (&sum)[kKeyTiles][kTiles][4], 
 
 // Processes a part of the queries of a tile: S^T, P^T, dV, dP^T, dS^T, dK.
 template <bool kMasked>
-__device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &place, const Terms &terms,
-                                           Dropout &dropout, const WarpPlace &own, const LaneOffsets &offsets,
+__device__ __forceinline__ void visit_part(const Params &p, const BlockCoord &coord, const Terms &terms,
+                                           Dropout &dropout, const WarpCoord &own, const LaneOffsets &offsets,
                                            TileAreas areas, const Cursor &at, int first_head, uint32 smem, int part,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
@@ -1763,9 +1764,9 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     if constexpr (kLate)
         compute_scores<ValueTile>(dp, areas.d_o + query * ValueTile::kPitch, offsets.value_cols,
                                   smem + kVArea + own.key * ValueTile::kPitch, offsets.value_rows);
-    compute_p<kMasked>(s, capped, p, place, terms, own, at, query, areas);
+    compute_p<kMasked>(s, capped, p, coord, terms, own, at, query, areas);
     pack_scores(frag, s);
-    dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
+    dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr + query, own.lane);
     dropout.mask(frag);
     if constexpr (kSoftcap && !kBiasGradient)
         multiply_slopes(s, capped);
@@ -1778,19 +1779,19 @@ __device__ __forceinline__ void visit_part(const Params &p, const BlockPlace &pl
     dropout.mask(dp);
     dp_to_ds(dp, s, areas.rows + (kBr + query) * 4);
     if constexpr (kBiasGradient) {
-        add_dbias(dp, p, place.sequence(), first_head + at.head, place.first_key + own.key + own.lane / 4,
+        add_dbias(dp, p, coord.sequence(), first_head + at.head, coord.first_key + own.key + own.lane / 4,
                   at.tile * kBr + query + own.lane % 4 * 2);
         if constexpr (kSoftcap)
             multiply_slopes(dp, capped);  // so far this is the gradient of the capped scores
     }
     pack_scores(frag, dp);
-    if constexpr (!kApart || kQueryWarps > 1)
+    if constexpr (!kDqSeparate || kQueryWarps > 1)
         store_ds(frag, areas.scores, own.key, query, own.lane);
     add_product(dk, frag, areas.q + query * kPitch, areas.out);
 }
 
 // Adds what other warps with the same keys computed for their queries: dV += P^T dO, dK += dS^T Q.
-__device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffsets &offsets, TileAreas areas,
+__device__ __forceinline__ void add_others(const WarpCoord &own, const LaneOffsets &offsets, TileAreas areas,
                                            SumOfKeys &dk, SumOfValues &dv)
 {
 #pragma unroll
@@ -1825,17 +1826,17 @@ __device__ __forceinline__ void add_others(const WarpPlace &own, const LaneOffse
 //
 // Called by `visit` of bwd.cuh after the barrier that completes dS^T. A warp has some rows and columns of the tile, and
 // all keys of the block. Its result is added to the sums in the workspace (dq_sums.cuh); if the block has all keys of a
-// head, and they are one tile, it is written at once. counter: with kTakesTurns, receives the counter of the tile.
-__device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace &place, const WarpPlace &own,
+// head, and they are one tile, it is written at once. counter: with kDqInOrder, receives the counter of the tile.
+__device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord &coord, const WarpCoord &own,
                                                const LaneOffsets &offsets, TileAreas areas, const Cursor &at,
                                                int first_head, uint32 smem, uint32 *&counter)
 {
-    const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
-    float *sum = p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile + own.warp * kDqWarpPart;
+    const int64 batch_head = int64(coord.batch) * p.heads_q + first_head + at.head;
+    float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + own.warp * kDqWarpPart;
     uint32 before = 0, seen = 0;
-    if constexpr (kTakesTurns) {
-        counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
-        before = blocks_before(p, place.first_key / kBc, at.tile);
+    if constexpr (kDqInOrder) {
+        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        before = blocks_before(p, coord.first_key / kBc, at.tile);
         seen = own.lane == 0 ? load_counter(counter) : 0;
     }
 #pragma unroll 1
@@ -1854,12 +1855,12 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockPlace
                                                                         (first + m) * 2 + own.lane / 8 % 2));
             },
             smem + kKArea, pair_offset(offsets.rows, own.col_warp));
-        if (kTakesTurns && part == 0)
+        if (kDqInOrder && part == 0)
             await_turn(counter, seen, before, own.lane);
-        if (kAllKeys && p.k_tiles == 1)
-            write_dq(p, place.batch, first_head + at.head, at.tile, first, own.col_warp, dq, own.lane);
+        if (kDqBlock && p.k_tiles == 1)
+            write_dq(p, coord.batch, first_head + at.head, at.tile, first, own.col_warp, dq, own.lane);
         else if constexpr (kVarlen)
-            add_dq(dq_sums(p, place, plane, at.tile, first, own.col_warp), dq, own.lane,
+            add_dq(dq_sums(p, coord, batch_head, at.tile, first, own.col_warp), dq, own.lane,
                    p.seq_q - at.tile * kBr - first * 16, own.col_warp);
         else
             add_dq(sum + part * kPartSize, dq, own.lane);
@@ -1891,7 +1892,7 @@ __device__ __forceinline__ void writers_meet()
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
-__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockCoord &coord,
                                            const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
                                            int warp_key, int query_warp, int lane)
 {
@@ -1909,11 +1910,11 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
             }
     writers_meet();  // the rows are complete: several warps wrote parts of each
 
-    out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
+    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * 2;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
-        if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
+        if (chunk < kColumns / 8 && coord.first_key + r < p.seq_k)
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
@@ -1930,8 +1931,8 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 // Variants:
 //
 //     kSplit     several blocks have the same keys, and each a part of these queries (split.cuh)
-//     kAllKeys   a block does all tiles of keys of a head, one after the other (dq_whole.cuh)
-//     kApart     separate blocks compute dQ (dq_apart.cuh)
+//     kDqBlock   a block does all tiles of keys of a head, one after the other (dq_block.cuh)
+//     kDqSeparate     separate blocks compute dQ (dq_separate.cuh)
 //
 // Keys are rows of S^T, so P^T and dS^T are A fragments of dV and dK where they were computed. Warps are arranged as
 // kKeyWarps x kQueryWarps, over S^T and over (keys, columns) of dK and dV. Warps with the same keys exchange results:
@@ -1961,32 +1962,32 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
 //     how a row begins and ends                      its LSE and delta (delta.cuh)
 
 // Writes dK and dV, or this block's partial sums of them.
-__device__ __forceinline__ void write_keys(const Params &p, const BlockPlace &place, const WarpPlace &own,
+__device__ __forceinline__ void write_keys(const Params &p, const BlockCoord &coord, const WarpCoord &own,
                                            const SumOfKeys &dk, const SumOfValues &dv, unsigned block, uint32 smem)
 {
     if constexpr (kSplit)
         if (p.splits > 1) {
-            put_part(p, place, block % p.splits, 0, dk);
-            put_part(p, place, block % p.splits, 1, dv);
+            put_part(p, coord, block % p.splits, 0, dk);
+            put_part(p, coord, block % p.splits, 1, dv);
             return;
         }
-    write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, own.key, own.query_warp, own.lane);
-    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, own.key,
+    write_rows(p.dk, p.dk_stride, p, coord, dk, p.scale, smem + kKArea, own.key, own.query_warp, own.lane);
+    write_rows<ValueTile, kHeadDimV>(p.dv, p.dv_stride, p, coord, dv, value_scale(p), smem + kVArea, own.key,
                                      own.query_warp, own.lane);
 }
 
 __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsigned block)
 {
-    const WarpPlace own;
-    if constexpr (kTakesTurns)
+    const WarpCoord own;
+    if constexpr (kDqInOrder)
         block = block_ticket(all, smem);
-    const BlockPlace place(all, kSplit ? block / all.splits : block);
-    uint32 *counter = nullptr;  // with kTakesTurns: counter of the dQ tile that was added to last
-    clear_unused_keys(all, place);
-    if (place.is_empty())
+    const BlockCoord coord(all, kSplit ? block / all.splits : block);
+    uint32 *counter = nullptr;  // with kDqInOrder: counter of the dQ tile that was added to last
+    clear_unused_keys(all, coord);
+    if (coord.is_empty())
         return;
-    OwnParams p = place.params(all);
-    const TileRange tiles(p, place);
+    OwnParams p = coord.params(all);
+    const TileRange tiles(p, coord);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
 
     const LaneOffsets offsets(own.lane);
@@ -1994,13 +1995,13 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
     SumOfValues dv = {};
 
     if (range.has_some(p, tiles)) {
-        const int first_head = place.kv_head * p.group;
+        const int first_head = coord.kv_head * p.group;
         QueryFills fills;
-        load_keys(p, place, smem);
+        load_keys(p, coord, smem);
         Cursor at = range.start(p, tiles);
         int stage = 0, score_stage = 0;
-        begin_queries(fills, p, place, tiles, range, first_head, smem, at);
-        Dropout dropout(p, place.first_key + own.key, own.lane);
+        begin_queries(fills, p, coord, tiles, range, first_head, smem, at);
+        Dropout dropout(p, coord.first_key + own.key, own.lane);
         auto visit = [&](auto masked) {
             constexpr bool kMasked = decltype(masked)::value;
             const TileAreas areas(smem, stage, score_stage, own, offsets);
@@ -2009,33 +2010,33 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
                 fill_wait<0>();
                 __syncthreads();  // Q, dO and rows are complete (K and V too); the areas of the tile before are free
                 if constexpr (kStages == 2)
-                    issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+                    issue_queries(fills, p, coord, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
-            const Terms terms(p, place.batch, first_head + at.head);
+            const Terms terms(p, coord.batch, first_head + at.head);
 #pragma unroll 1
             for (int part = 0; part < kParts; part++)
-                visit_part<kMasked>(p, place, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
+                visit_part<kMasked>(p, coord, terms, dropout, own, offsets, areas, at, first_head, smem, part, dk, dv);
             if constexpr (kBarriers == 1)
                 fill_wait<0>();
             // P^T and dS^T are complete; with one query warp, Q and dO are read. With one barrier per tile: the next
             // tile is complete; the tile before, its P^T and dS^T are read.
             __syncthreads();
-            if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+            if (kDqInOrder && counter != nullptr && threadIdx.x == 0)
                 count_up(counter);  // all warps have added to dQ of the tile before
             if constexpr (kBarriers == 1)
-                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+                issue_queries(fills, p, coord, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
 
             add_others(own, offsets, areas, dk, dv);
             if constexpr (kStages == 1) {
                 if constexpr (kQueryWarps > 1)
                     __syncthreads();  // Q and dO are read before the next come into their place
-                issue_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+                issue_queries(fills, p, coord, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             }
 
-            if (!kApart && p.dq != nullptr)
-                add_tile_to_dq(p, place, own, offsets, areas, at, first_head, smem, counter);
-            store_queries(fills, p, place, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
+            if (!kDqSeparate && p.dq != nullptr)
+                add_tile_to_dq(p, coord, own, offsets, areas, at, first_head, smem, counter);
+            store_queries(fills, p, coord, range, first_head, smem, after(at, kAhead, p, tiles), next_stage);
             at.advance(tiles, tiles.end(p));
             stage = stage + 1 == kStages ? 0 : stage + 1;
             if constexpr (kScoreStages == 2)
@@ -2063,13 +2064,13 @@ __device__ __forceinline__ void key_block(const Params &all, uint32 smem, unsign
             }
         }
     }
-    if constexpr (kAllKeys)
+    if constexpr (kDqBlock)
         for (int head = 0; head < p.group; head++)
-            clear_unseen(p, place.batch, place.kv_head * p.group + head, tiles.first, tiles.end(p));
+            clear_unseen(p, coord.batch, coord.kv_head * p.group + head, tiles.first, tiles.end(p));
     __syncthreads();  // every warp has read its last K and V before dK and dV come into their place
-    if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+    if (kDqInOrder && counter != nullptr && threadIdx.x == 0)
         count_up(counter);
-    write_keys(p, place, own, dk, dv, block, smem);
+    write_keys(p, coord, own, dk, dv, block, smem);
 }
 
 // The kernel if dQ has no separate blocks; kThreads threads.
@@ -2077,7 +2078,7 @@ __device__ __forceinline__ void backward(const Params &p)
 {
     extern __shared__ __align__(128) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
-    if constexpr (kAllKeys) {
+    if constexpr (kDqBlock) {
         clear_sums(p, blockIdx.x);
 #pragma unroll 1
         for (int tile = 0; tile < p.k_tiles; tile++) {
@@ -2104,10 +2105,10 @@ constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 // The kernel; kPrepareThreads threads per block.
 template <class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
 {
-    const int64 rows = plane_rows(p);
+    const int64 rows = rows_of_batch_head(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
     const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
-    const int64 plane = index / rows;
+    const int64 batch_head = index / rows;
     int row;
     if constexpr (kVarlen) {
         const int at = packed_row(p, index % rows);
@@ -2115,14 +2116,15 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
     } else {
         row = index < all_rows ? int(index % rows) : p.seq_q;
     }
-    const float delta = row_delta<true>(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
+    const float delta =
+        row_delta<true>(p, batch_head / p.heads_q, batch_head % p.heads_q, row, threadIdx.x % kRowLanes);
     if (index < all_rows && threadIdx.x % kRowLanes == 0) {
-        p.rows[index] = row_lse<true>(p, plane, row);
+        p.rows[index] = row_lse<true>(p, batch_head, row);
         p.rows[all_rows + index] = delta;
     }
-    if (kApart || p.dq == nullptr)
+    if (kDqSeparate || p.dq == nullptr)
         return;
-    if constexpr (kTakesTurns) {
+    if constexpr (kDqInOrder) {
         const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;
@@ -2193,9 +2195,9 @@ __device__ __forceinline__ void convert_batches(const Params &p)
 {
     constexpr int kSlices = kBr / kConvertRows;  // blocks per tile; they divide its parts, not its rows
     const int64 tile = blockIdx.x / kSlices;
-    const int64 plane = tile / p.q_tiles;
-    const int head = plane % p.heads_q;
-    const int64 batch = plane / p.heads_q;
+    const int64 batch_head = tile / p.q_tiles;
+    const int head = batch_head % p.heads_q;
+    const int64 batch = batch_head / p.heads_q;
     const float *from_tile = p.dq_sum + tile * kDqTile;
     char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
     const float scale = p.scale;

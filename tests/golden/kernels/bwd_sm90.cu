@@ -175,11 +175,11 @@ constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a t
 constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
 constexpr int kDqRegisters = 0;       // of the warpgroup that computes dQ
 // ---- configuration of all backward families --------------------------------------------------------------------
-constexpr bool kApart = false;    // separate blocks compute dQ, and S and dP again
-constexpr bool kAllKeys = false;    // a block has all keys of a head, one tile after the other
-constexpr bool kTakesTurns = false;      // blocks add to a tile of dQ in a fixed order
+constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
+constexpr bool kDqBlock = false;    // a block has all keys of a head, one tile after the other
+constexpr bool kDqInOrder = false;      // blocks add to a tile of dQ in a fixed order
 constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
-constexpr bool kLastTileFirst = kTakesTurns && !kLastKeysFirst;  // order in which tiles of queries are processed
+constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;  // order in which tiles of queries are processed
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
@@ -361,14 +361,14 @@ __device__ __forceinline__ int batches(const Params &p)
 }
 
 // Rows of LSE and delta per head in the workspace: whole tiles.
-__device__ __forceinline__ int64 plane_rows(const Params &p)
+__device__ __forceinline__ int64 rows_of_batch_head(const Params &p)
 {
     return int64(p.q_tiles) * kBr;
 }
 
 using OwnParams = const Params &;
 
-struct SequencePlace {
+struct SequenceCoord {
     static constexpr int first_q_tile = 0, first_prepared = 0;
 
     static __device__ __forceinline__ void find(const Params &, unsigned, int &) {}
@@ -389,40 +389,40 @@ struct SequencePlace {
     }
 };
 
-template <class Place> __device__ __forceinline__ void clear_unused_keys(const Params &, const Place &) {}
+template <class Coord> __device__ __forceinline__ void clear_unused_keys(const Params &, const Coord &) {}
 
 // ---- block coordinates: kBc key rows of one key head --------------------------------------------------------------
 //
-// Policy: SequencePlace (batches.cuh, sequences.cuh).
+// Policy: SequenceCoord (batches.cuh, sequences.cuh).
 
-struct BlockPlace : SequencePlace {
+struct BlockCoord : SequenceCoord {
     int first_key;
     int kv_head, batch;
 
     // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
     // the last ones are seen by equally many.
-    __device__ __forceinline__ BlockPlace(const Params &p, unsigned block)
+    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block)
     {
         const unsigned kv_heads = p.heads_q / p.group;
-        unsigned tile, plane;
-        if constexpr (kAllKeys) {  // one block processes all tiles, one after the other
+        unsigned tile, batch_head;
+        if constexpr (kDqBlock) {  // one block processes all tiles, one after the other
             tile = block % p.k_tiles;
-            plane = block / p.k_tiles;
+            batch_head = block / p.k_tiles;
         } else {
-            const unsigned planes = kv_heads * batches(p);
+            const unsigned batch_heads = kv_heads * batches(p);
             // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
-            const unsigned most = kHeavyFirst ? planes : max(8u, kTogether / p.k_tiles);
-            const unsigned first_plane = block / (most * p.k_tiles) * most;
-            const unsigned together = min(most, planes - first_plane);
+            const unsigned most = kHeavyFirst ? batch_heads : max(8u, kTogether / p.k_tiles);
+            const unsigned first_batch_head = block / (most * p.k_tiles) * most;
+            const unsigned together = min(most, batch_heads - first_batch_head);
             tile = block % (most * p.k_tiles) / together;
             if constexpr (kLastKeysFirst)
                 tile = p.k_tiles - 1 - tile;
-            plane = first_plane + block % (most * p.k_tiles) % together;
+            batch_head = first_batch_head + block % (most * p.k_tiles) % together;
         }
         first_key = tile * kBc;
-        kv_head = plane % kv_heads;
-        batch = plane / kv_heads;
+        kv_head = batch_head % kv_heads;
+        batch = batch_head / kv_heads;
         find(p, tile, first_key);
     }
 
@@ -433,12 +433,12 @@ struct BlockPlace : SequencePlace {
     }
 
 private:
-    template <class Place> static __device__ __forceinline__ int sequence_of(const Place &place)
+    template <class Coord> static __device__ __forceinline__ int sequence_of(const Coord &coord)
     {
         if constexpr (kVarlen)
-            return place.own.index;
+            return coord.own.index;
         else
-            return place.batch;
+            return coord.batch;
     }
 };
 
@@ -792,21 +792,21 @@ struct AllTiles {
 using Tiles = Either<kVarlen, SequenceTiles, AllTiles>::Type;
 
 template <class Range>
-__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockCoord &coord)
 {
     // The first query that sees some key of the block, and the first that sees all of them.
     int query = 0, query_of_all = 0;
     if (kCausal) {
         const int offset = p.seq_k - p.seq_q;
-        query = max(0, place.first_key - offset);
-        query_of_all = max(0, place.first_key + kBc - 1 - offset);
+        query = max(0, coord.first_key - offset);
+        query_of_all = max(0, coord.first_key + kBc - 1 - offset);
     }
-    range.first = min(query / kBr, place.q_tiles(p));
+    range.first = min(query / kBr, coord.q_tiles(p));
     range.unmasked = (query_of_all + kBr - 1) / kBr;
-    if (place.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
-        range.unmasked = place.q_tiles(p);
+    if (coord.first_key + kBc > p.seq_k)  // keys after the tensor's end must be masked for every query
+        range.unmasked = coord.q_tiles(p);
     if constexpr (kVarlen)
-        range.stop = place.q_tiles(p);
+        range.stop = coord.q_tiles(p);
 }
 
 // Sets P^T to 0 if the query is before the first one that sees the key; there is no last one.
@@ -831,7 +831,7 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                     s[m][n][e] = 0.0f;
 }
 
-// Returns how many blocks add to a tile of queries before the one with this tile of keys (turns.cuh).
+// Returns how many blocks add to a tile of queries before the one with this tile of keys (dq_order.cuh).
 __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
 {
     if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees
@@ -847,9 +847,9 @@ __device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, i
 // The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
 struct TileRange : Tiles {
     // p: parameters of the block's sequence.
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
     {
-        find_tiles(*this, p, place);
+        find_tiles(*this, p, coord);
     }
 
     __device__ __forceinline__ int end(const Params &p) const
@@ -918,7 +918,7 @@ struct WholeRange {
 
 using QueryRange = WholeRange;
 
-template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockPlace &, int, int, const Sum &)
+template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockCoord &, int, int, const Sum &)
 {
 }
 
@@ -995,11 +995,11 @@ __device__ __forceinline__ int64 dq_rows(const Params &p, int64 all_rows)
 }
 
 // Packed sequences: address of a warp's first fragment in m16 tile `first` of a tile of queries.
-template <class Place>
-__device__ __forceinline__ float *dq_sums(const Params &p, const Place &place, int64 plane, int tile, int first,
+template <class Coord>
+__device__ __forceinline__ float *dq_sums(const Params &p, const Coord &coord, int64 batch_head, int tile, int first,
                                           int col_warp)
 {
-    const int64 row = plane * p.features.total_q + place.own.sequence.first_q + tile * kBr + first * 16;
+    const int64 row = batch_head * p.features.total_q + coord.own.sequence.first_q + tile * kBr + first * 16;
     return p.dq_sum + row * kDqWidth + col_warp * 2 * kDqPairs * kDqFragment;
 }
 
@@ -1147,7 +1147,7 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 // Scales rows of dK or dV and writes them, 16 bytes per lane, through shared memory, which must be free. Form: layout
 // of the rows there; kColumns: columns of the tensor.
 template <class Form = RowTile, int kColumns = kHeadDim, int kTiles>
-__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows(char *out, const Strides &stride, const Params &p, const BlockCoord &coord,
                                            const float (&x)[kKeyTiles][kTiles][4], float scale, uint32 smem,
                                            int warp_key, int query_warp, int lane)
 {
@@ -1165,11 +1165,11 @@ __device__ __forceinline__ void write_rows(char *out, const Strides &stride, con
             }
     writers_meet();  // the rows are complete: several warps wrote parts of each
 
-    out += (place.batch * stride.batch + place.kv_head * stride.head + place.first_key * stride.seq) * 2;
+    out += (coord.batch * stride.batch + coord.kv_head * stride.head + coord.first_key * stride.seq) * 2;
 #pragma unroll
     for (int i = writer(); i < kBc * Form::kChunks; i += kWriters) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
-        if (chunk < kColumns / 8 && place.first_key + r < p.seq_k)
+        if (chunk < kColumns / 8 && coord.first_key + r < p.seq_k)
             *reinterpret_cast<uint4 *>(out + r * stride.seq * 2 + chunk * 16) =
                 load_shared_16(smem + Form::chunk_offset(r, chunk));
     }
@@ -1547,18 +1547,18 @@ template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uin
 
 // Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; row_smem: LSE of this lane's first
 // query; capped: receives S^T after the softcap.
-__device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
                                        const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
                                        int lane)
 {
-    const int key = place.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
+    const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
     const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
     if constexpr (kSoftcap) {
         cap_scores(s, p.softcap_rate);
         copy_scores(capped, s);
     }
     if constexpr (kTerms) {
-        const Terms terms(p, place.batch, place.kv_head * p.group + at.head);
+        const Terms terms(p, coord.batch, coord.kv_head * p.group + at.head);
         if (masked)
             add_terms<false>(s, p, terms, key, query);
         else
@@ -1616,14 +1616,14 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
 
 // Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
-                                            const Dropout &dropout, const Params &p, const BlockPlace &place,
+                                            const Dropout &dropout, const Params &p, const BlockCoord &coord,
                                             const TileRange &tiles, const Cursor &at, int warp, int lane,
                                             uint32 row_smem, uint32 do_smem)
 {
     wgmma_wait<1>();  // S^T is there
     pin(s);
     Scores capped;
-    make_p(s, capped, p, place, tiles, at, warp * 16, row_smem, lane);
+    make_p(s, capped, p, coord, tiles, at, warp * 16, row_smem, lane);
     pack_scores(p_frag, s);
     dropout.mask(p_frag);
     start_sums(dv, p_frag, do_smem);
@@ -1649,26 +1649,27 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
     start_scores(dp, v_rows, do_smem);
 }
 
-// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kTakesTurns, receives the
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kDqInOrder, receives the
 // counter of the tile; seen: its value as lane 0 has read it earlier.
-__device__ __forceinline__ void add_dq_of(const Params &p, const BlockPlace &place, const Cursor &at, int64 plane,
+__device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coord, const Cursor &at, int64 batch_head,
                                           const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
                                           int warp, int lane)
 {
-    float *tile_sum = kVarlen ? nullptr : p.dq_sum + (plane * p.q_tiles + at.tile) * kDqTile;
-    if constexpr (kTakesTurns) {
-        counter = turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile;
-        await_turn(counter, seen, blocks_before(p, place.first_key / kBc, at.tile), lane);
+    float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
+    if constexpr (kDqInOrder) {
+        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        await_turn(counter, seen, blocks_before(p, coord.first_key / kBc, at.tile), lane);
     }
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
-        add_dq(dq_sums(p, place, plane, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16, col_group);
+        add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
+               col_group);
     else
         add_dq(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, lane);
 }
 
 // Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
-__device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                              Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
@@ -1676,17 +1677,17 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
     const int row_group = group / kColWarps, col_group = group % kColWarps;
-    const int first_head = place.kv_head * p.group;
+    const int first_head = coord.kv_head * p.group;
     Stage stage;
     uint32 score_stage = 0;
     Scores s, dp;
     uint32 *counter = nullptr;
-    Dropout dropout(p, place.first_key + warp * 16, lane);
+    Dropout dropout(p, coord.first_key + warp * 16, lane);
 
     barrier_wait(barriers.k_full(), 0);
     barrier_wait(barriers.v_full(), 0);
     if constexpr (kVarlen)
-        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - place.first_key);
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
 #pragma unroll 1
     for (; visits > 0; visits--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
@@ -1697,21 +1698,21 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         DqTile dq;
 
         start_products(s, dp, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem);
-        const int64 plane = int64(place.batch) * p.heads_q + first_head + at.head;
+        const int64 batch_head = int64(coord.batch) * p.heads_q + first_head + at.head;
         uint32 seen = 0;
-        if (kTakesTurns && p.dq != nullptr && lane == 0)
-            seen = load_counter(turn_counters(p) + plane * p.q_tiles + at.tile + place.first_q_tile);
+        if (kDqInOrder && p.dq != nullptr && lane == 0)
+            seen = load_counter(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
-                dropout.begin(p, place.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
-        make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, place, tiles, at, warp, lane, row_smem, do_smem);
+                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+        make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         store_ds(ds_frag, score_smem, warp * 16, lane);
         fence_products();
         named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
         start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
         start_sums(dk, ds_frag, q_smem);
         // All warps have added to dQ of the tile before.
-        if (kTakesTurns && counter != nullptr && threadIdx.x == 0)
+        if (kDqInOrder && counter != nullptr && threadIdx.x == 0)
             count_up(counter);
         wgmma_wait<1>();  // dV and dQ are there
         pin(dv);
@@ -1719,7 +1720,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         if (lane == 0)
             barrier_arrive(barriers.do_empty(stage.index));
         if (p.dq != nullptr)
-            add_dq_of(p, place, at, plane, dq, counter, seen, row_group, col_group, warp, lane);
+            add_dq_of(p, coord, at, batch_head, dq, counter, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
         pin(dk);
         if (lane == 0)
@@ -1728,7 +1729,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
         stage.advance();
         score_stage ^= 1;
     }
-    if constexpr (kTakesTurns) {
+    if constexpr (kDqInOrder) {
         named_barrier(1, kWorkers);  // all warps have added to dQ of the last tile, and read their last K and V
         if (counter != nullptr && threadIdx.x == 0)
             count_up(counter);
@@ -1736,7 +1737,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
 }
 
 // Kernels that divide the products have this function (bwd_by_product.cuh).
-__device__ __forceinline__ void compute_by_product(const Params &, const BlockPlace &, const TileRange &,
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
                                                    const Cursor &, int, const Barriers &, int, int)
 {
 }
@@ -1751,18 +1752,18 @@ struct TensorMaps {
 };
 
 // The first row of the block's sequence in the tensors.
-template <class Place> __device__ __forceinline__ int first_key_row(const Place &place)
+template <class Coord> __device__ __forceinline__ int first_key_row(const Coord &coord)
 {
     if constexpr (kVarlen)
-        return place.own.sequence.first_k;
+        return coord.own.sequence.first_k;
     else
         return 0;
 }
 
-template <class Place> __device__ __forceinline__ int first_query_row(const Place &place)
+template <class Coord> __device__ __forceinline__ int first_query_row(const Coord &coord)
 {
     if constexpr (kVarlen)
-        return place.own.sequence.first_q;
+        return coord.own.sequence.first_q;
     else
         return 0;
 }
@@ -1772,7 +1773,7 @@ struct Loads {
     const Params &p;
     const TensorMaps &maps;
     const Barriers &barriers;
-    const BlockPlace &place;
+    const BlockCoord &coord;
 
     template <int kPageBytes>
     __device__ __forceinline__ void load_tile(uint32 area, const TensorMap &map, const Strides &stride, uint32 full,
@@ -1781,15 +1782,15 @@ struct Loads {
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             load_page(area + page * kPageBytes, map, full, page * kPageColumns, row, coordinate(head, stride.head),
-                      coordinate(kVarlen ? 0 : place.batch, stride.batch));
+                      coordinate(kVarlen ? 0 : coord.batch, stride.batch));
     }
 
     __device__ __forceinline__ void load_keys(uint32 area, const TensorMap &map, const Strides &stride,
                                               uint32 full) const
     {
         barrier_expect(full, kKvTileBytes);
-        load_tile<kKvPageBytes>(barriers.smem + area, map, stride, full, first_key_row(place) + place.first_key,
-                                place.kv_head);
+        load_tile<kKvPageBytes>(barriers.smem + area, map, stride, full, first_key_row(coord) + coord.first_key,
+                                coord.kv_head);
     }
 
     // Loads a tile of Q or dO, and LSE or delta of its rows.
@@ -1797,24 +1798,25 @@ struct Loads {
                                                  uint32 row_area, const float *rows, uint32 full,
                                                  const Cursor &at) const
     {
-        const int head = place.kv_head * p.group + at.head;
-        const int64 plane = int64(place.batch) * p.heads_q + head;
+        const int head = coord.kv_head * p.group + at.head;
+        const int64 batch_head = int64(coord.batch) * p.heads_q + head;
         int row_bytes = kRowBytes;
         if constexpr (kVarlen)  // rows of other sequences follow the last rows of this one
             row_bytes = min(kRowBytes, (p.seq_q - at.tile * kBr + 3) / 4 * 16);
         barrier_expect(full, kQTileBytes + row_bytes);
-        load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(place) + at.tile * kBr, head);
+        load_tile<kQPageBytes>(barriers.smem + area, map, stride, full, first_query_row(coord) + at.tile * kBr, head);
         if constexpr (kVarlen)
-            load_bytes(barriers.smem + row_area, rows + plane * plane_rows(p) + place.first_prepared + at.tile * kBr,
-                       row_bytes, full);
+            load_bytes(barriers.smem + row_area,
+                       rows + batch_head * rows_of_batch_head(p) + coord.first_prepared + at.tile * kBr, row_bytes,
+                       full);
         else
-            load_bytes(barriers.smem + row_area, rows + (plane * p.q_tiles + at.tile) * kBr, row_bytes, full);
+            load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
-        const int64 planes = int64(batches(p)) * p.heads_q;
-        const int64 all_rows = kVarlen ? planes * plane_rows(p) : planes * p.q_tiles * kBr;
+        const int64 batch_heads = int64(batches(p)) * p.heads_q;
+        const int64 all_rows = kVarlen ? batch_heads * rows_of_batch_head(p) : batch_heads * p.q_tiles * kBr;
         Stage stage;
         load_keys(kKArea, maps.k, p.k_stride, barriers.k_full());
         bool first = true;
@@ -1876,14 +1878,14 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     const Barriers barriers{smem};
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     unsigned block = blockIdx.x;
-    if constexpr (kTakesTurns)
+    if constexpr (kDqInOrder)
         block = block_ticket(all, smem + kScoreArea);
-    const BlockPlace place(all, kSplit ? block / all.splits : block);
-    clear_unused_keys(all, place);
-    if (place.is_empty())
+    const BlockCoord coord(all, kSplit ? block / all.splits : block);
+    clear_unused_keys(all, coord);
+    if (coord.is_empty())
         return;
-    OwnParams p = place.params(all);
-    const TileRange tiles(p, place);
+    OwnParams p = coord.params(all);
+    const TileRange tiles(p, coord);
     const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
     const Cursor begin = range.start(p, tiles);
     const int visits = visits_of(range, p, tiles);
@@ -1895,26 +1897,26 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     if (index == kGroups) {
         give_registers<kLoadRegisters>();
         if (threadIdx.x == kWorkers && visits > 0)
-            Loads{p, maps, barriers, place}.load_all(tiles, begin, visits);
+            Loads{p, maps, barriers, coord}.load_all(tiles, begin, visits);
         return;
     }
     if constexpr (kByProduct) {
-        compute_by_product(p, place, tiles, begin, visits, barriers, index, block % p.splits);
+        compute_by_product(p, coord, tiles, begin, visits, barriers, index, block % p.splits);
     } else {
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
         if (visits > 0)
-            compute_rows(p, place, tiles, begin, visits, barriers, index, dk, dv);
-        if constexpr (!kTakesTurns)
+            compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
+        if constexpr (!kDqInOrder)
             named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
-            put_part(p, place, block % p.splits, 0, dk);
-            put_part(p, place, block % p.splits, 1, dv);
+            put_part(p, coord, block % p.splits, 0, dk);
+            put_part(p, coord, block % p.splits, 1, dv);
             return;
         }
         const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
-        write_rows(p.dk, p.dk_stride, p, place, dk, p.scale, smem + kKArea, warp_key, 0, lane);
-        write_rows(p.dv, p.dv_stride, p, place, dv, value_scale(p), smem + kVArea, warp_key, 0, lane);
+        write_rows(p.dk, p.dk_stride, p, coord, dk, p.scale, smem + kKArea, warp_key, 0, lane);
+        write_rows(p.dv, p.dv_stride, p, coord, dv, value_scale(p), smem + kVArea, warp_key, 0, lane);
     }
 }
 
@@ -1948,9 +1950,10 @@ template <bool kOfAll> __device__ __forceinline__ int head_rows(const Params &p)
 
 // Returns LSE in log2 units; +infinity for rows that saw no key and for rows after the tensor's end, so that their P is
 // 0.
-template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 plane, int row)
+template <bool kOfAll = false> __device__ __forceinline__ float row_lse(const Params &p, int64 batch_head, int row)
 {
-    const float lse = row < head_rows<kOfAll>(p) ? __ldg(p.lse + plane * head_rows<true>(p) + row) : minus_infinity();
+    const float lse =
+        row < head_rows<kOfAll>(p) ? __ldg(p.lse + batch_head * head_rows<true>(p) + row) : minus_infinity();
     bool none;
     if constexpr (kBiasNumbers)
         none = lse < kLeastScore - 128.0f;  // lower only if no key was visible, or if the sink is that low
@@ -2011,13 +2014,13 @@ constexpr int kRowsAtOnce = kThreads / kRowLanes;
 
 template <int kRows>
 __device__ __forceinline__ void put_some_rows(const Params &p, int batch, int head, int first_row, uint32 smem,
-                                              int pass, int64 plane, int thread)
+                                              int pass, int64 batch_head, int thread)
 {
     const int r = pass * kRowsAtOnce + thread / kRowLanes;
     const int row = r < kRows ? first_row + r : p.seq_q;
     const float delta = row_delta(p, batch, head, row, thread % kRowLanes);
     if (r < kRows && thread % kRowLanes == 0) {
-        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, plane, row)));
+        store_shared_4(smem + r * 4, __float_as_uint(row_lse(p, batch_head, row)));
         store_shared_4(smem + (kRows + r) * 4, __float_as_uint(delta));
     }
 }
@@ -2027,16 +2030,16 @@ template <int kRows>
 __device__ __forceinline__ void put_rows(const Params &p, int batch, int head, int first_row, uint32 smem)
 {
     constexpr int kPasses = (kRows + kRowsAtOnce - 1) / kRowsAtOnce;
-    const int64 plane = int64(batch) * p.heads_q + head;
+    const int64 batch_head = int64(batch) * p.heads_q + head;
     const int thread = thread_index();
-    if constexpr (kAllKeys) {
+    if constexpr (kDqBlock) {
 #pragma unroll 2  // no deeper unrolling: the sums of dK and dV hold registers meanwhile
         for (int pass = 0; pass < kPasses; pass++)
-            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, batch_head, thread);
     } else {
 #pragma unroll
         for (int pass = 0; pass < kPasses; pass++)
-            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, plane, thread);
+            put_some_rows<kRows>(p, batch, head, first_row, smem, pass, batch_head, thread);
     }
 }
 
@@ -2049,10 +2052,10 @@ constexpr int kPrepareRows = kPrepareThreads / kRowLanes;  // rows per block
 // The kernel; kPrepareThreads threads per block.
 template <class AnyParams> __device__ __forceinline__ void prepare(const AnyParams &p)
 {
-    const int64 rows = plane_rows(p);
+    const int64 rows = rows_of_batch_head(p);
     const int64 all_rows = int64(batches(p)) * p.heads_q * rows;
     const int64 index = int64(blockIdx.x) * kPrepareRows + threadIdx.x / kRowLanes;
-    const int64 plane = index / rows;
+    const int64 batch_head = index / rows;
     int row;
     if constexpr (kVarlen) {
         const int at = packed_row(p, index % rows);
@@ -2060,14 +2063,15 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
     } else {
         row = index < all_rows ? int(index % rows) : p.seq_q;
     }
-    const float delta = row_delta<true>(p, plane / p.heads_q, plane % p.heads_q, row, threadIdx.x % kRowLanes);
+    const float delta =
+        row_delta<true>(p, batch_head / p.heads_q, batch_head % p.heads_q, row, threadIdx.x % kRowLanes);
     if (index < all_rows && threadIdx.x % kRowLanes == 0) {
-        p.rows[index] = row_lse<true>(p, plane, row);
+        p.rows[index] = row_lse<true>(p, batch_head, row);
         p.rows[all_rows + index] = delta;
     }
-    if (kApart || p.dq == nullptr)
+    if (kDqSeparate || p.dq == nullptr)
         return;
-    if constexpr (kTakesTurns) {
+    if constexpr (kDqInOrder) {
         const int64 counters = kVarlen ? int64(p.heads_q) * p.q_tiles : all_rows / kBr;
         if (index <= counters && threadIdx.x % kRowLanes == 0)
             turn_counters(p)[index] = 0;
@@ -2138,9 +2142,9 @@ __device__ __forceinline__ void convert_batches(const Params &p)
 {
     constexpr int kSlices = kBr / kConvertRows;  // blocks per tile; they divide its parts, not its rows
     const int64 tile = blockIdx.x / kSlices;
-    const int64 plane = tile / p.q_tiles;
-    const int head = plane % p.heads_q;
-    const int64 batch = plane / p.heads_q;
+    const int64 batch_head = tile / p.q_tiles;
+    const int head = batch_head % p.heads_q;
+    const int64 batch = batch_head / p.heads_q;
     const float *from_tile = p.dq_sum + tile * kDqTile;
     char *out = p.dq + (batch * p.dq_stride.batch + head * p.dq_stride.head) * 2;
     const float scale = p.scale;

@@ -178,7 +178,7 @@ constexpr int kVStages = 2;        // stages of V
 constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
 constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
-constexpr bool kPagesTold = false;  // lanes that copy a row divide the look-ups of pages and exchange them
+constexpr bool kPagesExchanged = false;  // lanes that copy a row share the look-ups of pages
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -194,7 +194,7 @@ constexpr bool kJoint = kKStages == kVStages && kKStages > 1;  // K and V of a t
 
 static_assert(kHeadDim % 8 == 0 && kHeadDimV % 8 == 0 && kHeadDimV >= 8, "columns are multiples of 8");
 static_assert(!kVInK || kKStages == kVStages, "K and V of a tile are one");
-static_assert(kHeadDimV <= kHeadDim, "rows of O come into the place of rows of Q");
+static_assert(kHeadDimV <= kHeadDim, "rows of O come into the coord of rows of Q");
 static_assert(kParts > 1 || kHeadDim <= 256, "more columns are for several warps");
 static_assert(kWarps % (kTeams * kParts) == 0, "teams are of one size");
 static_assert(kBr * kTeams * kParts % (16 * kWarps) == 0, "a warp owns whole m16 row tiles");
@@ -315,7 +315,7 @@ __device__ __forceinline__ uint32 v_stage(uint32 smem, int team, int tile)
 
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
-// Policies: SequencePlace (batches.cuh, sequences.cuh), and BlockPlace, which is one with rows (rows_of_head.cuh,
+// Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
 // rows_of_group.cuh).
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
@@ -326,7 +326,7 @@ struct WorkOfGrid {
         return blockIdx.x % p.q_tiles;
     }
 
-    static __device__ __forceinline__ unsigned plane(const Params &p)
+    static __device__ __forceinline__ unsigned batch_head(const Params &p)
     {
         return blockIdx.x / p.q_tiles;
     }
@@ -336,7 +336,7 @@ struct WorkOfGrid {
 //
 // Policy of kernels without lengths of sequences and cache rows; the others have sequences.cuh.
 
-struct SequencePlace {
+struct SequenceCoord {
     struct {
         int first_q, first_k;
     } static constexpr sequence{};
@@ -376,7 +376,7 @@ struct SequencePlace {
 __device__ __forceinline__ void clear_unused_rows(const Params &) {}
 
 // Coordinates of a block with kBr query rows of one head.
-struct RowsOfHead : SequencePlace {
+struct RowsOfHead : SequenceCoord {
     int first_row, rows;  // first row of the block; rows of the tensor
     int head;
     static constexpr int split = 0, part = -1;
@@ -388,10 +388,10 @@ struct RowsOfHead : SequencePlace {
         if constexpr (kVarlen) {
             find_packed_tile(*this, p, work);
         } else {
-            const unsigned tile = work.tile(p), plane = work.plane(p);
+            const unsigned tile = work.tile(p), batch_head = work.batch_head(p);
             first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;
-            head = plane % p.heads_q;
-            batch = plane / p.heads_q;
+            head = batch_head % p.heads_q;
+            batch = batch_head / p.heads_q;
             find_sequence(p, batch);
             find_cache_row(p, batch);
         }
@@ -438,7 +438,7 @@ struct RowsOfHead : SequencePlace {
     }
 };
 
-using BlockPlace = RowsOfHead;
+using BlockCoord = RowsOfHead;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
@@ -472,14 +472,14 @@ __device__ __forceinline__ int wide_key(int r, int last)
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
-__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockCoord &coord)
 {
-    int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
+    int keys = coord.seq_k(p), keys_of_all = coord.seq_k(p);  // seen by some row of the block; by every row
     if (kCausal) {
-        const int offset = place.seq_k(p) - place.seq_q(p);
-        const int last_row = min(place.first_row + kBr, place.rows) - 1;
-        keys = max(0, min(keys, place.query(p, last_row) + 1 + offset));
-        keys_of_all = max(0, min(keys, place.query(p, place.first_row) + 1 + offset));
+        const int offset = coord.seq_k(p) - coord.seq_q(p);
+        const int last_row = min(coord.first_row + kBr, coord.rows) - 1;
+        keys = max(0, min(keys, coord.query(p, last_row) + 1 + offset));
+        keys_of_all = max(0, min(keys, coord.query(p, coord.first_row) + 1 + offset));
     }
     if constexpr (kSplit)
         range.first = 0;
@@ -489,16 +489,16 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 
 // Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                            const BlockPlace &place, int first_row, int tile, int lane)
+                                            const BlockCoord &coord, int first_row, int tile, int lane)
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
-    const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
+    const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + place.query(p, r) + 1 - place.seq_q(p)) : seen;
+            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
         }
         // Columns are constants after unrolling.
 #pragma unroll
@@ -513,7 +513,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 
 // The empty policy: P without dropout.
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ NoDropout(const Params &, const BlockCoord &, int, int) {}
 
     __device__ __forceinline__ void begin_step(int, int) {}
 
@@ -535,7 +535,7 @@ constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips =
 
 // The empty policy: nothing is added to scores.
 struct Terms {
-    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
     template <bool kMasked, bool kAdd>
     __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
@@ -559,27 +559,27 @@ struct Terms {
 // ---- addresses of rows of K and V -------------------------------------------------------------------------
 //
 // Policy of kernels without a paged cache. A block reads a head of K or V from a head pointer: its row 0.
-__device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &place,
-                                                 int head)
+__device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const BlockCoord &coord,
+                                                int head)
 {
     if constexpr (kVarlen)
-        return tensor + (place.sequence.first_k * stride.seq + head * stride.head) * 2;
+        return tensor + (coord.sequence.first_k * stride.seq + head * stride.head) * 2;
     else if constexpr (kLeftpad)
         return tensor +
-               (place.key_batch() * stride.batch + place.sequence.first_k * stride.seq + head * stride.head) * 2;
+               (coord.key_batch() * stride.batch + coord.sequence.first_k * stride.seq + head * stride.head) * 2;
     else
-        return tensor + (place.key_batch() * stride.batch + head * stride.head) * 2;
+        return tensor + (coord.key_batch() * stride.batch + head * stride.head) * 2;
 }
 
 // A tile whose rows are contiguous in memory.
 struct ContiguousRows {
     const int tile;
 
-    __device__ __forceinline__ ContiguousRows(const Params &, const BlockPlace &, int tile) : tile(tile) {}
+    __device__ __forceinline__ ContiguousRows(const Params &, const BlockCoord &, int tile) : tile(tile) {}
 
-    __device__ __forceinline__ const char *at(const char *plane, const Strides &stride, int r) const
+    __device__ __forceinline__ const char *at(const char *batch_head, const Strides &stride, int r) const
     {
-        return plane + (int64(tile) * kBc + r) * stride.seq * 2;
+        return batch_head + (int64(tile) * kBc + r) * stride.seq * 2;
     }
 };
 
@@ -588,9 +588,9 @@ using KeyRows = ContiguousRows;
 // The empty policy: lanes exchange no page numbers.
 struct NoPageNumbers {
     const Params &p;
-    const BlockPlace &place;
+    const BlockCoord &coord;
 
-    __device__ __forceinline__ NoPageNumbers(const Params &p, const BlockPlace &place) : p(p), place(place) {}
+    __device__ __forceinline__ NoPageNumbers(const Params &p, const BlockCoord &coord) : p(p), coord(coord) {}
 
     __device__ __forceinline__ void find_first(int) {}
 
@@ -602,7 +602,7 @@ struct NoPageNumbers {
 template <class Plan>
 __device__ __forceinline__ KeyRows rows_of(const NoPageNumbers &numbers, const Plan &, int tile, const PageSteps &)
 {
-    return KeyRows(numbers.p, numbers.place, tile);
+    return KeyRows(numbers.p, numbers.coord, tile);
 }
 
 template <class> using PageNumbersOf = NoPageNumbers;
@@ -810,7 +810,7 @@ struct SinkEnd {
 
 // O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
 // maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
-// With the speculative maximum P may be larger: hopper/guess.cuh.
+// With the speculative maximum P may be larger: hopper/speculative_max.cuh.
 constexpr float kLazyRescale = 8.0f;
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
@@ -1043,18 +1043,18 @@ __device__ __forceinline__ float2 unpack2(uint32 x)
 //
 // Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
 
-template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
+template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
 {
     if constexpr (kWgmma)
         return row.sink;
     else
-        return p.features.sinks[place.query_head(p, 0)];
+        return p.features.sinks[coord.query_head(p, 0)];
 }
 
 // Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
 // the chunk of row r of the warp for column tile n.
 template <class Address>
-__device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord &coord,
                                                const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
                                                int warp_row, int lane, Address address)
 {
@@ -1066,7 +1066,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
             const float sum = quad_sum(row.sum[m][h]);
             float inverse, lse;
             if constexpr (kSinks) {
-                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, place, row));
+                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
                 inverse = end.inverse;
                 lse = end.lse;
             } else {
@@ -1078,11 +1078,11 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
             for (int n = 0; n < kOutTiles; n++)
                 store_shared_4(address(r, n) + quad_lane * 4,
                                pack2(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse));
-            const int block_row = place.first_row + warp_row + r;
-            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < place.rows) {
+            const int block_row = coord.first_row + warp_row + r;
+            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < coord.rows) {
                 if constexpr (!kSinks)
                     lse = row_lse(row.max[m][h], sum, p.scale);
-                p.lse[place.index(p, block_row)] = lse;
+                p.lse[coord.index(p, block_row)] = lse;
             }
         }
     }
@@ -1090,7 +1090,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
 
 // Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
 template <class Form>
-__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &coord,
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
@@ -1100,7 +1100,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &pl
         __syncwarp();  // the rows are this warp's own: its reads of Q before O comes into their place
     const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
     constexpr int kWarpRows = 16 * kRowTiles;
-    normalise_rows(p, place, o, row, warp_row, lane,
+    normalise_rows(p, coord, o, row, warp_row, lane,
                    [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
     if constexpr (kParts > 1)
         __syncthreads();  // several warps have columns of a row: their stores before the loads
@@ -1110,9 +1110,9 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &pl
 #pragma unroll
     for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
-        const int block_row = place.first_row + warp_row + r;
-        if (chunk < kHeadDimV / 8 && block_row < place.rows)
-            *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
+        const int block_row = coord.first_row + warp_row + r;
+        if (chunk < kHeadDimV / 8 && block_row < coord.rows)
+            *reinterpret_cast<uint4 *>(p.o + coord.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
                 load_shared_16(o_smem + Form::chunk_offset(r, chunk));
     }
 }
@@ -1168,20 +1168,20 @@ struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, Firs
     int unmasked;  // tiles from this one on need a mask
     int plain;     // with a window, tiles before this one need a mask, too
 
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
     {
-        find_tiles(*this, p, place);
+        find_tiles(*this, p, coord);
         if constexpr (kSplit)
-            take_share(*this, p, place);
+            take_share(*this, p, coord);
     }
 
 private:
     // Reduces the range to this block's share if several blocks divide the keys.
     template <class Range>
-    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
+    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockCoord &coord)
     {
-        const int share = (range.count - range.first + place.splits(p) - 1) / place.splits(p);
-        range.first = min(range.first + place.split * share, range.count);
+        const int share = (range.count - range.first + coord.splits(p) - 1) / coord.splits(p);
+        range.first = min(range.first + coord.split * share, range.count);
         range.count = min(range.first + share, range.count);
     }
 };
@@ -1392,7 +1392,7 @@ struct KeyFills {
 using Pages = PageNumbersOf<KeyPlan>;
 
 // Where a team's tiles of K and V come from and go to.
-struct KeyPlaces {
+struct KeyStream {
     const char *k, *v;  // head pointers
     uint32 smem;
     int team;
@@ -1400,39 +1400,39 @@ struct KeyPlaces {
 
 // Starts copying a share of a tile of K. kFull: all rows of the tile are before the tensor's end.
 template <bool kFull>
-__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
-                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
+                                        const KeyStream &to, const KeyPlan &plan, Share share, int tile)
 {
-    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const int last = coord.seq_k(p) - 1 - tile * kBc;
     const auto rows = rows_of(pages, plan, tile, p.features.k_steps);
     fills.k.template issue<kWide || kFull>(
-        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
 }
 
 // Starts copying a share of a tile of V, unless it is part of K.
 template <bool kFull, class Plan>
 __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, const Params &p,
-                                           const BlockPlace &place, const KeyPlaces &to, const Plan &plan, Share share,
+                                           const BlockCoord &coord, const KeyStream &to, const Plan &plan, Share share,
                                            int tile)
 {
-    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const int last = coord.seq_k(p) - 1 - tile * kBc;
     const auto rows = rows_of(pages, plan, tile, p.features.v_steps);
     fills.v.template issue<kWide || kFull>(
-        plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
 }
 
 template <bool kFull>
-__device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
-                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+__device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
+                                        const KeyStream &to, const KeyPlan &plan, Share share, int tile)
 {
     if constexpr (kVInK)
         return;
     else if constexpr (kOwnValuePlan)
-        issue_v_by<kFull>(fills, pages, p, place, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
+        issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
     else
-        issue_v_by<kFull>(fills, pages, p, place, to, plan, share, tile);
+        issue_v_by<kFull>(fills, pages, p, coord, to, plan, share, tile);
 }
 
 // ---- the two products of a tile ---------------------------------------------------------------------
@@ -1524,7 +1524,7 @@ __device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
 
 // ---- the mainloop's step: what a warp does with a tile of keys ------------------------------------------------------
 //
-// fwd.cuh calls visit for each tile, and has the timeline.
+// fwd.cuh calls mainloop_step for each tile, and has the timeline.
 
 using ScoreTile = float[kRowTiles][kColTiles][4];
 using OutputTile = float[kRowTiles][kOutTiles][4];
@@ -1573,26 +1573,26 @@ __device__ __forceinline__ void await_v(KeyFills &fills, uint32 v_smem)
 
 // Starts the copies that run during the step: the next tile, and V of this tile unless it came with K.
 template <bool kMasked>
-__device__ __forceinline__ void issue_whole(KeyFills &fills, Pages &pages, const Params &p, const BlockPlace &place,
-                                            const KeyPlaces &to, int tile, int next, bool has_next)
+__device__ __forceinline__ void issue_whole(KeyFills &fills, Pages &pages, const Params &p, const BlockCoord &coord,
+                                            const KeyStream &to, int tile, int next, bool has_next)
 {
     if constexpr (!kJoint) {  // only a masked tile can reach beyond the end
-        issue_v<!kMasked>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+        issue_v<!kMasked>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
         fill_commit();
         pages.pass();  // to K of the next tile
     }
     if (kKStages > 1 && has_next) {
         const KeyPlan plan;
-        issue_k<true>(fills, pages, p, place, to, plan, kWhole, next);
+        issue_k<true>(fills, pages, p, coord, to, plan, kWhole, next);
         if constexpr (kJoint)
-            issue_v<true>(fills, pages, p, place, to, plan, kWhole, next);
+            issue_v<true>(fills, pages, p, coord, to, plan, kWhole, next);
     }
 }
 
 // S = Q K^T of the tile, with the copies that run meanwhile.
 template <bool kMasked>
 __device__ __forceinline__ void compute_s(ScoreTile &s, const QueryFragments &q_frag, KeyFills &fills, Pages &pages,
-                                          const Params &p, const BlockPlace &place, const KeyPlaces &to,
+                                          const Params &p, const BlockCoord &coord, const KeyStream &to,
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
     if constexpr (!kTermsFirst)
@@ -1600,14 +1600,14 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const QueryFragments &q_
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
         product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
-            issue_k<true>(fills, pages, p, place, to, plan, {step, kDepth, has_next}, next);
-            issue_v<true>(fills, pages, p, place, to, plan, {step, kDepth, has_next}, next);
+            issue_k<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
+            issue_v<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
         });
     } else {
         constexpr int kFillStep = kJoint ? kDepth - 1 : 0;  // this V is waited for after S
         product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
-                issue_whole<kMasked>(fills, pages, p, place, to, tile, next, has_next);
+                issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
         });
     }
 }
@@ -1638,25 +1638,25 @@ __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Term
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
 template <bool kMasked>
 __device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState &row, Dropout &dropped, KeyFills &fills,
-                                          const Pages &pages, const Params &p, const BlockPlace &place,
-                                          const KeyPlaces &to, const WarpRows &own, uint32 v_smem, int tile, int next,
+                                          const Pages &pages, const Params &p, const BlockCoord &coord,
+                                          const KeyStream &to, const WarpRows &own, uint32 v_smem, int tile, int next,
                                           bool has_next)
 {
     if constexpr (kMasked)
-        mask_scores(s, p, place, own.first_row, tile, own.lane);
+        mask_scores(s, p, coord, own.first_row, tile, own.lane);
     softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2);
     product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
         if (!kVInK && kKStages == 1 && step == 0 && has_next)
-            issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, next);
+            issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
     });
 }
 
 // One step of the mainloop.
 template <bool kMasked>
-__device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryFragments &q_frag, Dropout &dropped,
-                                      const Terms &terms, KeyFills &fills, Pages &pages, const Params &p,
-                                      const BlockPlace &place, const TileRange &tiles, const KeyPlaces &to,
-                                      const WarpRows &own, const int &tile)
+__device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, const QueryFragments &q_frag,
+                                              Dropout &dropped, const Terms &terms, KeyFills &fills, Pages &pages,
+                                              const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                              const KeyStream &to, const WarpRows &own, const int &tile)
 {
     const uint32 k_smem = k_stage(to.smem, to.team, tile), v_smem = v_stage(to.smem, to.team, tile);
     ScoreTile s;
@@ -1671,9 +1671,9 @@ __device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryF
     const int next = tile - (kKStages > 1 ? kKStages - 1 : 1) * kTeams;
     const bool has_next = next >= tiles.first;
     if (!kSkips || seen)
-        compute_s<kMasked>(s, q_frag, fills, pages, p, place, to, own, k_smem, tile, next, has_next);
+        compute_s<kMasked>(s, q_frag, fills, pages, p, coord, to, own, k_smem, tile, next, has_next);
     else
-        issue_whole<kMasked>(fills, pages, p, place, to, tile, next, has_next);
+        issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
     if constexpr (kKStages > 1)
         fill_commit();
     if constexpr (kParts > 1)
@@ -1684,11 +1684,11 @@ __device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryF
         team_sync();  // V is complete; K is read, so it is free
     }
     if (!kSkips || seen)
-        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, place, to, own, v_smem, tile, next, has_next);
+        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
     if constexpr (kVInK && kKStages == 1)
         team_sync();  // V is read: the next K comes into its place
     if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))
-        issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, next);
+        issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
     if constexpr (kKStages == 1)
         fill_commit();
 }
@@ -1717,7 +1717,7 @@ __device__ __forceinline__ void await_step_before()
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
-// computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `visit` of
+// computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `mainloop_step` of
 // step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop
 // over the others has no compare code. With a window, there are tiles to mask at both ends.
 //
@@ -1760,14 +1760,14 @@ __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &o
 
 // Prologue: loads Q, and the first tiles of K and V.
 __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
-                                      const Params &p, const BlockPlace &place, const TileRange &tiles,
-                                      const KeyPlaces &to, const WarpRows &own, uint32 q_area, const int &tile)
+                                      const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                      const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
-    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, place.rows - place.first_row,
-                                 [&](int r) { return p.q + place.offset(p, p.q_stride, place.first_row + r) * 2; });
+    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row,
+                                 [&](int r) { return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * 2; });
     if (kTeams == 1 || tile >= tiles.first)
-        issue_k<false>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+        issue_k<false>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
     fill_commit();
     q_fill.store(q_area);
     if constexpr (kQInRegisters && !kQBehind) {
@@ -1776,14 +1776,14 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
     }
     if constexpr (kJoint) {
         if (kTeams == 1 || tile >= tiles.first)
-            issue_v<false>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+            issue_v<false>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
         fill_commit();
 #pragma unroll
         for (int ahead = 1; ahead < kKStages - 1; ahead++) {
             pages.pass();  // to this tile
             if (tile - ahead * kTeams >= tiles.first) {
-                issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, tile - ahead * kTeams);
-                issue_v<true>(fills, pages, p, place, to, KeyPlan(), kWhole, tile - ahead * kTeams);
+                issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
+                issue_v<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
             }
             fill_commit();
         }
@@ -1809,19 +1809,19 @@ __device__ __forceinline__ void forward(const Params &p)
     const int team = kTeams > 1 ? threadIdx.x / kTeamThreads : 0;
     const int team_warp = threadIdx.x / 32 - team * (kTeamThreads / 32);
     const int warp_row = team_warp / kParts * (16 * kRowTiles);  // this warp's first row in the block
-    const BlockPlace place(p, WorkOfGrid());
+    const BlockCoord coord(p, WorkOfGrid());
     if constexpr (kVarlen)
         clear_unused_rows(p);
     if constexpr (kVarlen || (kSplit && kLengths))
-        if (place.batch < 0)
+        if (coord.batch < 0)
             return;
-    const TileRange tiles(p, place);
+    const TileRange tiles(p, coord);
 
     const uint32 lane_rows = pair_offset(RowTile::lane_offset_rows(lane), own_part());
     const uint32 lane_cols = pair_offset(RowTile::lane_offset_cols(lane), own_part());
     const uint32 lane_values = ValueTile::pair_offset(ValueTile::lane_offset_rows(lane), own_part());
     const uint32 q_area = kQBehind ? v_stage(smem, 0, tiles.count - 1 + kTeams) : smem + kQArea;
-    const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, place.first_row + warp_row, lane};
+    const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, coord.first_row + warp_row, lane};
 
     OutputTile o = {};
     RowState row;
@@ -1831,19 +1831,19 @@ __device__ __forceinline__ void forward(const Params &p)
     if (tiles.count > tiles.first) {
         QueryFill q_fill;
         KeyFills fills;
-        const int kv_head = place.kv_head(p);
-        const char *k_plane = key_plane(p.k, p.k_stride, place, kv_head);
-        const char *v_plane = key_plane(p.v, p.v_stride, place, kv_head);
-        const KeyPlaces to{k_plane, v_plane, smem, team};
+        const int kv_head = coord.kv_head(p);
+        const char *k_head = key_head(p.k, p.k_stride, coord, kv_head);
+        const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
+        const KeyStream to{k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
-        Pages pages(p, place);
+        Pages pages(p, coord);
         pages.find_first(tile);
-        Dropout dropped(p, place, place.first_row + warp_row, lane);
-        const Terms terms(p, place, place.first_row + warp_row, lane);
-        begin(q_frag, q_fill, fills, pages, p, place, tiles, to, own, q_area, tile);
+        Dropout dropped(p, coord, coord.first_row + warp_row, lane);
+        const Terms terms(p, coord, coord.first_row + warp_row, lane);
+        begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
         auto step = [&](auto masked) {
-            visit<decltype(masked)::value>(o, row, q_frag, dropped, terms, fills, pages, p, place, tiles, to, own,
-                                           tile);
+            mainloop_step<decltype(masked)::value>(o, row, q_frag, dropped, terms, fills, pages, p, coord, tiles, to,
+                                                   own, tile);
         };
         if constexpr (kWindow != Window::kNone) {
             // A single loop over the remaining tiles: a third loop after the two would take registers, which spill
@@ -1863,7 +1863,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    write_rows<ValueTile>(p, place, o, row, smem, warp_row, lane);
+    write_rows<ValueTile>(p, coord, o, row, smem, warp_row, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads) fwd_sm80(const __grid_constant__ Params p)

@@ -1,4 +1,4 @@
-// fwd_sm90 d=128 dtype=bf16 causal=1 groups=3 bc=64 stages=2 turns=1 persistent=1 order=weight
+// fwd_sm90 d=128 dtype=bf16 causal=1 groups=3 bc=64 stages=2 pingpong=1 persistent=1 order=weight
 // op=forward abi=2 rows=192 keys=64 suffix=a maps=q/64,k/64,v/64,o/16; fwd_sm90 role=main threads=512 smem=163952 blocks=resident_row_tiles
 // fwd_sm90: attention forward on SM 9.0. fp16 or bf16, wgmma, tiles loaded by TMA.
 
@@ -165,14 +165,14 @@ static_assert(sizeof(Params) == 192 + (FA2_SCORE_PARAMS ? 16 : 0) + (FA2_FEATURE
 constexpr int kGroups = 3;  // consumer warpgroups, 64 query rows each
 constexpr int kBc = 64;  // key and value rows per tile
 constexpr int kStages = 2;  // stages of K, and as many of V
-constexpr bool kTurns = 1 == 1;  // ping-pong: warpgroups start their products in turn
+constexpr bool kPingPong = 1 == 1;  // ping-pong: warpgroups start their products in turn
 constexpr bool kPackedHeads = false;  // rows are all query heads of a group
 constexpr int kPersistent = 1;  // 0: one work tile per block; 1: a fixed share; 2: from a counter
 constexpr bool kByWeight = true;  // row tiles that see the most keys come first
 constexpr bool kOwnOPlace = true;  // O has an area in shared memory beside Q
 constexpr bool kOByMap = true;  // O is stored by TMA
-constexpr bool kGuesses = false;  // tiles without a mask use the speculative maximum (guess.cuh)
-constexpr bool kBegun = false;  // the accumulator of S begins as a bias in 16 bits
+constexpr bool kSpeculatesMax = false;  // in tiles without a mask (speculative_max.cuh)
+constexpr bool kBiasInAccumulator = false;  // the accumulator of S begins as a bias in 16 bits
 constexpr int kSideStages = 2;  // stages of bias tiles, for each warpgroup
 constexpr bool kDropsBeside = false;  // dropout is applied to P while the next S is computed
 constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is computed
@@ -200,7 +200,7 @@ constexpr bool kQInRegisters = false;  // O may use the area of Q, so its rows m
 // A bias in 16 bits comes through shared memory (bias_tiles.cuh). Its words are read while S is computed, unless other
 // work is done at that time.
 constexpr bool kBiasStaged = kBias == BiasKind::kFp16 || kBias == BiasKind::kBf16;
-constexpr bool kBiasEarly = kBiasStaged && !kBegun && !kDropout;
+constexpr bool kBiasEarly = kBiasStaged && !kBiasInAccumulator && !kDropout;
 
 // Rows of K and V, over all heads that are worked on at a time (kByWeight): 32 MiB, which L2 holds beside Q and O.
 constexpr int kSectionRows = (32 << 20) / (2 * 2 * kHeadDim);
@@ -339,7 +339,7 @@ FA2I_WGMMA(128, 16, 64, 65, 66, 67, 68, 69, 70);
 
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
-// Policies: SequencePlace (batches.cuh, sequences.cuh), and BlockPlace, which is one with rows (rows_of_head.cuh,
+// Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
 // rows_of_group.cuh).
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
@@ -350,7 +350,7 @@ struct WorkOfGrid {
         return blockIdx.x % p.q_tiles;
     }
 
-    static __device__ __forceinline__ unsigned plane(const Params &p)
+    static __device__ __forceinline__ unsigned batch_head(const Params &p)
     {
         return blockIdx.x / p.q_tiles;
     }
@@ -360,7 +360,7 @@ struct WorkOfGrid {
 //
 // Policy of kernels without lengths of sequences and cache rows; the others have sequences.cuh.
 
-struct SequencePlace {
+struct SequenceCoord {
     struct {
         int first_q, first_k;
     } static constexpr sequence{};
@@ -400,7 +400,7 @@ struct SequencePlace {
 __device__ __forceinline__ void clear_unused_rows(const Params &) {}
 
 // Coordinates of a block with kBr query rows of one head.
-struct RowsOfHead : SequencePlace {
+struct RowsOfHead : SequenceCoord {
     int first_row, rows;  // first row of the block; rows of the tensor
     int head;
     static constexpr int split = 0, part = -1;
@@ -412,10 +412,10 @@ struct RowsOfHead : SequencePlace {
         if constexpr (kVarlen) {
             find_packed_tile(*this, p, work);
         } else {
-            const unsigned tile = work.tile(p), plane = work.plane(p);
+            const unsigned tile = work.tile(p), batch_head = work.batch_head(p);
             first_row = (kCausal ? p.q_tiles - 1 - tile : tile) * kBr;
-            head = plane % p.heads_q;
-            batch = plane / p.heads_q;
+            head = batch_head % p.heads_q;
+            batch = batch_head / p.heads_q;
             find_sequence(p, batch);
             find_cache_row(p, batch);
         }
@@ -462,7 +462,7 @@ struct RowsOfHead : SequencePlace {
     }
 };
 
-using BlockPlace = RowsOfHead;
+using BlockCoord = RowsOfHead;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
@@ -496,14 +496,14 @@ __device__ __forceinline__ int wide_key(int r, int last)
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
-__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockCoord &coord)
 {
-    int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
+    int keys = coord.seq_k(p), keys_of_all = coord.seq_k(p);  // seen by some row of the block; by every row
     if (kCausal) {
-        const int offset = place.seq_k(p) - place.seq_q(p);
-        const int last_row = min(place.first_row + kBr, place.rows) - 1;
-        keys = max(0, min(keys, place.query(p, last_row) + 1 + offset));
-        keys_of_all = max(0, min(keys, place.query(p, place.first_row) + 1 + offset));
+        const int offset = coord.seq_k(p) - coord.seq_q(p);
+        const int last_row = min(coord.first_row + kBr, coord.rows) - 1;
+        keys = max(0, min(keys, coord.query(p, last_row) + 1 + offset));
+        keys_of_all = max(0, min(keys, coord.query(p, coord.first_row) + 1 + offset));
     }
     if constexpr (kSplit)
         range.first = 0;
@@ -513,16 +513,16 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 
 // Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                            const BlockPlace &place, int first_row, int tile, int lane)
+                                            const BlockCoord &coord, int first_row, int tile, int lane)
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
-    const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
+    const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + place.query(p, r) + 1 - place.seq_q(p)) : seen;
+            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
         }
         // Columns are constants after unrolling.
 #pragma unroll
@@ -537,7 +537,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 
 // The empty policy: P without dropout.
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ NoDropout(const Params &, const BlockCoord &, int, int) {}
 
     __device__ __forceinline__ void begin_step(int, int) {}
 
@@ -559,7 +559,7 @@ constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips =
 
 // The empty policy: nothing is added to scores.
 struct Terms {
-    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
     template <bool kMasked, bool kAdd>
     __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
@@ -1027,7 +1027,7 @@ template <class AnyTerms> __device__ __forceinline__ void slope_columns(const An
 __device__ __forceinline__ void add_slopes(float (&)[kRowTiles][kColTiles][4], const uint32 (&)[4]) {}
 
 // The empty policy: the maximum of each tile is searched for.
-template <class AnyRows> __device__ __forceinline__ void guess_p(AnyRows &) {}
+template <class AnyRows> __device__ __forceinline__ void speculative_p(AnyRows &) {}
 
 // ---- column parts: warps that share rows -------------------------------------------------------------------------
 //
@@ -1099,7 +1099,7 @@ struct SinkEnd {
 
 // O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
 // maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
-// With the speculative maximum P may be larger: hopper/guess.cuh.
+// With the speculative maximum P may be larger: hopper/speculative_max.cuh.
 constexpr float kLazyRescale = 8.0f;
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
@@ -1402,18 +1402,18 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 //
 // Called at the end of the kernels of fwd.cuh and hopper/fwd.cuh.
 
-template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockPlace &place, const Row &row)
+template <class Row> __device__ __forceinline__ float sink_of(const Params &p, const BlockCoord &coord, const Row &row)
 {
     if constexpr (kWgmma)
         return row.sink;
     else
-        return p.features.sinks[place.query_head(p, 0)];
+        return p.features.sinks[coord.query_head(p, 0)];
 }
 
 // Normalises O and writes it to shared memory; writes LSE. warp_row: the warp's first row in the block. address(r, n):
 // the chunk of row r of the warp for column tile n.
 template <class Address>
-__device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void normalise_rows(const Params &p, const BlockCoord &coord,
                                                const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
                                                int warp_row, int lane, Address address)
 {
@@ -1425,7 +1425,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
             const float sum = quad_sum(row.sum[m][h]);
             float inverse, lse;
             if constexpr (kSinks) {
-                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, place, row));
+                const SinkEnd end(row.max[m][h] * p.scale, sum, sink_of(p, coord, row));
                 inverse = end.inverse;
                 lse = end.lse;
             } else {
@@ -1437,11 +1437,11 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
             for (int n = 0; n < kOutTiles; n++)
                 store_shared_4(address(r, n) + quad_lane * 4,
                                pack2(o[m][n][2 * h] * inverse, o[m][n][2 * h + 1] * inverse));
-            const int block_row = place.first_row + warp_row + r;
-            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < place.rows) {
+            const int block_row = coord.first_row + warp_row + r;
+            if (p.lse != nullptr && quad_lane == 0 && own_part() == 0 && block_row < coord.rows) {
                 if constexpr (!kSinks)
                     lse = row_lse(row.max[m][h], sum, p.scale);
-                p.lse[place.index(p, block_row)] = lse;
+                p.lse[coord.index(p, block_row)] = lse;
             }
         }
     }
@@ -1449,7 +1449,7 @@ __device__ __forceinline__ void normalise_rows(const Params &p, const BlockPlace
 
 // Writes O, 16 bytes per lane, through this warp's rows in shared memory. Form: the layout of rows of O there.
 template <class Form>
-__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &coord,
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
@@ -1459,7 +1459,7 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &pl
         __syncwarp();  // the rows are this warp's own: its reads of Q before O comes into their place
     const uint32 o_smem = smem + (kQInRegisters ? 0 : kQArea) + warp_row * kPitch;
     constexpr int kWarpRows = 16 * kRowTiles;
-    normalise_rows(p, place, o, row, warp_row, lane,
+    normalise_rows(p, coord, o, row, warp_row, lane,
                    [&](int r, int n) { return o_smem + Form::chunk_offset(r, own_chunk(n)); });
     if constexpr (kParts > 1)
         __syncthreads();  // several warps have columns of a row: their stores before the loads
@@ -1469,9 +1469,9 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &pl
 #pragma unroll
     for (int i = own_part() * 32 + lane; i < kWarpRows * Form::kChunks; i += kParts * 32) {
         const int r = i / Form::kChunks, chunk = i % Form::kChunks;  // includes padding: lanes read without gaps
-        const int block_row = place.first_row + warp_row + r;
-        if (chunk < kHeadDimV / 8 && block_row < place.rows)
-            *reinterpret_cast<uint4 *>(p.o + place.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
+        const int block_row = coord.first_row + warp_row + r;
+        if (chunk < kHeadDimV / 8 && block_row < coord.rows)
+            *reinterpret_cast<uint4 *>(p.o + coord.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
                 load_shared_16(o_smem + Form::chunk_offset(r, chunk));
     }
 }
@@ -1522,20 +1522,20 @@ struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, Firs
     int unmasked;  // tiles from this one on need a mask
     int plain;     // with a window, tiles before this one need a mask, too
 
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
     {
-        find_tiles(*this, p, place);
+        find_tiles(*this, p, coord);
         if constexpr (kSplit)
-            take_share(*this, p, place);
+            take_share(*this, p, coord);
     }
 
 private:
     // Reduces the range to this block's share if several blocks divide the keys.
     template <class Range>
-    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
+    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockCoord &coord)
     {
-        const int share = (range.count - range.first + place.splits(p) - 1) / place.splits(p);
-        range.first = min(range.first + place.split * share, range.count);
+        const int share = (range.count - range.first + coord.splits(p) - 1) / coord.splits(p);
+        range.first = min(range.first + coord.split * share, range.count);
         range.count = min(range.first + share, range.count);
     }
 };
@@ -1665,17 +1665,17 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads)
 
 // ---- the state of a consumer warpgroup, kept from one work tile to the next -------------------------------------
 
-// Ping-pong: the order in which warpgroups start their products (kTurns).
-struct Turns {
+// Ping-pong: the order in which warpgroups start their products (kPingPong).
+struct PingPong {
     int group;
     bool may_start;  // the first warpgroup starts first, without a wait
 
-    __device__ __forceinline__ explicit Turns(int group) : group(group), may_start(group == 0) {}
+    __device__ __forceinline__ explicit PingPong(int group) : group(group), may_start(group == 0) {}
 
     // Waits until the warpgroup before this one has started its products.
     __device__ __forceinline__ void take()
     {
-        if (kTurns && !may_start)
+        if (kPingPong && !may_start)
             named_barrier(1 + group, 256);
         may_start = false;
     }
@@ -1683,9 +1683,9 @@ struct Turns {
     __device__ __forceinline__ void pass()
     {
         int next = group + 1;
-        if constexpr (kBegun)
+        if constexpr (kBiasInAccumulator)
             asm volatile("" : "+r"(next));  // computed again, because no register is left to keep it
-        if (kTurns)
+        if (kPingPong)
             named_barrier_arrive(1 + next % kGroups, 256);
     }
 
@@ -1701,11 +1701,11 @@ struct Turns {
 struct Group {
     int index, lane, warp_row;  // warp_row: this warp's first row in the block
     Stage k, v;
-    Turns turns;
+    PingPong ping_pong;
     BiasStages side;
 
     __device__ __forceinline__ Group(int index, uint32 smem)
-        : index(index), lane(threadIdx.x % 32), warp_row(threadIdx.x / 32 * 16), turns(index), side(smem, index)
+        : index(index), lane(threadIdx.x % 32), warp_row(threadIdx.x / 32 * 16), ping_pong(index), side(smem, index)
     {
     }
 
@@ -1728,7 +1728,8 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kColTiles][4], uint32
 #pragma unroll
     for (int step = 0; step < kDepth; step++)
         Wgmma<kBc>::multiply<0, 0>(s, a + (step / 4 * kQPageBytes + step % 4 * 32) / 16,
-                                   b + (step / 4 * kTilePageBytes + step % 4 * 32) / 16, kBegun ? 1 : step > 0);
+                                   b + (step / 4 * kTilePageBytes + step % 4 * 32) / 16,
+                                   kBiasInAccumulator ? 1 : step > 0);
     if constexpr (kSloped)
         Wgmma<kBc>::multiply<0>(s, slopes, columns, 1);
     wgmma_commit();
@@ -1812,10 +1813,10 @@ __device__ __forceinline__ Rescale softmax_tile(float (&s)[kRowTiles][kColTiles]
 // the tile before. The softmax runs while the tensor cores compute that second product:
 //
 //     start S(j) | start O += P(j-1) V(j-1) | wait for S(j) | softmax | wait for O | rescale O
-//     kGuesses, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
+//     kSpeculatesMax, without a mask: ... | P by speculative maxima | wait for O | rarely S again, softmax, rescale O
 //
-// With kTurns, warpgroups start these two products in turn (ping-pong): one computes its softmax while the tensor cores
-// work for another.
+// With kPingPong, warpgroups start these two products in turn: one computes its softmax while the tensor cores work for
+// another.
 
 // Sets V to 0 after a packed sequence's end. The rows there belong to the next sequence and may hold NaN. P is 0 for
 // them, but 0 * NaN is NaN. All consumer warpgroups share the work.
@@ -1829,11 +1830,11 @@ __device__ __forceinline__ void clear_rows(uint32 tile, int valid_rows)
 }
 
 // Copies the Q of one warpgroup by its own threads: with kPackedHeads its rows belong to several heads.
-__device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &place, uint32 smem, int group)
+__device__ __forceinline__ void copy_rows(const Params &p, const BlockCoord &coord, uint32 smem, int group)
 {
-    const int first_row = place.first_row + group * kGroupRows;
-    fill_pages<kGroupRows, 128>(smem, place.rows - first_row,
-                                [&](int r) { return p.q + place.offset(p, p.q_stride, first_row + r) * 2; });
+    const int first_row = coord.first_row + group * kGroupRows;
+    fill_pages<kGroupRows, 128>(smem, coord.rows - first_row,
+                                [&](int r) { return p.q + coord.offset(p, p.q_stride, first_row + r) * 2; });
     cp_async_commit();
     cp_async_wait<0>();
     fence_products();
@@ -1844,7 +1845,7 @@ __device__ __forceinline__ void copy_rows(const Params &p, const BlockPlace &pla
 // loops are unrolled, and chooses other registers.
 struct Rows {
     const Params &p;
-    const BlockPlace &place;
+    const BlockCoord &coord;
     const Barriers &barriers;
     Group &group;
     const uint32 smem, q_smem;
@@ -1873,10 +1874,10 @@ struct Rows {
     // Waits for K, then starts S = Q K^T.
     template <bool kMasked> __device__ __forceinline__ void start_s()
     {
-        if constexpr (kBegun)
+        if constexpr (kBiasInAccumulator)
             group.side.begin(s, unit, kMasked);
         barrier_wait(barriers.k_full(group.k.index), group.k.parity);
-        group.turns.take();
+        group.ping_pong.take();
         start_scores<kAlibiMma && !kMasked>(s, q_smem, k_smem(), slopes, key_columns(smem));
         if constexpr (kKeepsEarly)
             make_keeps(keeps, dropped, KeyTile(smem, group.k));
@@ -1905,7 +1906,7 @@ struct Rows {
 
     __device__ __forceinline__ void release_k()
     {
-        if constexpr (kBegun)
+        if constexpr (kBiasInAccumulator)
             group.side.release();
         barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));
         group.k.advance();
@@ -1925,15 +1926,15 @@ struct Rows {
             cap_scores(s, p.softcap_rate);
         if constexpr (kAlibiOffsets && kCausal && !kMasked) {
             terms.add_columns(s, offset, tile);
-        } else if constexpr (kBiasStaged && !kBegun) {
+        } else if constexpr (kBiasStaged && !kBiasInAccumulator) {
             if constexpr (!kBiasEarly)
                 group.side.read(words);
             terms.template add<kMasked>(s, words, tile);
-        } else if constexpr (kTerms && !kBegun) {
+        } else if constexpr (kTerms && !kBiasInAccumulator) {
             terms.template apply<kMasked, true>(s, tile);
         }
         if constexpr (kMasked)
-            mask_scores(s, p, place, place.first_row + group.warp_row, tile, group.lane);
+            mask_scores(s, p, coord, coord.first_row + group.warp_row, tile, group.lane);
     }
 
     // Turns S into P; returns how O must be rescaled.
@@ -1965,13 +1966,13 @@ struct Rows {
     {
         start_s<kMasked>();
         start_o();
-        group.turns.pass();
+        group.ping_pong.pass();
         if constexpr (kBiasEarly)
             group.side.read(words);
         wgmma_wait<1>();  // S is there
         pin(s);
-        if constexpr (kGuesses && !kMasked)
-            guess_p(*this);
+        if constexpr (kSpeculatesMax && !kMasked)
+            speculative_p(*this);
         else
             make_p_by_maxima<kMasked>();
         pin(o);
@@ -1981,7 +1982,7 @@ struct Rows {
     __device__ __forceinline__ void begin()
     {
         start_s<true>();
-        group.turns.pass();
+        group.ping_pong.pass();
         if constexpr (kBiasEarly)
             group.side.read(words);
         wgmma_wait<0>();
@@ -1996,7 +1997,7 @@ struct Rows {
     // Clears the rows of V after a sequence's end (clear_rows).
     __device__ __forceinline__ void clear_values()
     {
-        const int valid_rows = place.seq_k(p) - tile * kBc;
+        const int valid_rows = coord.seq_k(p) - tile * kBc;
         if (valid_rows < kBc) {
             barrier_wait(barriers.v_full(group.v.index), group.v.parity);
             clear_rows(v_smem(), valid_rows);
@@ -2010,9 +2011,9 @@ struct Rows {
     {
         if constexpr (kOwnOPlace)
             group.release_q(barriers);
-        group.turns.take();
+        group.ping_pong.take();
         start_o();
-        group.turns.pass();
+        group.ping_pong.pass();
         finish_o();
         if constexpr (!kOwnOPlace)
             named_barrier(1 + kGroups + group.index, 128);  // Q of this warpgroup is read: O comes into its place
@@ -2020,7 +2021,7 @@ struct Rows {
 };
 
 // Computes O of 64 rows that see at least one key. O is not yet divided by the row sums.
-__device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &place, const TileRange &tiles,
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                              const Barriers &barriers, Group &group,
                                              float (&o)[kRowTiles][kOutTiles][4], RowState &row)
 {
@@ -2028,19 +2029,19 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
     float s[kRowTiles][kColTiles][4];
     uint32 probabilities[kBc / 16][4], words[kRowTiles][2][kColTiles], keeps[kBc / 16][4], slopes[4];
     int tile = tiles.count - 1;
-    const int first_row = place.first_row + group.warp_row;
-    Dropout dropped(p, place, first_row, group.lane);
+    const int first_row = coord.first_row + group.warp_row;
+    Dropout dropped(p, coord, first_row, group.lane);
     if constexpr (kKeepsEarly)
 #pragma unroll
         for (int step = 0; step < kBc / 16; step++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 keeps[step][i] = 0;
-    const Terms terms(p, place, first_row, group.lane);
+    const Terms terms(p, coord, first_row, group.lane);
     if constexpr (kAlibiMma)
         slope_columns(terms, group.lane, slopes);
     ScoreUnit unit(p);
-    Rows rows{p,     place, barriers, group, smem,  q_smem, o,   row, s, probabilities,
+    Rows rows{p,     coord, barriers, group, smem,  q_smem, o,   row, s, probabilities,
               words, keeps, dropped,  unit,  terms, slopes, tile};
     rows.begin();
     tile--;
@@ -2065,7 +2066,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockPlace &
 // ---- epilogue: O of a warpgroup is normalised and written, with LSE ------------------------------------------------
 
 // Normalises O and stores it by TMA, in pages of 64 columns; writes LSE.
-__device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockCoord &coord,
                                                   const float (&o)[kRowTiles][kOutTiles][4], const RowState &row,
                                                   uint32 smem, int warp_row, int lane, const TensorMap &map)
 {
@@ -2073,7 +2074,7 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPl
         wait_stores();
     __syncwarp();  // earlier stores have read these rows, and this warp's reads of Q are done
     const uint32 o_smem = smem + warp_row % kGroupRows * kPageRowBytes;
-    normalise_rows(p, place, o, row, warp_row, lane, [&](int r, int n) {
+    normalise_rows(p, coord, o, row, warp_row, lane, [&](int r, int n) {
         return o_smem + n / 8 * kQPageBytes + r * kPageRowBytes + (n % 8 ^ r % 8) * 16;
     });
     release_to_loads();  // this lane's rows of O are seen by what stores them
@@ -2081,8 +2082,8 @@ __device__ __forceinline__ void write_rows_by_map(const Params &p, const BlockPl
     if (lane == 0) {
 #pragma unroll
         for (int page = 0; page < kPages; page++)
-            store_page(map, o_smem + page * kQPageBytes, page * kPageColumns, place.first_row + warp_row,
-                       place.query_head(p, 0), place.batch);
+            store_page(map, o_smem + page * kQPageBytes, page * kPageColumns, coord.first_row + warp_row,
+                       coord.query_head(p, 0), coord.batch);
         commit_stores();
     }
 }
@@ -2106,9 +2107,9 @@ struct NoPiece {
     __device__ __forceinline__ void take_over(unsigned) {}
 };
 
-// A work tile: a row tile of one plane, where a plane is a head of a batch (see BlockPlace).
+// A work tile: a row tile of one head of a batch (see BlockCoord). batch_head: b * heads + h.
 struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
-    unsigned own_tile, own_plane, round = 0;
+    unsigned own_tile, own_batch_head, round = 0;
 
     __device__ __forceinline__ explicit Work(const Params &p)
     {
@@ -2120,9 +2121,9 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
         return own_tile;
     }
 
-    __device__ __forceinline__ unsigned plane(const Params &) const
+    __device__ __forceinline__ unsigned batch_head(const Params &) const
     {
-        return own_plane;
+        return own_batch_head;
     }
 
     __device__ __forceinline__ unsigned index() const
@@ -2173,27 +2174,27 @@ struct Work : Either<kCounted, CountedPiece, NoPiece>::Type {
             find_by_weight(p);
         } else {
             own_tile = index() % p.q_tiles;
-            own_plane = index() / p.q_tiles;
+            own_batch_head = index() / p.q_tiles;
         }
         if constexpr (kBiasStaged)
             if (p.features.bias_batch == 0 && p.features.bias_head != 0)  // batches share a bias, so batch varies first
-                own_plane = own_plane % p.batch * p.heads_q + own_plane / p.batch;
+                own_batch_head = own_batch_head % p.batch * p.heads_q + own_batch_head / p.batch;
     }
 
 private:
-    // Order by weight: the heaviest row tiles come first, within a section of as many planes as have their K and V in
+    // Order by weight: the heaviest row tiles come first, within a section of as many heads as have their K and V in
     // L2.
     __device__ __forceinline__ void find_by_weight(const Params &p)
     {
-        const unsigned planes = p.heads_q * p.batch;
+        const unsigned batch_heads = p.heads_q * p.batch;
         int seq_k = p.seq_k;
         if constexpr (kDropout)
             asm volatile("" : "+r"(seq_k));  // computed again each time, because no register is left for it
-        const unsigned section = min(max(kSectionRows / seq_k, 1) * unsigned(p.group), planes);
+        const unsigned section = min(max(kSectionRows / seq_k, 1) * unsigned(p.group), batch_heads);
         const unsigned before = index() / (section * p.q_tiles) * section, rest = index() - before * p.q_tiles;
-        const unsigned here = min(section, planes - before);
+        const unsigned here = min(section, batch_heads - before);
         own_tile = rest / here;
-        own_plane = before + rest % here;
+        own_batch_head = before + rest % here;
     }
 };
 
@@ -2203,9 +2204,9 @@ private:
 // other warps load its tiles (bias_producer.cuh).
 
 // The batch coordinate in a tensor map: packed sequences are one batch.
-__device__ __forceinline__ int map_batch(const BlockPlace &place)
+__device__ __forceinline__ int map_batch(const BlockCoord &coord)
 {
-    return kVarlen ? 0 : place.batch;
+    return kVarlen ? 0 : coord.batch;
 }
 
 // The loads of Q, K and V; used by one thread.
@@ -2222,7 +2223,7 @@ struct Loads {
     }
 
     // Waits until the stage is empty, then loads a tile of K or V.
-    __device__ __forceinline__ void load_tile(const BlockPlace &place, int kv_head, int tile, const TensorMap &map,
+    __device__ __forceinline__ void load_tile(const BlockCoord &coord, int kv_head, int tile, const TensorMap &map,
                                               const Strides &stride, const Stage &stage, uint32 empty, uint32 full,
                                               uint32 area)
     {
@@ -2240,23 +2241,23 @@ struct Loads {
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             load_page(area + stage.index * kTileBytes + page * kTilePageBytes, map, full, page * kPageColumns,
-                      place.sequence.first_k + tile * kBc, coordinate(kv_head, stride.head),
-                      coordinate(map_batch(place), stride.batch));
+                      coord.sequence.first_k + tile * kBc, coordinate(kv_head, stride.head),
+                      coordinate(map_batch(coord), stride.batch));
     }
 
-    __device__ __forceinline__ void load_k(const BlockPlace &place, int kv_head, int tile, const Stage &k)
+    __device__ __forceinline__ void load_k(const BlockCoord &coord, int kv_head, int tile, const Stage &k)
     {
-        load_tile(place, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
+        load_tile(coord, kv_head, tile, maps.k, p.k_stride, k, barriers.k_empty(k.index), barriers.k_full(k.index),
                   barriers.smem + kKArea);
     }
 
-    __device__ __forceinline__ void load_v(const BlockPlace &place, int kv_head, int tile, const Stage &v)
+    __device__ __forceinline__ void load_v(const BlockCoord &coord, int kv_head, int tile, const Stage &v)
     {
-        load_tile(place, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
+        load_tile(coord, kv_head, tile, maps.v, p.v_stride, v, barriers.v_empty(v.index), barriers.v_full(v.index),
                   barriers.smem + kVArea);
     }
 
-    __device__ __forceinline__ void load_q(const BlockPlace &place, int group, unsigned piece)
+    __device__ __forceinline__ void load_q(const BlockCoord &coord, int group, unsigned piece)
     {
         const uint32 full = barriers.q_full(group);
         if constexpr (kStays)
@@ -2267,34 +2268,34 @@ struct Loads {
 #pragma unroll
         for (int page = 0; page < kPages; page++)
             load_page(barriers.smem + kQArea + group * kGroupBytes + page * kQPageBytes, maps.q, full,
-                      page * kPageColumns, place.sequence.first_q + place.first_row + group * kGroupRows,
-                      coordinate(place.query_head(p, 0), p.q_stride.head),
-                      coordinate(map_batch(place), p.q_stride.batch));
+                      page * kPageColumns, coord.sequence.first_q + coord.first_row + group * kGroupRows,
+                      coordinate(coord.query_head(p, 0), p.q_stride.head),
+                      coordinate(map_batch(coord), p.q_stride.batch));
     }
 
     // Loads a work tile. Q is loaded and waited for even if no key is seen, because O may be written into its area
     // next.
-    __device__ __forceinline__ void load_rows(const BlockPlace &place, const TileRange &tiles, unsigned piece)
+    __device__ __forceinline__ void load_rows(const BlockCoord &coord, const TileRange &tiles, unsigned piece)
     {
         const bool any = tiles.count > tiles.first;
-        int kv_head = place.kv_head(p);
+        int kv_head = coord.kv_head(p);
         asm volatile("" : "+r"(kv_head));  // divide here once, not for each tile
         if (any)
-            load_k(place, kv_head, tiles.count - 1, stage);
+            load_k(coord, kv_head, tiles.count - 1, stage);
         if constexpr (!kPackedHeads) {
 #pragma unroll
             for (int group = 0; group < kGroups; group++)
-                load_q(place, group, piece);
+                load_q(coord, group, piece);
             q_parity ^= 1;
         }
 #pragma unroll 1
         for (int tile = tiles.count - 2; tile >= tiles.first; tile--) {
             stage.advance();
-            load_k(place, kv_head, tile, stage);
-            load_v(place, kv_head, tile + 1, stage.before());
+            load_k(coord, kv_head, tile, stage);
+            load_v(coord, kv_head, tile + 1, stage.before());
         }
         if (any) {
-            load_v(place, kv_head, tiles.first, stage);
+            load_v(coord, kv_head, tiles.first, stage);
             stage.advance();
         }
     }
@@ -2337,25 +2338,25 @@ __device__ __forceinline__ void prologue(const Params &p, const Barriers &barrie
 }
 
 // Waits for the warpgroup's rows of Q.
-__device__ __forceinline__ void await_q(const Params &p, const BlockPlace &place, const Barriers &barriers,
+__device__ __forceinline__ void await_q(const Params &p, const BlockCoord &coord, const Barriers &barriers,
                                         const Work &work, int index)
 {
     if constexpr (kPackedHeads)
-        copy_rows(p, place, barriers.smem + kQArea + index * kGroupBytes, index);
+        copy_rows(p, coord, barriers.smem + kQArea + index * kGroupBytes, index);
     else
         barrier_wait(barriers.q_full(index), work.parity());
 }
 
 // Writes O of a warpgroup. If O went through the area of Q, gives that area back to the producer.
-__device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &place, const TensorMaps &maps,
+__device__ __forceinline__ void epilogue(const Params &p, const BlockCoord &coord, const TensorMaps &maps,
                                          const Barriers &barriers, const Group &group,
                                          const float (&o)[kRowTiles][kOutTiles][4], const RowState &row)
 {
     const uint32 o_smem = barriers.smem + kOArea;
     if constexpr (kOByMap)
-        write_rows_by_map(p, place, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
+        write_rows_by_map(p, coord, o, row, o_smem + group.index * kGroupBytes, group.warp_row, group.lane, maps.o);
     else
-        write_rows<RowTile>(p, place, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
+        write_rows<RowTile>(p, coord, o, row, o_smem + group.index * (kGroupBytes - kGroupRows * kPitch),
                             group.warp_row, group.lane);
     if constexpr (kStays && !kOwnOPlace) {
         if constexpr (kOByMap) {
@@ -2369,10 +2370,10 @@ __device__ __forceinline__ void epilogue(const Params &p, const BlockPlace &plac
     }
 }
 
-template <class Row> __device__ __forceinline__ void read_sink(Row &row, const Params &p, const BlockPlace &place)
+template <class Row> __device__ __forceinline__ void read_sink(Row &row, const Params &p, const BlockCoord &coord)
 {
     if constexpr (kSinks)
-        row.sink = p.features.sinks[place.query_head(p, 0)];
+        row.sink = p.features.sinks[coord.query_head(p, 0)];
 }
 
 // The kernel; kThreads threads.
@@ -2384,7 +2385,7 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     if constexpr (kVarlen) {
         clear_unused_rows(p);
-        if (BlockPlace(p, Work(p)).batch < 0)
+        if (BlockCoord(p, Work(p)).batch < 0)
             return;
     }
     prologue(p, barriers);
@@ -2393,15 +2394,15 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
         Loads loads(p, maps, barriers);
         if constexpr (kVarlen) {
             if (threadIdx.x < kGroups * 128 + 32) {  // the whole warp searches for the sequence
-                const BlockPlace place(p, Work(p));
+                const BlockCoord coord(p, Work(p));
                 if (threadIdx.x == kGroups * 128)
-                    loads.load_rows(place, TileRange(p, place), 0);
+                    loads.load_rows(coord, TileRange(p, coord), 0);
             }
         } else if (threadIdx.x == kGroups * 128) {
             Work work(p);
             while (work.is_left(p)) {
-                const BlockPlace place(p, work);
-                loads.load_rows(place, TileRange(p, place), work.piece);
+                const BlockCoord coord(p, work);
+                loads.load_rows(coord, TileRange(p, coord), work.piece);
                 if constexpr (kCounted)
                     work.advance(p, work.take(p));
                 else
@@ -2422,20 +2423,20 @@ __device__ __forceinline__ void forward(const Params &p, const TensorMaps &maps)
             work.advance(p);
     };
     for (Work work(p); work.is_left(p); advance(work)) {
-        const BlockPlace place(p, work);
-        const TileRange tiles(p, place);
+        const BlockCoord coord(p, work);
+        const TileRange tiles(p, coord);
         float o[kRowTiles][kOutTiles][4] = {};
         RowState row;
         begin_rows(row, p);
-        read_sink(row, p, place);
-        await_q(p, place, barriers, work, index);
+        read_sink(row, p, coord);
+        await_q(p, coord, barriers, work, index);
         if (tiles.count > tiles.first)
-            compute_rows(p, place, tiles, barriers, group, o, row);
+            compute_rows(p, coord, tiles, barriers, group, o, row);
         else if constexpr (kOwnOPlace)
             group.release_q(barriers);
-        epilogue(p, place, maps, barriers, group, o, row);
+        epilogue(p, coord, maps, barriers, group, o, row);
     }
-    group.turns.finish();
+    group.ping_pong.finish();
     if constexpr (kOByMap)
         if (group.lane == 0)
             wait_stores();

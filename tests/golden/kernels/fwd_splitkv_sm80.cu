@@ -251,7 +251,7 @@ constexpr int kVStages = 2;        // stages of V
 constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
 constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
-constexpr bool kPagesTold = true;  // lanes that copy a row divide the look-ups of pages and exchange them
+constexpr bool kPagesExchanged = true;  // lanes that copy a row share the look-ups of pages
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -267,7 +267,7 @@ constexpr bool kJoint = kKStages == kVStages && kKStages > 1;  // K and V of a t
 
 static_assert(kHeadDim % 8 == 0 && kHeadDimV % 8 == 0 && kHeadDimV >= 8, "columns are multiples of 8");
 static_assert(!kVInK || kKStages == kVStages, "K and V of a tile are one");
-static_assert(kHeadDimV <= kHeadDim, "rows of O come into the place of rows of Q");
+static_assert(kHeadDimV <= kHeadDim, "rows of O come into the coord of rows of Q");
 static_assert(kParts > 1 || kHeadDim <= 256, "more columns are for several warps");
 static_assert(kWarps % (kTeams * kParts) == 0, "teams are of one size");
 static_assert(kBr * kTeams * kParts % (16 * kWarps) == 0, "a warp owns whole m16 row tiles");
@@ -673,7 +673,7 @@ __device__ __forceinline__ Slots slots_of(const Params &p, int batch)
 
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
-// Policies: SequencePlace (batches.cuh, sequences.cuh), and BlockPlace, which is one with rows (rows_of_head.cuh,
+// Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
 // rows_of_group.cuh).
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
@@ -684,7 +684,7 @@ struct WorkOfGrid {
         return blockIdx.x % p.q_tiles;
     }
 
-    static __device__ __forceinline__ unsigned plane(const Params &p)
+    static __device__ __forceinline__ unsigned batch_head(const Params &p)
     {
         return blockIdx.x / p.q_tiles;
     }
@@ -729,7 +729,7 @@ struct NoCacheRow {
 };
 
 // The batch or sequence of a block, with its lengths.
-struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
+struct SequenceCoord : Either<kLengths, KeptSequence, NoSequence>::Type,
                        Either<kCacheRows, KeptCacheRow, NoCacheRow>::Type {
     int batch;  // -1: the block has nothing to do
 
@@ -761,41 +761,41 @@ struct SequencePlace : Either<kLengths, KeptSequence, NoSequence>::Type,
     }
 };
 
-// Packed sequences: finds the row tile of a block of RowsOfHead. Place: RowsOfHead.
-template <class Place, class Work>
-__device__ __forceinline__ void find_packed_tile(Place &place, const Params &p, const Work &)
+// Packed sequences: finds the row tile of a block of RowsOfHead. Coord: RowsOfHead.
+template <class Coord, class Work>
+__device__ __forceinline__ void find_packed_tile(Coord &coord, const Params &p, const Work &)
 {
     const int tile = blockIdx.x % p.q_tiles;
-    place.head = blockIdx.x / p.q_tiles;
+    coord.head = blockIdx.x / p.q_tiles;
     auto first = [&](int b) { return first_tile(p.features.cu_seqlens_q, p.features.total_q, kBr, b); };
-    place.batch = last_sequence(p, tile, first);
-    place.find_sequence(p, place.batch);
-    place.rows = place.sequence.seq_q;
-    const int own = tile - first(place.batch), tiles = (place.rows + kBr - 1) / kBr;
-    place.first_row = (kCausal ? tiles - 1 - own : own) * kBr;
+    coord.batch = last_sequence(p, tile, first);
+    coord.find_sequence(p, coord.batch);
+    coord.rows = coord.sequence.seq_q;
+    const int own = tile - first(coord.batch), tiles = (coord.rows + kBr - 1) / kBr;
+    coord.first_row = (kCausal ? tiles - 1 - own : own) * kBr;
     if (own < 0 || own >= tiles)
-        place.batch = -1;  // nothing to do
+        coord.batch = -1;  // nothing to do
 }
 
 // Finds the share of a block of RowsOfGroup (features/shares.cuh). Returns false if it has nothing to do.
-template <class Place, class Work>
-__device__ __forceinline__ bool find_share(Place &place, const Params &p, const Work &)
+template <class Coord, class Work>
+__device__ __forceinline__ bool find_share(Coord &coord, const Params &p, const Work &)
 {
     const int slot = blockIdx.x % p.features.slots;
     const Slots slots(p, [=](int, int end) { return slot < end; });
-    place.key_head = blockIdx.x / p.features.slots;
-    place.batch = slots.batch;
-    if (place.batch < 0)
+    coord.key_head = blockIdx.x / p.features.slots;
+    coord.batch = slots.batch;
+    if (coord.batch < 0)
         return false;
-    place.own_splits = slots.shares;
-    place.split = (slot - slots.first) % place.own_splits;
-    place.first_row = (slot - slots.first) / place.own_splits * kBr;
-    place.find_sequence(p, place.batch);
+    coord.own_splits = slots.shares;
+    coord.split = (slot - slots.first) % coord.own_splits;
+    coord.first_row = (slot - slots.first) / coord.own_splits * kBr;
+    coord.find_sequence(p, coord.batch);
     if constexpr (kVarlen) {
-        place.part = slots.first_part + slot - slots.first;
-        place.part =
-            place.own_splits > 1 && place.part < part_slots(p) ? place.key_head * part_slots(p) + place.part : -1;
-        place.rows = place.sequence.seq_q * p.group;
+        coord.part = slots.first_part + slot - slots.first;
+        coord.part =
+            coord.own_splits > 1 && coord.part < part_slots(p) ? coord.key_head * part_slots(p) + coord.part : -1;
+        coord.rows = coord.sequence.seq_q * p.group;
     }
     return true;
 }
@@ -831,7 +831,7 @@ __device__ __forceinline__ void clear_unused_rows(const Params &p)
 // of a group are rows of one matrix, row = query * group + head in the group, so K and V are read once for all of them.
 // The visible tiles of a row tile are divided among p.splits blocks. If sequences have their own lengths,
 // features/shares.cuh divides them.
-struct RowsOfGroup : SequencePlace {
+struct RowsOfGroup : SequenceCoord {
     int first_row, rows;  // first row of the block; number of packed rows
     int split, key_head;
     int own_splits;  // blocks that divide the keys of this row tile, if sequences have their own lengths
@@ -845,7 +845,7 @@ struct RowsOfGroup : SequencePlace {
                 return;
         } else {
             const unsigned tile = work.tile(p);
-            unsigned rest = work.plane(p);
+            unsigned rest = work.batch_head(p);
             if constexpr (kSplit) {
                 first_row = tile * kBr;
                 split = rest % p.splits;
@@ -906,7 +906,7 @@ struct RowsOfGroup : SequencePlace {
     }
 };
 
-using BlockPlace = RowsOfGroup;
+using BlockCoord = RowsOfGroup;
 
 // ---- the keys of a lane ------------------------------------------------------------------------------------------
 //
@@ -940,14 +940,14 @@ __device__ __forceinline__ int wide_key(int r, int last)
 
 // Sets range to the tiles that rows of the block see.
 template <class Range>
-__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockPlace &place)
+__device__ __forceinline__ void find_tiles(Range &range, const Params &p, const BlockCoord &coord)
 {
-    int keys = place.seq_k(p), keys_of_all = place.seq_k(p);  // seen by some row of the block; by every row
+    int keys = coord.seq_k(p), keys_of_all = coord.seq_k(p);  // seen by some row of the block; by every row
     if (kCausal) {
-        const int offset = place.seq_k(p) - place.seq_q(p);
-        const int last_row = min(place.first_row + kBr, place.rows) - 1;
-        keys = max(0, min(keys, place.query(p, last_row) + 1 + offset));
-        keys_of_all = max(0, min(keys, place.query(p, place.first_row) + 1 + offset));
+        const int offset = coord.seq_k(p) - coord.seq_q(p);
+        const int last_row = min(coord.first_row + kBr, coord.rows) - 1;
+        keys = max(0, min(keys, coord.query(p, last_row) + 1 + offset));
+        keys_of_all = max(0, min(keys, coord.query(p, coord.first_row) + 1 + offset));
     }
     if constexpr (kSplit)
         range.first = 0;
@@ -957,16 +957,16 @@ __device__ __forceinline__ void find_tiles(Range &range, const Params &p, const 
 
 // Sets scores to -infinity if the key is beyond the tensor's end or, if causal, after the row's own position.
 __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4], const Params &p,
-                                            const BlockPlace &place, int first_row, int tile, int lane)
+                                            const BlockCoord &coord, int first_row, int tile, int lane)
 {
     int limit[kRowTiles][2];  // last visible column, relative to this lane's first column
-    const int seen = place.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
+    const int seen = coord.seq_k(p) - 1 - tile * kBc - lane % 4 * kLaneKeys;
 #pragma unroll
     for (int m = 0; m < kRowTiles; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int r = first_row + m * 16 + h * 8 + lane / 4;
-            limit[m][h] = kCausal ? min(seen, seen + place.query(p, r) + 1 - place.seq_q(p)) : seen;
+            limit[m][h] = kCausal ? min(seen, seen + coord.query(p, r) + 1 - coord.seq_q(p)) : seen;
         }
         // Columns are constants after unrolling.
 #pragma unroll
@@ -981,7 +981,7 @@ __device__ __forceinline__ void mask_scores(float (&s)[kRowTiles][kColTiles][4],
 
 // The empty policy: P without dropout.
 struct NoDropout {
-    __device__ __forceinline__ NoDropout(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ NoDropout(const Params &, const BlockCoord &, int, int) {}
 
     __device__ __forceinline__ void begin_step(int, int) {}
 
@@ -1003,7 +1003,7 @@ constexpr bool kTerms = false, kBiasAhead = false, kTermsFirst = false, kSkips =
 
 // The empty policy: nothing is added to scores.
 struct Terms {
-    __device__ __forceinline__ Terms(const Params &, const BlockPlace &, int, int) {}
+    __device__ __forceinline__ Terms(const Params &, const BlockCoord &, int, int) {}
 
     template <bool kMasked, bool kAdd>
     __device__ __forceinline__ bool apply(float (&)[kRowTiles][kColTiles][4], int) const
@@ -1028,8 +1028,7 @@ struct Terms {
 //
 // Policy of kernels with a paged cache; the others have keys.cuh. A block reads a head of K or V from a head pointer:
 // its row 0 in page 0.
-__device__ __forceinline__ const char *key_plane(const char *tensor, const Strides &stride, const BlockPlace &,
-                                                 int head)
+__device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const BlockCoord &, int head)
 {
     return tensor + head * stride.head * 2;
 }
@@ -1045,9 +1044,9 @@ struct PagedRows {
     bool one;
     uint32 page;  // the page, if there is one for the tile
 
-    __device__ __forceinline__ PagedRows(const Params &p, const BlockPlace &place, int tile)
-        : p(p), table(p.features.block_table + place.batch * p.features.table_stride),
-          first_key(place.padding() + tile * kBc), last_key(place.padding() + place.seq_k(p) - 1),
+    __device__ __forceinline__ PagedRows(const Params &p, const BlockCoord &coord, int tile)
+        : p(p), table(p.features.block_table + coord.batch * p.features.table_stride),
+          first_key(coord.padding() + tile * kBc), last_key(coord.padding() + coord.seq_k(p) - 1),
           one(!kLeftpad && (kBc & (kBc - 1)) == 0 && kBc >> p.features.page_shift <= 1), page(0)
     {
         if (one)
@@ -1066,11 +1065,11 @@ struct PagedRows {
         return min(uint32(__ldg(table + (key >> p.features.page_shift))), p.features.pages - 1u);
     }
 
-    __device__ __forceinline__ const char *at(const char *plane, const Strides &stride, int r) const
+    __device__ __forceinline__ const char *at(const char *batch_head, const Strides &stride, int r) const
     {
         const int own = key(r), in_page = own & ((1 << p.features.page_shift) - 1);
         const uint32 own_page = one ? page : look_up(own);
-        return plane + (own_page * stride.batch + in_page * stride.seq) * 2;
+        return batch_head + (own_page * stride.batch + in_page * stride.seq) * 2;
     }
 };
 
@@ -1386,7 +1385,7 @@ template <int kPending> __device__ __forceinline__ void fill_wait()
         cp_async_wait<kPending>();
 }
 
-// ---- page numbers exchanged between lanes (kPagesTold) -----------------------------------------------------------
+// ---- page numbers exchanged between lanes (kPagesExchanged) -------------------------------------------------------
 //
 // The lanes that copy a row copy the same rows in all passes of a load. So each lane looks up the pages of some passes,
 // computes where their rows begin, and passes these offsets to the other lanes by shuffles.
@@ -1404,9 +1403,9 @@ template <class Plan> struct PageNumbers {
     const int last_key;   // of the sequence
     uint32 own[kTiles][kOwn];
 
-    __device__ __forceinline__ PageNumbers(const Params &p, const BlockPlace &place)
-        : p(p), table(p.features.block_table + place.batch * p.features.table_stride), first_key(place.padding()),
-          last_key(place.padding() + place.seq_k(p) - 1)
+    __device__ __forceinline__ PageNumbers(const Params &p, const BlockCoord &coord)
+        : p(p), table(p.features.block_table + coord.batch * p.features.table_stride), first_key(coord.padding()),
+          last_key(coord.padding() + coord.seq_k(p) - 1)
     {
     }
 
@@ -1457,13 +1456,13 @@ template <class Plan> struct PageNumbers {
 };
 
 // Offsets of the rows of the next tile in K or V: 32 bits, which one instruction turns into an address.
-template <class Plan> struct ToldRows {
+template <class Plan> struct ExchangedRows {
     using Numbers = PageNumbers<Plan>;
     const int first_row;  // of this lane's rows
     const uint32 bytes;   // of a step
     uint32 own[Numbers::kOwn];
 
-    __device__ __forceinline__ ToldRows(const Numbers &numbers, const Plan &plan, int tile, const PageSteps &steps)
+    __device__ __forceinline__ ExchangedRows(const Numbers &numbers, const Plan &plan, int tile, const PageSteps &steps)
         : first_row(plan.first_row), bytes(steps.bytes)
     {
         const auto &features = numbers.p.features;
@@ -1475,19 +1474,19 @@ template <class Plan> struct ToldRows {
         }
     }
 
-    __device__ __forceinline__ const char *at(const char *plane, const Strides &, int r) const
+    __device__ __forceinline__ const char *at(const char *batch_head, const Strides &, int r) const
     {
         const int pass = (r - first_row) / Plan::kRowStep;  // a constant after unrolling
-        return plane + int64(__shfl_sync(0xffffffffu, own[pass / kChunks], pass % kChunks, kChunks)) * bytes;
+        return batch_head + int64(__shfl_sync(0xffffffffu, own[pass / kChunks], pass % kChunks, kChunks)) * bytes;
     }
 };
 
 // Returns the rows of the tile that is copied next.
 template <class Plan>
-__device__ __forceinline__ ToldRows<Plan> rows_of(const PageNumbers<Plan> &numbers, const Plan &plan, int tile,
-                                                  const PageSteps &steps)
+__device__ __forceinline__ ExchangedRows<Plan> rows_of(const PageNumbers<Plan> &numbers, const Plan &plan, int tile,
+                                                       const PageSteps &steps)
 {
-    return ToldRows<Plan>(numbers, plan, tile, steps);
+    return ExchangedRows<Plan>(numbers, plan, tile, steps);
 }
 
 template <class Plan> using PageNumbersOf = PageNumbers<Plan>;
@@ -1562,7 +1561,7 @@ struct SinkEnd {
 
 // O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
 // maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
-// With the speculative maximum P may be larger: hopper/guess.cuh.
+// With the speculative maximum P may be larger: hopper/speculative_max.cuh.
 constexpr float kLazyRescale = 8.0f;
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
@@ -1896,13 +1895,13 @@ struct MergedRow {
 };
 
 // Writes a row whose keys all belong to this block.
-__device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &place, MergedRow &merged, int block_row,
+__device__ __forceinline__ void write_whole(const Params &p, const BlockCoord &coord, MergedRow &merged, int block_row,
                                             int64 index, int column)
 {
     float lse;
     if constexpr (kSinks)
-        lse = merged.add_sink(p.scale, p.features.sinks[place.query_head(p, block_row)]);
-    char *out = p.o + place.offset(p, p.o_stride, block_row) * 2 + column * 2;
+        lse = merged.add_sink(p.scale, p.features.sinks[coord.query_head(p, block_row)]);
+    char *out = p.o + coord.offset(p, p.o_stride, block_row) * 2 + column * 2;
     *reinterpret_cast<uint2 *>(out) = uint2{pack2(merged.o.x, merged.o.y), pack2(merged.o.z, merged.o.w)};
     if (p.lse != nullptr && column == 0) {
         if constexpr (!kSinks)
@@ -1913,7 +1912,7 @@ __device__ __forceinline__ void write_whole(const Params &p, const BlockPlace &p
 
 // Writes the rows of a block, or its partial results. The layout of rows in shared memory is that of fp32.
 template <class>
-__device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &place,
+__device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &coord,
                                            const float (&o)[kRowTiles][kOutTiles][4], const RowState &row, uint32 smem,
                                            int warp_row, int lane)
 {
@@ -1924,19 +1923,19 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockPlace &pl
     const int64 all_rows = int64(gridDim.x) / (p.q_tiles * p.splits) * p.group * p.seq_q;
     for (int i = threadIdx.x; i < kBr * kMergeLanes; i += kThreads) {
         const int r = i / kMergeLanes, column = i % kMergeLanes * 4;
-        const int block_row = place.first_row + r;
-        if (block_row >= place.rows)
+        const int block_row = coord.first_row + r;
+        if (block_row >= coord.rows)
             break;
         if (column >= kHeadDimV)
             continue;
         MergedRow merged(smem, r, column, p.scale_log2);
         if constexpr (kDropout)
             merged.multiply(kept_scale(p));
-        const int64 index = place.index(p, block_row);
-        if (kVarlen ? place.part < 0 : place.splits(p) == 1) {  // this block has all keys of its rows
-            write_whole(p, place, merged, block_row, index, column);
+        const int64 index = coord.index(p, block_row);
+        if (kVarlen ? coord.part < 0 : coord.splits(p) == 1) {  // this block has all keys of its rows
+            write_whole(p, coord, merged, block_row, index, column);
         } else {
-            const int64 at = kLengths ? place.slot() * kBr + r : place.split * all_rows + index;
+            const int64 at = kLengths ? coord.slot() * kBr + r : coord.split * all_rows + index;
             *reinterpret_cast<float4 *>(p.partial + at * kHeadDimV + column) = merged.o;
             if (column == 0)
                 p.partial_lse[at] = merged.lse(p.scale);
@@ -1995,20 +1994,20 @@ struct TileRange : Either<kSplit || kWindow != Window::kNone, AnyFirstTile, Firs
     int unmasked;  // tiles from this one on need a mask
     int plain;     // with a window, tiles before this one need a mask, too
 
-    __device__ __forceinline__ TileRange(const Params &p, const BlockPlace &place)
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
     {
-        find_tiles(*this, p, place);
+        find_tiles(*this, p, coord);
         if constexpr (kSplit)
-            take_share(*this, p, place);
+            take_share(*this, p, coord);
     }
 
 private:
     // Reduces the range to this block's share if several blocks divide the keys.
     template <class Range>
-    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockPlace &place)
+    static __device__ __forceinline__ void take_share(Range &range, const Params &p, const BlockCoord &coord)
     {
-        const int share = (range.count - range.first + place.splits(p) - 1) / place.splits(p);
-        range.first = min(range.first + place.split * share, range.count);
+        const int share = (range.count - range.first + coord.splits(p) - 1) / coord.splits(p);
+        range.first = min(range.first + coord.split * share, range.count);
         range.count = min(range.first + share, range.count);
     }
 };
@@ -2042,7 +2041,7 @@ struct KeyFills {
 using Pages = PageNumbersOf<KeyPlan>;
 
 // Where a team's tiles of K and V come from and go to.
-struct KeyPlaces {
+struct KeyStream {
     const char *k, *v;  // head pointers
     uint32 smem;
     int team;
@@ -2050,39 +2049,39 @@ struct KeyPlaces {
 
 // Starts copying a share of a tile of K. kFull: all rows of the tile are before the tensor's end.
 template <bool kFull>
-__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
-                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
+                                        const KeyStream &to, const KeyPlan &plan, Share share, int tile)
 {
-    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const int last = coord.seq_k(p) - 1 - tile * kBc;
     const auto rows = rows_of(pages, plan, tile, p.features.k_steps);
     fills.k.template issue<kWide || kFull>(
-        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
 }
 
 // Starts copying a share of a tile of V, unless it is part of K.
 template <bool kFull, class Plan>
 __device__ __forceinline__ void issue_v_by(KeyFills &fills, const Pages &pages, const Params &p,
-                                           const BlockPlace &place, const KeyPlaces &to, const Plan &plan, Share share,
+                                           const BlockCoord &coord, const KeyStream &to, const Plan &plan, Share share,
                                            int tile)
 {
-    const int last = place.seq_k(p) - 1 - tile * kBc;
+    const int last = coord.seq_k(p) - 1 - tile * kBc;
     const auto rows = rows_of(pages, plan, tile, p.features.v_steps);
     fills.v.template issue<kWide || kFull>(
-        plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : place.seq_k(p) - tile * kBc,
+        plan, share, v_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
         [&](int r) { return rows.at(to.v, p.v_stride, kWide ? wide_key(r, last) : r); });
 }
 
 template <bool kFull>
-__device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockPlace &place,
-                                        const KeyPlaces &to, const KeyPlan &plan, Share share, int tile)
+__device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
+                                        const KeyStream &to, const KeyPlan &plan, Share share, int tile)
 {
     if constexpr (kVInK)
         return;
     else if constexpr (kOwnValuePlan)
-        issue_v_by<kFull>(fills, pages, p, place, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
+        issue_v_by<kFull>(fills, pages, p, coord, to, FillPlan<kBc, kTeamThreads, kHeadDimV>(), share, tile);
     else
-        issue_v_by<kFull>(fills, pages, p, place, to, plan, share, tile);
+        issue_v_by<kFull>(fills, pages, p, coord, to, plan, share, tile);
 }
 
 // ---- the two products of a tile ---------------------------------------------------------------------
@@ -2174,7 +2173,7 @@ __device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
 
 // ---- the mainloop's step: what a warp does with a tile of keys ------------------------------------------------------
 //
-// fwd.cuh calls visit for each tile, and has the timeline.
+// fwd.cuh calls mainloop_step for each tile, and has the timeline.
 
 using ScoreTile = float[kRowTiles][kColTiles][4];
 using OutputTile = float[kRowTiles][kOutTiles][4];
@@ -2223,26 +2222,26 @@ __device__ __forceinline__ void await_v(KeyFills &fills, uint32 v_smem)
 
 // Starts the copies that run during the step: the next tile, and V of this tile unless it came with K.
 template <bool kMasked>
-__device__ __forceinline__ void issue_whole(KeyFills &fills, Pages &pages, const Params &p, const BlockPlace &place,
-                                            const KeyPlaces &to, int tile, int next, bool has_next)
+__device__ __forceinline__ void issue_whole(KeyFills &fills, Pages &pages, const Params &p, const BlockCoord &coord,
+                                            const KeyStream &to, int tile, int next, bool has_next)
 {
     if constexpr (!kJoint) {  // only a masked tile can reach beyond the end
-        issue_v<!kMasked>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+        issue_v<!kMasked>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
         fill_commit();
         pages.pass();  // to K of the next tile
     }
     if (kKStages > 1 && has_next) {
         const KeyPlan plan;
-        issue_k<true>(fills, pages, p, place, to, plan, kWhole, next);
+        issue_k<true>(fills, pages, p, coord, to, plan, kWhole, next);
         if constexpr (kJoint)
-            issue_v<true>(fills, pages, p, place, to, plan, kWhole, next);
+            issue_v<true>(fills, pages, p, coord, to, plan, kWhole, next);
     }
 }
 
 // S = Q K^T of the tile, with the copies that run meanwhile.
 template <bool kMasked>
 __device__ __forceinline__ void compute_s(ScoreTile &s, const QueryFragments &q_frag, KeyFills &fills, Pages &pages,
-                                          const Params &p, const BlockPlace &place, const KeyPlaces &to,
+                                          const Params &p, const BlockCoord &coord, const KeyStream &to,
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
     if constexpr (!kTermsFirst)
@@ -2250,14 +2249,14 @@ __device__ __forceinline__ void compute_s(ScoreTile &s, const QueryFragments &q_
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
         product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
-            issue_k<true>(fills, pages, p, place, to, plan, {step, kDepth, has_next}, next);
-            issue_v<true>(fills, pages, p, place, to, plan, {step, kDepth, has_next}, next);
+            issue_k<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
+            issue_v<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
         });
     } else {
         constexpr int kFillStep = kJoint ? kDepth - 1 : 0;  // this V is waited for after S
         product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
-                issue_whole<kMasked>(fills, pages, p, place, to, tile, next, has_next);
+                issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
         });
     }
 }
@@ -2288,25 +2287,25 @@ __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Term
 // Softmax of a tile, and O += P V. The next K is copied meanwhile if it has one stage of its own.
 template <bool kMasked>
 __device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState &row, Dropout &dropped, KeyFills &fills,
-                                          const Pages &pages, const Params &p, const BlockPlace &place,
-                                          const KeyPlaces &to, const WarpRows &own, uint32 v_smem, int tile, int next,
+                                          const Pages &pages, const Params &p, const BlockCoord &coord,
+                                          const KeyStream &to, const WarpRows &own, uint32 v_smem, int tile, int next,
                                           bool has_next)
 {
     if constexpr (kMasked)
-        mask_scores(s, p, place, own.first_row, tile, own.lane);
+        mask_scores(s, p, coord, own.first_row, tile, own.lane);
     softmax_tile<kMayBeUnseen<kMasked>>(s, row, o, p.scale_log2);
     product_pv(o, s, dropped, tile, v_smem, own.values, [&](int step) {
         if (!kVInK && kKStages == 1 && step == 0 && has_next)
-            issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, next);
+            issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
     });
 }
 
 // One step of the mainloop.
 template <bool kMasked>
-__device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryFragments &q_frag, Dropout &dropped,
-                                      const Terms &terms, KeyFills &fills, Pages &pages, const Params &p,
-                                      const BlockPlace &place, const TileRange &tiles, const KeyPlaces &to,
-                                      const WarpRows &own, const int &tile)
+__device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, const QueryFragments &q_frag,
+                                              Dropout &dropped, const Terms &terms, KeyFills &fills, Pages &pages,
+                                              const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                              const KeyStream &to, const WarpRows &own, const int &tile)
 {
     const uint32 k_smem = k_stage(to.smem, to.team, tile), v_smem = v_stage(to.smem, to.team, tile);
     ScoreTile s;
@@ -2321,9 +2320,9 @@ __device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryF
     const int next = tile - (kKStages > 1 ? kKStages - 1 : 1) * kTeams;
     const bool has_next = next >= tiles.first;
     if (!kSkips || seen)
-        compute_s<kMasked>(s, q_frag, fills, pages, p, place, to, own, k_smem, tile, next, has_next);
+        compute_s<kMasked>(s, q_frag, fills, pages, p, coord, to, own, k_smem, tile, next, has_next);
     else
-        issue_whole<kMasked>(fills, pages, p, place, to, tile, next, has_next);
+        issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
     if constexpr (kKStages > 1)
         fill_commit();
     if constexpr (kParts > 1)
@@ -2334,11 +2333,11 @@ __device__ __forceinline__ void visit(OutputTile &o, RowState &row, const QueryF
         team_sync();  // V is complete; K is read, so it is free
     }
     if (!kSkips || seen)
-        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, place, to, own, v_smem, tile, next, has_next);
+        compute_o<kMasked>(s, o, row, dropped, fills, pages, p, coord, to, own, v_smem, tile, next, has_next);
     if constexpr (kVInK && kKStages == 1)
         team_sync();  // V is read: the next K comes into its place
     if (kKStages == 1 && has_next && (kVInK || (kSkips && !seen)))
-        issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, next);
+        issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, next);
     if constexpr (kKStages == 1)
         fill_commit();
 }
@@ -2367,7 +2366,7 @@ __device__ __forceinline__ void await_step_before()
 // ---- forward ----------------------------------------------------------------------------------------
 //
 // The kernel of fwd_sm75 and fwd_sm80, and of the families that split keys (entry.cu.in calls `forward`). One block
-// computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `visit` of
+// computes kBr rows of O. The mainloop goes through the tiles of K and V from the last to the first; `mainloop_step` of
 // step.cuh is one step. So the tiles that need a mask (the tensor's end, the causal diagonal) come first, and the loop
 // over the others has no compare code. With a window, there are tiles to mask at both ends.
 //
@@ -2410,14 +2409,14 @@ __device__ __forceinline__ void read_q(QueryFragments &q_frag, const WarpRows &o
 
 // Prologue: loads Q, and the first tiles of K and V.
 __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill, KeyFills &fills, Pages &pages,
-                                      const Params &p, const BlockPlace &place, const TileRange &tiles,
-                                      const KeyPlaces &to, const WarpRows &own, uint32 q_area, const int &tile)
+                                      const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                      const KeyStream &to, const WarpRows &own, uint32 q_area, const int &tile)
 {
     // Only the first tile that is processed can reach beyond the tensor's end.
-    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, place.rows - place.first_row,
-                                 [&](int r) { return p.q + place.offset(p, p.q_stride, place.first_row + r) * 2; });
+    q_fill.template issue<false>(FillPlan<kBr, kThreads>(), kWhole, q_area, coord.rows - coord.first_row,
+                                 [&](int r) { return p.q + coord.offset(p, p.q_stride, coord.first_row + r) * 2; });
     if (kTeams == 1 || tile >= tiles.first)
-        issue_k<false>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+        issue_k<false>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
     fill_commit();
     q_fill.store(q_area);
     if constexpr (kQInRegisters && !kQBehind) {
@@ -2426,14 +2425,14 @@ __device__ __forceinline__ void begin(QueryFragments &q_frag, QueryFill &q_fill,
     }
     if constexpr (kJoint) {
         if (kTeams == 1 || tile >= tiles.first)
-            issue_v<false>(fills, pages, p, place, to, KeyPlan(), kWhole, tile);
+            issue_v<false>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile);
         fill_commit();
 #pragma unroll
         for (int ahead = 1; ahead < kKStages - 1; ahead++) {
             pages.pass();  // to this tile
             if (tile - ahead * kTeams >= tiles.first) {
-                issue_k<true>(fills, pages, p, place, to, KeyPlan(), kWhole, tile - ahead * kTeams);
-                issue_v<true>(fills, pages, p, place, to, KeyPlan(), kWhole, tile - ahead * kTeams);
+                issue_k<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
+                issue_v<true>(fills, pages, p, coord, to, KeyPlan(), kWhole, tile - ahead * kTeams);
             }
             fill_commit();
         }
@@ -2459,19 +2458,19 @@ __device__ __forceinline__ void forward(const Params &p)
     const int team = kTeams > 1 ? threadIdx.x / kTeamThreads : 0;
     const int team_warp = threadIdx.x / 32 - team * (kTeamThreads / 32);
     const int warp_row = team_warp / kParts * (16 * kRowTiles);  // this warp's first row in the block
-    const BlockPlace place(p, WorkOfGrid());
+    const BlockCoord coord(p, WorkOfGrid());
     if constexpr (kVarlen)
         clear_unused_rows(p);
     if constexpr (kVarlen || (kSplit && kLengths))
-        if (place.batch < 0)
+        if (coord.batch < 0)
             return;
-    const TileRange tiles(p, place);
+    const TileRange tiles(p, coord);
 
     const uint32 lane_rows = pair_offset(RowTile::lane_offset_rows(lane), own_part());
     const uint32 lane_cols = pair_offset(RowTile::lane_offset_cols(lane), own_part());
     const uint32 lane_values = ValueTile::pair_offset(ValueTile::lane_offset_rows(lane), own_part());
     const uint32 q_area = kQBehind ? v_stage(smem, 0, tiles.count - 1 + kTeams) : smem + kQArea;
-    const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, place.first_row + warp_row, lane};
+    const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, coord.first_row + warp_row, lane};
 
     OutputTile o = {};
     RowState row;
@@ -2481,19 +2480,19 @@ __device__ __forceinline__ void forward(const Params &p)
     if (tiles.count > tiles.first) {
         QueryFill q_fill;
         KeyFills fills;
-        const int kv_head = place.kv_head(p);
-        const char *k_plane = key_plane(p.k, p.k_stride, place, kv_head);
-        const char *v_plane = key_plane(p.v, p.v_stride, place, kv_head);
-        const KeyPlaces to{k_plane, v_plane, smem, team};
+        const int kv_head = coord.kv_head(p);
+        const char *k_head = key_head(p.k, p.k_stride, coord, kv_head);
+        const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
+        const KeyStream to{k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
-        Pages pages(p, place);
+        Pages pages(p, coord);
         pages.find_first(tile);
-        Dropout dropped(p, place, place.first_row + warp_row, lane);
-        const Terms terms(p, place, place.first_row + warp_row, lane);
-        begin(q_frag, q_fill, fills, pages, p, place, tiles, to, own, q_area, tile);
+        Dropout dropped(p, coord, coord.first_row + warp_row, lane);
+        const Terms terms(p, coord, coord.first_row + warp_row, lane);
+        begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
         auto step = [&](auto masked) {
-            visit<decltype(masked)::value>(o, row, q_frag, dropped, terms, fills, pages, p, place, tiles, to, own,
-                                           tile);
+            mainloop_step<decltype(masked)::value>(o, row, q_frag, dropped, terms, fills, pages, p, coord, tiles, to,
+                                                   own, tile);
         };
         if constexpr (kWindow != Window::kNone) {
             // A single loop over the remaining tiles: a third loop after the two would take registers, which spill
@@ -2513,7 +2512,7 @@ __device__ __forceinline__ void forward(const Params &p)
                 step(Bool<false>{});
         }
     }
-    write_rows<ValueTile>(p, place, o, row, smem, warp_row, lane);
+    write_rows<ValueTile>(p, coord, o, row, smem, warp_row, lane);
 }
 
 // ---- the kernel after the main one: combines the splits of a row --------------------------------------------
@@ -2576,9 +2575,9 @@ template <class AnyParams> __device__ __forceinline__ void combine(const AnyPara
         packed = row % p.features.total_q;
     } else {
         query = row % p.seq_q;
-        const int64 plane = row / p.seq_q;
-        head = plane % p.heads_q;
-        batch = plane / p.heads_q;
+        const int64 batch_head = row / p.seq_q;
+        head = batch_head % p.heads_q;
+        batch = batch_head / p.heads_q;
     }
     await_step_before();
     if (row >= rows)

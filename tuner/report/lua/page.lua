@@ -236,7 +236,7 @@ local function between(host, winners)
       end
       fields.seq_q = middle(p.seq_q, high.group.problem.seq_q)
       fields.seq_k = middle(p.seq_k, high.group.problem.seq_k)
-      local ok, choice = pcall(host.foresee, fields, low.group.device)
+      local ok, choice = pcall(host.predict, fields, low.group.device)
       local shaped, shape = pcall(host.shape, fields)
       if ok and choice and shaped and shape then
          local described = host.describe(fields)

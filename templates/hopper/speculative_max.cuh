@@ -17,8 +17,8 @@ constexpr float kMostGuessed = kBf16 ? 0x1p40f : 0x1p15f;
 
 // Turns S into P with the speculative maxima, and adds to the sums. Returns false, in all lanes of the warp, if a sum
 // is too large: then S is lost and nothing else has changed.
-__device__ __forceinline__ bool guess_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
-                                           const float (&offset)[kRowTiles][2])
+__device__ __forceinline__ bool speculate_tile(float (&s)[kRowTiles][kColTiles][4], RowState &row, float scale_log2,
+                                               const float (&offset)[kRowTiles][2])
 {
     constexpr int m = 0;
     float sum[2];
@@ -81,16 +81,16 @@ template <class AnyRows> __device__ __forceinline__ void make_again(AnyRows &row
     add_products(rows.s, rows.q_smem, rows.k_smem());
     if constexpr (kAlibiMma)
         add_slopes(rows.s, rows.slopes);
-    else if constexpr (kBegun)
+    else if constexpr (kBiasInAccumulator)
         rows.group.side.add(rows.s, rows.unit);
 }
 
 // Makes P with the speculative maxima; for tiles without a mask.
-template <class AnyRows> __device__ __forceinline__ void guess_p(AnyRows &rows)
+template <class AnyRows> __device__ __forceinline__ void speculative_p(AnyRows &rows)
 {
     float offset[kRowTiles][2] = {};
     rows.template add_terms<false>(offset);
-    const bool right = guess_tile(rows.s, rows.row, rows.p.scale_log2, offset);
+    const bool right = speculate_tile(rows.s, rows.row, rows.p.scale_log2, offset);
     rows.finish_o();
     rows.pack();
     if (!right) {

@@ -2,22 +2,22 @@
  * The scripts differ from those that wrote the database's kernels. The prediction about a call still equals what the
  * call does.
  */
-#include "foresee_fixture.h"
+#include "predict_fixture.h"
 #include "scripts_fixture.h"
 
 /* A valid kernel of the other scripts that was never timed is not used: the present scripts' kernel is compiled. */
 static void test_untimed(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
-    fa2i_foreseen f = {0};
+    fa2i_predicted f = {0};
     begin();
     fill();
     tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement");
-    foresee(&problem, true, &f);
+    predict(&problem, true, &f);
     const fa2i_fate *fate = fate_of(&f, variants[0].text);
     CHECK(fate != NULL && fate->usable && !fate->code && !fate->damaged);
     compare(&problem, &f, &(damage_case){.rule = FA2_RULE_DEFAULT, .said = "first choice"});
-    fa2i_foreseen_done(&f);
+    fa2i_predicted_done(&f);
     end(NULL);
 }
 
@@ -25,7 +25,7 @@ static void test_untimed(void)
 static void test_written_before(bool nvrtc)
 {
     const fa2_problem problem = tuned_problem(1, 512);
-    fa2i_foreseen f = {0};
+    fa2i_predicted f = {0};
     begin();
     fa2_context *context = create();
     CHECK_STR(explain(context, problem).variant, variants[0].text);
@@ -35,7 +35,7 @@ static void test_written_before(bool nvrtc)
     if (!nvrtc)
         remove_nvrtc();
     log_of = (tuned_log){.count = 0};
-    foresee(&problem, true, &f);
+    predict(&problem, true, &f);
     CHECK(f.compiled && !f.lost);
     compare(&problem, &f, &(damage_case){.rule = FA2_RULE_EXACT, .said = "the fastest for"});
     CHECK(strstr(log_of.text, "compiled again") == NULL);
@@ -43,7 +43,7 @@ static void test_written_before(bool nvrtc)
                                       : "is lost, and its code for sm_86 is taken");
     CHECK(strstr(log_of.text, "passed over") == NULL);
     CHECK_EQ(f.decision.passed_count, 0);
-    fa2i_foreseen_done(&f);
+    fa2i_predicted_done(&f);
     end(NULL);
     unsetenv("FA2_NVRTC_LIBRARY");
 }
@@ -53,22 +53,22 @@ static void test_written_before(bool nvrtc)
 static void test_made_again(void)
 {
     const fa2_problem both[] = {tuned_problem(1, 512), tuned_problem(1, 511)};
-    fa2i_foreseen f = {0}, of_both[2] = {{0}};
+    fa2i_predicted f = {0}, of_both[2] = {{0}};
     begin();
     fill();
     tuned_sql(&database, "DELETE FROM measurement WHERE kernel NOT IN (SELECT kernel FROM winner); "
                          "UPDATE measurement SET outcome = 'launch_error'");
     tuned_sql(&database, winners_code);
-    foresee_all(both, 2, true, of_both);
+    predict_all(both, 2, true, of_both);
     CHECK(!of_both[0].compiled && of_both[0].lost);
-    foresee(&both[1], true, &f);
+    predict(&both[1], true, &f);
     CHECK_STR(of_both[1].variant.text, variants[0].text);
     CHECK_STR(of_both[1].variant.text, f.variant.text);
     CHECK(!f.compiled && !f.lost);
     CHECK(!of_both[1].compiled && !of_both[1].lost);
     for (size_t i = 0; i < 2; i++)
-        fa2i_foreseen_done(&of_both[i]);
-    fa2i_foreseen_done(&f);
+        fa2i_predicted_done(&of_both[i]);
+    fa2i_predicted_done(&f);
     end(NULL);
 }
 

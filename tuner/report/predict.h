@@ -7,8 +7,8 @@
  *
  * Times are in us. If a call would fail, that is no error. Errors of the generator are. Not thread-safe.
  */
-#ifndef FA2I_FORESEE_H
-#define FA2I_FORESEE_H
+#ifndef FA2I_PREDICT_H
+#define FA2I_PREDICT_H
 
 #include "runtime/plan/planner.h"
 
@@ -21,7 +21,7 @@ typedef struct fa2i_fate {
     char why[FA2I_WHY_CHARS]; /* for people; set unless usable */
 } fa2i_fate;
 
-typedef struct fa2i_foreseen {
+typedef struct fa2i_predicted {
     /* The status of the call. If it is not FA2_OK, there is no decision. FA2_E_UNSUPPORTED without options means that
      * no family serves the problem on the card's SM. */
     fa2_status status;
@@ -39,40 +39,40 @@ typedef struct fa2i_foreseen {
     int registers, spill_bytes; /* if the database knows them; else 0, because PTX has no registers yet */
     fa2i_option *options;       /* every kernel that was considered, best first; owned */
     size_t option_count;
-    fa2i_fate *fates; /* of each option; owned; NULL until fa2i_foresee_fates */
-} fa2i_foreseen;
+    fa2i_fate *fates; /* of each option; owned; NULL until fa2i_predict_fates */
+} fa2i_predicted;
 
 /* Predicts problems on one card. The generator learns what the database knows. Meanwhile it must not learn from another
- * database or for another card. After fa2i_foresight_init the struct must not move. */
-typedef struct fa2i_foresight {
+ * database or for another card. After fa2i_predictor_init the struct must not move. */
+typedef struct fa2i_predictor {
     fa2i_generator *generator; /* borrowed */
     fa2i_device device;        /* has a card, but no real device */
     fa2i_planner planner;
-    bool here; /* set by fa2i_foresight_be_here */
+    bool here; /* set by fa2i_predictor_be_here */
     /* Generator for a machine with NVRTC, which decides differently. Created when it is first needed; owned. */
     fa2i_generator *supposing;
     bool told_unknown[FA2I_OPS];
-} fa2i_foresight;
+} fa2i_predictor;
 
-/* Prepares predictions for a context that uses the database alone. fa2i_foresight_find_share adds the records that come
+/* Prepares predictions for a context that uses the database alone. fa2i_predictor_find_share adds the records that come
  * with fa2. cache: borrowed; NULL: there is no database. path: where it is or would be; NULL: nowhere. Return
  * FA2_E_MEMORY. */
-fa2_status fa2i_foresight_init(fa2i_foresight *foresight, fa2i_generator *generator,
+fa2_status fa2i_predictor_init(fa2i_predictor *predictor, fa2i_generator *generator,
                                fa2i_cache *cache, const char *path, const fa2i_card *card);
-fa2_status fa2i_foresight_find_share(fa2i_foresight *foresight);
+fa2_status fa2i_predictor_find_share(fa2i_predictor *predictor);
 
 /* Declares that the card is this machine's. Then what is missing here is missing for the call, and a device that takes
  * no cubins takes none. */
-void fa2i_foresight_be_here(fa2i_foresight *foresight);
-void fa2i_foresight_done(fa2i_foresight *foresight); /* accepts zeroed objects */
+void fa2i_predictor_be_here(fa2i_predictor *predictor);
+void fa2i_predictor_done(fa2i_predictor *predictor); /* accepts zeroed objects */
 
-/* Predicts one call. Returns FA2_OK also if the call would fail. On FA2_OK the caller owns *ret_foreseen
- * (fa2i_foreseen_done). */
-fa2_status fa2i_foresee(fa2i_foresight *foresight, const fa2_problem *problem,
-                        fa2i_foreseen *ret_foreseen);
-void fa2i_foreseen_done(fa2i_foreseen *foreseen); /* accepts zeroed objects */
+/* Predicts one call. Returns FA2_OK also if the call would fail. On FA2_OK the caller owns *ret_predicted
+ * (fa2i_predicted_done). */
+fa2_status fa2i_predict(fa2i_predictor *predictor, const fa2_problem *problem,
+                        fa2i_predicted *ret_predicted);
+void fa2i_predicted_done(fa2i_predicted *predicted); /* accepts zeroed objects */
 
 /* Finds the fate of every option, which takes a millisecond each. */
-fa2_status fa2i_foresee_fates(fa2i_foresight *foresight, fa2i_foreseen *foreseen);
+fa2_status fa2i_predict_fates(fa2i_predictor *predictor, fa2i_predicted *predicted);
 
 #endif

@@ -2,14 +2,14 @@
  * A database with four kernels of one problem, of which the first is the winner. Compares the prediction for a call
  * with what a context then does. check.h counts failures.
  */
-#ifndef FA2_TESTS_FORESEE_FIXTURE_H
-#define FA2_TESTS_FORESEE_FIXTURE_H
+#ifndef FA2_TESTS_PREDICT_FIXTURE_H
+#define FA2_TESTS_PREDICT_FIXTURE_H
 
 #include "planner_fixture.h"
 #include "put_measurement.h"
 #include "runtime/base/alloc.h"
 #include "runtime/cuda/compile.h"
-#include "tuner/report/foresee.h"
+#include "tuner/report/predict.h"
 
 enum { KERNELS = 4 /* the model's first choices, best first */ };
 static fa2i_variant variants[KERNELS];
@@ -78,40 +78,40 @@ static inline void fill(void)
 }
 
 /* Predicts several problems in turn, with fates. */
-static inline void foresee_all(const fa2_problem *problems, size_t count, bool here, fa2i_foreseen *out)
+static inline void predict_all(const fa2_problem *problems, size_t count, bool here, fa2i_predicted *out)
 {
     fa2i_generator *generator = NULL;
     fa2i_cache *cache = NULL;
-    fa2i_foresight foresight = {0};
+    fa2i_predictor predictor = {0};
     const fa2i_card card = tuned_card(0);
     const long compiled = fake.compile_count;
     CHECK_EQ(fa2i_generator_create(&generator), FA2_OK);
     const fa2_status st = fa2i_cache_open(database.path, FA2I_CACHE_READ, NULL, NULL, &cache);
     CHECK(st == FA2_OK || st == FA2_E_NOT_FOUND);
-    CHECK_EQ(fa2i_foresight_init(&foresight, generator, cache, database.path, &card), FA2_OK);
+    CHECK_EQ(fa2i_predictor_init(&predictor, generator, cache, database.path, &card), FA2_OK);
     if (here)
-        fa2i_foresight_be_here(&foresight);
+        fa2i_predictor_be_here(&predictor);
     if (never_compile)
-        foresight.planner.no_compiler = FA2_E_FORBIDDEN;
+        predictor.planner.no_compiler = FA2_E_FORBIDDEN;
     fake_trace_clear();
     for (size_t i = 0; i < count; i++) {
-        CHECK_EQ(fa2i_foresee(&foresight, &problems[i], &out[i]), FA2_OK);
-        CHECK_EQ(fa2i_foresee_fates(&foresight, &out[i]), FA2_OK);
+        CHECK_EQ(fa2i_predict(&predictor, &problems[i], &out[i]), FA2_OK);
+        CHECK_EQ(fa2i_predict_fates(&predictor, &out[i]), FA2_OK);
     }
     CHECK_EQ(fake_traced("module_load_data_ex"), 0); /* predicting loads no kernel */
     CHECK_EQ(fake.compile_count, compiled);
-    fa2i_foresight_done(&foresight);
+    fa2i_predictor_done(&predictor);
     fa2i_cache_close(cache);
     fa2i_generator_destroy(generator);
 }
 
-static inline void foresee(const fa2_problem *problem, bool here, fa2i_foreseen *out)
+static inline void predict(const fa2_problem *problem, bool here, fa2i_predicted *out)
 {
-    foresee_all(problem, 1, here, out);
+    predict_all(problem, 1, here, out);
 }
 
 /* Returns the fate of a variant, NULL if it is no option. */
-static inline const fa2i_fate *fate_of(const fa2i_foreseen *f, const char *text)
+static inline const fa2i_fate *fate_of(const fa2i_predicted *f, const char *text)
 {
     for (size_t i = 0; i < f->option_count; i++)
         if (strcmp(f->options[i].text, text) == 0)
@@ -133,7 +133,7 @@ static const char winners_code[] = "UPDATE code SET data = zeroblob(length(data)
                                    "(SELECT code FROM image JOIN winner USING (kernel))";
 
 /* Checks that a context explains and does what was predicted. */
-static inline void compare(const fa2_problem *problem, const fa2i_foreseen *f, const damage_case *c)
+static inline void compare(const fa2_problem *problem, const fa2i_predicted *f, const damage_case *c)
 {
     fa2_context *context = create();
     fa2_explanation e = {.struct_bytes = sizeof e};

@@ -2,7 +2,7 @@
  * The planner makes the decision. This file adds the kernel's record and the runner-up. If the card is not here, and
  * there is no NVRTC here, it also decides as a machine with NVRTC would.
  */
-#include "tuner/report/foresee.h"
+#include "tuner/report/predict.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,11 +13,11 @@
 #include "runtime/plan/planner_kernels.h"
 #include "runtime/plan/share.h"
 
-void fa2i_foreseen_done(fa2i_foreseen *foreseen)
+void fa2i_predicted_done(fa2i_predicted *predicted)
 {
-    fa2i_free(foreseen->options);
-    fa2i_free(foreseen->fates);
-    *foreseen = (fa2i_foreseen){0};
+    fa2i_free(predicted->options);
+    fa2i_free(predicted->fates);
+    *predicted = (fa2i_predicted){0};
 }
 
 /* ---- the planner ---- */
@@ -29,18 +29,18 @@ static void say(void *user, const char *message)
     fa2i_shown_print(stderr, "fa2-tune: %s\n", message);
 }
 
-fa2_status fa2i_foresight_init(fa2i_foresight *f, fa2i_generator *generator, fa2i_cache *cache,
+fa2_status fa2i_predictor_init(fa2i_predictor *f, fa2i_generator *generator, fa2i_cache *cache,
                                const char *path, const fa2i_card *card)
 {
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = NULL;
     bool software = false;
-    *f = (fa2i_foresight){.generator = generator, .device.card = *card};
+    *f = (fa2i_predictor){.generator = generator, .device.card = *card};
     f->planner = (fa2i_planner){.device = &f->device,
                                 .log = say,
                                 .cache = cache,
                                 .read_only = true,
-                                .foresees = true,
+                                .predicts = true,
                                 .generator = generator,
                                 .kernels = {.device = &f->device}};
     if (path != NULL && (f->planner.database = fa2i_strdup(path)) == NULL)
@@ -52,12 +52,12 @@ done:
     return st;
 }
 
-fa2_status fa2i_foresight_find_share(fa2i_foresight *f)
+fa2_status fa2i_predictor_find_share(fa2i_predictor *f)
 {
     return fa2i_share_find(&f->planner.share);
 }
 
-void fa2i_foresight_be_here(fa2i_foresight *f)
+void fa2i_predictor_be_here(fa2i_predictor *f)
 {
     char target[16];
     f->here = true;
@@ -66,22 +66,22 @@ void fa2i_foresight_be_here(fa2i_foresight *f)
         fa2i_kernels_note_refused(&f->planner.kernels, target, 0, CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 
-void fa2i_foresight_done(fa2i_foresight *f)
+void fa2i_predictor_done(fa2i_predictor *f)
 {
     fa2i_generator_destroy(f->supposing);
     f->planner.generator = NULL; /* borrowed, as is the database */
     f->planner.cache = NULL;
     fa2i_planner_done(&f->planner);
-    *f = (fa2i_foresight){0};
+    *f = (fa2i_predictor){0};
 }
 
 /* Reports kernels of another version: they are learned from, but never used. */
-static fa2_status say_unknown(fa2i_foresight *f, fa2_op op)
+static fa2_status say_unknown(fa2i_predictor *f, fa2_op op)
 {
     char text[128];
     fa2i_variant variant;
     size_t unknown = 0;
-    const fa2i_evidence *shipped = &f->planner.taught[op].shipped;
+    const fa2i_evidence *shipped = &f->planner.calibrations[op].shipped;
     if (f->told_unknown[op])
         return FA2_OK;
     for (size_t i = 0; i < shipped->kernel_count; i++) {
@@ -103,7 +103,7 @@ static fa2_status say_unknown(fa2i_foresight *f, fa2_op op)
 
 /* ---- a problem ---- */
 
-static void take_plan(const fa2i_plan *plan, fa2i_foreseen *out)
+static void take_plan(const fa2i_plan *plan, fa2i_predicted *out)
 {
     const fa2i_slot *slot = plan->ready.slot;
     out->decision = plan->decision;
@@ -119,7 +119,7 @@ static void take_plan(const fa2i_plan *plan, fa2i_foreseen *out)
 
 /* Asks the planner. The result is a plan, or the call's failure. */
 static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i_plan *ret_plan,
-                         fa2i_foreseen *out)
+                         fa2i_predicted *out)
 {
     fa2_status st = FA2_OK;
     out->status = fa2i_planner_make(planner, problem, false, ret_plan);
@@ -136,27 +136,27 @@ static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i
 
 /* Decides as a machine with NVRTC would, if a kernel cannot be had without. It uses another planner and another
  * generator, because what they find out and learn is true only there. */
-static fa2_status suppose(fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *out)
+static fa2_status suppose(fa2i_predictor *f, const fa2_problem *problem, fa2i_predicted *out)
 {
     fa2_status st = FA2_OK;
     fa2i_plan plan;
-    fa2i_foresight there = {0};
+    fa2i_predictor there = {0};
     fa2i_target *target = &there.planner.target;
     if (f->supposing == NULL)
         FA2_TRY(fa2i_generator_create(&f->supposing));
-    FA2_TRY(fa2i_foresight_init(&there, f->supposing, f->planner.cache, f->planner.database, &f->device.card));
+    FA2_TRY(fa2i_predictor_init(&there, f->supposing, f->planner.cache, f->planner.database, &f->device.card));
     there.planner.log = NULL; /* everything was logged already */
     if (f->planner.share != NULL)
-        FA2_TRY(fa2i_foresight_find_share(&there));
+        FA2_TRY(fa2i_predictor_find_share(&there));
     snprintf(target->name, sizeof target->name, "sm_%d", f->device.card.arch);
     FA2_TRY(decide(&there.planner, problem, &plan, out));
     out->supposed = out->status == FA2_OK;
 done:
-    fa2i_foresight_done(&there);
+    fa2i_predictor_done(&there);
     return st;
 }
 
-static fa2_status see_kernel(fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *out)
+static fa2_status see_kernel(fa2i_predictor *f, const fa2_problem *problem, fa2i_predicted *out)
 {
     fa2_status st = FA2_OK;
     if (out->status == FA2_E_NO_NVRTC && !f->here)
@@ -169,17 +169,17 @@ done:
 }
 
 /* If no family serves the problem, there are no options. */
-static fa2_status list_options(fa2i_foresight *f, const fa2i_plan *plan, fa2i_foreseen *out)
+static fa2_status list_options(fa2i_predictor *f, const fa2i_plan *plan, fa2i_predicted *out)
 {
     const fa2_status st =
         fa2i_planner_options(&f->planner, plan, &out->options, &out->option_count);
     return st == FA2_E_UNSUPPORTED && out->status == st ? FA2_OK : st;
 }
 
-fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_foreseen *ret_foreseen)
+fa2_status fa2i_predict(fa2i_predictor *f, const fa2_problem *problem, fa2i_predicted *ret_predicted)
 {
     fa2_status st = FA2_OK;
-    fa2i_foreseen out = {0};
+    fa2i_predicted out = {0};
     fa2i_plan plan;
 
     FA2_TRY(decide(&f->planner, problem, &plan, &out));
@@ -187,24 +187,24 @@ fa2_status fa2i_foresee(fa2i_foresight *f, const fa2_problem *problem, fa2i_fore
     FA2_TRY(list_options(f, &plan, &out));
     FA2_TRY(say_unknown(f, problem->op));
     FA2_TRY(see_kernel(f, problem, &out));
-    *ret_foreseen = out;
-    out = (fa2i_foreseen){0}; /* the caller owns it now */
+    *ret_predicted = out;
+    out = (fa2i_predicted){0}; /* the caller owns it now */
 done:
-    fa2i_foreseen_done(&out);
+    fa2i_predicted_done(&out);
     return st;
 }
 
-fa2_status fa2i_foresee_fates(fa2i_foresight *f, fa2i_foreseen *foreseen)
+fa2_status fa2i_predict_fates(fa2i_predictor *f, fa2i_predicted *predicted)
 {
-    const fa2i_evidence *evidence = &f->planner.taught[foreseen->asked.op].evidence;
-    fa2i_fate *fates = fa2i_alloc_array(foreseen->option_count, sizeof *fates);
+    const fa2i_evidence *evidence = &f->planner.calibrations[predicted->asked.op].evidence;
+    fa2i_fate *fates = fa2i_alloc_array(predicted->option_count, sizeof *fates);
     fa2_status st = FA2_OK;
     if (fates == NULL)
-        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", foreseen->option_count);
-    for (size_t i = 0; st == FA2_OK && i < foreseen->option_count; i++) {
-        const fa2i_option *option = &foreseen->options[i];
+        return fa2i_fail(FA2_E_MEMORY, "no memory for %zu kernels", predicted->option_count);
+    for (size_t i = 0; st == FA2_OK && i < predicted->option_count; i++) {
+        const fa2i_option *option = &predicted->options[i];
         fa2i_attempt attempt = {0};
-        st = fa2i_planner_look(&f->planner, &foreseen->asked, option, &attempt);
+        st = fa2i_planner_look(&f->planner, &predicted->asked, option, &attempt);
         const bool usable = attempt.slot != NULL;
         fates[i] = (fa2i_fate){.usable = usable,
                                .code = usable && attempt.origin == FA2I_ORIGIN_STORED,
@@ -213,6 +213,6 @@ fa2_status fa2i_foresee_fates(fa2i_foresight *f, fa2i_foreseen *foreseen)
                            evidence->kernels[option->kernel].has_code;
         memcpy(fates[i].why, attempt.why, sizeof fates[i].why);
     }
-    foreseen->fates = fates;
+    predicted->fates = fates;
     return st;
 }

@@ -1,7 +1,7 @@
 #pragma once
 #include "backward/dq_sums.cuh"
 
-// ---- dQ order: blocks add to a tile of dQ in a fixed order (kTakesTurns) ----------------------------------------
+// ---- dQ order: blocks add to a tile of dQ in a fixed order (kDqInOrder) ----------------------------------------
 //
 // Each tile of dQ has a counter of the blocks that have added to it. A block adds when all blocks with earlier keys
 // have added. No deadlock: a block draws a ticket when it begins, and the ticket determines its keys. Keys of one head

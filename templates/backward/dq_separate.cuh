@@ -2,7 +2,7 @@
 #include "backward/bwd.cuh"
 #include "features/window.cuh"
 
-// ---- separate blocks for dQ (kApart) -------------------------------------------------------------------------------
+// ---- separate blocks for dQ (kDqSeparate) -------------------------------------------------------------------------
 //
 // One block computes kDqRows rows of dQ over all keys that they see; it computes S and dP again. That is two products
 // more than if the blocks of dK and dV sum dQ, but needs no workspace and no atomics, and the order of sums is fixed.
@@ -114,7 +114,7 @@ __device__ __forceinline__ void make_ds(const RowScores &s, RowScores &dp, const
 }
 
 // Scales a warp's rows of dQ and writes them through its rows of Q, which no other warp reads.
-__device__ __forceinline__ void write_query_rows(const Params &p, const RowPlace &place,
+__device__ __forceinline__ void write_query_rows(const Params &p, const RowCoord &coord,
                                                  const float (&dq)[1][2 * kDepth][4], uint32 q_smem, int warp, int lane)
 {
 #pragma unroll
@@ -124,9 +124,9 @@ __device__ __forceinline__ void write_query_rows(const Params &p, const RowPlace
             store_shared_4(q_smem + chunk_offset(h * 8 + lane / 4, n) + lane % 4 * 4,
                            pack2(dq[0][n][2 * h] * p.scale, dq[0][n][2 * h + 1] * p.scale));
     __syncwarp();  // its stores before its loads
-    char *out = p.dq + (place.batch * p.dq_stride.batch + place.head * p.dq_stride.head) * 2;
+    char *out = p.dq + (coord.batch * p.dq_stride.batch + coord.head * p.dq_stride.head) * 2;
     for (int i = lane; i < 16 * kChunks; i += 32) {
-        const int row = place.first_row + warp * 16 + i / kChunks, chunk = i % kChunks;
+        const int row = coord.first_row + warp * 16 + i / kChunks, chunk = i % kChunks;
         if (chunk < kHeadDim / 8 && row < p.seq_q)
             *reinterpret_cast<uint4 *>(out + row * p.dq_stride.seq * 2 + chunk * 16) =
                 load_shared_16(q_smem + chunk_offset(i / kChunks, chunk));
@@ -134,19 +134,19 @@ __device__ __forceinline__ void write_query_rows(const Params &p, const RowPlace
 }
 
 // Loads the block's rows of Q and dO.
-__device__ __forceinline__ void load_own_rows(const Params &p, const RowPlace &place, uint32 smem)
+__device__ __forceinline__ void load_own_rows(const Params &p, const RowCoord &coord, uint32 smem)
 {
     Fill<kDqRows, kThreads> q_fill;
     Fill<kDqRows, kThreads, kHeadDimV> do_fill;
     const FillPlan<kDqRows, kThreads> plan;
     const char *q_tile =
-        p.q + (place.batch * p.q_stride.batch + place.head * p.q_stride.head + place.first_row * p.q_stride.seq) * 2;
+        p.q + (coord.batch * p.q_stride.batch + coord.head * p.q_stride.head + coord.first_row * p.q_stride.seq) * 2;
     const char *do_tile =
         p.d_o +
-        (place.batch * p.do_stride.batch + place.head * p.do_stride.head + place.first_row * p.do_stride.seq) * 2;
-    q_fill.template issue<false>(plan, kWhole, smem, p.seq_q - place.first_row,
+        (coord.batch * p.do_stride.batch + coord.head * p.do_stride.head + coord.first_row * p.do_stride.seq) * 2;
+    q_fill.template issue<false>(plan, kWhole, smem, p.seq_q - coord.first_row,
                                  [&](int r) { return q_tile + r * p.q_stride.seq * 2; });
-    do_fill.template issue<false>(value_plan<kDqRows>(plan), kWhole, smem + kDqDoArea, p.seq_q - place.first_row,
+    do_fill.template issue<false>(value_plan<kDqRows>(plan), kWhole, smem + kDqDoArea, p.seq_q - coord.first_row,
                                   [&](int r) { return do_tile + r * p.do_stride.seq * 2; });
     q_fill.store(smem);
     do_fill.store(smem + kDqDoArea);
@@ -155,17 +155,17 @@ __device__ __forceinline__ void load_own_rows(const Params &p, const RowPlace &p
 __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsigned block)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const unsigned blocks = RowPlace::blocks(all);  // blocks of a head
-    const unsigned planes = batches(all) * all.heads_q;
-    const unsigned index = kCausal ? blocks - 1 - block / planes : block % blocks;  // heavy blocks first
-    const unsigned plane = kCausal ? block % planes : block / blocks;
+    const unsigned blocks = RowCoord::blocks(all);  // blocks of a head
+    const unsigned batch_heads = batches(all) * all.heads_q;
+    const unsigned index = kCausal ? blocks - 1 - block / batch_heads : block % blocks;  // heavy blocks first
+    const unsigned batch_head = kCausal ? block % batch_heads : block / blocks;
     if (kVarlen && all.dq == nullptr)
         return;
-    const RowPlace place(all, plane, index);
-    if (!place.has_work(all))
+    const RowCoord coord(all, batch_head, index);
+    if (!coord.has_work(all))
         return;
-    OwnParams p = place.params(all);
-    const int first_row = place.first_row, head = place.head, batch = place.batch;
+    OwnParams p = coord.params(all);
+    const int first_row = coord.first_row, head = coord.head, batch = coord.batch;
 
     const SeenKeys keys(p, first_row);
     const int first = keys.begin / kDqBc, tiles = (keys.end + kDqBc - 1) / kDqBc;
@@ -180,24 +180,24 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
     if (tiles > first) {
         Fill<kDqBc, kThreads> k_fill;
         Fill<kDqBc, kThreads, kHeadDimV> v_fill;
-        const char *k_plane = p.k + (batch * p.k_stride.batch + head / p.group * p.k_stride.head) * 2;
-        const char *v_plane = p.v + (batch * p.v_stride.batch + head / p.group * p.v_stride.head) * 2;
+        const char *k_head = p.k + (batch * p.k_stride.batch + head / p.group * p.k_stride.head) * 2;
+        const char *v_head = p.v + (batch * p.v_stride.batch + head / p.group * p.v_stride.head) * 2;
         auto issue = [&](int tile) {
             const FillPlan<kDqBc, kThreads> plan;
             const int64 row = int64(tile) * kDqBc;
             k_fill.template issue<false>(plan, kWhole, smem + kDqKArea + tile % 2 * kDqKBytes, p.seq_k - tile * kDqBc,
-                                         [&](int r) { return k_plane + (row + r) * p.k_stride.seq * 2; });
+                                         [&](int r) { return k_head + (row + r) * p.k_stride.seq * 2; });
             v_fill.template issue<false>(value_plan<kDqBc>(plan), kWhole, smem + kDqVArea + tile % 2 * kDqVBytes,
                                          p.seq_k - tile * kDqBc,
-                                         [&](int r) { return v_plane + (row + r) * p.v_stride.seq * 2; });
+                                         [&](int r) { return v_head + (row + r) * p.v_stride.seq * 2; });
         };
         auto store = [&](int tile) {
             k_fill.store(smem + kDqKArea + tile % 2 * kDqKBytes);
             v_fill.store(smem + kDqVArea + tile % 2 * kDqVBytes);
         };
-        load_own_rows(p, place, smem);
+        load_own_rows(p, coord, smem);
         const Terms terms(p, batch, head);
-        DroppedRows dropped(p, place.dropped_plane(p, plane), first_row + warp * 16, lane);
+        DroppedRows dropped(p, coord.dropped_batch_head(p, batch_head), first_row + warp * 16, lane);
         int tile = tiles - 1;
         issue(tile);
         fill_commit();
@@ -250,7 +250,7 @@ __device__ __forceinline__ void query_block(const Params &all, uint32 smem, unsi
         }
     }
 
-    write_query_rows(p, place, dq, q_smem, warp, lane);
+    write_query_rows(p, coord, dq, q_smem, warp, lane);
 }
 
 // The kernel; kThreads threads. In the grid, the blocks of dK and dV come first, then the separate blocks of dQ.

@@ -2,7 +2,7 @@
  * Checks that a prediction about a call equals what the call does. For each damage to a database, with a compiler and
  * without, it asks the prediction (`fa2-tune explain`), then a context, on the same file.
  */
-#include "foresee_fixture.h"
+#include "predict_fixture.h"
 
 static const char all_code[] = "UPDATE code SET data = zeroblob(length(data))";
 
@@ -108,14 +108,14 @@ static void test_damage_by(const damage_case *cases, size_t count)
     for (size_t i = 0; i < count; i++) {
         const damage_case *c = &cases[i];
         const int failures = check_failures;
-        fa2i_foreseen f = {0};
+        fa2i_predicted f = {0};
         begin();
         fill();
         tuned_sql(&database, c->sql);
         if (!c->nvrtc)
             remove_nvrtc();
         (void)fake_fail_nvrtc(0, NVRTC_SUCCESS);
-        foresee(&problem, true, &f);
+        predict(&problem, true, &f);
         const fa2i_fate *first = fate_of(&f, variants[0].text),
                         *second = fate_of(&f, variants[1].text);
         CHECK(!c->damaged || first != NULL);
@@ -127,7 +127,7 @@ static void test_damage_by(const damage_case *cases, size_t count)
         compare(&problem, &f, c);
         if (never_compile)
             CHECK_EQ(fake_fail_nvrtc(0, NVRTC_SUCCESS), 0); /* calls since */
-        fa2i_foreseen_done(&f);
+        fa2i_predicted_done(&f);
         end(NULL);
         unsetenv("FA2_NVRTC_LIBRARY");
         if (check_failures > failures)
@@ -141,23 +141,23 @@ static void test_damage_by(const damage_case *cases, size_t count)
 static void test_no_database(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
-    fa2i_foreseen f = {0};
+    fa2i_predicted f = {0};
     begin();
-    foresee(&problem, true, &f);
+    predict(&problem, true, &f);
     compare(&problem, &f, &(damage_case){.rule = FA2_RULE_DEFAULT, .said = "first choice"});
-    fa2i_foreseen_done(&f);
+    fa2i_predicted_done(&f);
     CHECK_EQ(remove(database.path), 0);
     remove_nvrtc();
-    foresee(&problem, true, &f);
+    predict(&problem, true, &f);
     CHECK(!f.supposed);
     compare(&problem, &f,
             &(damage_case){.status = FA2_E_NO_NVRTC, .variant = -1, .said = database.path});
-    fa2i_foreseen_done(&f);
-    foresee(&problem, false, &f);
+    fa2i_predicted_done(&f);
+    predict(&problem, false, &f);
     CHECK_EQ(f.status, FA2_OK);
     CHECK(f.supposed && !f.compiled);
     CHECK_STR(f.variant.text, variants[0].text);
-    fa2i_foreseen_done(&f);
+    fa2i_predicted_done(&f);
     end(NULL);
     unsetenv("FA2_NVRTC_LIBRARY");
 }
@@ -172,11 +172,11 @@ static void test_order(void)
     tuned_sql(&database, winners_code);
     remove_nvrtc();
     for (size_t i = 0; i < 2; i++) {
-        fa2i_foreseen both[2] = {{0}};
-        foresee_all(&problems[i], 2, true, both);
+        fa2i_predicted both[2] = {{0}};
+        predict_all(&problems[i], 2, true, both);
         for (size_t j = 0; j < 2; j++) {
-            fa2i_foreseen alone = {0};
-            foresee(&problems[i + j], true, &alone);
+            fa2i_predicted alone = {0};
+            predict(&problems[i + j], true, &alone);
             CHECK_EQ(both[j].decision.passed_count, 1);
             CHECK_STR(both[j].decision.passed_over, variants[0].text);
             CHECK_STR(both[j].decision.why, alone.decision.why);
@@ -184,10 +184,10 @@ static void test_order(void)
             CHECK_EQ(both[j].decision.replaces, problems[i + j].seq_q == 512);
             CHECK_EQ(alone.decision.passed_count, 1);
             CHECK_STR(both[j].variant.text, alone.variant.text);
-            fa2i_foreseen_done(&alone);
+            fa2i_predicted_done(&alone);
         }
         for (size_t j = 0; j < 2; j++)
-            fa2i_foreseen_done(&both[j]);
+            fa2i_predicted_done(&both[j]);
     }
     end(NULL);
     unsetenv("FA2_NVRTC_LIBRARY");
@@ -206,7 +206,7 @@ static void test_spilling_ptx(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
     const damage_case second = {.rule = FA2_RULE_DEFAULT, .variant = 1, .said = "choice 2"};
-    fa2i_foreseen f = {0};
+    fa2i_predicted f = {0};
     begin();
     fill();
     tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel WHERE id > 2");
@@ -218,11 +218,11 @@ static void test_spilling_ptx(void)
     CHECK_EQ(tuned_number(&database, "SELECT registers FROM kernel WHERE id = 1"), 96);
     CHECK_EQ(tuned_number(&database, "SELECT spill_bytes FROM kernel WHERE id = 1"), 64);
     CHECK_EQ(tuned_number(&database, "SELECT spill_bytes FROM kernel WHERE id = 2"), 0);
-    foresee(&problem, true, &f);
+    predict(&problem, true, &f);
     CHECK(f.compiled);
     CHECK_EQ(f.registers, 96);
     compare(&problem, &f, &second);
-    fa2i_foreseen_done(&f);
+    fa2i_predicted_done(&f);
     fake_trace_clear();
     context = create(); /* the next process knows the spills, and does not load the first kernel */
     CHECK_STR(explain(context, problem).variant, variants[1].text);
@@ -274,12 +274,12 @@ static void test_supposed(void)
     };
     const fa2_problem problem = tuned_problem(1, 512);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fa2i_foreseen f = {0};
+        fa2i_predicted f = {0};
         begin();
         fill();
         tuned_sql(&database, cases[i].sql);
         remove_nvrtc();
-        foresee(&problem, false, &f);
+        predict(&problem, false, &f);
         CHECK_EQ(f.status, FA2_OK);
         CHECK(f.supposed && !f.compiled && f.lost);
         CHECK_EQ(f.decision.rule, FA2_RULE_EXACT);
@@ -287,10 +287,10 @@ static void test_supposed(void)
         CHECK_STR(f.decision.passed_over, cases[i].passed_over);
         CHECK_EQ(f.decision.replaces, cases[i].variant > 0);
         CHECK(f.runner_up.text[0] != '\0');
-        fa2i_foreseen_done(&f);
-        foresee(&problem, true, &f);
+        fa2i_predicted_done(&f);
+        predict(&problem, true, &f);
         CHECK_EQ(f.status, FA2_E_NO_NVRTC);
-        fa2i_foreseen_done(&f);
+        fa2i_predicted_done(&f);
         end(NULL);
     }
     unsetenv("FA2_NVRTC_LIBRARY");
@@ -301,11 +301,11 @@ static void test_supposed(void)
 static void test_unfit_record(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
-    fa2i_foreseen f = {0};
+    fa2i_predicted f = {0};
     begin();
     fill();
     tuned_sql(&database, "UPDATE kernel SET recipe = replace(recipe, 'smem=', 'smem=1') WHERE id = 1");
-    foresee(&problem, true, &f);
+    predict(&problem, true, &f);
     CHECK(f.lost);
     CHECK_EQ(f.decision.rule, FA2_RULE_EXACT);
     CHECK_STR(f.variant.text, variants[0].text);
@@ -316,7 +316,7 @@ static void test_unfit_record(void)
     CHECK_EQ(e.smem_bytes, fa2i_recipe_main(&f.variant.recipe)->smem_bytes);
     CHECK_CONTAINS(log_of.text, "is lost, and was compiled again");
     CHECK(strstr(log_of.text, "passed over") == NULL);
-    fa2i_foreseen_done(&f);
+    fa2i_predicted_done(&f);
     end(context);
 }
 
@@ -324,16 +324,16 @@ static void test_unfit_record(void)
 static void test_known_compile_error(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
-    fa2i_foreseen f = {0};
+    fa2i_predicted f = {0};
     begin();
     fill();
     tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement; DELETE FROM image; "
                          "UPDATE kernel SET outcome = 'compile_error' WHERE id = 1");
-    foresee(&problem, true, &f);
+    predict(&problem, true, &f);
     CHECK(!fate_of(&f, variants[0].text)->usable);
     compare(&problem, &f,
             &(damage_case){.rule = FA2_RULE_DEFAULT, .variant = 1, .said = "; passed over "});
-    fa2i_foreseen_done(&f);
+    fa2i_predicted_done(&f);
     end(NULL);
 }
 
@@ -376,21 +376,21 @@ static void test_never_compile(void)
 static void test_count(void)
 {
     const fa2_problem problem = tuned_problem(1, 512);
-    fa2i_foreseen f = {0};
+    fa2i_predicted f = {0};
     begin();
     fill();
     never_compile = 1;
     tuned_sql(&database, "UPDATE measurement SET min_us = 9.8 + kernel % 2 * 0.3 WHERE kernel IN (2, 3)");
     tuned_sql(&database, "UPDATE measurement SET q1_us = min_us, median_us = min_us, q3_us = min_us; "
                          "DELETE FROM image WHERE kernel IN (1, 2)");
-    foresee(&problem, true, &f);
+    predict(&problem, true, &f);
     CHECK_EQ(f.decision.passed_count, 2);
     CHECK(f.decision.replaces);
     CHECK_STR(f.options[0].text, variants[1].text);
     CHECK_STR(f.decision.passed_over, variants[0].text);
     CHECK_STR(f.variant.text, variants[2].text);
     never_compile = 0;
-    fa2i_foreseen_done(&f);
+    fa2i_predicted_done(&f);
     end(NULL);
 }
 
@@ -400,7 +400,7 @@ static void test_supposed_apart(void)
 {
     fa2i_generator *generator = NULL;
     fa2i_cache *cache = NULL;
-    fa2i_foresight foresight = {0};
+    fa2i_predictor predictor = {0};
     begin();
     fill();
     tuned_sql(&database, all_code);
@@ -408,12 +408,12 @@ static void test_supposed_apart(void)
     const fa2i_card card = tuned_card(0);
     CHECK_EQ(fa2i_generator_create(&generator), FA2_OK);
     CHECK_EQ(fa2i_cache_open(database.path, FA2I_CACHE_READ, NULL, NULL, &cache), FA2_OK);
-    CHECK_EQ(fa2i_foresight_init(&foresight, generator, cache, database.path, &card), FA2_OK);
+    CHECK_EQ(fa2i_predictor_init(&predictor, generator, cache, database.path, &card), FA2_OK);
     for (int seq = 510; seq <= 512; seq++) {
-        const fa2i_evidence *evidence = &foresight.planner.taught[FA2_OP_FORWARD].evidence;
+        const fa2i_evidence *evidence = &predictor.planner.calibrations[FA2_OP_FORWARD].evidence;
         const fa2_problem problem = tuned_problem(1, seq);
-        fa2i_foreseen f = {0};
-        CHECK_EQ(fa2i_foresee(&foresight, &problem, &f), FA2_OK);
+        fa2i_predicted f = {0};
+        CHECK_EQ(fa2i_predict(&predictor, &problem, &f), FA2_OK);
         CHECK(f.supposed);
         for (size_t i = 0; i < f.option_count; i++) {
             const size_t kernel = f.options[i].kernel;
@@ -421,12 +421,12 @@ static void test_supposed_apart(void)
                   (kernel < evidence->kernel_count &&
                    strcmp(evidence->kernels[kernel].text, f.options[i].text) == 0));
         }
-        fa2i_foreseen_done(&f);
+        fa2i_predicted_done(&f);
         tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement WHERE kernel = 1; "
                              "DELETE FROM verification WHERE kernel = 1; DELETE FROM image WHERE kernel = 1; "
                              "DELETE FROM kernel WHERE id = 1");
     }
-    fa2i_foresight_done(&foresight);
+    fa2i_predictor_done(&predictor);
     fa2i_cache_close(cache);
     fa2i_generator_destroy(generator);
     end(NULL);

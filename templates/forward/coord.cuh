@@ -3,7 +3,7 @@
 
 // ---- block coordinates: which rows and which sequence a block has --------------------------------------------------
 //
-// Policies: SequencePlace (batches.cuh, sequences.cuh), and BlockPlace, which is one with rows (rows_of_head.cuh,
+// Policies: SequenceCoord (batches.cuh, sequences.cuh), and BlockCoord, which is one with rows (rows_of_head.cuh,
 // rows_of_group.cuh).
 
 // Work of a block from the grid, one block per work tile: the row tile, and either the head and batch, or the split,
@@ -14,7 +14,7 @@ struct WorkOfGrid {
         return blockIdx.x % p.q_tiles;
     }
 
-    static __device__ __forceinline__ unsigned plane(const Params &p)
+    static __device__ __forceinline__ unsigned batch_head(const Params &p)
     {
         return blockIdx.x / p.q_tiles;
     }

@@ -2,19 +2,19 @@
 #include "backward/dq_sums.cuh"
 #include "lib/mma.cuh"
 
-// ---- dQ of a block that has all keys of a head (kAllKeys) -----------------------------------------------------------
+// ---- dQ of a block that has all keys of a head (kDqBlock) -----------------------------------------------------------
 //
 // If the keys are one tile, a tile of dQ is complete where it was computed, and goes from registers to the tensor. Else
 // the block sums in the workspace, where no other block adds. Each number belongs to one thread, so the order of sums
 // is fixed.
 
 // Clears the numbers that the block will add to.
-__device__ __forceinline__ void clear_sums(const Params &p, unsigned plane)
+__device__ __forceinline__ void clear_sums(const Params &p, unsigned batch_head)
 {
     if (p.k_tiles == 1 || p.dq == nullptr)
         return;
     const int64 quarters = int64(p.group) * p.q_tiles * (kDqTile / 4);
-    float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + plane * quarters;
+    float4 *sum = reinterpret_cast<float4 *>(p.dq_sum) + batch_head * quarters;
     for (int64 i = threadIdx.x; i < quarters; i += kThreads)
         sum[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }

@@ -1,4 +1,0 @@
-#pragma once
-
-// The empty policy: the maximum of each tile is searched for.
-template <class AnyRows> __device__ __forceinline__ void guess_p(AnyRows &) {}
