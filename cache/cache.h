@@ -44,9 +44,9 @@ bool fa2i_cache_is_named(void);
 enum { FA2I_CACHE_JOURNALS = 2, FA2I_CACHE_SQLITE_FILES = 3 };
 extern const char *const fa2i_cache_side_files[];
 
-/* Open and check. For writing, a new file gets its tables. FA2_E_NOT_FOUND: the mode is FA2I_CACHE_READ and the file does not
- * exist. FA2_E_DATABASE: the file is no fa2 database, was made by a newer fa2, is damaged, or others can write it.
- * Also: the file cannot be read or cannot be written. The message says which, and what to do. log may be NULL. */
+/* Open and check. For writing, a new file gets its tables. FA2_E_NOT_FOUND: the mode is FA2I_CACHE_READ and the file
+ * does not exist. FA2_E_DATABASE: the file is no fa2 database, was made by a newer fa2, is damaged, or others can write
+ * it. Also: the file cannot be read or cannot be written. The message says which, and what to do. log may be NULL. */
 fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn log, void *log_user,
                            fa2i_cache **ret_cache);
 
@@ -54,8 +54,8 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
  * what is left of it. Later calls wait FA2I_CACHE_WAIT_MS. After a wait in vain, calls do not wait until the lock is
  * seen gone or a minute has passed. */
 enum { FA2I_CACHE_WAIT_MS = 10000 };
-fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log,
-                                  void *log_user, fa2i_cache **ret_cache);
+fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log, void *log_user,
+                                  fa2i_cache **ret_cache);
 
 /* From this call to the next one, all waits together take at most FA2I_CACHE_WAIT_MS. */
 void fa2i_cache_begin_call(fa2i_cache *cache);
@@ -120,8 +120,7 @@ fa2_status fa2i_cache_device(fa2i_cache *cache, const fa2i_card *card, bool real
 fa2_status fa2i_cache_problem(fa2i_cache *cache, const fa2_problem *problem, int64_t *ret_id);
 
 /* The same for many at once. */
-fa2_status fa2i_cache_problems(fa2i_cache *cache, const fa2_problem *const *problems, size_t count,
-                               int64_t *ret_ids);
+fa2_status fa2i_cache_problems(fa2i_cache *cache, const fa2_problem *const *problems, size_t count, int64_t *ret_ids);
 
 typedef struct fa2i_session {
     int64_t device;
@@ -132,8 +131,7 @@ typedef struct fa2i_session {
     bool modelled;   /* its times come from the cost model or from a software device */
 } fa2i_session;
 
-fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *session,
-                                    int64_t *ret_id);
+fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *session, int64_t *ret_id);
 fa2_status fa2i_cache_session_end(fa2i_cache *cache, int64_t session);
 
 /* ---- verifications and measurements of a kernel on a device ---- */
@@ -141,7 +139,7 @@ fa2_status fa2i_cache_session_end(fa2i_cache *cache, int64_t session);
 /* Verification does not depend on the tuned problem: it runs on adversarial shapes. */
 typedef struct fa2i_verification {
     fa2i_outcome outcome;
-    double max_error; /* largest error over its bound, over all cases: <= 1 is right */
+    double max_error;               /* largest error over its bound, over all cases: <= 1 is right */
     char detail[FA2I_DETAIL_BYTES]; /* the worst case, or the failure */
 } fa2i_verification;
 
@@ -152,8 +150,7 @@ fa2_status fa2i_cache_get_verification(fa2i_cache *cache, int64_t device, const 
 
 /* Get the outcome of a verification on any device that refuted this kernel, or FA2I_OUTCOME_OK. A kernel that fails on
  * one card is not trusted on another. */
-fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel,
-                                 fa2i_outcome *ret_outcome);
+fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel, fa2i_outcome *ret_outcome);
 
 /* The same for any kernel of a variant, whichever compiler made it. */
 fa2_status fa2i_cache_variant_refutation(fa2i_cache *cache, const char *variant, fa2i_outcome *ret_outcome);
@@ -167,8 +164,8 @@ typedef struct fa2i_refutation {
 
 /* Get all refutations by devices other than this one, in the order of the devices. *ret_refutations belongs to the
  * caller (fa2i_free). */
-fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than,
-                                  fa2i_refutation **ret_refutations, size_t *ret_count);
+fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_refutation **ret_refutations,
+                                  size_t *ret_count);
 
 typedef struct fa2i_measurement {
     fa2i_outcome outcome;
@@ -179,8 +176,8 @@ typedef struct fa2i_measurement {
     char detail[FA2I_DETAIL_BYTES];
 } fa2i_measurement;
 
-fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t problem,
-                                      const fa2i_key *kernel, fa2i_measurement *ret_measurement);
+fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t problem, const fa2i_key *kernel,
+                                      fa2i_measurement *ret_measurement);
 
 /* ---- winners ---- */
 
@@ -192,10 +189,9 @@ typedef struct fa2i_winner {
     double model_us;   /* from the cost model, or from the software device that timed it */
 } fa2i_winner;
 
-fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device,
-                                 int64_t problem, const fa2i_winner *winner);
-fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t problem,
-                                 fa2i_winner *ret_winner);
+fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device, int64_t problem,
+                                 const fa2i_winner *winner);
+fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t problem, fa2i_winner *ret_winner);
 
 /* Get the NVRTC and the target (record fields nvrtc, target) of the newest kernel that won or was verified on a device.
  * FA2_E_NOT_FOUND: no kernel did. */
@@ -219,9 +215,8 @@ typedef struct fa2i_result {
 /* Store measurements, verifications and the winner (unless NULL) in one transaction. If one is refused, nothing is
  * stored. There is one row per (device, problem, kernel) and one winner per (device, problem): a new one replaces the
  * old one. session says where they come from. *ret_noted (may be NULL): the number of new records. */
-fa2_status fa2i_cache_put_results(fa2i_cache *cache, const fa2i_results_of *of,
-                                  const fa2i_result *results, size_t count,
-                                  const fa2i_winner *winner, size_t *ret_noted);
+fa2_status fa2i_cache_put_results(fa2i_cache *cache, const fa2i_results_of *of, const fa2i_result *results,
+                                  size_t count, const fa2i_winner *winner, size_t *ret_noted);
 
 /* A winner and the facts that the chooser compares. */
 typedef struct fa2i_choice {
@@ -232,9 +227,9 @@ typedef struct fa2i_choice {
     int sm_count;
     int64_t smem_block_bytes;
     int64_t l2_bytes;
-    bool real;         /* the device was real */
-    const char *fault; /* for people: why no call takes its kernel; NULL: the rows know no reason */
-    bool refuted;      /* the fault is a refutation (fa2i_cache_refutation) */
+    bool real;                        /* the device was real */
+    const char *fault;                /* for people: why no call takes its kernel; NULL: the rows know no reason */
+    bool refuted;                     /* the fault is a refutation (fa2i_cache_refutation) */
     char variant[FA2I_VARIANT_CHARS]; /* "" if its row is missing */
 } fa2i_choice;
 

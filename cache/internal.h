@@ -17,7 +17,7 @@
 
 enum {
     FA2I_APPLICATION_ID = 0x46413254, /* as in schema.sql */
-    FA2I_EXPORT_VERSION = 2 /* of the format that export.c describes */
+    FA2I_EXPORT_VERSION = 2           /* of the format that export.c describes */
 };
 
 /* No time is longer: 30 years. The limit ensures that stored times can be exported and imported again. */
@@ -49,7 +49,7 @@ struct fa2i_cache {
     bool at_once;       /* the open transaction does not wait for a lock */
     pthread_mutex_t claims_mutex;
     double seconds_max, deadline; /* of a transaction, in the thread's processor time: limits.c */
-    int claims; /* descriptor of the file of claims, + 1; 0: not open; -1: it cannot be used */
+    int claims;                   /* descriptor of the file of claims, + 1; 0: not open; -1: it cannot be used */
     fa2i_remade remade;
     size_t mended;    /* values that fa2_mended mended: rules.c */
     bool claims_told; /* the log was told that this process waits for another one's claim */
@@ -119,17 +119,11 @@ fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair);
 
 /* Inside a transaction: write a sentence about the first difference from a new file, with what to do; "" if there is
  * none. *ret_readable: every table has its columns. */
-fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
-                               bool *ret_readable);
+fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes, bool *ret_readable);
 
 /* ---- sql.c ---- */
 
-typedef enum fa2i_sql_kind {
-    FA2I_SQL_INT,
-    FA2I_SQL_REAL,
-    FA2I_SQL_TEXT,
-    FA2I_SQL_BLOB
-} fa2i_sql_kind;
+typedef enum fa2i_sql_kind { FA2I_SQL_INT, FA2I_SQL_REAL, FA2I_SQL_TEXT, FA2I_SQL_BLOB } fa2i_sql_kind;
 
 /* A value to bind; text and blobs are borrowed until the statement is finalized. */
 typedef struct fa2i_sql_value {
@@ -171,8 +165,7 @@ static inline fa2i_sql_value fa2i_sql_key(const fa2i_key *key)
 #define FA2I_SQL_VALUES(array) (array), sizeof(array) / sizeof((array)[0])
 
 /* The number of rows that other tables refer to; 0: nothing was ever stored. Valid for every version. */
-#define FA2I_COUNT_ROWS                                                                            \
-    "(SELECT count(*) FROM device) + (SELECT count(*) FROM problem) + (SELECT count(*) FROM kernel)"
+#define FA2I_COUNT_ROWS "(SELECT count(*) FROM device) + (SELECT count(*) FROM problem) + (SELECT count(*) FROM kernel)"
 
 /* The current time in the format of the tables, or the latest time that they can hold if the clock is later. */
 #define FA2I_SQL_NOW "coalesce(strftime('%Y-%m-%dT%H:%M:%SZ', 'now'), '9999-12-31T23:59:59Z')"
@@ -196,23 +189,22 @@ fa2_status fa2i_sql_data_version(fa2i_cache *cache, int64_t *ret_version);
 fa2_status fa2i_sql_end(fa2i_cache *cache, fa2_status st);
 
 /* Prepare and bind. On FA2_OK *ret_stmt belongs to the caller. */
-fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
-                            size_t count, sqlite3_stmt **ret_stmt);
+fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
+                            sqlite3_stmt **ret_stmt);
 
 /* *ret_row: there is a row to read. */
 fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row);
 
 /* Prepare and take the first row. FA2_E_NOT_FOUND, without a message: there is no row. */
-fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
-                        size_t count, sqlite3_stmt **ret_stmt);
+fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
+                        sqlite3_stmt **ret_stmt);
 
 /* Run one statement for its effect. */
-fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
-                        size_t count);
+fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count);
 
 /* Get the first column of the first row. FA2_E_NOT_FOUND, without a message: there is no row. */
-fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
-                           size_t count, int64_t *ret_number);
+fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
+                           int64_t *ret_number);
 
 /* A statement that counts, and the variable that receives its number. */
 typedef struct fa2i_sql_count {
@@ -250,10 +242,10 @@ int fa2i_seal_register(sqlite3 *db);
 
 /* Kernels whose code is missing or does not match its seal. The caller may append a condition. Rows are found by their
  * ids, so that a damaged index does not matter. */
-#define FA2I_DAMAGED_IMAGES                                                                        \
-    "SELECT i.kernel FROM image i CROSS JOIN kernel k ON k.id = i.kernel "                         \
-    "LEFT JOIN code c ON c.id = i.code "                                                           \
-    "WHERE (c.hash IS NOT fa2_hash(c.data) "                                                       \
+#define FA2I_DAMAGED_IMAGES                                                                                            \
+    "SELECT i.kernel FROM image i CROSS JOIN kernel k ON k.id = i.kernel "                                             \
+    "LEFT JOIN code c ON c.id = i.code "                                                                               \
+    "WHERE (c.hash IS NOT fa2_hash(c.data) "                                                                           \
     "OR i.seal IS NOT fa2_seal(k.key, k.variant, k.class, k.recipe, k.target, c.data))"
 
 /* ---- cache.c: rows, inside a transaction ---- */
@@ -277,12 +269,11 @@ fa2_status fa2i_row_put_verification(fa2i_cache *cache, int64_t device, const fa
 
 /* Read a record selected by FA2I_KERNEL_COLUMNS. An invalid recipe is read as an empty one, without steps. *ret_kernel
  * belongs to the caller. FA2_E_NOT_FOUND, with a message: the row is damaged. */
-#define FA2I_KERNEL_COLUMNS                                                                        \
-    "k.key, k.variant, k.class, k.recipe, k.target, k.nvrtc, k.generator, k.outcome, "             \
+#define FA2I_KERNEL_COLUMNS                                                                                            \
+    "k.key, k.variant, k.class, k.recipe, k.target, k.nvrtc, k.generator, k.outcome, "                                 \
     "k.registers, k.spill_bytes, k.compile_ms, k.log"
 enum { FA2I_KERNEL_COLUMN_COUNT = 12 };
-fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
-                                fa2i_kernel *ret_kernel);
+fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kernel *ret_kernel);
 
 /* Does this column hold a valid generator of a kernel? */
 bool fa2i_row_has_generator(sqlite3_stmt *stmt, int column);

@@ -10,11 +10,9 @@
 #include "good_args.h" /* last, because parameters named `problem` would shadow its variable */
 
 static const fa2i_grid plain_grid = {.blocks = {32}, .splits = 1};
-static const fa2i_grid split_grid = {
-    .blocks = {32, 4}, .splits = 2, .workspace_bytes = 1024, .partial_bytes = 512};
+static const fa2i_grid split_grid = {.blocks = {32, 4}, .splits = 2, .workspace_bytes = 1024, .partial_bytes = 512};
 
-static inline fa2_status check_args(const fa2_problem *of, const fa2_forward_args *args,
-                                    const fa2i_grid *grid)
+static inline fa2_status check_args(const fa2_problem *of, const fa2_forward_args *args, const fa2i_grid *grid)
 {
     return fa2i_op_of(of)->check_args(of, args, grid);
 }

@@ -69,8 +69,7 @@ static inline void fixture_each_path(void (*const tests[])(const char *), size_t
     }
 }
 
-static inline void fixture_each_pair(void (*const tests[])(const char *, const char *),
-                                     size_t count)
+static inline void fixture_each_pair(void (*const tests[])(const char *, const char *), size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         fixture from, to;
@@ -111,8 +110,7 @@ static inline fa2i_cache *fixture_open(const char *path)
 }
 
 /* Checks that opening fails with this status, and with a message that contains `part` and the file's name. */
-static inline void check_refused(const char *path, fa2i_cache_mode mode, fa2_status status,
-                                 const char *part)
+static inline void check_refused(const char *path, fa2i_cache_mode mode, fa2_status status, const char *part)
 {
     fa2i_cache *cache = NULL;
     CHECK_EQ(fa2i_cache_open(path, mode, NULL, NULL, &cache), status);
@@ -167,8 +165,8 @@ static inline fa2i_kernel sample_kernel(int number)
                           .registers = 168,
                           .compile_ms = 812.5,
                           .image = {image, sizeof image - (size_t)number % 1000}};
-    snprintf(kernel.variant.text, sizeof kernel.variant.text,
-             "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=%d", 8 * number);
+    snprintf(kernel.variant.text, sizeof kernel.variant.text, "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=%d",
+             8 * number);
     const fa2_problem problem = sample_problem(512);
     fa2i_problem_class(&problem, kernel.variant.class_key);
     return kernel;
@@ -186,18 +184,14 @@ static inline ids sample_ids(fa2i_cache *cache, int seq)
     const fa2_problem problem = sample_problem(seq);
     CHECK_EQ(fa2i_cache_device(cache, &card, true, &found.device), FA2_OK);
     CHECK_EQ(fa2i_cache_problem(cache, &problem, &found.problem), FA2_OK);
-    const fa2i_session session = {.device = found.device,
-                                  .driver = 13000,
-                                  .nvrtc = 13000,
-                                  .generator = "0123456789abcdef",
-                                  .origin = "tune"};
+    const fa2i_session session = {
+        .device = found.device, .driver = 13000, .nvrtc = 13000, .generator = "0123456789abcdef", .origin = "tune"};
     CHECK_EQ(fa2i_cache_session_begin(cache, &session, &found.session), FA2_OK);
     return found;
 }
 
 /* Stores a kernel with a verification and a measurement of median_us. winner: makes it the winner. */
-static inline void store_result(fa2i_cache *cache, const ids *to, int number, double median_us,
-                                bool winner)
+static inline void store_result(fa2i_cache *cache, const ids *to, int number, double median_us, bool winner)
 {
     const fa2i_kernel kernel = sample_kernel(number);
     const fa2i_verification verification = {.max_error = 0.5, .detail = "S=130"};
@@ -215,9 +209,7 @@ static inline void store_result(fa2i_cache *cache, const ids *to, int number, do
                              .model_us = median_us / 2};
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
     CHECK_EQ(fa2i_cache_put_verification(cache, to->device, &kernel.key, &verification), FA2_OK);
-    CHECK_EQ(
-        put_measurement(cache, to->session, to->device, to->problem, &kernel.key, &measurement),
-        FA2_OK);
+    CHECK_EQ(put_measurement(cache, to->session, to->device, to->problem, &kernel.key, &measurement), FA2_OK);
     if (winner)
         CHECK_EQ(fa2i_cache_put_winner(cache, to->session, to->device, to->problem, &won), FA2_OK);
 }
@@ -225,8 +217,7 @@ static inline void store_result(fa2i_cache *cache, const ids *to, int number, do
 /* Returns an export of the database; the caller frees it. ret_counts may be NULL. */
 static inline char *exported(fa2i_cache *cache, fa2i_export_counts *ret_counts)
 {
-    static char
-        *text; /* static, because gcc's analysis does not see that the stream writes through this pointer */
+    static char *text; /* static, because gcc's analysis does not see that the stream writes through this pointer */
     static size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     CHECK(out != NULL);
@@ -235,8 +226,7 @@ static inline char *exported(fa2i_cache *cache, fa2i_export_counts *ret_counts)
     return text;
 }
 
-static inline fa2_status import_text(fa2i_cache *cache, const char *text, size_t bytes,
-                                     fa2i_import_counts *ret_counts)
+static inline fa2_status import_text(fa2i_cache *cache, const char *text, size_t bytes, fa2i_import_counts *ret_counts)
 {
     FILE *in = tmpfile();
     CHECK(in != NULL && fwrite(text, 1, bytes, in) == bytes);
@@ -262,9 +252,8 @@ static inline void fixture_fill(fa2i_cache *cache)
     store_result(cache, &first, 2, 50, true);
     store_result(cache, &second, 3, 190, true);
     /* sessions are distinguished by the second in which they started */
-    CHECK_EQ(fa2i_sql_script(cache,
-                             "UPDATE session SET started_at = '2026-01-02T03:04:05Z', modelled = 1 "
-                             "WHERE id = (SELECT max(id) FROM session)"),
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE session SET started_at = '2026-01-02T03:04:05Z', modelled = 1 "
+                                    "WHERE id = (SELECT max(id) FROM session)"),
              FA2_OK);
 }
 

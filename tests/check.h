@@ -16,46 +16,44 @@ enum { CHECK_SKIP = 77 };
 
 static int check_count, check_failures;
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        check_count++;                                                                             \
-        if (!(condition)) {                                                                        \
-            check_failures++;                                                                      \
-            fprintf(stderr, "%s:%d: false: %s\n", __FILE__, __LINE__, #condition);                 \
-        }                                                                                          \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        check_count++;                                                                                                 \
+        if (!(condition)) {                                                                                            \
+            check_failures++;                                                                                          \
+            fprintf(stderr, "%s:%d: false: %s\n", __FILE__, __LINE__, #condition);                                     \
+        }                                                                                                              \
     } while (0)
 
-#define CHECK_EQ(actual, expected)                                                                 \
-    do {                                                                                           \
-        long long check_a = (long long)(actual), check_e = (long long)(expected);                  \
-        check_count++;                                                                             \
-        if (check_a != check_e) {                                                                  \
-            check_failures++;                                                                      \
-            fprintf(stderr, "%s:%d: %s is %lld, expected %lld\n", __FILE__, __LINE__, #actual,     \
-                    check_a, check_e);                                                             \
-        }                                                                                          \
+#define CHECK_EQ(actual, expected)                                                                                     \
+    do {                                                                                                               \
+        long long check_a = (long long)(actual), check_e = (long long)(expected);                                      \
+        check_count++;                                                                                                 \
+        if (check_a != check_e) {                                                                                      \
+            check_failures++;                                                                                          \
+            fprintf(stderr, "%s:%d: %s is %lld, expected %lld\n", __FILE__, __LINE__, #actual, check_a, check_e);      \
+        }                                                                                                              \
     } while (0)
 
-#define CHECK_STR(actual, expected)                                                                \
-    do {                                                                                           \
-        const char *check_a = (actual), *check_e = (expected);                                     \
-        check_count++;                                                                             \
-        if (strcmp(check_a, check_e) != 0) {                                                       \
-            check_failures++;                                                                      \
-            fprintf(stderr, "%s:%d: %s is \"%s\", expected \"%s\"\n", __FILE__, __LINE__, #actual, \
-                    check_a, check_e);                                                             \
-        }                                                                                          \
+#define CHECK_STR(actual, expected)                                                                                    \
+    do {                                                                                                               \
+        const char *check_a = (actual), *check_e = (expected);                                                         \
+        check_count++;                                                                                                 \
+        if (strcmp(check_a, check_e) != 0) {                                                                           \
+            check_failures++;                                                                                          \
+            fprintf(stderr, "%s:%d: %s is \"%s\", expected \"%s\"\n", __FILE__, __LINE__, #actual, check_a, check_e);  \
+        }                                                                                                              \
     } while (0)
 
-#define CHECK_CONTAINS(actual, part)                                                               \
-    do {                                                                                           \
-        const char *check_a = (actual), *check_p = (part);                                         \
-        check_count++;                                                                             \
-        if (strstr(check_a, check_p) == NULL) {                                                    \
-            check_failures++;                                                                      \
-            fprintf(stderr, "%s:%d: %s is \"%s\", expected to contain \"%s\"\n", __FILE__,         \
-                    __LINE__, #actual, check_a, check_p);                                          \
-        }                                                                                          \
+#define CHECK_CONTAINS(actual, part)                                                                                   \
+    do {                                                                                                               \
+        const char *check_a = (actual), *check_p = (part);                                                             \
+        check_count++;                                                                                                 \
+        if (strstr(check_a, check_p) == NULL) {                                                                        \
+            check_failures++;                                                                                          \
+            fprintf(stderr, "%s:%d: %s is \"%s\", expected to contain \"%s\"\n", __FILE__, __LINE__, #actual, check_a, \
+                    check_p);                                                                                          \
+        }                                                                                                              \
     } while (0)
 
 static inline int check_done(void)

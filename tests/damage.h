@@ -66,17 +66,16 @@ static const char *const damage_values[] = {
 };
 
 /* A function that sets a column of a table to a value. number: the column holds numbers. */
-typedef void (*damage_fn)(void *user, const char *table, const char *column, const char *value,
-                          bool number, const char *sql);
+typedef void (*damage_fn)(void *user, const char *table, const char *column, const char *value, bool number,
+                          const char *sql);
 
 /* Calls `with` for each column and each of the values, except for ids of rows and references to them. Returns the
  * number of columns. */
 static inline int damage_each_column(const char *path, damage_fn with, void *user)
 {
-    static const char columns[] =
-        "SELECT m.name, c.name, c.type IN ('INTEGER', 'REAL') FROM sqlite_schema m, "
-        "pragma_table_info(m.name) c WHERE m.type = 'table' AND c.pk = 0 "
-        "AND c.name NOT IN ('device', 'problem', 'kernel', 'session', 'code', 'id')";
+    static const char columns[] = "SELECT m.name, c.name, c.type IN ('INTEGER', 'REAL') FROM sqlite_schema m, "
+                                  "pragma_table_info(m.name) c WHERE m.type = 'table' AND c.pk = 0 "
+                                  "AND c.name NOT IN ('device', 'problem', 'kernel', 'session', 'code', 'id')";
     char sql[160];
     sqlite3 *db = NULL;
     sqlite3_stmt *stmt = NULL;

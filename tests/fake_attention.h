@@ -43,16 +43,15 @@ static inline int attention_constant(const char *source, const char *name)
 }
 
 /* Converts the rows of a head to floats [rows, head_dim]. The caller frees them. */
-static inline float *attention_read(const attention_kernel *kernel, uint64_t base,
-                                    const int64_t stride[3], int b, int rows, int h)
+static inline float *attention_read(const attention_kernel *kernel, uint64_t base, const int64_t stride[3], int b,
+                                    int rows, int h)
 {
     const uint16_t *from = (const uint16_t *)(uintptr_t)base + b * stride[0] + h * stride[2];
     size_t head_dim = (size_t)kernel->problem.head_dim;
     float *to = malloc((size_t)rows * head_dim * sizeof *to);
     for (size_t i = 0; i < (size_t)rows; i++)
         for (size_t d = 0; d < head_dim; d++)
-            to[i * head_dim + d] =
-                fa2i_from_bits(kernel->problem.dtype, from[(int64_t)i * stride[1] + (int64_t)d]);
+            to[i * head_dim + d] = fa2i_from_bits(kernel->problem.dtype, from[(int64_t)i * stride[1] + (int64_t)d]);
     return to;
 }
 
@@ -61,7 +60,7 @@ static inline float *attention_read(const attention_kernel *kernel, uint64_t bas
 
 /* Returns a score of the softmax from the product of a query and a key. */
 ATTENTION_UNCHECKED static inline float attention_score(const attention_kernel *kernel, const fa2i_forward_params *p,
-                                    float product)
+                                                        float product)
 {
     return p->scale * (kernel->problem.softcap ? tanhf(product * p->softcap_rate) : product);
 }
@@ -80,15 +79,14 @@ ATTENTION_UNCHECKED static inline float attention_product(const float *q, const 
 
 /* Computes one row over these keys by online softmax: acc becomes O. Returns the LSE. */
 ATTENTION_UNCHECKED static inline float attention_row(const attention_kernel *kernel, const fa2i_forward_params *p,
-                                  fa2i_keys keys, const float *q, const float *k, const float *v,
-                                  float *acc)
+                                                      fa2i_keys keys, const float *q, const float *k, const float *v,
+                                                      float *acc)
 {
     const int head_dim = kernel->problem.head_dim;
     float sum = 0, largest = -INFINITY;
     memset(acc, 0, (size_t)head_dim * sizeof *acc);
     for (int j = keys.first; j < keys.end; j++) {
-        const float score =
-            attention_score(kernel, p, attention_product(q, k + j * head_dim, head_dim));
+        const float score = attention_score(kernel, p, attention_product(q, k + j * head_dim, head_dim));
         if (score > largest) {
             const float keep = expf(largest - score);
             sum *= keep;
@@ -106,8 +104,7 @@ ATTENTION_UNCHECKED static inline float attention_row(const attention_kernel *ke
     return keys.end > keys.first ? largest + logf(sum) : -INFINITY;
 }
 
-static inline void attention_head(const attention_kernel *kernel, const fa2i_forward_params *p,
-                                  int b, int h)
+static inline void attention_head(const attention_kernel *kernel, const fa2i_forward_params *p, int b, int h)
 {
     float *q = attention_read(kernel, p->q, p->q_stride, b, p->seq_q, h);
     float *k = attention_read(kernel, p->k, p->k_stride, b, p->seq_k, h / p->group);
@@ -120,8 +117,7 @@ static inline void attention_head(const attention_kernel *kernel, const fa2i_for
     problem.window_left = kernel->problem.window ? p->window_left : 0;
     problem.window_right = kernel->problem.window ? p->window_right : 0;
     for (int row = 0; row < p->seq_q; row++) {
-        uint16_t *o = (uint16_t *)(uintptr_t)p->o + b * p->o_stride[0] + row * p->o_stride[1] +
-                      h * p->o_stride[2];
+        uint16_t *o = (uint16_t *)(uintptr_t)p->o + b * p->o_stride[0] + row * p->o_stride[1] + h * p->o_stride[2];
         float acc[256];
         fa2i_keys keys = fa2i_keys_seen(&problem, row);
         keys.end -= kernel->wrong && keys.end > keys.first;
@@ -152,8 +148,7 @@ static inline attention_kernel attention_read_text(const fake_launch *launch)
         .problem = {.head_dim = attention_constant(source, "kHeadDim = "),
                     .causal = attention_constant(source, "kCausal = "),
                     .softcap = strstr(source, "kSoftcap = true") != NULL,
-                    .window = strstr(source, "kWindow = ") != NULL &&
-                              strstr(source, "kWindow = Window::kNone") == NULL,
+                    .window = strstr(source, "kWindow = ") != NULL && strstr(source, "kWindow = Window::kNone") == NULL,
                     .dtype = strstr(source, "kBf16 = true") != NULL ? FA2_BF16 : FA2_FP16},
         .pace = attention_pace(source),
         .wrong = strstr(source, "// behave=wrong") != NULL,
@@ -200,8 +195,7 @@ static inline bool attention_once(void)
 static inline bool attention_is_wrong(const fake_launch *launch)
 {
     const char *wrong = getenv("FA2_TEST_WRONG"), *at = getenv("FA2_TEST_WRONG_AT");
-    return wrong != NULL && strstr(launch->source, wrong) != NULL &&
-           (at == NULL || atoi(at) == launch->params.seq_q);
+    return wrong != NULL && strstr(launch->source, wrong) != NULL && (at == NULL || atoi(at) == launch->params.seq_q);
 }
 
 static inline void attention_misbehave(const attention_kernel *kernel, const fake_launch *launch)

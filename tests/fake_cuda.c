@@ -42,8 +42,7 @@ CUresult fake_begin(const char *name)
 {
     fake_lock();
     calls++;
-    const int added =
-        snprintf(fake.trace + trace_length, sizeof fake.trace - trace_length, "%s ", name);
+    const int added = snprintf(fake.trace + trace_length, sizeof fake.trace - trace_length, "%s ", name);
     if ((size_t)added < sizeof fake.trace - trace_length)
         trace_length += (size_t)added;
     return calls == fail_at ? fail_error : broken;
@@ -308,8 +307,7 @@ void fake_context_pop(CUcontext context)
 {
     fake_lock();
     fake_object *top = fake_pop();
-    if ((CUcontext)top !=
-        context) /* the test's own mistake: contexts are popped in reverse order */
+    if ((CUcontext)top != context) /* the test's own mistake: contexts are popped in reverse order */
         abort();
     fake_drop(top);
     fake_unlock();

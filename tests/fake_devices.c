@@ -141,8 +141,7 @@ static int attribute_of(const fake_device *device, CUdevice_attribute attribute)
     }
 }
 
-CUresult fake_driver_device_get_attribute(int *ret_value, CUdevice_attribute attribute,
-                                          CUdevice handle)
+CUresult fake_driver_device_get_attribute(int *ret_value, CUdevice_attribute attribute, CUdevice handle)
 {
     CUresult result = fake_begin("device_get_attribute");
     const fake_device *device = device_of(handle);
@@ -242,6 +241,5 @@ CUresult fake_driver_ctx_synchronize(void)
 {
     fake_wait();
     const CUresult result = fake_begin_uncaptured("ctx_synchronize");
-    return fake_end(result == CUDA_SUCCESS && fake.never_ready ? CUDA_ERROR_LAUNCH_TIMEOUT
-                                                               : result);
+    return fake_end(result == CUDA_SUCCESS && fake.never_ready ? CUDA_ERROR_LAUNCH_TIMEOUT : result);
 }

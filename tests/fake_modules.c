@@ -21,8 +21,7 @@ enum { STATIC_LIMIT_BYTES = 48 * 1024, THREADS_MAX = 1024, SM_REGISTERS = 65536,
 static const char *const suffixes[] = {"", "_combine", "_prepare", "_convert", "_sinks", "_clear"};
 
 enum { SUFFIX_COUNT = sizeof suffixes / sizeof *suffixes, MODULE_ALIGNMENT = 8 };
-_Static_assert(SUFFIX_COUNT <= MODULE_ALIGNMENT,
-               "a handle is the module's address and the index of a suffix");
+_Static_assert(SUFFIX_COUNT <= MODULE_ALIGNMENT, "a handle is the module's address and the index of a suffix");
 
 static unsigned long long sum_of(const char *text, size_t bytes)
 {
@@ -32,8 +31,7 @@ static unsigned long long sum_of(const char *text, size_t bytes)
     return sum;
 }
 
-char *fake_image_write(const char *entry, const char *target, const char *source, int registers,
-                       int local_bytes)
+char *fake_image_write(const char *entry, const char *target, const char *source, int registers, int local_bytes)
 {
     const size_t bytes = strlen(source), room = bytes + 1024;
     char *image = malloc(room);
@@ -43,8 +41,7 @@ char *fake_image_write(const char *entry, const char *target, const char *source
                           "sum=%016llx",
                           target, entry, registers, local_bytes, bytes, sum_of(source, bytes));
     for (size_t i = 0; i < SUFFIX_COUNT; i++)
-        length +=
-            snprintf(image + length, room - (size_t)length, " .entry %.63s%s", entry, suffixes[i]);
+        length += snprintf(image + length, room - (size_t)length, " .entry %.63s%s", entry, suffixes[i]);
     snprintf(image + length, room - (size_t)length, "\n%s", source);
     return image;
 }
@@ -56,9 +53,8 @@ bool fake_image_read(const char *image, fake_image_info *ret_info)
     const char *line_end = strchr(image, '\n');
     if (line_end == NULL)
         return false;
-    const int fields = sscanf(
-        image, "fa2 fake image target=%15s entry=%63s registers=%d local=%d bytes=%zu sum=%llx",
-        info.target, info.entry, &info.registers, &info.local_bytes, &info.source_bytes, &sum);
+    const int fields = sscanf(image, "fa2 fake image target=%15s entry=%63s registers=%d local=%d bytes=%zu sum=%llx",
+                              info.target, info.entry, &info.registers, &info.local_bytes, &info.source_bytes, &sum);
     info.source = line_end + 1;
     if (fields != 6 || strnlen(info.source, info.source_bytes + 1) != info.source_bytes ||
         sum_of(info.source, info.source_bytes) != sum)
@@ -73,8 +69,7 @@ static bool runs_on(const char *target, int arch)
     int made_for = 0;
     if (sscanf(target, "compute_%d", &made_for) == 1)
         return made_for <= arch;
-    return sscanf(target, "sm_%d", &made_for) == 1 && made_for / 10 == arch / 10 &&
-           made_for <= arch;
+    return sscanf(target, "sm_%d", &made_for) == 1 && made_for / 10 == arch / 10 && made_for <= arch;
 }
 
 /* Writes fake.ptx_error where the caller wants the log. */
@@ -92,8 +87,8 @@ static void write_jit_log(unsigned count, CUjit_option *options, void **values)
         snprintf(log, bytes, "%s", fake.ptx_error);
 }
 
-CUresult fake_driver_module_load_data_ex(CUmodule *ret_module, const void *image, unsigned count,
-                                         CUjit_option *options, void **values)
+CUresult fake_driver_module_load_data_ex(CUmodule *ret_module, const void *image, unsigned count, CUjit_option *options,
+                                         void **values)
 {
     const CUresult result = fake_begin_uncaptured("module_load_data_ex");
     fake_image_info info;
@@ -150,8 +145,7 @@ static size_t index_of_handle(CUfunction handle)
     return (uintptr_t)handle % MODULE_ALIGNMENT;
 }
 
-CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule handle,
-                                         const char *name)
+CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule handle, const char *name)
 {
     CUresult result = fake_begin("module_get_function");
     fake_object *module = fake_find(handle, FAKE_MODULE);
@@ -170,13 +164,11 @@ CUresult fake_driver_module_get_function(CUfunction *ret_function, CUmodule hand
 /* Returns the module of this handle if it belongs to the current context. */
 static fake_object *function_of(CUfunction handle)
 {
-    fake_object *function =
-        fake_find((void *)((char *)handle - index_of_handle(handle)), FAKE_MODULE);
+    fake_object *function = fake_find((void *)((char *)handle - index_of_handle(handle)), FAKE_MODULE);
     return function != NULL && function->context == fake_current() ? function : NULL;
 }
 
-CUresult fake_driver_func_get_attribute(int *ret_value, CUfunction_attribute attribute,
-                                        CUfunction handle)
+CUresult fake_driver_func_get_attribute(int *ret_value, CUfunction_attribute attribute, CUfunction handle)
 {
     CUresult result = fake_begin("func_get_attribute");
     const fake_object *function = function_of(handle);
@@ -203,8 +195,7 @@ CUresult fake_driver_func_get_attribute(int *ret_value, CUfunction_attribute att
     return fake_end(result);
 }
 
-CUresult fake_driver_func_set_attribute(CUfunction handle, CUfunction_attribute attribute,
-                                        int value)
+CUresult fake_driver_func_set_attribute(CUfunction handle, CUfunction_attribute attribute, int value)
 {
     CUresult result = fake_begin("func_set_attribute");
     fake_object *function = function_of(handle);
@@ -235,8 +226,7 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-CUresult fake_driver_occupancy_max_blocks(int *ret_blocks, CUfunction handle, int threads,
-                                          size_t smem_bytes)
+CUresult fake_driver_occupancy_max_blocks(int *ret_blocks, CUfunction handle, int threads, size_t smem_bytes)
 {
     CUresult result = fake_begin("occupancy_max_blocks");
     const fake_object *function = function_of(handle);
@@ -268,9 +258,8 @@ static void capture(fake_object *stream, const fake_launch *launch)
 }
 
 /* Launches one-dimensional grids and blocks, in clusters of this many blocks. */
-static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, unsigned threads,
-                          unsigned smem_bytes, unsigned cluster, bool early, CUstream stream_handle,
-                          void **params)
+static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, unsigned threads, unsigned smem_bytes,
+                          unsigned cluster, bool early, CUstream stream_handle, void **params)
 {
     const CUresult result = fake_begin(name);
     const fake_object *function = function_of(handle);
@@ -281,8 +270,7 @@ static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, 
         return fake_end(CUDA_ERROR_INVALID_HANDLE);
     const int opted_in = function->dynamic_smem_bytes;
     if (blocks < 1 || blocks > INT32_MAX || threads < 1 || threads > THREADS_MAX || cluster < 1 ||
-        blocks % cluster != 0 ||
-        smem_bytes > (unsigned)(opted_in > STATIC_LIMIT_BYTES ? opted_in : STATIC_LIMIT_BYTES))
+        blocks % cluster != 0 || smem_bytes > (unsigned)(opted_in > STATIC_LIMIT_BYTES ? opted_in : STATIC_LIMIT_BYTES))
         return fake_end(CUDA_ERROR_INVALID_VALUE);
 
     fake_launch launch = {.source = function->text,
@@ -294,8 +282,7 @@ static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, 
                           .early = early,
                           .stream = stream_handle,
                           .duration_us = fake.launch_us};
-    snprintf(launch.function, sizeof launch.function, "%s%s", function->entry,
-             suffixes[index_of_handle(handle)]);
+    snprintf(launch.function, sizeof launch.function, "%s%s", function->entry, suffixes[index_of_handle(handle)]);
     if (strncmp(function->entry, "fwd_", 4) == 0)
         memcpy(&launch.params, params[0], sizeof launch.params);
     if (stream != NULL && stream->capturing) {
@@ -305,22 +292,18 @@ static CUresult launch_on(const char *name, CUfunction handle, unsigned blocks, 
     return fake_end(fake_run(&launch));
 }
 
-CUresult fake_driver_launch_kernel(CUfunction handle, unsigned blocks, unsigned blocks_y,
-                                   unsigned blocks_z, unsigned threads, unsigned threads_y,
-                                   unsigned threads_z, unsigned smem_bytes, CUstream stream,
-                                   void **params, void **extra)
+CUresult fake_driver_launch_kernel(CUfunction handle, unsigned blocks, unsigned blocks_y, unsigned blocks_z,
+                                   unsigned threads, unsigned threads_y, unsigned threads_z, unsigned smem_bytes,
+                                   CUstream stream, void **params, void **extra)
 {
-    const bool known =
-        blocks_y == 1 && blocks_z == 1 && threads_y == 1 && threads_z == 1 && extra == NULL;
-    return launch_on("launch_kernel", handle, known ? blocks : 0, threads, smem_bytes, 1, false,
-                     stream, params);
+    const bool known = blocks_y == 1 && blocks_z == 1 && threads_y == 1 && threads_z == 1 && extra == NULL;
+    return launch_on("launch_kernel", handle, known ? blocks : 0, threads, smem_bytes, 1, false, stream, params);
 }
 
-CUresult fake_driver_launch_kernel_ex(const CUlaunchConfig *config, CUfunction handle,
-                                      void **params, void **extra)
+CUresult fake_driver_launch_kernel_ex(const CUlaunchConfig *config, CUfunction handle, void **params, void **extra)
 {
-    bool known = config->gridDimY == 1 && config->gridDimZ == 1 && config->blockDimY == 1 &&
-                 config->blockDimZ == 1 && extra == NULL;
+    bool known = config->gridDimY == 1 && config->gridDimZ == 1 && config->blockDimY == 1 && config->blockDimZ == 1 &&
+                 extra == NULL;
     unsigned cluster = 1;
     bool early = false;
     for (unsigned i = 0; i < config->numAttrs; i++) {
@@ -337,25 +320,23 @@ CUresult fake_driver_launch_kernel_ex(const CUlaunchConfig *config, CUfunction h
                      config->sharedMemBytes, cluster, early, config->hStream, params);
 }
 
-CUresult fake_driver_tensor_map_encode_tiled(
-    CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
-    const cuuint64_t *extents, const cuuint64_t *strides, const cuuint32_t *box,
-    const cuuint32_t *element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-    CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
+CUresult fake_driver_tensor_map_encode_tiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
+                                             const cuuint64_t *extents, const cuuint64_t *strides,
+                                             const cuuint32_t *box, const cuuint32_t *element_strides,
+                                             CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                             CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
 {
     const CUresult result = fake_begin("tensor_map_encode_tiled");
     fake_map made = {.type = type, .address = (uintptr_t)address, .rank = rank};
     if (result != CUDA_SUCCESS)
         return fake_end(result);
-    if (rank < 3 || rank > 5 || made.address % 16 != 0 ||
-        interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || swizzle != CU_TENSOR_MAP_SWIZZLE_128B ||
-        fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+    if (rank < 3 || rank > 5 || made.address % 16 != 0 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE ||
+        swizzle != CU_TENSOR_MAP_SWIZZLE_128B || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
         return fake_end(CUDA_ERROR_INVALID_VALUE);
     for (unsigned i = 0; i < rank; i++) {
         made.extents[i] = extents[i];
         made.box[i] = box[i];
-        if (extents[i] < 1 || extents[i] > UINT32_MAX || box[i] < 1 || box[i] > 256 ||
-            element_strides[i] != 1)
+        if (extents[i] < 1 || extents[i] > UINT32_MAX || box[i] < 1 || box[i] > 256 || element_strides[i] != 1)
             return fake_end(CUDA_ERROR_INVALID_VALUE);
         if (i > 0)
             made.strides[i - 1] = strides[i - 1];

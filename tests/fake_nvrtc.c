@@ -98,8 +98,7 @@ static char *copy_of(const char *text)
     return strcpy(copy, text);
 }
 
-nvrtcResult fake_nvrtc_create_program(nvrtcProgram *ret_program, const char *source,
-                                      const char *name, int header_count,
+nvrtcResult fake_nvrtc_create_program(nvrtcProgram *ret_program, const char *source, const char *name, int header_count,
                                       const char *const *headers, const char *const *names)
 {
     (void)headers;
@@ -135,8 +134,7 @@ static bool read_options(int count, const char *const *options, char target[16])
     target[0] = '\0';
     fake.options[0] = '\0';
     for (int i = 0; i < count && used < sizeof fake.options; i++) {
-        used += (size_t)snprintf(fake.options + used, sizeof fake.options - used, "%s%s",
-                                 i > 0 ? " " : "", options[i]);
+        used += (size_t)snprintf(fake.options + used, sizeof fake.options - used, "%s%s", i > 0 ? " " : "", options[i]);
         if (strncmp(options[i], prefix, sizeof prefix - 1) == 0)
             snprintf(target, 16, "%s", options[i] + sizeof prefix - 1);
     }
@@ -156,8 +154,8 @@ static void write_log(const fake_object *program, const fake_compilation *c, con
                  "ptxas info    : Function properties for %s\n"
                  "    %d bytes stack frame, %d bytes spill stores, %d bytes spill loads\n"
                  "ptxas info    : Used %d registers, used 1 barriers, 520 bytes cmem[0]\n",
-                 program->entry, target, program->entry, c->spill_stores, c->spill_stores,
-                 c->spill_loads, c->registers);
+                 program->entry, target, program->entry, c->spill_stores, c->spill_stores, c->spill_loads,
+                 c->registers);
 }
 
 nvrtcResult fake_nvrtc_compile_program(nvrtcProgram handle, int count, const char *const *options)
@@ -188,8 +186,7 @@ nvrtcResult fake_nvrtc_compile_program(nvrtcProgram handle, int count, const cha
     assert(program->log != NULL);
     write_log(program, &c, target);
     if (c.result == NVRTC_SUCCESS)
-        program->block =
-            fake_image_write(program->entry, target, program->text, c.registers, c.spill_stores);
+        program->block = fake_image_write(program->entry, target, program->text, c.registers, c.spill_stores);
     return end(c.result);
 }
 

@@ -86,8 +86,7 @@ void fake_unlock(void);
 const char *fake_nvrtc_get_error_string(nvrtcResult result);
 
 /* Makes a program's image; fake_modules.c describes its format. The caller frees it (free). */
-char *fake_image_write(const char *entry, const char *target, const char *source, int registers,
-                       int local_bytes);
+char *fake_image_write(const char *entry, const char *target, const char *source, int registers, int local_bytes);
 
 /* Reads an image. Returns false if it is damaged, or not from this file. */
 typedef struct fake_image_info {

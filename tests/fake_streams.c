@@ -78,8 +78,7 @@ CUresult fake_driver_memcpy_dtoh(void *to, CUdeviceptr from, size_t bytes)
 CUresult fake_driver_memcpy_dtod(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
     CUresult result = fake_begin_uncaptured("memcpy_dtod");
-    if (result == CUDA_SUCCESS &&
-        (fake_memory_at(to, bytes) == NULL || fake_memory_at(from, bytes) == NULL))
+    if (result == CUDA_SUCCESS && (fake_memory_at(to, bytes) == NULL || fake_memory_at(from, bytes) == NULL))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
@@ -156,8 +155,8 @@ CUresult fake_driver_stream_is_capturing(CUstream handle, CUstreamCaptureStatus 
     if (result == CUDA_SUCCESS && !is_stream(handle))
         return fake_end(CUDA_ERROR_INVALID_HANDLE);
     if (result == CUDA_SUCCESS)
-        *ret_status = stream != NULL && stream->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                                          : CU_STREAM_CAPTURE_STATUS_NONE;
+        *ret_status =
+            stream != NULL && stream->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return fake_end(result);
 }
 
@@ -256,8 +255,7 @@ CUresult fake_driver_event_elapsed_time(float *ret_ms, CUevent start_handle, CUe
     CUresult result = fake_begin("event_elapsed_time");
     const fake_object *start = fake_find(start_handle, FAKE_EVENT);
     const fake_object *end = fake_find(end_handle, FAKE_EVENT);
-    if (result == CUDA_SUCCESS &&
-        (start == NULL || end == NULL || !start->recorded || !end->recorded))
+    if (result == CUDA_SUCCESS && (start == NULL || end == NULL || !start->recorded || !end->recorded))
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS && fake.never_ready)
         result = CUDA_ERROR_NOT_READY;
@@ -268,8 +266,7 @@ CUresult fake_driver_event_elapsed_time(float *ret_ms, CUevent start_handle, CUe
 
 /* ---- graphs ---- */
 
-CUresult fake_driver_graph_instantiate(CUgraphExec *ret_exec, CUgraph handle,
-                                       unsigned long long flags)
+CUresult fake_driver_graph_instantiate(CUgraphExec *ret_exec, CUgraph handle, unsigned long long flags)
 {
     (void)flags;
     CUresult result = fake_begin("graph_instantiate");

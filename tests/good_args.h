@@ -7,9 +7,13 @@
 #include <stdint.h>
 #include "fa2.h"
 
-static const fa2_problem problem = {
-    .struct_bytes = sizeof(fa2_problem),
-    .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
+static const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                    .batch = 2,
+                                    .heads_q = 8,
+                                    .heads_kv = 2,
+                                    .seq_q = 100,
+                                    .seq_k = 200,
+                                    .head_dim = 64};
 
 /* [B, S, H, D], at addresses that are never read. */
 static inline fa2_forward_args good_args(void)

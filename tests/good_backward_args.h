@@ -23,8 +23,8 @@ static inline fa2_backward_args good_args(void)
     const int64_t q_row = d * problem.heads_q, kv_row = d * problem.heads_kv;
     const fa2_tensor q = {(void *)0x1000000, q_row * problem.seq_q, q_row, d};
     const fa2_tensor k = {(void *)0x2000000, kv_row * problem.seq_k, kv_row, d};
-    fa2_backward_args args = {.struct_bytes = sizeof(fa2_backward_args),
-                              .q = q, .k = k, .v = k, .o = q, .d_o = q, .dq = q, .dk = k, .dv = k};
+    fa2_backward_args args = {
+        .struct_bytes = sizeof(fa2_backward_args), .q = q, .k = k, .v = k, .o = q, .d_o = q, .dq = q, .dk = k, .dv = k};
     args.v.data = (void *)0x3000000;
     args.o.data = (void *)0x4000000;
     args.d_o.data = (void *)0x5000000;

@@ -65,8 +65,7 @@ uint16_t *gpu_random_bits(size_t count, fa2_dtype dtype, float magnitude, uint64
     const float factor = magnitude / sqrtf(variance_of_sum) / 65536.0f;
     for (size_t i = 0; i < count; i++) {
         uint64_t r = gpu_random(state);
-        int sum =
-            (int)(r & 0xffff) + (int)(r >> 16 & 0xffff) + (int)(r >> 32 & 0xffff) + (int)(r >> 48);
+        int sum = (int)(r & 0xffff) + (int)(r >> 16 & 0xffff) + (int)(r >> 32 & 0xffff) + (int)(r >> 48);
         bits[i] = fa2i_to_bits(dtype, (float)(sum - 2 * 65536) * factor);
     }
     return bits;
@@ -84,12 +83,10 @@ size_t gpu_lse_elems(const fa2_problem *problem)
 
 static size_t kv_elems(const fa2_problem *problem)
 {
-    return (size_t)problem->batch * (size_t)problem->heads_kv * (size_t)problem->seq_k *
-           (size_t)problem->head_dim;
+    return (size_t)problem->batch * (size_t)problem->heads_kv * (size_t)problem->seq_k * (size_t)problem->head_dim;
 }
 
-void gpu_inputs_init(const fa2_problem *problem, float magnitude, uint64_t seed,
-                     gpu_inputs *ret_inputs)
+void gpu_inputs_init(const fa2_problem *problem, float magnitude, uint64_t seed, gpu_inputs *ret_inputs)
 {
     ret_inputs->q = gpu_random_bits(gpu_o_elems(problem), problem->dtype, magnitude, &seed);
     ret_inputs->k = gpu_random_bits(kv_elems(problem), problem->dtype, magnitude, &seed);
@@ -104,8 +101,7 @@ void gpu_inputs_done(gpu_inputs *inputs)
     *inputs = (gpu_inputs){0};
 }
 
-static fa2i_host_tensor dense_tensor(const uint16_t *data, int32_t seq, int32_t heads,
-                                     int32_t head_dim)
+static fa2i_host_tensor dense_tensor(const uint16_t *data, int32_t seq, int32_t heads, int32_t head_dim)
 {
     return (fa2i_host_tensor){.data = data,
                               .stride_batch = (int64_t)seq * heads * head_dim,
@@ -113,9 +109,8 @@ static fa2i_host_tensor dense_tensor(const uint16_t *data, int32_t seq, int32_t 
                               .stride_head = head_dim};
 }
 
-void gpu_reference(const fa2_problem *problem, const gpu_inputs *inputs, float softmax_scale,
-                   float softcap, const fa2i_row *rows, size_t row_count,
-                   fa2i_reference *ret_reference)
+void gpu_reference(const fa2_problem *problem, const gpu_inputs *inputs, float softmax_scale, float softcap,
+                   const fa2i_row *rows, size_t row_count, fa2i_reference *ret_reference)
 {
     const fa2i_reference_request request = {
         .problem = *problem,
@@ -148,12 +143,10 @@ static void set_strides(gpu_layout layout, gpu_tensor *tensor)
 void gpu_tensor_init(const fa2i_device *device, gpu_layout layout, int32_t seq, int32_t heads,
                      const fa2_problem *problem, gpu_tensor *ret_tensor)
 {
-    gpu_tensor tensor = {
-        .batch = problem->batch, .seq = seq, .heads = heads, .head_dim = problem->head_dim};
+    gpu_tensor tensor = {.batch = problem->batch, .seq = seq, .heads = heads, .head_dim = problem->head_dim};
     set_strides(layout, &tensor);
     tensor.first_elem = GUARD_ELEMS;
-    tensor.image_elems =
-        2 * (size_t)GUARD_ELEMS + (size_t)tensor.batch * (size_t)tensor.view.stride_batch;
+    tensor.image_elems = 2 * (size_t)GUARD_ELEMS + (size_t)tensor.batch * (size_t)tensor.view.stride_batch;
     tensor.image = gpu_host(tensor.image_elems, sizeof *tensor.image);
     gpu_must(device, device->cuda->mem_alloc(&tensor.memory, 2 * tensor.image_elems), "cuMemAlloc");
     tensor.view.data = (uint16_t *)(uintptr_t)tensor.memory + tensor.first_elem;
@@ -172,8 +165,7 @@ void gpu_tensor_done(const fa2i_device *device, gpu_tensor *tensor)
 static uint16_t *image_row(const gpu_tensor *tensor, size_t dense_row)
 {
     size_t heads = (size_t)tensor->heads, seq = (size_t)tensor->seq;
-    return tensor->image + tensor->first_elem +
-           dense_row / (heads * seq) * (size_t)tensor->view.stride_batch +
+    return tensor->image + tensor->first_elem + dense_row / (heads * seq) * (size_t)tensor->view.stride_batch +
            dense_row / heads % seq * (size_t)tensor->view.stride_seq +
            dense_row % heads * (size_t)tensor->view.stride_head;
 }
@@ -195,26 +187,20 @@ void gpu_tensor_put(const fa2i_device *device, gpu_tensor *tensor, const uint16_
     fill_poison(tensor->image, tensor->image_elems);
     for (size_t row = 0; dense != NULL && row < tensor_rows(tensor); row++)
         memcpy(image_row(tensor, row), dense + row * row_elems, row_elems * sizeof *dense);
-    gpu_must(device,
-             device->cuda->memcpy_htod(tensor->memory, tensor->image, 2 * tensor->image_elems),
-             "cuMemcpyHtoD");
+    gpu_must(device, device->cuda->memcpy_htod(tensor->memory, tensor->image, 2 * tensor->image_elems), "cuMemcpyHtoD");
 }
 
 void gpu_tensor_poison(const fa2i_device *device, gpu_tensor *tensor, CUstream stream)
 {
     /* strides are multiples of 8, so the number of elements is even */
-    gpu_must(device,
-             device->cuda->memset_d32_async(tensor->memory, GPU_POISON_WORD,
-                                            tensor->image_elems / 2, stream),
+    gpu_must(device, device->cuda->memset_d32_async(tensor->memory, GPU_POISON_WORD, tensor->image_elems / 2, stream),
              "cuMemsetD32Async");
 }
 
 size_t gpu_tensor_get(const fa2i_device *device, gpu_tensor *tensor, uint16_t *dense)
 {
     size_t row_elems = (size_t)tensor->head_dim, strays = 0;
-    gpu_must(device,
-             device->cuda->memcpy_dtoh(tensor->image, tensor->memory, 2 * tensor->image_elems),
-             "cuMemcpyDtoH");
+    gpu_must(device, device->cuda->memcpy_dtoh(tensor->image, tensor->memory, 2 * tensor->image_elems), "cuMemcpyDtoH");
     for (size_t row = 0; row < tensor_rows(tensor); row++) {
         memcpy(dense + row * row_elems, image_row(tensor, row), row_elems * sizeof *dense);
         fill_poison(image_row(tensor, row), row_elems);
@@ -224,17 +210,15 @@ size_t gpu_tensor_get(const fa2i_device *device, gpu_tensor *tensor, uint16_t *d
     return strays;
 }
 
-fa2_status gpu_call_init(const fa2i_device *device, fa2_context *context,
-                         const fa2_problem *problem, gpu_layout layout, bool with_lse,
-                         gpu_call *ret_call)
+fa2_status gpu_call_init(const fa2i_device *device, fa2_context *context, const fa2_problem *problem, gpu_layout layout,
+                         bool with_lse, gpu_call *ret_call)
 {
     gpu_call call = {.device = device, .problem = *problem, .args.struct_bytes = sizeof call.args};
     fa2_status st = fa2_workspace_size(context, problem, &call.args.workspace_bytes);
     if (st != FA2_OK)
         return st;
     if (call.args.workspace_bytes > 0)
-        gpu_must(device, device->cuda->mem_alloc(&call.workspace, call.args.workspace_bytes),
-                 "cuMemAlloc");
+        gpu_must(device, device->cuda->mem_alloc(&call.workspace, call.args.workspace_bytes), "cuMemAlloc");
     call.args.workspace = (void *)(uintptr_t)call.workspace;
     gpu_tensor_init(device, layout, problem->seq_q, problem->heads_q, problem, &call.q);
     gpu_tensor_init(device, layout, problem->seq_k, problem->heads_kv, problem, &call.k);
@@ -288,8 +272,7 @@ static size_t get_lse(gpu_call *call, float *lse)
     size_t elems = gpu_lse_elems(&call->problem), strays = 0;
     size_t all_elems = elems + 2 * LSE_GUARD_ELEMS;
     uint32_t *image = gpu_host(all_elems, sizeof *image);
-    gpu_must(call->device,
-             call->device->cuda->memcpy_dtoh(image, call->lse_memory, all_elems * sizeof *image),
+    gpu_must(call->device, call->device->cuda->memcpy_dtoh(image, call->lse_memory, all_elems * sizeof *image),
              "cuMemcpyDtoH");
     memcpy(lse, image + LSE_GUARD_ELEMS, elems * sizeof *lse);
     for (size_t i = 0; i < LSE_GUARD_ELEMS; i++) {
@@ -313,13 +296,11 @@ static void *ones(const fa2i_device *device, size_t bytes)
     CUdeviceptr memory = 0;
     const unsigned word = 0x3c003c00u; /* in fp16 */
     gpu_must(device, device->cuda->mem_alloc(&memory, bytes), "cuMemAlloc");
-    gpu_must(device, device->cuda->memset_d32_async(memory, word, bytes / 4, NULL),
-             "cuMemsetD32Async");
+    gpu_must(device, device->cuda->memset_d32_async(memory, word, bytes / 4, NULL), "cuMemsetD32Async");
     return (void *)(uintptr_t)memory;
 }
 
-static fa2_tensor tensor_of_ones(const fa2i_device *device, const fa2_problem *p, int32_t seq,
-                                 int32_t heads)
+static fa2_tensor tensor_of_ones(const fa2i_device *device, const fa2_problem *p, int32_t seq, int32_t heads)
 {
     const int64_t row = (int64_t)heads * p->head_dim, elems = (int64_t)p->batch * seq * row;
     return (fa2_tensor){.data = ones(device, sizeof(uint16_t) * (size_t)elems),
@@ -328,8 +309,8 @@ static fa2_tensor tensor_of_ones(const fa2i_device *device, const fa2_problem *p
                         .stride_head = p->head_dim};
 }
 
-fa2_status gpu_gradients_init(const fa2i_device *device, fa2_context *context,
-                              const fa2_problem *problem, gpu_gradients *ret_gradients)
+fa2_status gpu_gradients_init(const fa2i_device *device, fa2_context *context, const fa2_problem *problem,
+                              gpu_gradients *ret_gradients)
 {
     gpu_gradients g = {.device = device, .args.struct_bytes = sizeof g.args};
     fa2_tensor *const of_queries[] = {&g.args.q, &g.args.o, &g.args.d_o, &g.args.dq};
@@ -356,8 +337,7 @@ void gpu_gradients_done(gpu_gradients *gradients)
                                   a->dq.data, a->dk.data, a->dv.data, a->lse,    a->workspace};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         if (memory[i] != NULL)
-            gpu_must(gradients->device,
-                     gradients->device->cuda->mem_free((CUdeviceptr)(uintptr_t)memory[i]),
+            gpu_must(gradients->device, gradients->device->cuda->mem_free((CUdeviceptr)(uintptr_t)memory[i]),
                      "cuMemFree");
     *gradients = (gpu_gradients){0};
 }

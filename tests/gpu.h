@@ -46,14 +46,12 @@ typedef struct gpu_inputs {
     uint16_t *q, *k, *v;
 } gpu_inputs;
 
-void gpu_inputs_init(const fa2_problem *problem, float magnitude, uint64_t seed,
-                     gpu_inputs *ret_inputs);
+void gpu_inputs_init(const fa2_problem *problem, float magnitude, uint64_t seed, gpu_inputs *ret_inputs);
 void gpu_inputs_done(gpu_inputs *inputs);
 
 /* Computes the reference of the listed rows in this thread. softcap counts only if the problem has one. */
-void gpu_reference(const fa2_problem *problem, const gpu_inputs *inputs, float softmax_scale,
-                   float softcap, const fa2i_row *rows, size_t row_count,
-                   fa2i_reference *ret_reference);
+void gpu_reference(const fa2_problem *problem, const gpu_inputs *inputs, float softmax_scale, float softcap,
+                   const fa2i_row *rows, size_t row_count, fa2i_reference *ret_reference);
 
 typedef struct gpu_tensor {
     int32_t batch, seq, heads, head_dim;
@@ -88,9 +86,8 @@ typedef struct gpu_call {
 } gpu_call;
 
 /* Prepares the problem. Returns the status of fa2_workspace_size. On an error *ret_call owns nothing. */
-fa2_status gpu_call_init(const fa2i_device *device, fa2_context *context,
-                         const fa2_problem *problem, gpu_layout layout, bool with_lse,
-                         gpu_call *ret_call);
+fa2_status gpu_call_init(const fa2i_device *device, fa2_context *context, const fa2_problem *problem, gpu_layout layout,
+                         bool with_lse, gpu_call *ret_call);
 void gpu_call_done(gpu_call *call);
 
 /* Uploads the inputs and poisons the outputs. Waits. */
@@ -106,8 +103,8 @@ typedef struct gpu_gradients {
     fa2_backward_args args;
 } gpu_gradients;
 
-fa2_status gpu_gradients_init(const fa2i_device *device, fa2_context *context,
-                              const fa2_problem *problem, gpu_gradients *ret_gradients);
+fa2_status gpu_gradients_init(const fa2i_device *device, fa2_context *context, const fa2_problem *problem,
+                              gpu_gradients *ret_gradients);
 void gpu_gradients_done(gpu_gradients *gradients);
 
 size_t gpu_o_elems(const fa2_problem *problem);

@@ -25,8 +25,7 @@ enum { Q, K, V, O, DO, LSE, INPUTS, DQ = INPUTS, DK, DV, OPERANDS, GRADIENTS = O
 enum { HEADS_Q = 4, REPEATS = 50, ROW_STEP = 23, ALL_ROWS_LIMIT = 64 * 1024 };
 
 static const char *const names[OPERANDS] = {
-    [Q] = "Q",     [K] = "K",   [V] = "V",   [O] = "O",  [DO] = "dO",
-    [LSE] = "LSE", [DQ] = "dQ", [DK] = "dK", [DV] = "dV"};
+    [Q] = "Q", [K] = "K", [V] = "V", [O] = "O", [DO] = "dO", [LSE] = "LSE", [DQ] = "dQ", [DK] = "dK", [DV] = "dV"};
 
 typedef struct shape_case {
     int32_t seq_q, seq_k;
@@ -38,15 +37,12 @@ typedef struct shape_case {
 
 /* FlashAttention-2's lengths; the lengths and magnitudes of its overflow test; a row and a column; another scale. */
 static const shape_case shapes[] = {
-    {113, 203, 1, 1, 1, true, true},     {128, 217, 1, 1, 1, false, false},
-    {113, 211, 1, 1, 1, false, false},   {108, 256, 1, 1, 1, true, false},
-    {256, 512, 1, 1, 1, false, false},   {512, 256, 1, 1, 1, true, false},
-    {1024, 1024, 1, 1, 1, false, false}, {1023, 1024, 1, 1, 1, true, true},
-    {1024, 1023, 1, 1, 1, false, false}, {2048, 2048, 1, 1, 1, false, false},
-    {1, 1, 5, 3, 1, true, false},        {2, 2, 5, 3, 1, false, false},
-    {5, 5, 5, 3, 1, false, false},       {17, 17, 5, 3, 1, true, false},
-    {128, 128, 5, 3, 1, true, false},    {1, 300, 1, 1, 1, false, false},
-    {300, 1, 1, 1, 1, false, false},     {144, 176, 1, 1, 2, true, false},
+    {113, 203, 1, 1, 1, true, true},     {128, 217, 1, 1, 1, false, false}, {113, 211, 1, 1, 1, false, false},
+    {108, 256, 1, 1, 1, true, false},    {256, 512, 1, 1, 1, false, false}, {512, 256, 1, 1, 1, true, false},
+    {1024, 1024, 1, 1, 1, false, false}, {1023, 1024, 1, 1, 1, true, true}, {1024, 1023, 1, 1, 1, false, false},
+    {2048, 2048, 1, 1, 1, false, false}, {1, 1, 5, 3, 1, true, false},      {2, 2, 5, 3, 1, false, false},
+    {5, 5, 5, 3, 1, false, false},       {17, 17, 5, 3, 1, true, false},    {128, 128, 5, 3, 1, true, false},
+    {1, 300, 1, 1, 1, false, false},     {300, 1, 1, 1, 1, false, false},   {144, 176, 1, 1, 2, true, false},
 };
 static const int32_t heads_kv[] = {HEADS_Q, 2, 1}; /* MHA, GQA, MQA */
 
@@ -88,8 +84,7 @@ static int32_t heads_of(const fa2_problem *p, int operand)
 
 static size_t elems_of(const fa2_problem *p, int operand)
 {
-    return (size_t)p->batch * (size_t)seq_of(p, operand) * (size_t)heads_of(p, operand) *
-           (size_t)p->head_dim;
+    return (size_t)p->batch * (size_t)seq_of(p, operand) * (size_t)heads_of(p, operand) * (size_t)p->head_dim;
 }
 
 /* ---- inputs ---- */
@@ -98,23 +93,18 @@ static void make_tensors(grid_point *point)
 {
     const fa2i_device *device = point->own->grid->device;
     const fa2_problem *p = &point->problem;
-    uint64_t state =
-        GPU_GRID_SEED + (uint64_t)p->head_dim * 1000003 + (uint64_t)(point->shape - shapes);
+    uint64_t state = GPU_GRID_SEED + (uint64_t)p->head_dim * 1000003 + (uint64_t)(point->shape - shapes);
     for (int i = 0; i < OPERANDS; i++) {
         if (i == LSE)
             continue;
-        const float magnitude = i == Q          ? point->shape->of_q
-                                : is_of_keys(i) ? point->shape->of_kv
-                                                : 1;
-        point->bits[i] = i < INPUTS && i != O
-                             ? gpu_random_bits(elems_of(p, i), p->dtype, magnitude, &state)
-                             : gpu_host(elems_of(p, i), sizeof(uint16_t));
+        const float magnitude = i == Q ? point->shape->of_q : is_of_keys(i) ? point->shape->of_kv : 1;
+        point->bits[i] = i < INPUTS && i != O ? gpu_random_bits(elems_of(p, i), p->dtype, magnitude, &state)
+                                              : gpu_host(elems_of(p, i), sizeof(uint16_t));
         gpu_tensor_init(device, point->layout, seq_of(p, i), heads_of(p, i), p, &point->tensors[i]);
         gpu_tensor_put(device, &point->tensors[i], i < INPUTS && i != O ? point->bits[i] : NULL);
     }
     point->lse = gpu_host(gpu_lse_elems(p), sizeof *point->lse);
-    gpu_must(device, device->cuda->mem_alloc(&point->lse_memory, 4 * gpu_lse_elems(p)),
-             "cuMemAlloc");
+    gpu_must(device, device->cuda->mem_alloc(&point->lse_memory, 4 * gpu_lse_elems(p)), "cuMemAlloc");
 }
 
 /* Computes O and LSE, and keeps them on the device and the host. */
@@ -122,13 +112,10 @@ static void run_forward(grid_point *point)
 {
     const gpu_launcher *own = point->own;
     const fa2i_device *device = own->grid->device;
-    gpu_plain_forward(device, &point->problem, point->bits[Q], point->bits[K], point->bits[V],
-                      point->softmax_scale, point->softcap, own->stream, point->bits[O],
-                      point->lse);
+    gpu_plain_forward(device, &point->problem, point->bits[Q], point->bits[K], point->bits[V], point->softmax_scale,
+                      point->softcap, own->stream, point->bits[O], point->lse);
     gpu_tensor_put(device, &point->tensors[O], point->bits[O]);
-    gpu_must(device,
-             device->cuda->memcpy_htod(point->lse_memory, point->lse,
-                                       4 * gpu_lse_elems(&point->problem)),
+    gpu_must(device, device->cuda->memcpy_htod(point->lse_memory, point->lse, 4 * gpu_lse_elems(&point->problem)),
              "cuMemcpyHtoD");
 }
 
@@ -147,13 +134,11 @@ static void set_arguments(grid_point *point)
                                       .lse = (float *)(uintptr_t)point->lse_memory,
                                       .softmax_scale = point->softmax_scale,
                                       .softcap = point->softcap};
-    gpu_must_fa2(
-        fa2_workspace_size(point->own->context, &point->problem, &point->args.workspace_bytes),
-        "fa2_workspace_size");
+    gpu_must_fa2(fa2_workspace_size(point->own->context, &point->problem, &point->args.workspace_bytes),
+                 "fa2_workspace_size");
     if (point->args.workspace_bytes > 0)
         gpu_must(point->own->grid->device,
-                 point->own->grid->device->cuda->mem_alloc(&point->workspace,
-                                                           point->args.workspace_bytes),
+                 point->own->grid->device->cuda->mem_alloc(&point->workspace, point->args.workspace_bytes),
                  "cuMemAlloc");
     point->args.workspace = (void *)(uintptr_t)point->workspace;
 }
@@ -164,19 +149,16 @@ static void list_places(grid_point *point, int gradient)
 {
     const fa2_problem *p = &point->problem;
     const int operand = INPUTS + gradient;
-    const int32_t step = p->seq_q * p->seq_k <= ALL_ROWS_LIMIT ? 1 : ROW_STEP,
-                  seq = seq_of(p, operand);
+    const int32_t step = p->seq_q * p->seq_k <= ALL_ROWS_LIMIT ? 1 : ROW_STEP, seq = seq_of(p, operand);
     size_t count = 0;
     fa2i_place *places = gpu_host(elems_of(p, operand), sizeof *places);
     for (int32_t b = 0; b < p->batch; b++)
         for (int32_t h = 0; h < heads_of(p, operand); h++)
             for (int32_t row = 0; row < seq; row++)
                 if (row % step == 0 || row == seq - 1)
-                    places[count++] =
-                        (fa2i_place){.operand = operand, .batch = b, .head = h, .row = row};
+                    places[count++] = (fa2i_place){.operand = operand, .batch = b, .head = h, .row = row};
     point->places[gradient] = places;
-    point->wanted[gradient] =
-        (fa2i_wanted){.places = places, .row_count = count, .width = p->head_dim};
+    point->wanted[gradient] = (fa2i_wanted){.places = places, .row_count = count, .width = p->head_dim};
 }
 
 /* The reference knows only the default scale. So Q is multiplied by `scale`, which is exact, and dQ is corrected. */
@@ -184,8 +166,7 @@ static void find_wanted(grid_point *point)
 {
     const fa2_problem *p = &point->problem;
     const float scale = point->shape->scale;
-    const fa2i_case c = {
-        .problem = *p, .layout = FA2I_LAYOUT_BSHD, .q_magnitude = 1, .softcap = point->softcap};
+    const fa2i_case c = {.problem = *p, .layout = FA2I_LAYOUT_BSHD, .q_magnitude = 1, .softcap = point->softcap};
     uint16_t *q = gpu_host(elems_of(p, Q), sizeof *q);
     fa2i_inputs inputs = {.period = {0}};
     for (size_t i = 0; i < elems_of(p, Q); i++)
@@ -229,10 +210,10 @@ static fa2_status launch(grid_point *point, unsigned mask)
     for (int i = DQ; i < OPERANDS; i++)
         gpu_tensor_poison(device, &point->tensors[i], own->stream);
     if (point->workspace != 0)
-        gpu_must(device,
-                 device->cuda->memset_d32_async(point->workspace, GPU_POISON_WORD,
-                                                args.workspace_bytes / 4, own->stream),
-                 "cuMemsetD32Async");
+        gpu_must(
+            device,
+            device->cuda->memset_d32_async(point->workspace, GPU_POISON_WORD, args.workspace_bytes / 4, own->stream),
+            "cuMemsetD32Async");
     const fa2_status st = fa2_backward(own->context, &point->problem, &args, own->stream);
     gpu_must(device, device->cuda->stream_synchronize(own->stream), "cuStreamSynchronize");
     return st;
@@ -244,10 +225,8 @@ static double value_at(const grid_point *point, const fa2i_place *place, int col
     const fa2_problem *p = &point->problem;
     const size_t seq = (size_t)seq_of(p, place->operand);
     const size_t heads = (size_t)heads_of(p, place->operand);
-    const size_t row =
-        ((size_t)place->batch * seq + (size_t)place->row) * heads + (size_t)place->head;
-    return (double)fa2i_from_bits(
-        p->dtype, point->bits[place->operand][row * (size_t)p->head_dim + (size_t)column]);
+    const size_t row = ((size_t)place->batch * seq + (size_t)place->row) * heads + (size_t)place->head;
+    return (double)fa2i_from_bits(p->dtype, point->bits[place->operand][row * (size_t)p->head_dim + (size_t)column]);
 }
 
 static void compare(const grid_point *point, int operand, verdict *v)
@@ -265,9 +244,8 @@ static void compare(const grid_point *point, int operand, verdict *v)
             }
             if (error > 1 && v->failure[0] == '\0')
                 snprintf(v->failure, sizeof v->failure,
-                         "%s of batch %d head %d row %d is %g, expected %g: %.3g x the bound",
-                         names[operand], (int)place->batch, (int)place->head, (int)place->row,
-                         value, expected, error);
+                         "%s of batch %d head %d row %d is %g, expected %g: %.3g x the bound", names[operand],
+                         (int)place->batch, (int)place->head, (int)place->row, value, expected, error);
         }
 }
 
@@ -276,15 +254,13 @@ static void judge(grid_point *point, unsigned mask, verdict *v)
 {
     for (int i = DQ; i < OPERANDS; i++) {
         const size_t elems = elems_of(&point->problem, i);
-        const size_t strays =
-            gpu_tensor_get(point->own->grid->device, &point->tensors[i], point->bits[i]);
+        const size_t strays = gpu_tensor_get(point->own->grid->device, &point->tensors[i], point->bits[i]);
         size_t left = 0;
         for (size_t e = 0; e < elems; e++)
             left += point->bits[i][e] == GPU_POISON;
         if (strays > 0 || left != (is_wanted(mask, i) ? 0 : elems))
-            snprintf(v->failure, sizeof v->failure,
-                     "%s%s: %zu elements written around it, %zu of %zu not written", names[i],
-                     is_wanted(mask, i) ? "" : ", which is not wanted", strays, left, elems);
+            snprintf(v->failure, sizeof v->failure, "%s%s: %zu elements written around it, %zu of %zu not written",
+                     names[i], is_wanted(mask, i) ? "" : ", which is not wanted", strays, left, elems);
         else if (is_wanted(mask, i))
             compare(point, i, v);
     }
@@ -299,8 +275,8 @@ static void run_launch(grid_point *point, unsigned mask)
         judge(point, mask, &v);
     else
         snprintf(v.failure, sizeof v.failure, "fa2_backward: %s", fa2_last_message());
-    snprintf(name, sizeof name, "x%g %s%s", (double)point->shape->of_q,
-             gpu_layout_name(point->layout), mask == ALL_GRADIENTS ? "" : ", not all gradients");
+    snprintf(name, sizeof name, "x%g %s%s", (double)point->shape->of_q, gpu_layout_name(point->layout),
+             mask == ALL_GRADIENTS ? "" : ", not all gradients");
     gpu_grid_note(point->own->grid, &point->problem, name, v.failure, v.error, names[v.operand]);
 }
 
@@ -326,8 +302,8 @@ static void run_repeats(grid_point *point)
 
 /* ---- points ---- */
 
-static fa2_status point_init(const gpu_launcher *own, const gpu_part *part, const shape_case *shape,
-                             size_t heads, grid_point *ret_point)
+static fa2_status point_init(const gpu_launcher *own, const gpu_part *part, const shape_case *shape, size_t heads,
+                             grid_point *ret_point)
 {
     const size_t number = (size_t)(shape - shapes);
     fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
@@ -343,13 +319,12 @@ static fa2_status point_init(const gpu_launcher *own, const gpu_part *part, cons
                            .softcap = part->softcap,
                            .deterministic = part->deterministic};
     gpu_grid_window(part, number, &problem);
-    *ret_point = (grid_point){
-        .own = own,
-        .problem = problem,
-        .shape = shape,
-        .softcap = gpu_grid_softcap(part, number),
-        .layout = (gpu_layout)((number + heads) % GPU_LAYOUTS),
-        .softmax_scale = shape->scale == 1 ? 0 : shape->scale / sqrtf((float)part->head_dim)};
+    *ret_point = (grid_point){.own = own,
+                              .problem = problem,
+                              .shape = shape,
+                              .softcap = gpu_grid_softcap(part, number),
+                              .layout = (gpu_layout)((number + heads) % GPU_LAYOUTS),
+                              .softmax_scale = shape->scale == 1 ? 0 : shape->scale / sqrtf((float)part->head_dim)};
     const fa2_status st = fa2_prepare(own->context, &problem);
     if (st != FA2_OK)
         return st;
@@ -385,14 +360,12 @@ static size_t heads_in_turn(const gpu_part *part, size_t number)
 }
 
 /* Returns true if the options ask for this point of the grid. */
-static bool is_asked(const gpu_grid_options *options, const gpu_part *part, size_t number,
-                     size_t heads)
+static bool is_asked(const gpu_grid_options *options, const gpu_part *part, size_t number, size_t heads)
 {
     const bool sampled = !options->small && !options->whole;
     const bool one_number = part->softcap || part->window || sampled;
     const bool few_shapes = options->small || (sampled && !gpu_grid_is_small_dim(part->head_dim));
-    return (!few_shapes || shapes[number].small) &&
-           (!part->deterministic || shapes[number].repeated) &&
+    return (!few_shapes || shapes[number].small) && (!part->deterministic || shapes[number].repeated) &&
            (!one_number || heads == heads_in_turn(part, number));
 }
 

@@ -17,8 +17,8 @@
 enum { SMALL_STEP = 5 };
 
 /* Poisons the outputs, launches once, and copies the outputs into `output`. bench: the tensors. */
-static fa2_status launch(const gpu_launcher *own, fa2i_bench *bench, const fa2i_case *c,
-                         void *output, uint32_t *ret_overwritten)
+static fa2_status launch(const gpu_launcher *own, fa2i_bench *bench, const fa2i_case *c, void *output,
+                         uint32_t *ret_overwritten)
 {
     size_t bytes = 0;
     fa2_status st = FA2_OK;
@@ -32,8 +32,7 @@ static fa2_status launch(const gpu_launcher *own, fa2i_bench *bench, const fa2i_
     FA2_TRY(c->problem.op == FA2_OP_FORWARD
                 ? fa2_forward(own->context, &c->problem, &arguments.forward, bench->stream)
                 : fa2_backward(own->context, &c->problem, &arguments.backward, bench->stream));
-    FA2_TRY(fa2i_bench_check(bench, bench->device.cuda->stream_synchronize(bench->stream),
-                             "the launch"));
+    FA2_TRY(fa2i_bench_check(bench, bench->device.cuda->stream_synchronize(bench->stream), "the launch"));
     FA2_TRY(fa2i_bench_count_overwritten(bench, bytes, guard, ret_overwritten));
     FA2_TRY(fa2i_bench_output(bench, NULL, 0, output));
 done:
@@ -53,8 +52,8 @@ static void run_case(const gpu_launcher *own, fa2i_bench *bench, const fa2i_veri
     else
         snprintf(verdict.detail, sizeof verdict.detail, "%.500s", fa2_last_message());
     const bool right = verdict.outcome == FA2I_OUTCOME_OK;
-    gpu_grid_note(own->grid, &vc->c.problem, vc->name, right ? "" : verdict.detail,
-                  right ? verdict.max_error : 0, "an output");
+    gpu_grid_note(own->grid, &vc->c.problem, vc->name, right ? "" : verdict.detail, right ? verdict.max_error : 0,
+                  "an output");
     fa2i_free(output);
     fa2i_expected_done(&expected);
 }
@@ -64,8 +63,7 @@ static void run_part(const gpu_launcher *own, const gpu_part *part)
     fa2i_bench bench = {0};
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
     gpu_must_fa2(fa2i_bench_open(&bench, 0), "the device");
-    const size_t count =
-        fa2i_judge_of(part->class.op)->cases(&part->class, bench.device.card.sm_count, cases);
+    const size_t count = fa2i_judge_of(part->class.op)->cases(&part->class, bench.device.card.sm_count, cases);
     for (size_t i = 0; i < count; i++)
         if (!own->grid->options.small || (i % SMALL_STEP == SMALL_STEP - 1 && !cases[i].divided))
             run_case(own, &bench, &cases[i]);
@@ -82,8 +80,7 @@ static void list_classes(gpu_grid *grid, fa2_dtype dtype, int arch)
         const bool own = list != PAIRS_FORWARD && list != PAIRS_BACKWARD;
         const size_t count = own && arch != 90 ? 0 : pairs_sets((pairs_list)list, sets);
         for (size_t i = 0; i < count; i++) {
-            const gpu_part part = {
-                .class = pairs_problem((pairs_list)list, dtype, sets[i], i + (size_t)dtype)};
+            const gpu_part part = {.class = pairs_problem((pairs_list)list, dtype, sets[i], i + (size_t)dtype)};
             if ((o->dim == 0 || o->dim == part.class.head_dim) && found++ % (size_t)o->every == 0)
                 gpu_grid_add(grid, &part);
         }

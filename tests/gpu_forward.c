@@ -24,11 +24,10 @@ typedef struct shape_case {
 /* Lengths around the edges of tiles; Sq much smaller and larger than Sk (if causal, some rows see no key); more than
  * one tile in both directions; then large scores, and another scale. */
 static const shape_case shapes[] = {
-    {1, 1, 1, 0, false},       {1, 239, 1, 0, false},    {3, 799, 1, 0, true},
-    {64, 800, 1, 0, false},    {113, 203, 1, 0, true},   {128, 217, 1, 0, false},
-    {127, 512, 1, 0, false},   {256, 512, 1, 0, false},  {512, 256, 1, 0, true},
-    {1023, 1024, 1, 0, false}, {1024, 1023, 1, 0, true}, {2048, 2048, 1, 0, false},
-    {113, 203, 8, 0, true},    {127, 512, 30, 0, false}, {128, 217, 1, 0.3f, true},
+    {1, 1, 1, 0, false},    {1, 239, 1, 0, false},     {3, 799, 1, 0, true},      {64, 800, 1, 0, false},
+    {113, 203, 1, 0, true}, {128, 217, 1, 0, false},   {127, 512, 1, 0, false},   {256, 512, 1, 0, false},
+    {512, 256, 1, 0, true}, {1023, 1024, 1, 0, false}, {1024, 1023, 1, 0, true},  {2048, 2048, 1, 0, false},
+    {113, 203, 8, 0, true}, {127, 512, 30, 0, false},  {128, 217, 1, 0.3f, true},
 };
 static const int32_t heads_kv[] = {4, 2, 1}; /* of 4: MHA, GQA, MQA */
 
@@ -59,14 +58,12 @@ static void list_rows(grid_point *point)
                     point->rows[point->row_count++] = (fa2i_row){.batch = b, .head = h, .row = i};
 }
 
-static void point_init(const gpu_part *part, const shape_case *shape, int32_t kv,
-                       grid_point *ret_point)
+static void point_init(const gpu_part *part, const shape_case *shape, int32_t kv, grid_point *ret_point)
 {
     const size_t number = (size_t)(shape - shapes);
     fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
                            .dtype = part->dtype,
-                           .batch =
-                               (int64_t)shape->seq_q * shape->seq_k <= TWO_BATCHES_LIMIT ? 2 : 1,
+                           .batch = (int64_t)shape->seq_q * shape->seq_k <= TWO_BATCHES_LIMIT ? 2 : 1,
                            .heads_q = 4,
                            .heads_kv = kv,
                            .seq_q = shape->seq_q,
@@ -75,14 +72,12 @@ static void point_init(const gpu_part *part, const shape_case *shape, int32_t kv
                            .causal = part->causal,
                            .softcap = part->softcap};
     gpu_grid_window(part, number, &problem);
-    *ret_point =
-        (grid_point){.problem = problem, .shape = shape, .softcap = gpu_grid_softcap(part, number)};
-    gpu_inputs_init(&problem, shape->magnitude,
-                    GPU_GRID_SEED + (uint64_t)part->head_dim * 1000003 + (uint64_t)number,
+    *ret_point = (grid_point){.problem = problem, .shape = shape, .softcap = gpu_grid_softcap(part, number)};
+    gpu_inputs_init(&problem, shape->magnitude, GPU_GRID_SEED + (uint64_t)part->head_dim * 1000003 + (uint64_t)number,
                     &ret_point->inputs);
     list_rows(ret_point);
-    gpu_reference(&problem, &ret_point->inputs, shape->softmax_scale, ret_point->softcap,
-                  ret_point->rows, ret_point->row_count, &ret_point->reference);
+    gpu_reference(&problem, &ret_point->inputs, shape->softmax_scale, ret_point->softcap, ret_point->rows,
+                  ret_point->row_count, &ret_point->reference);
 }
 
 static void point_done(grid_point *point)
@@ -93,8 +88,7 @@ static void point_done(grid_point *point)
 }
 
 /* Takes the compared rows out of the dense O and LSE, in the reference's order, and compares them. */
-static void compare(const grid_point *point, const uint16_t *o, const float *lse,
-                    fa2i_comparison *ret_comparison)
+static void compare(const grid_point *point, const uint16_t *o, const float *lse, fa2i_comparison *ret_comparison)
 {
     const fa2_problem *p = &point->problem;
     size_t dim = (size_t)p->head_dim;
@@ -122,8 +116,8 @@ static size_t poison_left(const fa2_problem *problem, const uint16_t *o)
 }
 
 /* Launches a prepared call and judges its results. failure is empty if they are right. */
-static void launch(const gpu_launcher *own, const grid_point *point, gpu_call *call,
-                   fa2i_comparison *ret_comparison, char *failure, size_t failure_bytes)
+static void launch(const gpu_launcher *own, const grid_point *point, gpu_call *call, fa2i_comparison *ret_comparison,
+                   char *failure, size_t failure_bytes)
 {
     const fa2i_device *device = own->grid->device;
     uint16_t *o = gpu_host(gpu_o_elems(&point->problem), sizeof *o);
@@ -138,8 +132,7 @@ static void launch(const gpu_launcher *own, const grid_point *point, gpu_call *c
         size_t left = poison_left(&point->problem, o);
         compare(point, o, call->lse_memory != 0 ? lse : NULL, ret_comparison);
         if (strays > 0 || left > 0)
-            snprintf(failure, failure_bytes, "%zu elements written outside, %zu not written",
-                     strays, left);
+            snprintf(failure, failure_bytes, "%zu elements written outside, %zu not written", strays, left);
         else if (!(ret_comparison->error <= 1))
             snprintf(failure, failure_bytes, "%s is %g, expected %g: %.3g x the bound",
                      ret_comparison->worst_is_lse ? "LSE" : "O", ret_comparison->worst_value,
@@ -158,15 +151,14 @@ static void run_point(const gpu_launcher *own, const grid_point *point)
         fa2i_comparison comparison = {0};
         char failure[256] = "";
         /* One layout runs without LSE, because it is optional. */
-        fa2_status st = gpu_call_init(own->grid->device, own->context, &point->problem, layout,
-                                      layout != GPU_BHSD, &call);
+        fa2_status st =
+            gpu_call_init(own->grid->device, own->context, &point->problem, layout, layout != GPU_BHSD, &call);
         if (st == FA2_OK)
             launch(own, point, &call, &comparison, failure, sizeof failure);
         else
             snprintf(failure, sizeof failure, "fa2_workspace_size: %s", fa2_last_message());
         char name[48];
-        snprintf(name, sizeof name, "x%g %s", (double)point->shape->magnitude,
-                 gpu_layout_name(layout));
+        snprintf(name, sizeof name, "x%g %s", (double)point->shape->magnitude, gpu_layout_name(layout));
         gpu_grid_note(own->grid, &point->problem, name, failure, comparison.error,
                       comparison.worst_is_lse ? "LSE" : "O");
         gpu_call_done(&call);

@@ -14,13 +14,7 @@ enum { SEED = 2, THREADS = 8, LAUNCHES_PER_THREAD = 50, REPEATS = 250 };
 
 static const fa2_problem problems[] = {
     {SIZED, .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 113, .seq_k = 203, .head_dim = 64},
-    {SIZED, .batch = 1,
-     .heads_q = 8,
-     .heads_kv = 8,
-     .seq_q = 512,
-     .seq_k = 512,
-     .head_dim = 64,
-     .causal = 1},
+    {SIZED, .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 512, .seq_k = 512, .head_dim = 64, .causal = 1},
     {SIZED, .batch = 1, .heads_q = 4, .heads_kv = 1, .seq_q = 1, .seq_k = 799, .head_dim = 128},
     {SIZED, .batch = 1, .heads_q = 4, .heads_kv = 4, .seq_q = 300, .seq_k = 300, .head_dim = 40},
 };
@@ -46,8 +40,7 @@ static void sync_stream(CUstream stream)
 static CUstream new_stream(void)
 {
     CUstream stream;
-    gpu_must(&device, device.cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING),
-             "cuStreamCreate");
+    gpu_must(&device, device.cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     return stream;
 }
 
@@ -97,8 +90,7 @@ static void subject_done(subject *s)
 
 static void begin_capture(CUstream stream)
 {
-    gpu_must(&device, device.cuda->stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
-             "cuStreamBeginCapture");
+    gpu_must(&device, device.cuda->stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
 }
 
 static CUgraphExec end_capture(CUstream stream)
@@ -161,13 +153,7 @@ static void test_capture_unprepared(subject *s)
 static void test_repeats(void)
 {
     static const fa2_problem repeated[] = {
-        {SIZED, .batch = 1,
-         .heads_q = 40,
-         .heads_kv = 40,
-         .seq_q = 640,
-         .seq_k = 640,
-         .head_dim = 64,
-         .causal = 1},
+        {SIZED, .batch = 1, .heads_q = 40, .heads_kv = 40, .seq_q = 640, .seq_k = 640, .head_dim = 64, .causal = 1},
         {SIZED, .batch = 1, .heads_q = 40, .heads_kv = 8, .seq_q = 640, .seq_k = 700, .head_dim = 128},
     };
     for (size_t i = 0; i < sizeof repeated / sizeof *repeated; i++) {
@@ -204,9 +190,13 @@ static void test_streams(subject *subjects)
  * be finished. */
 static void test_no_wait(void)
 {
-    const fa2_problem large = {
-        .struct_bytes = sizeof(fa2_problem),
-        .batch = 4, .heads_q = 16, .heads_kv = 16, .seq_q = 4096, .seq_k = 4096, .head_dim = 128};
+    const fa2_problem large = {.struct_bytes = sizeof(fa2_problem),
+                               .batch = 4,
+                               .heads_q = 16,
+                               .heads_kv = 16,
+                               .seq_q = 4096,
+                               .seq_k = 4096,
+                               .head_dim = 128};
     subject s;
     CUevent event;
     CUstream stream = new_stream();

@@ -9,17 +9,10 @@
 #include "tests/check.h"
 #include "tuner/report/progress.h"
 
-enum {
-    MAX_THREADS = 16,
-    ROW_STEP = 7,
-    ALL_ROWS_LIMIT = 128 * 1024,
-    COMBINATIONS_EACH = 2,
-    TELL_EVERY_S = 5
-};
+enum { MAX_THREADS = 16, ROW_STEP = 7, ALL_ROWS_LIMIT = 128 * 1024, COMBINATIONS_EACH = 2, TELL_EVERY_S = 5 };
 
 /* {causal, softcap, window}; two neighbours, around the end, for a dtype and head_dim. */
-static const int32_t features[][3] = {{0, 1, 0}, {1, 0, 1}, {1, 1, 0},
-                                      {0, 0, 1}, {1, 1, 1}, {0, 1, 1}};
+static const int32_t features[][3] = {{0, 1, 0}, {1, 0, 1}, {1, 1, 0}, {0, 0, 1}, {1, 1, 1}, {0, 1, 1}};
 static const int32_t windows[][2] = {{-1, 0}, {0, 0},  {5, 3},   {64, 63}, {300, 100},
                                      {7, -1}, {20, 9}, {128, 0}, {-1, -1}, {2000, 2000}};
 static const float softcaps[] = {30, 1.5f, 8};
@@ -47,8 +40,7 @@ void gpu_grid_add_features(gpu_grid *grid, fa2_dtype dtype, size_t dim_index, in
 {
     for (size_t i = 0; i < COMBINATIONS_EACH; i++) {
         const int32_t *f = features[(2 * dim_index + 3 * (size_t)dtype + i) % FEATURES];
-        const gpu_part part = {
-            .dtype = dtype, .head_dim = head_dim, .causal = f[0], .softcap = f[1], .window = f[2]};
+        const gpu_part part = {.dtype = dtype, .head_dim = head_dim, .causal = f[0], .softcap = f[1], .window = f[2]};
         gpu_grid_add(grid, &part);
     }
 }
@@ -84,8 +76,8 @@ const char *gpu_layout_name(gpu_layout layout)
     return names[layout];
 }
 
-void gpu_grid_note(gpu_grid *grid, const fa2_problem *problem, const char *name,
-                   const char *failure, double error, const char *what)
+void gpu_grid_note(gpu_grid *grid, const fa2_problem *problem, const char *name, const char *failure, double error,
+                   const char *what)
 {
     char shape[FA2I_PROBLEM_CHARS];
     fa2i_problem_format(problem, shape, sizeof shape);
@@ -106,8 +98,7 @@ void gpu_grid_note(gpu_grid *grid, const fa2_problem *problem, const char *name,
 static const gpu_part *take_part(gpu_grid *grid)
 {
     pthread_mutex_lock(&grid->mutex);
-    const gpu_part *part =
-        grid->next_part < grid->part_count ? &grid->parts[grid->next_part++] : NULL;
+    const gpu_part *part = grid->next_part < grid->part_count ? &grid->parts[grid->next_part++] : NULL;
     pthread_mutex_unlock(&grid->mutex);
     return part;
 }
@@ -119,8 +110,8 @@ static void note_part(gpu_grid *grid)
     const double now = fa2i_now_s();
     grid->done_parts++;
     if (now - grid->told_s >= TELL_EVERY_S) {
-        fprintf(stderr, "%zu of %zu parts, %zu launches, %zu wrong, %.0f s\n", grid->done_parts,
-                grid->part_count, grid->tallies[0].launches + grid->tallies[1].launches,
+        fprintf(stderr, "%zu of %zu parts, %zu launches, %zu wrong, %.0f s\n", grid->done_parts, grid->part_count,
+                grid->tallies[0].launches + grid->tallies[1].launches,
                 grid->tallies[0].failures + grid->tallies[1].failures, now - grid->started_s);
         grid->told_s = now;
     }
@@ -134,8 +125,7 @@ static void *run_thread(void *argument)
     const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .arch = grid->options.arch};
     gpu_must_fa2(fa2i_device_enter(grid->device), "device");
     gpu_must_fa2(fa2_context_create(&config, &own.context), "fa2_context_create");
-    gpu_must(grid->device, grid->device->cuda->stream_create(&own.stream, CU_STREAM_NON_BLOCKING),
-             "cuStreamCreate");
+    gpu_must(grid->device, grid->device->cuda->stream_create(&own.stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     for (const gpu_part *part = take_part(grid); part != NULL; part = take_part(grid)) {
         grid->test->run_part(&own, part);
         note_part(grid);
@@ -163,8 +153,7 @@ static void run_threads(gpu_grid *grid)
 
 static bool wants_dtype(const gpu_grid_options *o, int dtype, int arch)
 {
-    return (o->dtype < 0 || o->dtype == dtype) &&
-           (dtype == FA2_FP16 || arch >= 80); /* bf16 starts with SM 8.0 */
+    return (o->dtype < 0 || o->dtype == dtype) && (dtype == FA2_FP16 || arch >= 80); /* bf16 starts with SM 8.0 */
 }
 
 static void list_by_dims(gpu_grid *grid, int arch)
@@ -192,9 +181,8 @@ static void print_tallies(const gpu_grid *grid)
     for (int dtype = FA2_FP16; dtype <= FA2_BF16; dtype++) {
         const gpu_tally *tally = &grid->tallies[dtype];
         if (tally->launches > 0)
-            printf("%s: %zu launches, %zu wrong; worst error/bound %.3g, %s\n",
-                   fa2i_dtype_string((fa2_dtype)dtype), tally->launches, tally->failures,
-                   tally->worst, tally->worst_case);
+            printf("%s: %zu launches, %zu wrong; worst error/bound %.3g, %s\n", fa2i_dtype_string((fa2_dtype)dtype),
+                   tally->launches, tally->failures, tally->worst, tally->worst_case);
     }
 }
 
@@ -232,26 +220,22 @@ int gpu_grid_main(int argc, char **argv, const gpu_grid_test *test)
     fa2i_device device = {0};
     static gpu_grid grid = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     if (!parse(argc, argv, &grid.options)) {
-        fprintf(
-            stderr,
-            "usage: %s [--arch SM] [--small|--whole] [--dtype fp16|bf16] [--dim D] [--every N]\n",
-            test->name);
+        fprintf(stderr, "usage: %s [--arch SM] [--small|--whole] [--dtype fp16|bf16] [--dim D] [--every N]\n",
+                test->name);
         return 2;
     }
     int opened = gpu_open(&device);
     if (opened != 0)
         return opened;
     if (grid.options.arch > device.card.arch) {
-        fprintf(stderr, "skipped: SM %d code does not run on SM %d\n", grid.options.arch,
-                device.card.arch);
+        fprintf(stderr, "skipped: SM %d code does not run on SM %d\n", grid.options.arch, device.card.arch);
         return CHECK_SKIP;
     }
     grid.test = test;
     grid.device = &device;
     int arch = grid.options.arch != 0 ? grid.options.arch : device.card.arch;
     list_parts(&grid, arch);
-    printf("%s, kernels for SM %d, %zu parts, seed %d\n", device.card.name, arch, grid.part_count,
-           GPU_GRID_SEED);
+    printf("%s, kernels for SM %d, %zu parts, seed %d\n", device.card.name, arch, grid.part_count, GPU_GRID_SEED);
     fflush(stdout);
     grid.started_s = grid.told_s = fa2i_now_s();
     run_threads(&grid);

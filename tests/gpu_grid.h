@@ -63,9 +63,8 @@ struct gpu_grid {
     gpu_grid_options options;
     gpu_part parts[GPU_GRID_PARTS_MAX];
     size_t part_count, next_part, done_parts;
-    double started_s,
-        told_s;           /* times on fa2i_now_s's clock: of the start, and of the last progress line */
-    gpu_tally tallies[2]; /* by dtype */
+    double started_s, told_s; /* times on fa2i_now_s's clock: of the start, and of the last progress line */
+    gpu_tally tallies[2];     /* by dtype */
 };
 
 /* Returns true for the few head_dims of --small. */
@@ -93,8 +92,8 @@ float gpu_grid_softcap(const gpu_part *part, size_t number);
 int32_t gpu_grid_row_step(const fa2_problem *problem);
 
 /* Counts a launch. failure: "" if it was right. error: the largest error over its bound. what: where it occurred. */
-void gpu_grid_note(gpu_grid *grid, const fa2_problem *problem, const char *name,
-                   const char *failure, double error, const char *what);
+void gpu_grid_note(gpu_grid *grid, const fa2_problem *problem, const char *name, const char *failure, double error,
+                   const char *what);
 
 /* "BSHD", "BHSD", "padded". */
 const char *gpu_layout_name(gpu_layout layout);

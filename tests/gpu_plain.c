@@ -87,10 +87,8 @@ static CUfunction load(const fa2i_device *device)
     char *ptx = gpu_host(bytes, 1);
     nvrtc_must(nvrtc->get_ptx(program, ptx), "PTX");
     nvrtc->destroy_program(&program);
-    gpu_must(device, device->cuda->module_load_data_ex(&module, ptx, 0, NULL, NULL),
-             "cuModuleLoadDataEx");
-    gpu_must(device, device->cuda->module_get_function(&function, module, "plain"),
-             "cuModuleGetFunction");
+    gpu_must(device, device->cuda->module_load_data_ex(&module, ptx, 0, NULL, NULL), "cuModuleLoadDataEx");
+    gpu_must(device, device->cuda->module_get_function(&function, module, "plain"), "cuModuleGetFunction");
     fa2i_free(ptx);
     return function;
 }
@@ -114,32 +112,27 @@ static CUdeviceptr reserve(const fa2i_device *device, size_t elems)
 }
 
 /* Uploads an array, converted to fp32. */
-static CUdeviceptr upload(const fa2i_device *device, fa2_dtype dtype, const uint16_t *bits,
-                          size_t elems)
+static CUdeviceptr upload(const fa2i_device *device, fa2_dtype dtype, const uint16_t *bits, size_t elems)
 {
     float *numbers = gpu_host(elems, sizeof *numbers);
     const CUdeviceptr memory = reserve(device, elems);
     fa2i_from_all_bits(dtype, bits, elems, numbers);
-    gpu_must(device, device->cuda->memcpy_htod(memory, numbers, elems * sizeof *numbers),
-             "cuMemcpyHtoD");
+    gpu_must(device, device->cuda->memcpy_htod(memory, numbers, elems * sizeof *numbers), "cuMemcpyHtoD");
     fa2i_free(numbers);
     return memory;
 }
 
 static void download(const fa2i_device *device, CUdeviceptr memory, size_t elems, float *numbers)
 {
-    gpu_must(device, device->cuda->memcpy_dtoh(numbers, memory, elems * sizeof *numbers),
-             "cuMemcpyDtoH");
+    gpu_must(device, device->cuda->memcpy_dtoh(numbers, memory, elems * sizeof *numbers), "cuMemcpyDtoH");
 }
 
-void gpu_plain_forward(const fa2i_device *device, const fa2_problem *problem, const uint16_t *q,
-                       const uint16_t *k, const uint16_t *v, float softmax_scale, float softcap,
-                       CUstream stream, uint16_t *o, float *lse)
+void gpu_plain_forward(const fa2i_device *device, const fa2_problem *problem, const uint16_t *q, const uint16_t *k,
+                       const uint16_t *v, float softmax_scale, float softcap, CUstream stream, uint16_t *o, float *lse)
 {
     const fa2_problem *p = problem;
     const size_t of_q = gpu_o_elems(p), rows = gpu_lse_elems(p),
-                 of_k = of_q / (size_t)p->heads_q / (size_t)p->seq_q * (size_t)p->heads_kv *
-                        (size_t)p->seq_k;
+                 of_k = of_q / (size_t)p->heads_q / (size_t)p->seq_q * (size_t)p->heads_kv * (size_t)p->seq_k;
     plain_params params = {.q = upload(device, p->dtype, q, of_q),
                            .k = upload(device, p->dtype, k, of_k),
                            .v = upload(device, p->dtype, v, of_k),
@@ -159,8 +152,8 @@ void gpu_plain_forward(const fa2i_device *device, const fa2_problem *problem, co
     void *arguments[] = {&params};
     float *numbers = gpu_host(of_q, sizeof *numbers);
     gpu_must(device,
-             device->cuda->launch_kernel(the_kernel(device), (unsigned)((rows + WARPS - 1) / WARPS),
-                                         1, 1, 32, WARPS, 1, 0, stream, arguments, NULL),
+             device->cuda->launch_kernel(the_kernel(device), (unsigned)((rows + WARPS - 1) / WARPS), 1, 1, 32, WARPS, 1,
+                                         0, stream, arguments, NULL),
              "cuLaunchKernel");
     gpu_must(device, device->cuda->stream_synchronize(stream), "cuStreamSynchronize");
     download(device, params.o, of_q, numbers);

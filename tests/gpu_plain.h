@@ -11,8 +11,7 @@
 
 /* All arrays are dense host arrays. o holds the dtype's bits, lse is as fa2_forward's. softmax_scale: 0 is the default.
  * softcap counts only if the problem has one. */
-void gpu_plain_forward(const fa2i_device *device, const fa2_problem *problem, const uint16_t *q,
-                       const uint16_t *k, const uint16_t *v, float softmax_scale, float softcap,
-                       CUstream stream, uint16_t *o, float *lse);
+void gpu_plain_forward(const fa2i_device *device, const fa2_problem *problem, const uint16_t *q, const uint16_t *k,
+                       const uint16_t *v, float softmax_scale, float softcap, CUstream stream, uint16_t *o, float *lse);
 
 #endif

@@ -49,8 +49,8 @@ static void place(far_dimension which, CUdeviceptr arena, fa2_tensor views[TENSO
 static CUdeviceptr row_address(const fa2_tensor *view, size_t dense_row)
 {
     int64_t heads = problem.heads_q, seq = problem.seq_q, row = (int64_t)dense_row;
-    int64_t offset = row / (heads * seq) * view->stride_batch +
-                     row / heads % seq * view->stride_seq + row % heads * view->stride_head;
+    int64_t offset = row / (heads * seq) * view->stride_batch + row / heads % seq * view->stride_seq +
+                     row % heads * view->stride_head;
     return (CUdeviceptr)(uintptr_t)((uint16_t *)view->data + offset);
 }
 
@@ -58,18 +58,14 @@ static void put(const fa2i_device *device, const fa2_tensor *view, const uint16_
 {
     size_t dim = (size_t)problem.head_dim;
     for (size_t row = 0; row < gpu_lse_elems(&problem); row++)
-        gpu_must(device,
-                 device->cuda->memcpy_htod(row_address(view, row), dense + row * dim, 2 * dim),
-                 "cuMemcpyHtoD");
+        gpu_must(device, device->cuda->memcpy_htod(row_address(view, row), dense + row * dim, 2 * dim), "cuMemcpyHtoD");
 }
 
 static void get(const fa2i_device *device, const fa2_tensor *view, uint16_t *dense)
 {
     size_t dim = (size_t)problem.head_dim;
     for (size_t row = 0; row < gpu_lse_elems(&problem); row++)
-        gpu_must(device,
-                 device->cuda->memcpy_dtoh(dense + row * dim, row_address(view, row), 2 * dim),
-                 "cuMemcpyDtoH");
+        gpu_must(device, device->cuda->memcpy_dtoh(dense + row * dim, row_address(view, row), 2 * dim), "cuMemcpyDtoH");
 }
 
 /* Compares O (dense) by the reference's rule. The reference's rows are in dense order. */
@@ -91,8 +87,7 @@ static void check(const gpu_inputs *inputs, const uint16_t *o)
     fa2i_free(rows);
 }
 
-static void run(const fa2i_device *device, fa2_context *context, far_dimension which,
-                CUdeviceptr arena)
+static void run(const fa2i_device *device, fa2_context *context, far_dimension which, CUdeviceptr arena)
 {
     static const char *const names[] = {"batch", "sequence", "head"};
     fa2_tensor views[TENSORS];
@@ -106,11 +101,10 @@ static void run(const fa2i_device *device, fa2_context *context, far_dimension w
     put(device, &views[K], inputs.k);
     put(device, &views[V], inputs.v);
     put(device, &views[O], o);
-    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
-                             .q = views[Q], .k = views[K], .v = views[V], .o = views[O]};
+    fa2_forward_args args = {
+        .struct_bytes = sizeof(fa2_forward_args), .q = views[Q], .k = views[K], .v = views[V], .o = views[O]};
     CUdeviceptr workspace = 0;
-    gpu_must_fa2(fa2_workspace_size(context, &problem, &args.workspace_bytes),
-                 "fa2_workspace_size");
+    gpu_must_fa2(fa2_workspace_size(context, &problem, &args.workspace_bytes), "fa2_workspace_size");
     if (args.workspace_bytes > 0)
         gpu_must(device, device->cuda->mem_alloc(&workspace, args.workspace_bytes), "cuMemAlloc");
     args.workspace = (void *)(uintptr_t)workspace;
@@ -136,8 +130,7 @@ int main(void)
         return opened;
     gpu_must(&device, device.cuda->mem_get_info(&free_bytes, &total_bytes), "cuMemGetInfo");
     if (free_bytes < bytes + (size_t)(256 << 20)) {
-        fprintf(stderr, "skipped: needs %zu MiB of device memory, %zu are free\n", bytes >> 20,
-                free_bytes >> 20);
+        fprintf(stderr, "skipped: needs %zu MiB of device memory, %zu are free\n", bytes >> 20, free_bytes >> 20);
         return CHECK_SKIP;
     }
     gpu_must(&device, device.cuda->mem_alloc(&arena, bytes), "cuMemAlloc");

@@ -15,20 +15,17 @@ enum { MAX_GIB = 24 }; /* of tensors; larger problems are prepared but not launc
 /* Collects the problem of a row of the view `winners`, if it was measured. */
 static int add_winner(void *user, int columns, const char *const *names, const char *const *values)
 {
-    static const char *const keys[][2] = {
-        {"op", "op"},        {"batch", "B"},     {"heads_q", "Hq"},
-        {"heads_kv", "Hkv"}, {"seq_q", "Sq"},    {"seq_k", "Sk"},
-        {"head_dim", "D"},   {"dtype", "dtype"}, {"causal", "causal"}};
+    static const char *const keys[][2] = {{"op", "op"},        {"batch", "B"},     {"heads_q", "Hq"},
+                                          {"heads_kv", "Hkv"}, {"seq_q", "Sq"},    {"seq_k", "Sk"},
+                                          {"head_dim", "D"},   {"dtype", "dtype"}, {"causal", "causal"}};
     char text[256] = "";
     bool measured = false;
     for (int i = 0; i < columns; i++) {
-        measured =
-            measured || (strcmp(names[i], "source") == 0 && strcmp(values[i], "measured") == 0);
+        measured = measured || (strcmp(names[i], "source") == 0 && strcmp(values[i], "measured") == 0);
         for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
             size_t used = strlen(text);
             if (strcmp(names[i], keys[k][0]) == 0)
-                snprintf(text + used, sizeof text - used, "%s%s=%s", used > 0 ? "," : "",
-                         keys[k][1], values[i]);
+                snprintf(text + used, sizeof text - used, "%s%s=%s", used > 0 ? "," : "", keys[k][1], values[i]);
         }
     }
     if (measured)
@@ -53,8 +50,7 @@ static double now_us(void)
 
 static bool is_small(const fa2_problem *p)
 {
-    double elems = (double)p->batch * p->head_dim *
-                   (2.0 * p->heads_q * p->seq_q + 2.0 * p->heads_kv * p->seq_k);
+    double elems = (double)p->batch * p->head_dim * (2.0 * p->heads_q * p->seq_q + 2.0 * p->heads_kv * p->seq_k);
     return elems * 2 < MAX_GIB * 1073741824.0;
 }
 

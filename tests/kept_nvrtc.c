@@ -67,8 +67,7 @@ static void forget(nvrtcProgram program)
 static const uint64_t magic = 0x31706b3261660a0d;
 
 /* Returns false if nothing is kept, or the path is too long. */
-static bool path_of(const nvrtcProgram program, int count, const char *const *options,
-                    char path[PATH_BYTES])
+static bool path_of(const nvrtcProgram program, int count, const char *const *options, char path[PATH_BYTES])
 {
     const char *folder = getenv("FA2_KEPT_CODE");
     fa2i_part parts[OPTIONS_MAX + 4];
@@ -82,8 +81,8 @@ static bool path_of(const nvrtcProgram program, int count, const char *const *op
     compiler()->version(&major, &minor);
     if (stat(fa2i_nvrtc_path(), &file) != 0)
         return false;
-    snprintf(which, sizeof which, "%d.%d %s %lld %lld", major, minor, fa2i_nvrtc_path(),
-             (long long)file.st_size, (long long)file.st_mtime);
+    snprintf(which, sizeof which, "%d.%d %s %lld %lld", major, minor, fa2i_nvrtc_path(), (long long)file.st_size,
+             (long long)file.st_mtime);
     parts[used++] = (fa2i_part){which, strlen(which)};
     parts[used++] = (fa2i_part){program->name, strlen(program->name)};
     parts[used++] = (fa2i_part){program->source, strlen(program->source)};
@@ -160,13 +159,11 @@ static nvrtcResult compile(nvrtcProgram program, int count, const char *const *o
 {
     const fa2i_nvrtc_table *nvrtc = compiler();
     nvrtcProgram real = NULL;
-    nvrtcResult result =
-        nvrtc->create_program(&real, program->source, program->name, 0, NULL, NULL);
+    nvrtcResult result = nvrtc->create_program(&real, program->source, program->name, 0, NULL, NULL);
     if (result != NVRTC_SUCCESS)
         return result;
     result = nvrtc->compile_program(real, count, options);
-    nvrtcResult other =
-        take(real, nvrtc->get_program_log_size, nvrtc->get_program_log, &program->pieces[LOG]);
+    nvrtcResult other = take(real, nvrtc->get_program_log_size, nvrtc->get_program_log, &program->pieces[LOG]);
     if (result == NVRTC_SUCCESS && other == NVRTC_SUCCESS)
         other = take(real, nvrtc->get_ptx_size, nvrtc->get_ptx, &program->pieces[PTX]);
     if (result == NVRTC_SUCCESS && other == NVRTC_SUCCESS)
@@ -188,9 +185,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *con
     return result;
 }
 
-nvrtcResult nvrtcCreateProgram(nvrtcProgram *ret_program, const char *source, const char *name,
-                               int header_count, const char *const *headers,
-                               const char *const *include_names)
+nvrtcResult nvrtcCreateProgram(nvrtcProgram *ret_program, const char *source, const char *name, int header_count,
+                               const char *const *headers, const char *const *include_names)
 {
     (void)headers;
     (void)include_names;

@@ -20,10 +20,10 @@ enum {
     LENGTHS = 4096,
     PLANS_KEPT = 8192, /* the number in fa2.h */
     PLAN_ALLOCATIONS = 2,
-    EVIDENCE = 4,       /* statements that read all kernels and times */
-    RECALL = 6,         /* statements that look for earlier answers, to the problem and to its rounding */
+    EVIDENCE = 4,                   /* statements that read all kernels and times */
+    RECALL = 6,                     /* statements that look for earlier answers, to the problem and to its rounding */
     NOTES = 4 + FA2I_NOTES_ANSWERS, /* statements that write answers, once a second */
-    SMEM_PER_ID = 1024, /* tuned kernels differ in shared memory, which a launch records */
+    SMEM_PER_ID = 1024,             /* tuned kernels differ in shared memory, which a launch records */
 };
 
 static tuned_database database;
@@ -67,9 +67,11 @@ static inline fa2_status forward(fa2_context *context, const fa2_problem *proble
 
 static inline fa2_context *create(const char *path)
 {
-    const fa2_config config = {
-        .struct_bytes = sizeof(fa2_config),
-        .database = path, .read_only = 1, .log = tuned_log_add, .log_user = &log_of};
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config),
+                               .database = path,
+                               .read_only = 1,
+                               .log = tuned_log_add,
+                               .log_user = &log_of};
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
     return context;
@@ -105,8 +107,7 @@ static inline void end(fa2_context *context)
 
 static inline void put(int id, fa2_problem problem)
 {
-    tuned_put(&database,
-              &(tuned_winner){.id = id, .problem = problem, .smem_bytes = id * SMEM_PER_ID});
+    tuned_put(&database, &(tuned_winner){.id = id, .problem = problem, .smem_bytes = id * SMEM_PER_ID});
 }
 
 /* Makes the file look old. Its time must not matter, because clocks are coarse, and may be set. */

@@ -55,10 +55,8 @@ static const setting all_settings[] = {
     {"leftpad", FA2I_FIELD_leftpad, 1, NOTHING, FORWARD},
     {"cache_rows", FA2I_FIELD_cache_rows, 1, NOTHING, FORWARD},
     {"append", FA2I_FIELD_rotary, FA2_ROTARY_NONE, FA2I_FIELD_append, FORWARD | LATENT_SM90},
-    {"rotary_halves", FA2I_FIELD_rotary, FA2_ROTARY_HALVES, FA2I_FIELD_append,
-     FORWARD | LATENT_SM90},
-    {"rotary_interleaved", FA2I_FIELD_rotary, FA2_ROTARY_INTERLEAVED, FA2I_FIELD_append,
-     FORWARD | LATENT_SM90},
+    {"rotary_halves", FA2I_FIELD_rotary, FA2_ROTARY_HALVES, FA2I_FIELD_append, FORWARD | LATENT_SM90},
+    {"rotary_interleaved", FA2I_FIELD_rotary, FA2_ROTARY_INTERLEAVED, FA2I_FIELD_append, FORWARD | LATENT_SM90},
     {"fewer_of_v", FA2I_FIELD_head_dim_v, 0, NOTHING, FORWARD | BACKWARD},
     {"v_in_k", FA2I_FIELD_v_in_k, 1, NOTHING, FORWARD},
     {"beyond_256", FA2I_FIELD_head_dim, 0, NOTHING, FORWARD},
@@ -140,9 +138,10 @@ static void put_rotary(fa2_problem *problem)
 fa2_problem pairs_problem(pairs_list list, fa2_dtype dtype, uint64_t set, size_t turn)
 {
     const bool is_backward = list == PAIRS_BACKWARD || list == PAIRS_BACKWARD_SM90;
-    fa2_problem problem = {
-        .struct_bytes = sizeof(fa2_problem),
-        .op = is_backward ? FA2_OP_BACKWARD : FA2_OP_FORWARD, .dtype = dtype, .batch = 1};
+    fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                           .op = is_backward ? FA2_OP_BACKWARD : FA2_OP_FORWARD,
+                           .dtype = dtype,
+                           .batch = 1};
     const bool is_latent = list == PAIRS_LATENT_SM90;
     bool beyond = false, fewer = is_latent;
     for (int i = 0; i < pairs_count(list); i++) {
@@ -208,8 +207,7 @@ static uint64_t grown(const pairs *p, uint64_t set)
         int most = fresh_in(p, set);
         for (int i = 0; i < p->count; i++) {
             const uint64_t next = with(p->list, set, i);
-            if (excluded_from(p, set, i) || fresh_in(p, next) <= most ||
-                !pairs_allowed(p->list, next))
+            if (excluded_from(p, set, i) || fresh_in(p, next) <= most || !pairs_allowed(p->list, next))
                 continue;
             most = fresh_in(p, next);
             best = next;

@@ -44,10 +44,8 @@ static inline void fill(void)
     fa2i_cache *cache = NULL;
     const fa2_problem problem = tuned_problem(1, 512);
     const fa2i_card card = tuned_card(0);
-    fa2i_session session = {
-        .driver = 13000, .nvrtc = 13000, .generator = "0123456789abcdef", .origin = "tune"};
-    const fa2i_winner winner = {
-        .kernel = keys[0], .measured = true, .median_us = 10, .default_us = 10, .model_us = 10};
+    fa2i_session session = {.driver = 13000, .nvrtc = 13000, .generator = "0123456789abcdef", .origin = "tune"};
+    const fa2i_winner winner = {.kernel = keys[0], .measured = true, .median_us = 10, .default_us = 10, .model_us = 10};
     int64_t session_id = 0, problem_id = 0;
     CHECK_EQ(fa2i_cache_open(database.path, FA2I_CACHE_WRITE, NULL, NULL, &cache), FA2_OK);
     CHECK_EQ(fa2i_cache_device(cache, &card, true, &session.device), FA2_OK);
@@ -70,8 +68,7 @@ static inline void fill(void)
         CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
         fa2i_kernel_done(&kernel);
         CHECK_EQ(fa2i_cache_put_verification(cache, session.device, &keys[i], &right), FA2_OK);
-        CHECK_EQ(put_measurement(cache, session_id, session.device, problem_id, &keys[i], &timed),
-                 FA2_OK);
+        CHECK_EQ(put_measurement(cache, session_id, session.device, problem_id, &keys[i], &timed), FA2_OK);
     }
     CHECK_EQ(fa2i_cache_put_winner(cache, session_id, session.device, problem_id, &winner), FA2_OK);
     fa2i_cache_close(cache);

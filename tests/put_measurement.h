@@ -6,9 +6,8 @@
 
 #include "cache/cache.h"
 
-static inline fa2_status put_measurement(fa2i_cache *cache, int64_t session, int64_t device,
-                                         int64_t problem, const fa2i_key *kernel,
-                                         const fa2i_measurement *measurement)
+static inline fa2_status put_measurement(fa2i_cache *cache, int64_t session, int64_t device, int64_t problem,
+                                         const fa2i_key *kernel, const fa2i_measurement *measurement)
 {
     const fa2i_results_of of = {.session = session, .device = device, .problem = problem};
     const fa2i_result result = {.kernel = *kernel, .measurement = *measurement};

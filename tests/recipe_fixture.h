@@ -8,20 +8,17 @@
 #include "check.h"
 #include "runtime/base/recipe.h"
 
-static inline fa2i_recipe plain_recipe(const char *entry, int threads, int rows, int keys,
-                                       int smem_bytes)
+static inline fa2i_recipe plain_recipe(const char *entry, int threads, int rows, int keys, int smem_bytes)
 {
     char text[FA2I_RECIPE_CHARS];
     fa2i_recipe recipe;
-    snprintf(text, sizeof text,
-             "op=forward abi=2 rows=%d keys=%d; %s role=main threads=%d smem=%d blocks=row_tiles",
+    snprintf(text, sizeof text, "op=forward abi=2 rows=%d keys=%d; %s role=main threads=%d smem=%d blocks=row_tiles",
              rows, keys, entry, threads, smem_bytes);
     CHECK_EQ(fa2i_recipe_parse(text, &recipe), FA2_OK);
     return recipe;
 }
 
-static inline fa2i_recipe split_recipe(const char *entry, int threads, int rows, int keys,
-                                       int smem_bytes, int waves)
+static inline fa2i_recipe split_recipe(const char *entry, int threads, int rows, int keys, int smem_bytes, int waves)
 {
     char text[FA2I_RECIPE_CHARS];
     fa2i_recipe recipe;

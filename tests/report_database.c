@@ -45,11 +45,8 @@ static unsigned next_random(filling *f)
 
 static fa2i_kernel make_kernel(const fa2i_variant *variant)
 {
-    fa2i_kernel kernel = {.variant = *variant,
-                          .target = "sm_90",
-                          .nvrtc = 13000,
-                          .generator = "0123456789abcdef",
-                          .registers = 128};
+    fa2i_kernel kernel = {
+        .variant = *variant, .target = "sm_90", .nvrtc = 13000, .generator = "0123456789abcdef", .registers = 128};
     const fa2i_part part = {variant->text, strlen(variant->text)};
     fa2i_key_of(&part, 1, &kernel.key);
     return kernel;
@@ -92,8 +89,7 @@ static void fill_problem(filling *f, const fa2_problem *problem, const class *of
         CHECK_EQ(put_measurement(f->cache, f->session, f->device, id, &kernel.key, &m), FA2_OK);
         if (i == 0)
             winner.default_us = m.median_us;
-        if (m.outcome == FA2I_OUTCOME_OK && m.n > 0 &&
-            (winner.median_us <= 0 || m.median_us < winner.median_us)) {
+        if (m.outcome == FA2I_OUTCOME_OK && m.n > 0 && (winner.median_us <= 0 || m.median_us < winner.median_us)) {
             winner.kernel = kernel.key;
             winner.median_us = m.median_us;
             winner.model_us = of->variants[i].cost_us;
@@ -116,8 +112,7 @@ static void fill(filling *f, size_t most)
         of->problem.batch = 1 + round / 24;
         of->problem.seq_q = of->problem.seq_k = 128 << round / CLASSES % 8;
         if (of->count == 0)
-            CHECK_EQ(fa2i_generator_candidates(f->generator, &of->problem, &f->card, &of->variants,
-                                               &of->count),
+            CHECK_EQ(fa2i_generator_candidates(f->generator, &of->problem, &f->card, &of->variants, &of->count),
                      FA2_OK);
         fill_problem(f, &of->problem, of, most);
     }
@@ -142,8 +137,7 @@ static int import_export(const char *path, const char *name)
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr,
-                "usage: report_database FILE MEASUREMENTS [SCALE [CARD]] | FILE EXPORT.jsonl\n");
+        fprintf(stderr, "usage: report_database FILE MEASUREMENTS [SCALE [CARD]] | FILE EXPORT.jsonl\n");
         return 2;
     }
     if (strstr(argv[2], ".jsonl") != NULL)
@@ -158,14 +152,10 @@ int main(int argc, char **argv)
     if (check_failures > 0)
         return 1;
     /* Each row is a transaction, and no power cut must be survived. */
-    sqlite3_exec(f.cache->db, "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY", NULL, NULL,
-                 NULL);
+    sqlite3_exec(f.cache->db, "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY", NULL, NULL, NULL);
     CHECK_EQ(fa2i_cache_device(f.cache, &f.card, true, &f.device), FA2_OK);
-    const fa2i_session session = {.device = f.device,
-                                  .driver = 13000,
-                                  .nvrtc = 13000,
-                                  .generator = "0123456789abcdef",
-                                  .origin = "tune"};
+    const fa2i_session session = {
+        .device = f.device, .driver = 13000, .nvrtc = 13000, .generator = "0123456789abcdef", .origin = "tune"};
     CHECK_EQ(fa2i_cache_session_begin(f.cache, &session, &f.session), FA2_OK);
     fill(&f, strtoul(argv[2], NULL, 10));
     CHECK_EQ(fa2i_cache_session_end(f.cache, f.session), FA2_OK);

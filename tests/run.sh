@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# All tests: luacheck, clang and a release build (for their warnings), the tests of the host code under ASan and
-# UBSan, and those of kernels, on the software device, in the dev build. Installs what is missing. Every part runs,
-# whatever became of the ones before; the exit status is 0 if all passed. Last come what ran on the software device,
-# the minutes, CTest's summary of the dev build, and how to run alone what failed. GPU tests skip themselves where there
-# is no GPU.
+# All tests: luacheck, clang-format, clang and a release build (for their warnings), the tests of the host code under
+# ASan and UBSan, and those of kernels, on the software device, in the dev build. Installs what is missing. Every part
+# runs, whatever became of the ones before; the exit status is 0 if all passed. Last come what ran on the software
+# device, the minutes, CTest's summary of the dev build, and how to run alone what failed. GPU tests skip themselves
+# where there is no GPU.
 #
 #     tests/run.sh [--quick]
 #
-# --quick, for while one works: luacheck, one build, the host tests that take seconds, a kernel of each family.
+# --quick, for while one works: luacheck, clang-format, one build, the host tests that take seconds, a kernel of each
+# family.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "$*" in
@@ -90,6 +91,7 @@ build_and_test() {
 
 tools=()
 have clang || tools+=(clang)
+have clang-format || tools+=(clang-format)
 have luacheck || tools+=(lua-check)
 have tidy || tools+=(tidy)
 have mandoc || tools+=(mandoc)
@@ -100,6 +102,7 @@ setup_packages "${tools[@]}"
 setup_cuda
 
 part "luacheck" luacheck -q gen tuner
+part "format" sh -c 'find cache gen runtime tests tuner -name "*.[ch]" | xargs clang-format --dry-run --Werror'
 if [ -n "$quick" ]; then
     part "quick tests" build_and_test build dev -LE 'gpu|slow|long'
     [ ${#failed[@]} -eq 0 ]

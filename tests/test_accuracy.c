@@ -69,11 +69,14 @@ static void test_summary(void)
 /* The worst come first, at most five, and none without a loss. */
 static void test_misses(void)
 {
-    const fa2_problem problem = {
-        .struct_bytes = sizeof(fa2_problem),
-        .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 64, .seq_k = 64, .head_dim = 64};
-    fa2i_accuracy forward[4] = {
-        {.first_loss = 0.25}, {.first_loss = 0}, {.first_loss = 0.5}, {.first_loss = 0.01}};
+    const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                 .batch = 1,
+                                 .heads_q = 1,
+                                 .heads_kv = 1,
+                                 .seq_q = 64,
+                                 .seq_k = 64,
+                                 .head_dim = 64};
+    fa2i_accuracy forward[4] = {{.first_loss = 0.25}, {.first_loss = 0}, {.first_loss = 0.5}, {.first_loss = 0.01}};
     fa2i_accuracy backward[3] = {{.first_loss = 0.125}, {.first_loss = 1}, {.first_loss = 0.75}};
     fa2i_accuracy *const lists[] = {forward, backward};
     const size_t counts[] = {4, 3};
@@ -90,8 +93,7 @@ static void test_misses(void)
     fclose(out);
     const char *at = text;
     for (size_t i = 0; i < 5; i++) {
-        static const char *const losses[] = {"+100.0 %", "+75.0 %", "+50.0 %", "+25.0 %",
-                                             "+12.5 %"};
+        static const char *const losses[] = {"+100.0 %", "+75.0 %", "+50.0 %", "+25.0 %", "+12.5 %"};
         const char *found = strstr(at, losses[i]);
         CHECK(found != NULL);
         at = found == NULL ? at : found;

@@ -8,9 +8,13 @@
 
 static fa2_problem problem_of(int n)
 {
-    return (fa2_problem){
-        .struct_bytes = sizeof(fa2_problem),
-        .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 1 + n, .seq_k = 1 + n, .head_dim = 64};
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = 1,
+                         .heads_q = 8,
+                         .heads_kv = 8,
+                         .seq_q = 1 + n,
+                         .seq_k = 1 + n,
+                         .head_dim = 64};
 }
 
 static fa2_status add(fa2i_answers *answers, int n, bool unmapped, uint64_t reading)

@@ -25,10 +25,8 @@ static void test_bad_strides(void)
         int64_t value;
         const char *said;
     } bad[] = {
-        {offsetof(fa2_forward_args, q.stride_seq), 60,
-         "q.stride_seq is 60; it must be a multiple of 8 elements"},
-        {offsetof(fa2_forward_args, q.stride_batch), -51200,
-         "q.stride_batch is -51200; it must be at least 0"},
+        {offsetof(fa2_forward_args, q.stride_seq), 60, "q.stride_seq is 60; it must be a multiple of 8 elements"},
+        {offsetof(fa2_forward_args, q.stride_batch), -51200, "q.stride_batch is -51200; it must be at least 0"},
         {offsetof(fa2_forward_args, k.stride_seq), 0, "k.stride_seq is 0; it must be at least 64"},
         {offsetof(fa2_forward_args, k.stride_head), 68, "k.stride_head is 68"},
         {offsetof(fa2_forward_args, v.stride_batch), 4, "v.stride_batch is 4"},
@@ -53,14 +51,12 @@ static void test_bad_pointers(void)
         const char *said;
     } bad[] = {
         {offsetof(fa2_forward_args, q.data), 0, "q.data is NULL"},
-        {offsetof(fa2_forward_args, k.data), 0x2000008,
-         "k.data is 0x2000008; it must be a multiple of 16 bytes"},
+        {offsetof(fa2_forward_args, k.data), 0x2000008, "k.data is 0x2000008; it must be a multiple of 16 bytes"},
         {offsetof(fa2_forward_args, v.data), 0, "v.data is NULL"},
         {offsetof(fa2_forward_args, o.data), 0x4000002, "o.data is 0x4000002"},
         {offsetof(fa2_forward_args, lse), 0x50002, "lse is 0x50002; it must be a multiple of 4"},
         {offsetof(fa2_forward_args, workspace), 0x60080, "it must be a multiple of 256 bytes"},
-        {offsetof(fa2_forward_args, workspace_bytes), 512,
-         "workspace is NULL, but workspace_bytes is 512"},
+        {offsetof(fa2_forward_args, workspace_bytes), 512, "workspace is NULL, but workspace_bytes is 512"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         fa2_forward_args args = good_args();
@@ -112,9 +108,13 @@ static void test_good_args(void)
     args.lse = (float *)0x50004;
     check_good(&problem, &args);
 
-    const fa2_problem single = {
-        .struct_bytes = sizeof(fa2_problem),
-        .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 1, .head_dim = 64};
+    const fa2_problem single = {.struct_bytes = sizeof(fa2_problem),
+                                .batch = 1,
+                                .heads_q = 1,
+                                .heads_kv = 1,
+                                .seq_q = 1,
+                                .seq_k = 1,
+                                .head_dim = 64};
     args = good_args();
     args.q.stride_batch = args.k.stride_seq = args.o.stride_head = -3; /* never used */
     args.v.stride_batch = args.o.stride_seq = INT64_MIN;
@@ -234,10 +234,8 @@ static void test_colliding_rows(void)
 {
     fa2_forward_args args = good_args();
     args.o.stride_head = args.o.stride_seq = 64; /* head 1 of row 0 is head 0 of row 1 */
-    check_bad(
-        &args,
-        "o.stride_batch, o.stride_seq and o.stride_head are 51200, 64 and 64; some of "
-        "its 2 x 100 x 8 rows of 64 elements would share memory, and it is written by forward");
+    check_bad(&args, "o.stride_batch, o.stride_seq and o.stride_head are 51200, 64 and 64; some of "
+                     "its 2 x 100 x 8 rows of 64 elements would share memory, and it is written by forward");
     args = good_args();
     args.o.stride_seq = 8 * 64 - 8; /* the last head reaches into the next row */
     check_bad(&args, "rows of 64 elements would share memory, and it is written by forward");
@@ -265,20 +263,18 @@ static fa2_tensor random_tensor(int32_t extents[3])
 {
     for (int i = 0; i < 3; i++)
         extents[i] = 1 + below(4);
-    return (fa2_tensor){(void *)(uintptr_t)(4096 + 16 * below(60)), 8 * below(30),
-                        8 * (1 + below(30)), 8 * below(30)};
+    return (fa2_tensor){(void *)(uintptr_t)(4096 + 16 * below(60)), 8 * below(30), 8 * (1 + below(30)), 8 * below(30)};
 }
 
 static int64_t row_at(const fa2_tensor *t, const int32_t extents[3], int index)
 {
     const int head = index % extents[2], seq = index / extents[2] % extents[1];
     const int batch = index / extents[2] / extents[1];
-    return (int64_t)(uintptr_t)t->data +
-           2 * (batch * t->stride_batch + seq * t->stride_seq + head * t->stride_head);
+    return (int64_t)(uintptr_t)t->data + 2 * (batch * t->stride_batch + seq * t->stride_seq + head * t->stride_head);
 }
 
-static bool count_meetings(const fa2_tensor *a, const int32_t of_a[3], const fa2_tensor *b,
-                           const int32_t of_b[3], bool same)
+static bool count_meetings(const fa2_tensor *a, const int32_t of_a[3], const fa2_tensor *b, const int32_t of_b[3],
+                           bool same)
 {
     const int rows_a = of_a[0] * of_a[1] * of_a[2], rows_b = of_b[0] * of_b[1] * of_b[2];
     for (int i = 0; i < rows_a; i++) {
@@ -327,8 +323,7 @@ static void test_patience(void)
 
 static int64_t odd_value(void)
 {
-    static const int64_t values[] = {0,         8,         64,        -64,       12,
-                                     INT64_MAX, INT64_MIN, 1LL << 57, 1LL << 32, 0x1000000};
+    static const int64_t values[] = {0, 8, 64, -64, 12, INT64_MAX, INT64_MIN, 1LL << 57, 1LL << 32, 0x1000000};
     return values[below(sizeof values / sizeof *values)];
 }
 
@@ -338,13 +333,7 @@ static void test_glance_by_chance(void)
     const fa2_problem problems[] = {
         problem,
         {.batch = 1, .heads_q = 2, .heads_kv = 1, .seq_q = 1, .seq_k = 3, .head_dim = 64},
-        {.batch = 3,
-         .heads_q = 1,
-         .heads_kv = 1,
-         .seq_q = 7,
-         .seq_k = 5,
-         .head_dim = 8,
-         .softcap = 1}};
+        {.batch = 3, .heads_q = 1, .heads_kv = 1, .seq_q = 7, .seq_k = 5, .head_dim = 8, .softcap = 1}};
     int passed = 0, wrong = 0;
     srand(SEED);
     for (int n = 0; n < CALLS; n++) {
@@ -362,8 +351,7 @@ static void test_glance_by_chance(void)
             if (below(4) == 0)
                 *word = (uint64_t)odd_value();
             else /* a slightly different value, or another member's */
-                *word =
-                    below(2) == 0 ? *word + (uint64_t)(8 * (below(200) - 100)) : words[below(16)];
+                *word = below(2) == 0 ? *word + (uint64_t)(8 * (below(200) - 100)) : words[below(16)];
         }
         if (check_args(p, &args, grid) != FA2_OK)
             continue;
@@ -379,8 +367,7 @@ static void test_glance_by_chance(void)
 /* A shorter struct, without later members, at the end of readable memory. */
 static void test_short_struct(void)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE),
-                 old_bytes = offsetof(fa2_forward_args, softcap);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), old_bytes = offsetof(fa2_forward_args, softcap);
     char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(pages != MAP_FAILED);
     CHECK_EQ(mprotect(pages + page, page, PROT_NONE), 0);

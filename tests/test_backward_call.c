@@ -7,28 +7,23 @@
 #include "runtime/ops/op.h"
 #include "good_backward_args.h" /* last, because parameters named `problem` would shadow its variable */
 
-static const char added_recipe[] =
-    "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
-    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
-    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
-    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
-static const char packed_recipe[] =
-    "op=backward abi=2 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
-    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
-    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
-    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=query_tiles/32";
-static const char apart_recipe[] =
-    "op=backward abi=1 rows=64 keys=32 workspace=rows; "
-    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
-    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
-static const char alone_recipe[] =
-    "op=backward abi=1 rows=64 keys=32; "
-    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
+static const char added_recipe[] = "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
+                                   "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+                                   "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
+                                   "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
+static const char packed_recipe[] = "op=backward abi=2 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
+                                    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+                                    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
+                                    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=query_tiles/32";
+static const char apart_recipe[] = "op=backward abi=1 rows=64 keys=32 workspace=rows; "
+                                   "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+                                   "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
+static const char alone_recipe[] = "op=backward abi=1 rows=64 keys=32; "
+                                   "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
 
-static const char whole_recipe[] =
-    "op=backward abi=1 rows=64 keys=128 columns=64 workspace=dq_of_tiles; "
-    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_heads; "
-    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
+static const char whole_recipe[] = "op=backward abi=1 rows=64 keys=128 columns=64 workspace=dq_of_tiles; "
+                                   "bwd_sm80 role=main threads=128 smem=49152 blocks=key_heads; "
+                                   "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
 
 static const char split_recipe[] =
     "op=backward abi=1 rows=32 keys=128 waves=2 splits=16 columns=64 workspace=rows_and_dq; "
@@ -159,8 +154,7 @@ static void test_grid(void)
     CHECK_EQ(grid.rows_bytes, 8 * 2048);
     CHECK_EQ(grid.workspace_bytes, 8 * 2048 + 4 * 2048 * 64);
     char turns[sizeof added_recipe + 16];
-    snprintf(turns, sizeof turns, "%.*s%s",
-             (int)(strstr(added_recipe, "rows_and_dq") - added_recipe), added_recipe,
+    snprintf(turns, sizeof turns, "%.*s%s", (int)(strstr(added_recipe, "rows_and_dq") - added_recipe), added_recipe,
              "rows_dq_and_turns");
     strcat(turns, strstr(added_recipe, "rows_and_dq") + strlen("rows_and_dq"));
     grid = grid_of(turns, &problem);

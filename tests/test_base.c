@@ -7,9 +7,13 @@
 #include "runtime/base/shown.h"
 #include "runtime/base/text.h"
 
-static const fa2_problem good = {
-    .struct_bytes = sizeof(fa2_problem),
-    .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
+static const fa2_problem good = {.struct_bytes = sizeof(fa2_problem),
+                                 .batch = 2,
+                                 .heads_q = 8,
+                                 .heads_kv = 2,
+                                 .seq_q = 100,
+                                 .seq_k = 200,
+                                 .head_dim = 64};
 
 static void test_status(void)
 {
@@ -259,10 +263,8 @@ static void test_problem_check(void)
         {offsetof(fa2_problem, head_dim), 0, "head_dim is 0; it must be a multiple of 8 from 8"},
         {offsetof(fa2_problem, head_dim), 60, "head_dim is 60"},
         {offsetof(fa2_problem, head_dim), 584, "from 8 to 576"},
-        {offsetof(fa2_problem, head_dim_v), 4,
-         "head_dim_v is 4; it must be a multiple of 8 from 0"},
-        {offsetof(fa2_problem, head_dim_v), 64,
-         "head_dim_v is 64, which is head_dim; it must be 0"},
+        {offsetof(fa2_problem, head_dim_v), 4, "head_dim_v is 4; it must be a multiple of 8 from 0"},
+        {offsetof(fa2_problem, head_dim_v), 64, "head_dim_v is 64, which is head_dim; it must be 0"},
         {offsetof(fa2_problem, causal), 2, "causal is 2; it must be 0 or 1"},
         {offsetof(fa2_problem, softcap), 30,
          "softcap is 30; it must be 0 or 1: the softcap's value is given with the call"},
@@ -289,8 +291,7 @@ static void test_problem_check(void)
     wide.head_dim = 64;
     wide.seqused = 1;
     CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(),
-                   "seqused is 1; the operation backward has no seqused; it has varlen");
+    CHECK_CONTAINS(fa2_last_message(), "seqused is 1; the operation backward has no seqused; it has varlen");
 }
 
 /* At most 2^29 packed rows, given as a total or as batch times the longest length. */
@@ -303,9 +304,8 @@ static void test_totals(void)
     CHECK_EQ(fa2i_problem_check(&packed), FA2_OK);
     packed.seq_k++;
     CHECK_EQ(fa2i_problem_check(&packed), FA2_E_INVALID);
-    CHECK_STR(
-        fa2_last_message(),
-        "total_k is 0, which means batch times seq_k: 536871936; it must be at most 536870912");
+    CHECK_STR(fa2_last_message(),
+              "total_k is 0, which means batch times seq_k: 536871936; it must be at most 536870912");
     packed.total_k = 1 << 29;
     CHECK_EQ(fa2i_problem_check(&packed), FA2_OK);
     packed.total_k++;

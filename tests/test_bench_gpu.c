@@ -20,16 +20,14 @@ static const fa2i_case small = {
 
 static fa2i_kernel make_kernel(void)
 {
-    fa2i_kernel kernel = {
-        .variant = {.text = "fwd_sm80 d=16", .recipe = plain_recipe("fwd_sm80", 128, 64, 64, 8192)},
-        .target = "sm_86"};
+    fa2i_kernel kernel = {.variant = {.text = "fwd_sm80 d=16", .recipe = plain_recipe("fwd_sm80", 128, 64, 64, 8192)},
+                          .target = "sm_86"};
     fake_image("fwd_sm80", "sm_86", "constexpr int kHeadDim = 16;\n", &kernel.image);
     return kernel;
 }
 
 /* Uses every function of a worker once. */
-static fa2_status use(fa2i_bench *bench, const fa2i_kernel *kernel, void *output, double *ret_cold,
-                      double *ret_warm)
+static fa2_status use(fa2i_bench *bench, const fa2i_kernel *kernel, void *output, double *ret_cold, double *ret_warm)
 {
     fa2_status st = FA2_OK;
     uint32_t overwritten = 0;
@@ -58,8 +56,7 @@ static void check_traces(fa2i_bench *bench)
     other.problem.seq_q = 40;
     CHECK_EQ(fa2i_bench_case(bench, &other), FA2_OK);
     fake_trace_clear();
-    CHECK_EQ(fa2i_bench_sample(bench, 2, 20, FA2I_WARMTH_COLD, &warm),
-             FA2_OK); /* but not kept for another case */
+    CHECK_EQ(fa2i_bench_sample(bench, 2, 20, FA2I_WARMTH_COLD, &warm), FA2_OK); /* but not kept for another case */
     CHECK_CONTAINS(fake.trace, "graph_instantiate");
     fake_trace_clear();
     CHECK_EQ(fa2i_bench_sample(bench, 2, 1, FA2I_WARMTH_COLD, &cold), FA2_OK);
@@ -81,9 +78,8 @@ static void check_wrong_places(fa2i_bench *bench)
 {
     double cold = 0;
     CHECK_EQ(fa2i_bench_sample(bench, 7, 1, FA2I_WARMTH_COLD, &cold), FA2_E_INVALID);
-    const fa2i_place wrong[] = {{OPERAND_K, 0, 0, 0},       {-1, 0, 0, 0},
-                                {OPERAND_LSE + 1, 0, 0, 0}, {OPERAND_O, 2, 0, 0},
-                                {OPERAND_O, 0, -1, 0},      {OPERAND_LSE, 0, 0, 40}};
+    const fa2i_place wrong[] = {{OPERAND_K, 0, 0, 0}, {-1, 0, 0, 0},         {OPERAND_LSE + 1, 0, 0, 0},
+                                {OPERAND_O, 2, 0, 0}, {OPERAND_O, 0, -1, 0}, {OPERAND_LSE, 0, 0, 40}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         unsigned char row[64];
         CHECK_EQ(fa2i_bench_output(bench, &wrong[i], 1, row), FA2_E_INVALID);
@@ -119,11 +115,9 @@ static void test_data(void)
 {
     static uint16_t block[90000 * 8];
     fa2i_bench bench = {0};
-    fa2i_case c = {
-        .problem =
-            {.batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 90000, .head_dim = 8},
-        .q_magnitude = 1,
-        .seed = 11};
+    fa2i_case c = {.problem = {.batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 90000, .head_dim = 8},
+                   .q_magnitude = 1,
+                   .seed = 11};
     CHECK_EQ(fa2i_bench_open(&bench, 0), FA2_OK);
     CHECK_EQ(fa2i_bench_case(&bench, &c), FA2_OK);
     for (int operand = OPERAND_K; operand <= OPERAND_V; operand++) {
@@ -177,9 +171,8 @@ done:
 
 static void test_failing_probe(void)
 {
-    fa2i_kernel kernel = {
-        .variant = {.text = "ceiling", .recipe = plain_recipe("ceiling", 128, 64, 64, 0)},
-        .target = "sm_86"};
+    fa2i_kernel kernel = {.variant = {.text = "ceiling", .recipe = plain_recipe("ceiling", 128, 64, 64, 0)},
+                          .target = "sm_86"};
     fake_image("ceiling", "sm_86", "constexpr int kHeadDim = 16;\n", &kernel.image);
     fake.on_launch = NULL;
     long calls = 0;

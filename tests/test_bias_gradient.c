@@ -68,24 +68,21 @@ static void test_refusals(void)
     with.op = FA2_OP_FORWARD;
     with.deterministic = 0;
     CHECK_EQ(fa2i_problem_check(&with), FA2_E_INVALID);
-    CHECK_CONTAINS(fa2_last_message(),
-                   "bias is fp16_gradient, which is for backward; forward's must be fp16");
+    CHECK_CONTAINS(fa2_last_message(), "bias is fp16_gradient, which is for backward; forward's must be fp16");
 }
 
 /* Sums over dimensions, interleaved elements, and a stride that no element uses. */
 static void test_good_strides(void)
 {
     static const int64_t good[][4] = {/* batch, head, query, key */
-                                      {0, 0, 0, 0},         {0, 0, 1, 0},     {0, 1, 8, 800},
-                                      {160000, 1, 1600, 8}, {1, 2, 16, 1600}, {0, 3, 0, 24},
-                                      {0, 100000, 1000, 5}};
+                                      {0, 0, 0, 0},     {0, 0, 1, 0},  {0, 1, 8, 800},      {160000, 1, 1600, 8},
+                                      {1, 2, 16, 1600}, {0, 3, 0, 24}, {0, 100000, 1000, 5}};
     fa2_problem with = problem;
     fa2_backward_args args = good_args();
     with.bias = FA2_BIAS_FP32_GRADIENT;
     args.bias.data = (void *)0xa000000;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        args.dbias =
-            (fa2_bias_gradient){(float *)0xb000000, good[i][0], good[i][1], good[i][2], good[i][3]};
+        args.dbias = (fa2_bias_gradient){(float *)0xb000000, good[i][0], good[i][1], good[i][2], good[i][3]};
         CHECK_EQ(fa2i_op_of(&with)->check_args(&with, &args, NULL), FA2_OK);
     }
     with.batch = 1;
@@ -125,8 +122,7 @@ static bool count_meetings(const int64_t strides[4], const int32_t extents[4])
 {
     bool taken[4 * MOST * STRIDES] = {false};
     for (int i = 0; i < MOST * MOST * MOST * MOST; i++) {
-        const int at[] = {i % MOST, i / MOST % MOST, i / MOST / MOST % MOST,
-                          i / MOST / MOST / MOST};
+        const int at[] = {i % MOST, i / MOST % MOST, i / MOST / MOST % MOST, i / MOST / MOST / MOST};
         int64_t place = 0;
         bool counts = true;
         for (int j = 0; j < 4; j++) {
@@ -160,8 +156,7 @@ static void test_meetings_by_counting(void)
         p.bias = FA2_BIAS_FP32_GRADIENT;
         args.dk.stride_seq = args.dv.stride_seq = MOST * 64;
         args.bias.data = (void *)0xa000000;
-        args.dbias =
-            (fa2_bias_gradient){(float *)0xb000000, strides[0], strides[1], strides[2], strides[3]};
+        args.dbias = (fa2_bias_gradient){(float *)0xb000000, strides[0], strides[1], strides[2], strides[3]};
         const bool meet = count_meetings(strides, extents);
         wrong += (fa2i_op_of(&p)->check_args(&p, &args, NULL) != FA2_OK) != meet;
         met += meet;

@@ -67,11 +67,8 @@ static void add(setup *s, const char *shape)
 
 static fa2i_build work_of(setup *s)
 {
-    return (fa2i_build){.cache = s->cache,
-                        .generator = s->generator,
-                        .shapes = &s->shapes,
-                        .jobs = 2,
-                        .stop = &s->stop};
+    return (fa2i_build){
+        .cache = s->cache, .generator = s->generator, .shapes = &s->shapes, .jobs = 2, .stop = &s->stop};
 }
 
 static fa2_status build(setup *s, fa2i_build_result *ret_result)
@@ -106,15 +103,12 @@ static void check_winner(setup *s, const fa2i_built *built)
     CHECK_EQ(fa2i_cache_problem(s->cache, &built->problem, &problem), FA2_OK);
     CHECK_EQ(fa2i_cache_get_winner(s->cache, device, problem, &winner), FA2_OK);
     CHECK(!winner.measured);
-    CHECK_EQ(fa2i_cache_get_kernel(s->cache, &winner.kernel, fa2i_op_abi(&built->problem), true,
-                                   &kernel),
-             FA2_OK);
+    CHECK_EQ(fa2i_cache_get_kernel(s->cache, &winner.kernel, fa2i_op_abi(&built->problem), true, &kernel), FA2_OK);
     CHECK_STR(kernel.variant.text, built->variant);
     CHECK_EQ(kernel.outcome, s->expected);
     CHECK_EQ(kernel.registers, built->registers);
     CHECK_EQ(kernel.spill_bytes, built->spill_bytes);
-    CHECK_EQ(fa2i_generator_cost(s->generator, built->variant, &built->problem, &s->card,
-                                 built->registers, &us),
+    CHECK_EQ(fa2i_generator_cost(s->generator, built->variant, &built->problem, &s->card, built->registers, &us),
              FA2_OK);
     CHECK(us == built->model_us && us > 0);
     fa2i_kernel_done(&kernel);
@@ -193,13 +187,10 @@ static void test_cheapest_wins(void)
     fake.registers = 200;
     CHECK_EQ(build(&s, &result), FA2_OK);
     CHECK_EQ(result.winner_count, 1);
-    CHECK_EQ(fa2i_generator_candidates(s.generator, s.shapes.items, &s.card, &variants, &count),
-             FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(s.generator, s.shapes.items, &s.card, &variants, &count), FA2_OK);
     for (size_t i = 0; i < count && i < ROUND && result.winner_count == 1; i++) {
         double us = 0;
-        CHECK_EQ(
-            fa2i_generator_cost(s.generator, variants[i].text, s.shapes.items, &s.card, 200, &us),
-            FA2_OK);
+        CHECK_EQ(fa2i_generator_cost(s.generator, variants[i].text, s.shapes.items, &s.card, 200, &us), FA2_OK);
         CHECK(result.winners[0].model_us <= us);
     }
     fa2i_free(variants);

@@ -63,8 +63,7 @@ static void check_kernel(const fa2i_kernel *found, const fa2i_kernel *expected)
     CHECK_EQ(found->spill_bytes, expected->spill_bytes);
     CHECK(found->compile_ms == expected->compile_ms);
     CHECK_EQ(found->image.bytes, expected->image.bytes);
-    CHECK(found->image.bytes == 0 ||
-          memcmp(found->image.data, expected->image.data, found->image.bytes) == 0);
+    CHECK(found->image.bytes == 0 || memcmp(found->image.data, expected->image.data, found->image.bytes) == 0);
 }
 
 static void test_kernels(fa2i_cache *cache)
@@ -123,8 +122,7 @@ static void test_measurements(fa2i_cache *cache)
     const fa2i_kernel kernel = sample_kernel(3);
     fa2i_measurement got = {0};
 
-    CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got),
-             FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got), FA2_E_NOT_FOUND);
     store_result(cache, &to, 3, 100.125, false);
     CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got), FA2_OK);
     CHECK_EQ(got.outcome, FA2I_OUTCOME_OK);
@@ -140,8 +138,7 @@ static void test_measurements(fa2i_cache *cache)
     CHECK_STR(got.detail, "10 s");
 
     const fa2i_measurement endless = {.median_us = (double)INFINITY};
-    CHECK_EQ(put_measurement(cache, to.session, to.device, to.problem, &kernel.key, &endless),
-             FA2_E_INVALID);
+    CHECK_EQ(put_measurement(cache, to.session, to.device, to.problem, &kernel.key, &endless), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), "is not stored: its times are not all from 0 to");
     CHECK_EQ(fa2i_cache_get_measurement(cache, to.device, to.problem, &kernel.key, &got), FA2_OK);
     CHECK_EQ(got.outcome, FA2I_OUTCOME_HANG); /* as before the call */
@@ -160,13 +157,11 @@ static void test_winners(fa2i_cache *cache)
     CHECK(memcmp(&got.kernel, &kernel.key, sizeof got.kernel) == 0);
     CHECK(got.measured && got.median_us == 200 && got.default_us == 400 && got.model_us == 100);
     got.kernel = sample_key(999);
-    CHECK_EQ(fa2i_cache_put_winner(cache, to.session, to.device, to.problem, &got),
-             FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_put_winner(cache, to.session, to.device, to.problem, &got), FA2_E_NOT_FOUND);
 }
 
 /* Checks the sequence lengths of the choices' problems, in order: "512 4096 ". */
-static void check_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
-                          const char *expected)
+static void check_choices(fa2i_cache *cache, int arch, const fa2_problem *problem, int abi, const char *expected)
 {
     fa2i_choice *choices = NULL;
     size_t count = 0;
@@ -240,8 +235,8 @@ static void test_choices(const char *path)
 {
     fa2i_cache *cache = fixture_open(path);
     fa2_problem asked = sample_problem(777);
-    const ids slow = sample_ids(cache, 4096), quick = sample_ids(cache, 512),
-              modelled = sample_ids(cache, 128), bare = sample_ids(cache, 64);
+    const ids slow = sample_ids(cache, 4096), quick = sample_ids(cache, 512), modelled = sample_ids(cache, 128),
+              bare = sample_ids(cache, 64);
     store_result(cache, &slow, 1, 400, true);
     store_result(cache, &quick, 2, 20, true);
     store_result(cache, &modelled, 3, 20, true);
@@ -250,13 +245,10 @@ static void test_choices(const char *path)
     const double bad_us[] = {-9.9e9, 0, NAN, INFINITY, 1e300};
     for (size_t i = 0; i < sizeof bad_us / sizeof bad_us[0]; i++) {
         const fa2i_winner bad = {.kernel = sample_key(3), .model_us = bad_us[i]};
-        CHECK_EQ(
-            fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem, &bad),
-            FA2_E_INVALID);
+        CHECK_EQ(fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem, &bad),
+                 FA2_E_INVALID);
     }
-    CHECK_EQ(
-        fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem, &guess),
-        FA2_OK);
+    CHECK_EQ(fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem, &guess), FA2_OK);
     fa2i_kernel without = sample_kernel(4);
     without.image.bytes = 0;
     CHECK_EQ(fa2i_cache_put_kernel(cache, &without), FA2_OK);
@@ -359,9 +351,8 @@ static void test_allocations(const char *path)
 
 int main(void)
 {
-    static void (*const on_rows[])(fa2i_cache *) = {test_identities,   test_sessions,
-                                                    test_kernels,      test_verifications,
-                                                    test_measurements, test_winners};
+    static void (*const on_rows[])(fa2i_cache *) = {test_identities,    test_sessions,     test_kernels,
+                                                    test_verifications, test_measurements, test_winners};
     fixture f;
     fixture_begin(&f);
     fa2i_cache *cache = fixture_open(f.path);
@@ -371,8 +362,8 @@ int main(void)
     test_reading(f.path);
     fixture_end(&f);
 
-    static void (*const on_paths[])(const char *) = {test_choices, test_many_choices,
-                                                     test_spilled_and_refuted, test_allocations};
+    static void (*const on_paths[])(const char *) = {test_choices, test_many_choices, test_spilled_and_refuted,
+                                                     test_allocations};
     fixture_each_path(on_paths, sizeof on_paths / sizeof on_paths[0]);
     return check_done();
 }

@@ -1,8 +1,7 @@
 /* Importing a file that fa2 did not export, or that was cut or changed later: nothing is stored. */
 #include "cache_fixture.h"
 
-static void check_bad(fa2i_cache *cache, const char *text, size_t bytes, const char *line,
-                      const char *part)
+static void check_bad(fa2i_cache *cache, const char *text, size_t bytes, const char *line, const char *part)
 {
     fa2i_import_counts counts = {.rows = 99};
     char where[64];
@@ -11,9 +10,8 @@ static void check_bad(fa2i_cache *cache, const char *text, size_t bytes, const c
     snprintf(where, sizeof where, "shared.jsonl:%s: ", line);
     CHECK_CONTAINS(fa2_last_message(), where);
     CHECK_CONTAINS(fa2_last_message(), part);
-    CHECK_EQ(fixture_number(
-                 cache, "SELECT (SELECT count(*) FROM device) + (SELECT count(*) FROM kernel) + "
-                        "(SELECT count(*) FROM problem) + (SELECT count(*) FROM session)"),
+    CHECK_EQ(fixture_number(cache, "SELECT (SELECT count(*) FROM device) + (SELECT count(*) FROM kernel) + "
+                                   "(SELECT count(*) FROM problem) + (SELECT count(*) FROM session)"),
              0); /* all or nothing */
 }
 
@@ -51,10 +49,9 @@ static const struct bad {
     {"\"softcap\":0", "\"softcup\":0", "3", "the member 'softcup'"},
     {"\"window_left\":0", "\"window_left\":7", "3", "must be 0 where window is none"},
     {",\"heads_q\":8", "", "3", "'heads_q'"},
-    {"\"type\":\"session\",\"id\":1,\"device\":1", "\"type\":\"session\",\"id\":1,\"device\":9",
-     "5", "no device with the id 9"},
-    {"\"generator\":\"0123456789abcdef\"", "\"generator\":\"0123456789abcdeg\"", "5",
-     "'generator'"},
+    {"\"type\":\"session\",\"id\":1,\"device\":1", "\"type\":\"session\",\"id\":1,\"device\":9", "5",
+     "no device with the id 9"},
+    {"\"generator\":\"0123456789abcdef\"", "\"generator\":\"0123456789abcdeg\"", "5", "'generator'"},
     {"\"modelled\":0", "\"modelled\":2", "5", "'modelled'"},
     {"\"started_at\":\"2", "\"started_at\":\"x", "5", "'started_at'"},
     {"\"key\":\"", "\"key\":\"0", "7", "64 hex digits"},
@@ -71,22 +68,17 @@ static const struct bad {
     {"\"outcome\":\"ok\"", "\"outcome\":\"fine\"", "7", "fine"},
     {"\"compile_ms\":812.5", "\"compile_ms\":1e999", "7", "'compile_ms'"},
     {"\"compile_ms\":812.5", "\"compile_ms\":NaN", "7", "not a JSON object"},
-    {"\"type\":\"verification\",\"device\":1", "\"type\":\"verification\",\"device\":2", "10",
-     "no device"},
+    {"\"type\":\"verification\",\"device\":1", "\"type\":\"verification\",\"device\":2", "10", "no device"},
     {"\"max_error\":0.5", "\"max_error\":-0.5", "10", "'max_error'"},
-    {"\"problem\":1,\"session\":1", "\"problem\":7,\"session\":1", "13",
-     "no problem with the id 7"},
-    {"\"problem\":1,\"session\":1", "\"problem\":1,\"session\":7", "13",
-     "no session with the id 7"},
+    {"\"problem\":1,\"session\":1", "\"problem\":7,\"session\":1", "13", "no problem with the id 7"},
+    {"\"problem\":1,\"session\":1", "\"problem\":1,\"session\":7", "13", "no session with the id 7"},
     {"\"settled\":1", "\"settled\":2", "13", "'settled'"},
     {"\"median_us\":100.0", "\"median_us\":null", "13", "'median_us'"},
     {"\"n\":20", "\"n\":-1", "13", "'n'"},
     {"\"measured\":1", "\"measured\":[]", "16", "'measured'"},
     {"\"model_us\":25.0", "\"model_us\":\"25\"", "16", "'model_us'"},
-    {"\"class\":\"D=64 dtype=fp16 causal=1", "\"class\":\"D=128 dtype=fp16 causal=1", "13",
-     "of another class"},
-    {"\"class\":\"D=64 dtype=fp16 causal=1", "\"class\":\"D=64 dtype=fp16 causal=0", "13",
-     "of another class"},
+    {"\"class\":\"D=64 dtype=fp16 causal=1", "\"class\":\"D=128 dtype=fp16 causal=1", "13", "of another class"},
+    {"\"class\":\"D=64 dtype=fp16 causal=1", "\"class\":\"D=64 dtype=fp16 causal=0", "13", "of another class"},
     {"\"head_dim\":64", "\"head_dim\":128", "13", "of another class"},
 };
 
@@ -132,8 +124,7 @@ static void test_damaged_file(const char *from, const char *to)
     for (const char *line = strchr(text, '\n') + 1; *line != '\0'; line = strchr(line, '\n') + 1) {
         char where[16];
         snprintf(where, sizeof where, "%d", number_of_lines(text, (size_t)(line - text)) + 1);
-        check_bad(target, text, (size_t)(line - text), where,
-                  "was cut or changed; export it again");
+        check_bad(target, text, (size_t)(line - text), where, "was cut or changed; export it again");
     }
     for (size_t at = 0; at < bytes - 1; at += 89) {
         const char kept = text[at];

@@ -137,8 +137,7 @@ static void test_shared_code(const char *path)
     put_code(cache, 1, "same");
     CHECK_EQ(fixture_number(cache, "SELECT count(*) FROM code"), 2);
 
-    CHECK_EQ(fa2i_sql_script(cache, "UPDATE code SET data = x'00' WHERE data = x'73616d65'"),
-             FA2_OK);
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE code SET data = x'00' WHERE data = x'73616d65'"), FA2_OK);
     CHECK_EQ(fa2i_cache_get_kernel(cache, &first, ABI, true, &found), FA2_E_NOT_FOUND);
     put_code(cache, 1, "same");
     CHECK_EQ(fa2i_cache_get_kernel(cache, &second, ABI, true, &found), FA2_OK);
@@ -165,8 +164,8 @@ static void test_unknown_outcome(const char *path)
 
 int main(void)
 {
-    static void (*const tests[])(const char *) = {test_bad_recipes, test_text_has_an_end,
-                                                  test_shared_code, test_unknown_outcome};
+    static void (*const tests[])(const char *) = {test_bad_recipes, test_text_has_an_end, test_shared_code,
+                                                  test_unknown_outcome};
     fixture_each_path(tests, sizeof tests / sizeof tests[0]);
     test_damages();
     return check_done();

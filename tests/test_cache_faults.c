@@ -121,8 +121,7 @@ static void check_mended(const place *at)
     CHECK_EQ(fa2i_cache_gc(cache, -1, &cleanup), FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK_EQ(health.first_problem[0] != '\0', health.without_code > 0); /* a compiler repairs missing code */
-    CHECK(health.without_code == 0 ||
-          strncmp(health.first_problem, "winners without code", 20) == 0);
+    CHECK(health.without_code == 0 || strncmp(health.first_problem, "winners without code", 20) == 0);
     check_choices(cache);
     check_results(cache);
     check_round_trip(cache, at->other, true);
@@ -160,12 +159,12 @@ static void check_damage(const place *at, const char *sql, const char *said)
 static bool is_fine(const char *column, const char *value)
 {
     static const char *const none[] = {"x'00'", "NULL", "printf('%20000s', 'x')"};
-        /* import blanks details, and show cleans them; an answer whose texts do not fit its kernel is ignored */
+    /* import blanks details, and show cleans them; an answer whose texts do not fit its kernel is ignored */
     static const char *const remarks[] = {"detail", "kind", "card", "passed_over", "why"};
     bool remark = false;
     for (size_t i = 0; i < sizeof remarks / sizeof *remarks; i++)
         remark = remark || strcmp(column, remarks[i]) == 0;
-    if (strcmp(column, "log") == 0)                    /* the compiler's output, for people */
+    if (strcmp(column, "log") == 0) /* the compiler's output, for people */
         return true;
     if (strcmp(column, "max_error") == 0 || strcmp(column, "gflop") == 0)
         return strcmp(value, "NULL") == 0 || strcmp(value, "1 << 62") == 0;
@@ -189,12 +188,11 @@ static bool may_be_zero(const char *table, const char *column)
         if (strcmp(not_zero[i], column) == 0)
             return false;
     }
-    return strcmp(column, "median_us") != 0 && strcmp(column, "causal") != 0 &&
-           strcmp(table, "code") != 0;
+    return strcmp(column, "median_us") != 0 && strcmp(column, "causal") != 0 && strcmp(table, "code") != 0;
 }
 
-static void damage_column(void *user, const char *table, const char *column, const char *value,
-                          bool number, const char *sql)
+static void damage_column(void *user, const char *table, const char *column, const char *value, bool number,
+                          const char *sql)
 {
     const bool zero = number && strcmp(value, "0") == 0 && may_be_zero(table, column);
     check_damage(user, sql, zero || is_fine(column, value) ? NULL : "; fa2-tune gc");
@@ -205,8 +203,7 @@ static void damage_column(void *user, const char *table, const char *column, con
 static void test_references(const place *at)
 {
     static const char *const tables[] = {"device", "problem", "kernel", "session", "code"};
-    static const char *const said[] = {"not there", "not there", "not there", "not there",
-                                       "code is damaged"};
+    static const char *const said[] = {"not there", "not there", "not there", "not there", "code is damaged"};
     char sql[120];
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         snprintf(sql, sizeof sql, "DELETE FROM %s", tables[i]);
@@ -290,12 +287,11 @@ static void test_schema(const place *at)
 /* A table, view or index differs from a new file's. The rows are still counted. */
 static void test_changed_schema(const place *at)
 {
-    static const char *const objects[][3] = {
-        {"view", "winners", "AS SELECT name AS device, arch FROM device"},
-        {"view", "measurements", "AS SELECT 1 AS device"},
-        {"index", "problem_fields", "ON problem (op)"},
-        {"index", "winner_kernel", "ON winner (median_us)"},
-        {"trigger", "image_deleted", "AFTER DELETE ON image BEGIN SELECT 1; END"}};
+    static const char *const objects[][3] = {{"view", "winners", "AS SELECT name AS device, arch FROM device"},
+                                             {"view", "measurements", "AS SELECT 1 AS device"},
+                                             {"index", "problem_fields", "ON problem (op)"},
+                                             {"index", "winner_kernel", "ON winner (median_us)"},
+                                             {"trigger", "image_deleted", "AFTER DELETE ON image BEGIN SELECT 1; END"}};
     char sql[160], said[120];
     for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
         fa2i_cache_health health = {0};

@@ -60,15 +60,13 @@ static void test_created(fixture *f)
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", inside(f, "nobody"), 1);
     check_refused(path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "there is no folder");
-    check_refused(inside(f, "nobody/.cache/fa2/fa2.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE,
-                  "there is no folder");
+    check_refused(inside(f, "nobody/.cache/fa2/fa2.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE, "there is no folder");
     setenv("HOME", "/", 1);
     check_refused(path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "there is no folder");
     check_refused("/nonexistent/x/fa2.db", FA2I_CACHE_WRITE, FA2_E_DATABASE, "no folder");
     CHECK(access("/nonexistent", F_OK) != 0);
     setenv("HOME", f->folder, 1);
-    check_refused(inside(f, "../fa2_test_sibling/fa2.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE,
-                  "there is no folder");
+    check_refused(inside(f, "../fa2_test_sibling/fa2.db"), FA2I_CACHE_WRITE, FA2_E_DATABASE, "there is no folder");
     fa2i_cache_close(fixture_open(path));
     CHECK_EQ(mode_of(inside(f, "new")), 0700);
     CHECK_EQ(mode_of(inside(f, "new/folders")), 0700);
@@ -168,9 +166,8 @@ static void test_empty_and_foreign(fixture *f)
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "not one of fa2");
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "not one of fa2");
 
-    static const char text[] =
-        "These are the words of no database, and they go on for a while, so that "
-        "there is more than the hundred bytes of a header.";
+    static const char text[] = "These are the words of no database, and they go on for a while, so that "
+                               "there is more than the hundred bytes of a header.";
     write_file(f->path, text, sizeof text);
     check_refused(f->path, FA2I_CACHE_READ, FA2_E_DATABASE, "not a database");
     check_refused(f->path, FA2I_CACHE_WRITE, FA2_E_DATABASE, "move the file away");
@@ -184,9 +181,9 @@ static void test_lost_version(fixture *f)
     sqlite3 *file = NULL;
     CHECK_EQ(sqlite3_open(f->path, &file), SQLITE_OK);
     for (int version = -1; version <= 0; version++) {
-        CHECK_EQ(sqlite3_exec(file, version < 0 ? "PRAGMA user_version = -1" : "PRAGMA user_version = 0", NULL, NULL,
-                              NULL),
-                 SQLITE_OK);
+        CHECK_EQ(
+            sqlite3_exec(file, version < 0 ? "PRAGMA user_version = -1" : "PRAGMA user_version = 0", NULL, NULL, NULL),
+            SQLITE_OK);
         for (int mode = FA2I_CACHE_READ; mode <= FA2I_CACHE_WRITE; mode++) {
             check_refused(f->path, (fa2i_cache_mode)mode, FA2_E_DATABASE, "damaged fa2 database");
             CHECK_CONTAINS(fa2_last_message(), "move it away and tune again");
@@ -407,10 +404,10 @@ static void test_parts(fixture *f)
 
 int main(void)
 {
-    static void (*const tests[])(fixture *) = {
-        test_created,      test_settings,      test_trust,        test_empty_and_foreign,
-        test_lost_version, test_newer_version, test_truncated,    test_overwritten,
-        test_permissions,  test_odd_name,      test_data_version, test_parts};
+    static void (*const tests[])(fixture *) = {test_created,           test_settings,     test_trust,
+                                               test_empty_and_foreign, test_lost_version, test_newer_version,
+                                               test_truncated,         test_overwritten,  test_permissions,
+                                               test_odd_name,          test_data_version, test_parts};
     test_default_path();
     fixture_each(tests, sizeof tests / sizeof tests[0]);
     return check_done();

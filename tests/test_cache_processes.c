@@ -306,9 +306,9 @@ static void test_threads(fixture *f)
 
 int main(int argc, char **argv)
 {
-    static void (*const tests[])(fixture *) = {
-        test_two_writers,   test_killed_writer, test_torn_transaction, test_full_disk,
-        test_sqlite_memory, test_threads,       test_claims,           test_claims_without_file};
+    static void (*const tests[])(fixture *) = {test_two_writers, test_killed_writer,      test_torn_transaction,
+                                               test_full_disk,   test_sqlite_memory,      test_threads,
+                                               test_claims,      test_claims_without_file};
     program = argv[0];
     if (argc == 5 && strcmp(argv[1], "writer") == 0)
         return run_writer(argv[2], (int)strtol(argv[3], NULL, 10), (int)strtol(argv[4], NULL, 10));

@@ -31,8 +31,8 @@ static int keep_row(void *user, int columns, const char *const *names, const cha
 }
 
 /* Stores a kernel with a failed measurement. */
-static void store_failure(fa2i_cache *cache, const ids *to, int number, fa2i_outcome outcome,
-                          const char *detail, const char *log)
+static void store_failure(fa2i_cache *cache, const ids *to, int number, fa2i_outcome outcome, const char *detail,
+                          const char *log)
 {
     fa2i_kernel kernel = sample_kernel(number);
     char log_copy[100];
@@ -43,9 +43,7 @@ static void store_failure(fa2i_cache *cache, const ids *to, int number, fa2i_out
     fa2i_measurement measurement = {.outcome = outcome, .settled = true};
     snprintf(measurement.detail, sizeof measurement.detail, "%s", detail);
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
-    CHECK_EQ(
-        put_measurement(cache, to->session, to->device, to->problem, &kernel.key, &measurement),
-        FA2_OK);
+    CHECK_EQ(put_measurement(cache, to->session, to->device, to->problem, &kernel.key, &measurement), FA2_OK);
 }
 
 static void fill(fa2i_cache *cache, const ids *to)
@@ -88,8 +86,7 @@ static void test_winners(fa2i_cache *cache)
     snprintf(part, sizeof part, ";tflops=%.3f;", fa2i_problem_flop(&problem) / 50e-6 / 1e12);
     CHECK_CONTAINS(r.text[0], part);
     CHECK_CONTAINS(r.text[1], ";seq_q=1024;");
-    CHECK_CONTAINS(r.text[1],
-                   ";median_us=NULL;tflops=NULL;speedup_vs_default=NULL;source=modelled;");
+    CHECK_CONTAINS(r.text[1], ";median_us=NULL;tflops=NULL;speedup_vs_default=NULL;source=modelled;");
     CHECK_CONTAINS(r.text[1], ";model_us=12.5;");
 
     r = (rows){.stop_after = 1};
@@ -105,10 +102,8 @@ static void test_measurements(fa2i_cache *cache)
     CHECK_EQ(fa2i_cache_list_measurements(cache, &problem, NULL, keep_row, &r), FA2_OK);
     CHECK_EQ(r.count, 5);
     /* fastest first, then the failures */
-    CHECK_CONTAINS(
-        r.text[0],
-        ";outcome=ok;winner=1;source=measured;n=20;min_us=48.0;q1_us=49.0;median_us=50.0;"
-        "q3_us=51.0;");
+    CHECK_CONTAINS(r.text[0], ";outcome=ok;winner=1;source=measured;n=20;min_us=48.0;q1_us=49.0;median_us=50.0;"
+                              "q3_us=51.0;");
     CHECK_CONTAINS(r.text[0], ";max_error=0.5;verification=ok;settled=1;");
     CHECK_CONTAINS(r.text[1], ";outcome=ok;winner=0;");
     CHECK_CONTAINS(r.text[1], ";median_us=100.0;");
@@ -167,8 +162,7 @@ static char *printed(fa2i_cache *cache, print_fn print, int expected_rows)
     CHECK_EQ(print(cache, out), FA2_OK);
     fclose(out);
     const fa2i_sql_value values[] = {fa2i_sql_text(text)};
-    CHECK_EQ(fa2i_sql_number(cache, "SELECT json_array_length(?)", FA2I_SQL_VALUES(values), &count),
-             FA2_OK);
+    CHECK_EQ(fa2i_sql_number(cache, "SELECT json_array_length(?)", FA2I_SQL_VALUES(values), &count), FA2_OK);
     CHECK_EQ(count, expected_rows);
     int lines = 0;
     for (const char *c = text; *c != '\0'; c++)
@@ -222,8 +216,7 @@ static void test_json_of_damage(fa2i_cache *cache)
     CHECK_EQ(fa2i_sql_script(cache, "UPDATE winner SET model_us = 12.5, default_us = 100"), FA2_OK);
 }
 
-static int refuse_json(void *user, int action, const char *a, const char *function, const char *b,
-                       const char *c)
+static int refuse_json(void *user, int action, const char *a, const char *function, const char *b, const char *c)
 {
     (void)user, (void)a, (void)b, (void)c;
     return action == SQLITE_FUNCTION && strncmp(function, "json", 4) == 0 ? SQLITE_DENY : SQLITE_OK;
@@ -258,22 +251,17 @@ static void test_check(fa2i_cache *cache)
     CHECK_EQ(health.dangling, 0);
     CHECK_STR(health.first_problem, "");
 
-    CHECK_EQ(fa2i_sql_script(
-                 cache,
-                 "UPDATE kernel SET recipe = replace(recipe, 'rows=64', 'rows=65') WHERE id = "
-                 "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET recipe = replace(recipe, 'rows=64', 'rows=65') WHERE id = "
+                                    "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
              FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK_EQ(health.damaged_images, 1); /* because the code's hash covers its launch parameters */
-    CHECK_EQ(fa2i_sql_script(
-                 cache,
-                 "UPDATE kernel SET recipe = replace(recipe, 'rows=65', 'rows=64') WHERE id = "
-                 "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE kernel SET recipe = replace(recipe, 'rows=65', 'rows=64') WHERE id = "
+                                    "(SELECT kernel FROM winner ORDER BY problem LIMIT 1)"),
              FA2_OK);
-    CHECK_EQ(fa2i_sql_script(cache,
-                             "UPDATE code SET data = x'00' WHERE id = (SELECT code FROM image "
-                             "WHERE kernel = (SELECT kernel FROM winner ORDER BY problem "
-                             "LIMIT 1))"),
+    CHECK_EQ(fa2i_sql_script(cache, "UPDATE code SET data = x'00' WHERE id = (SELECT code FROM image "
+                                    "WHERE kernel = (SELECT kernel FROM winner ORDER BY problem "
+                                    "LIMIT 1))"),
              FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK(health.intact);
@@ -389,8 +377,8 @@ static void test_mending(void)
     check_mended("DELETE FROM device", (fa2i_cache_health){.dangling = 6}, "not there: 6", GONE);
     check_mended("DELETE FROM kernel", (fa2i_cache_health){.dangling = 7, .without_code = 0}, "not there: 7", GONE);
     /* a winner with another class: the problem's, the kernel's (which a hash protects) */
-    check_mended("UPDATE problem SET causal = 0, class = 'D=64 dtype=fp16 causal=0'",
-                 (fa2i_cache_health){.misfits = 3}, "not its own", GONE);
+    check_mended("UPDATE problem SET causal = 0, class = 'D=64 dtype=fp16 causal=0'", (fa2i_cache_health){.misfits = 3},
+                 "not its own", GONE);
     check_mended("UPDATE problem SET causal = 0", (fa2i_cache_health){.misfits = 4}, "not its own", GONE);
     check_mended("UPDATE problem SET dtype = 'fp17'", (fa2i_cache_health){.misfits = 4},
                  "(problem: dtype is none of its values)", GONE);
@@ -404,19 +392,30 @@ static void test_mending(void)
 /* A wrong value in a row that decides nothing does not delete the rows that refer to it. */
 static void test_told_values(void)
 {
-    static const char *const damages[] = {
-        "UPDATE device SET clock_khz = -1", "UPDATE device SET bandwidth_bytes = 1 << 62",
-        "UPDATE device SET arch = 87",
-        "UPDATE device SET arch = 5000", "UPDATE device SET name = char(27)", "UPDATE device SET sm_count = 0",
-        "UPDATE session SET generator = ''", "UPDATE session SET started_at = 'then'", "UPDATE session SET device = 7",
-        "UPDATE kernel SET outcome = 'oj'", "UPDATE kernel SET registers = -1", "UPDATE problem SET gflop = -1",
-        "UPDATE problem SET class = 'D=64 dtype=fp16 causal=0'",
-        "UPDATE kernel SET variant = replace(variant, 'causal=1', 'causal=0')",
-        "UPDATE kernel SET target = 'sm_84' WHERE id = 2", "UPDATE image SET used = -1",
-        "UPDATE problem SET id = 33", "UPDATE device SET id = 3", "UPDATE session SET id = 65",
-        "UPDATE kernel SET id = 18 WHERE id = 2", "UPDATE code SET hash = zeroblob(32) WHERE id = 2",
-        "UPDATE winner SET tuned_at = ''", "UPDATE measurement SET q3_us = -1",
-        "UPDATE verification SET outcome = 'ol'"};
+    static const char *const damages[] = {"UPDATE device SET clock_khz = -1",
+                                          "UPDATE device SET bandwidth_bytes = 1 << 62",
+                                          "UPDATE device SET arch = 87",
+                                          "UPDATE device SET arch = 5000",
+                                          "UPDATE device SET name = char(27)",
+                                          "UPDATE device SET sm_count = 0",
+                                          "UPDATE session SET generator = ''",
+                                          "UPDATE session SET started_at = 'then'",
+                                          "UPDATE session SET device = 7",
+                                          "UPDATE kernel SET outcome = 'oj'",
+                                          "UPDATE kernel SET registers = -1",
+                                          "UPDATE problem SET gflop = -1",
+                                          "UPDATE problem SET class = 'D=64 dtype=fp16 causal=0'",
+                                          "UPDATE kernel SET variant = replace(variant, 'causal=1', 'causal=0')",
+                                          "UPDATE kernel SET target = 'sm_84' WHERE id = 2",
+                                          "UPDATE image SET used = -1",
+                                          "UPDATE problem SET id = 33",
+                                          "UPDATE device SET id = 3",
+                                          "UPDATE session SET id = 65",
+                                          "UPDATE kernel SET id = 18 WHERE id = 2",
+                                          "UPDATE code SET hash = zeroblob(32) WHERE id = 2",
+                                          "UPDATE winner SET tuned_at = ''",
+                                          "UPDATE measurement SET q3_us = -1",
+                                          "UPDATE verification SET outcome = 'ol'"};
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         const int failures = check_failures;
         check_kept(damages[i]);
@@ -478,9 +477,8 @@ static void test_problem_by_index(void)
 static void test_dangling(fa2i_cache *cache)
 {
     fa2i_cache_health health = {0};
-    CHECK_EQ(fa2i_sql_script(cache,
-                             "PRAGMA foreign_keys = OFF; DELETE FROM problem WHERE seq_q = 512;"
-                             "PRAGMA foreign_keys = ON"),
+    CHECK_EQ(fa2i_sql_script(cache, "PRAGMA foreign_keys = OFF; DELETE FROM problem WHERE seq_q = 512;"
+                                    "PRAGMA foreign_keys = ON"),
              FA2_OK);
     CHECK_EQ(fa2i_cache_check(cache, &health), FA2_OK);
     CHECK_EQ(health.dangling, 5); /* measurements; the winner is gone already */
@@ -506,9 +504,7 @@ int main(void)
     fill(cache, &to);
     store_result(cache, &modelled, 6, 25, true);
     const fa2i_winner guess = {.kernel = sample_key(6), .model_us = 12.5};
-    CHECK_EQ(
-        fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem, &guess),
-        FA2_OK);
+    CHECK_EQ(fa2i_cache_put_winner(cache, modelled.session, modelled.device, modelled.problem, &guess), FA2_OK);
     test_winners(cache);
     test_measurements(cache);
     test_json(cache);

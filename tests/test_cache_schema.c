@@ -147,8 +147,7 @@ static void test_views_come_back(fixture *f)
         bring_forward(f->path);
         CHECK_EQ(number(f->path, "SELECT count(*) FROM winners WHERE tflops > 0"), 1);
         CHECK_EQ(number(f->path, "SELECT count(*) FROM measurements WHERE tflops > 0"), 1);
-        CHECK_EQ(number(f->path, "SELECT count(*) FROM pragma_index_info('problem_fields')"),
-                 FA2I_FIELD_COUNT);
+        CHECK_EQ(number(f->path, "SELECT count(*) FROM pragma_index_info('problem_fields')"), FA2I_FIELD_COUNT);
     }
 }
 

@@ -56,8 +56,7 @@ static void test_round_trip(const char *from, const char *to)
     CHECK(verifications != NULL && measurements > verifications);
     CHECK(strncmp(second, text, (size_t)(verifications - text)) == 0);
     const char *end = strstr(measurements, "{\"type\":\"end\"");
-    CHECK(end != NULL && strncmp(second + (verifications - text), measurements,
-                                 (size_t)(end - measurements)) == 0);
+    CHECK(end != NULL && strncmp(second + (verifications - text), measurements, (size_t)(end - measurements)) == 0);
     free(second);
     free(text);
     fa2i_cache_close(source);
@@ -80,9 +79,8 @@ static void test_existing_wins(const char *from, const char *to)
     CHECK(memcmp(&winner.kernel, &mine, sizeof mine) == 0 && winner.median_us == 40);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM winner"), 2);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM image"), 1);
-    CHECK_EQ(fixture_number(target,
-                            "SELECT median_us FROM measurement m JOIN kernel k ON k.id = m.kernel "
-                            "WHERE k.variant LIKE '% bc=8'"),
+    CHECK_EQ(fixture_number(target, "SELECT median_us FROM measurement m JOIN kernel k ON k.id = m.kernel "
+                                    "WHERE k.variant LIKE '% bc=8'"),
              40);
     free(text);
     fa2i_cache_close(source);
@@ -104,14 +102,10 @@ static void check_other_key(fa2i_cache *cache, const ids *to)
     CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled), FA2_OK);
     CHECK_EQ(fa2i_cache_get_winner(cache, to->device, to->problem, &winner), FA2_OK);
     CHECK(memcmp(&winner.kernel, &compiled.key, sizeof compiled.key) == 0);
-    CHECK_EQ(
-        fa2i_cache_get_measurement(cache, to->device, to->problem, &compiled.key, &measurement),
-        FA2_OK);
+    CHECK_EQ(fa2i_cache_get_measurement(cache, to->device, to->problem, &compiled.key, &measurement), FA2_OK);
     CHECK(measurement.median_us == 50 && !measurement.settled);
-    CHECK_EQ(fa2i_cache_get_measurement(cache, to->device, to->problem, &old_key, &measurement),
-             FA2_E_NOT_FOUND);
-    CHECK_EQ(fa2i_cache_get_verification(cache, to->device, &compiled.key, &verification),
-             FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_get_measurement(cache, to->device, to->problem, &old_key, &measurement), FA2_E_NOT_FOUND);
+    CHECK_EQ(fa2i_cache_get_verification(cache, to->device, &compiled.key, &verification), FA2_E_NOT_FOUND);
     CHECK_EQ(fa2i_cache_rebind_kernel(cache, &old_key, &compiled), FA2_E_NOT_FOUND);
 }
 
@@ -145,9 +139,7 @@ static void test_rebind(const char *from, const char *to)
     const fa2i_kernel same = sample_kernel(3);
     CHECK_EQ(fa2i_cache_rebind_kernel(target, &same.key, &same), FA2_OK);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM measurement WHERE settled"), 0);
-    CHECK_EQ(
-        fixture_number(target, "SELECT count(*) FROM winner w JOIN image i ON i.kernel = w.kernel"),
-        2);
+    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM winner w JOIN image i ON i.kernel = w.kernel"), 2);
     check_without_image(target, 0);
     free(text);
     fa2i_cache_close(source);
@@ -178,8 +170,7 @@ static void test_rebind_conflict(const char *from, const char *to)
 
 static fa2_status know_few(void *user, const fa2i_variant *variant)
 {
-    return strstr(variant->text, user) == NULL ? FA2_OK
-                                               : fa2i_fail(FA2_E_NOT_FOUND, "there is no '%s'", variant->text);
+    return strstr(variant->text, user) == NULL ? FA2_OK : fa2i_fail(FA2_E_NOT_FOUND, "there is no '%s'", variant->text);
 }
 
 static fa2_status know_nothing(void *user, const fa2i_variant *variant)
@@ -189,16 +180,15 @@ static fa2_status know_nothing(void *user, const fa2i_variant *variant)
     return fa2i_fail(FA2_E_GENERATOR, "no scripts");
 }
 
-static void import_from(fa2i_cache *source, fa2i_cache *target, fa2i_variant_fn variant,
-                        fa2_status expected, fa2i_import_counts *ret_counts)
+static void import_from(fa2i_cache *source, fa2i_cache *target, fa2i_variant_fn variant, fa2_status expected,
+                        fa2i_import_counts *ret_counts)
 {
     char unknown[] = " bc=24";
     FILE *file = tmpfile();
     CHECK(file != NULL);
     CHECK_EQ(fa2i_cache_export(source, file, NULL), FA2_OK);
     rewind(file);
-    CHECK_EQ(fa2i_cache_import(target, file, "shared.jsonl", variant, unknown, ret_counts),
-             expected);
+    CHECK_EQ(fa2i_cache_import(target, file, "shared.jsonl", variant, unknown, ret_counts), expected);
     fclose(file);
 }
 
@@ -213,8 +203,7 @@ static void test_unknown_variant(const char *from, const char *to)
     CHECK_CONTAINS(some.first_unknown, "there is no 'fwd_sm80");
     CHECK_EQ(some.rows, some.fresh + some.known + some.verifications + some.passed_over);
     CHECK_EQ(some.passed_over, 4); /* the kernel, its verification, measurement and win */
-    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM kernel WHERE variant LIKE '% bc=24%'"),
-             0);
+    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM kernel WHERE variant LIKE '% bc=24%'"), 0);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM kernel"), 2);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM measurement"), 2);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM winner"), 1);
@@ -291,8 +280,7 @@ static void test_remarks_and_code(const char *from, const char *to)
     char *escape = sealed(replaced(code, "\"detail\":\"\"", "\"detail\":\"a\\u001b[2J\\nb\""));
     CHECK_EQ(import_all(target, escape, NULL), FA2_OK);
     CHECK_EQ(fixture_number(target, "SELECT count(*) FROM image"), 0);
-    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM measurement WHERE detail = 'a [2J b'"),
-             1);
+    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM measurement WHERE detail = 'a [2J b'"), 1);
     free(escape);
     free(code);
     free(text);
@@ -358,9 +346,9 @@ static void test_allocations(const char *from, const char *to)
 int main(void)
 {
     static void (*const tests[])(const char *, const char *) = {
-        test_round_trip,       test_existing_wins,   test_rebind,
-        test_rebind_conflict,  test_negative_ids, test_other_class, test_unknown_variant, test_nobody_to_ask,
-        test_remarks_and_code, test_files,           test_allocations};
+        test_round_trip,       test_existing_wins, test_rebind,          test_rebind_conflict,
+        test_negative_ids,     test_other_class,   test_unknown_variant, test_nobody_to_ask,
+        test_remarks_and_code, test_files,         test_allocations};
     fixture_each_pair(tests, sizeof tests / sizeof tests[0]);
     return check_done();
 }

@@ -9,14 +9,13 @@
 #include "tuner/search/candidates.h"
 #include "tuner/search/text_index.h"
 
-static void check_like(fa2i_generator *generator, const fa2i_candidates_for *asked,
-                       const fa2_problem *problem, const fa2i_candidates *list)
+static void check_like(fa2i_generator *generator, const fa2i_candidates_for *asked, const fa2_problem *problem,
+                       const fa2i_candidates *list)
 {
     const fa2_problem rounded = fa2i_problem_asked(problem, asked->card->sm_count);
     fa2i_variant *wanted = NULL;
     size_t wanted_count = 0;
-    const fa2_status st =
-        fa2i_generator_candidates(generator, &rounded, asked->card, &wanted, &wanted_count);
+    const fa2_status st = fa2i_generator_candidates(generator, &rounded, asked->card, &wanted, &wanted_count);
     char said[512];
     snprintf(said, sizeof said, "%s", st == FA2_OK ? "" : fa2_last_message());
     CHECK_EQ(fa2i_candidates_check(list), st);

@@ -45,8 +45,7 @@ static sweep all;
 
 static bool same_class(const fa2_problem *a, const fa2_problem *b)
 {
-    return a->op == b->op && a->head_dim == b->head_dim && a->dtype == b->dtype &&
-           a->causal == b->causal;
+    return a->op == b->op && a->head_dim == b->head_dim && a->dtype == b->dtype && a->causal == b->causal;
 }
 
 static candidate *find_candidate(int arch, const char *text)
@@ -89,8 +88,7 @@ static void take_sample(void)
     size_t kept = 0;
     for (size_t i = 0; i < all.count; i++) {
         candidate c = all.candidates[i];
-        if (is_specific(&all.jobs[i].variant) ||
-            (c.problem.op == FA2_OP_FORWARD && i % SAMPLE == 0))
+        if (is_specific(&all.jobs[i].variant) || (c.problem.op == FA2_OP_FORWARD && i % SAMPLE == 0))
             c.rank = 0;
         if (c.rank >= ROUNDS)
             continue;
@@ -164,9 +162,7 @@ static void compile_round(size_t rank)
     }
     printf("%zu of rank %zu\n", count, rank);
     fflush(stdout);
-    CHECK_EQ(fa2i_compile_all(jobs, count, NULL, 0, fa2i_generator_id(all.generator), NULL,
-                              compiled, NULL),
-             FA2_OK);
+    CHECK_EQ(fa2i_compile_all(jobs, count, NULL, 0, fa2i_generator_id(all.generator), NULL, compiled, NULL), FA2_OK);
 }
 
 int main(void)
@@ -198,8 +194,8 @@ int main(void)
         for (size_t p = 0; p < shapes.count; p++)
             CHECK(has_clean(archs[a], &shapes.items[p]));
 
-    printf("%zu of them spill; for one SM's instructions %zu of %zu\n", all.spilled,
-           all.specific_spilled, all.specific);
+    printf("%zu of them spill; for one SM's instructions %zu of %zu\n", all.spilled, all.specific_spilled,
+           all.specific);
     CHECK(all.specific > 0 && all.specific_spilled * 10 < all.specific); /* the model avoids spills */
     for (size_t i = 0; i < all.count; i++)
         fa2i_free(all.jobs[i].source);

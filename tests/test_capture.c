@@ -31,8 +31,8 @@ static fa2_status call(fa2_context *context, const fa2_problem *problem)
 {
     const int64_t row = (int64_t)problem->heads_q * problem->head_dim;
     const fa2_tensor tensor = {memory, problem->seq_q * row, row, problem->head_dim};
-    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
-                             .q = tensor, .k = tensor, .v = tensor, .o = tensor};
+    fa2_forward_args args = {
+        .struct_bytes = sizeof(fa2_forward_args), .q = tensor, .k = tensor, .v = tensor, .o = tensor};
     args.o.data = (void *)((uintptr_t)1 << 41);
     return fa2_forward(context, problem, &args, NULL);
 }
@@ -294,10 +294,7 @@ static void test_bad_lines(void)
     static const struct {
         const char *line;
         size_t bytes;
-    } bad[] = {{"-5,forward\n", 11},
-               {" 5,forward\n", 11},
-               {"5\n", 2},
-               {"99999999999999999999,forward\n", 29},
+    } bad[] = {{"-5,forward\n", 11},   {" 5,forward\n", 11}, {"5\n", 2}, {"99999999999999999999,forward\n", 29},
                {"7,forward,1,8", 13}, /* the file is cut off */
                {"\0005,forward\n", 11}};
     fa2_context *context = create();
@@ -305,13 +302,11 @@ static void test_bad_lines(void)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         FILE *file = fopen(path, "a");
         struct stat before, after;
-        CHECK(file != NULL && fwrite(bad[i].line, 1, bad[i].bytes, file) == bad[i].bytes &&
-              fclose(file) == 0);
+        CHECK(file != NULL && fwrite(bad[i].line, 1, bad[i].bytes, file) == bad[i].bytes && fclose(file) == 0);
         CHECK_EQ(stat(path, &before), 0);
         check_refused(": line 2 is no row of a capture: the file was cut off or changed there; remove the line, "
                       "or name another file");
-        CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino &&
-              after.st_size == before.st_size);
+        CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino && after.st_size == before.st_size);
         CHECK_EQ(truncate(path, before.st_size - (off_t)bad[i].bytes), 0);
     }
     CHECK_EQ(unlink(path), 0);

@@ -118,8 +118,7 @@ static void test_exact(void)
     const fa2_problem p = problem_of(2, 8, 512, 512);
     fa2_problem grouped = p;
     grouped.heads_kv = 2;
-    fa2i_choice all[] = {choice_of(1, grouped), choice_of(2, problem_of(1, 16, 512, 512)),
-                         choice_of(3, p)};
+    fa2i_choice all[] = {choice_of(1, grouped), choice_of(2, problem_of(1, 16, 512, 512)), choice_of(3, p)};
     const fa2i_choice *exact = fa2i_choose_exact(all, 3, &card, &p);
     CHECK(exact == &all[2]);
     CHECK(fa2i_choose_exact(all, 2, &card, &p) == NULL); /* distance 0, but another problem */
@@ -272,9 +271,8 @@ static void test_decision(void)
 /* The next usable option after the chosen one. If it seems faster, the explanation says why it was not chosen. */
 static void test_runner_up(void)
 {
-    fa2i_option options[] = {option_of("-damaged", false), option_of("0 chosen", false),
-                             option_of("-wrong", false), option_of("0 next", false),
-                             option_of("8 spills", true)};
+    fa2i_option options[] = {option_of("-damaged", false), option_of("0 chosen", false), option_of("-wrong", false),
+                             option_of("0 next", false), option_of("8 spills", true)};
     const fa2i_decision d = {.estimate_us = 20};
     fa2i_runner_up next;
     CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next), FA2_OK);
@@ -296,8 +294,7 @@ static void test_runner_up(void)
     CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "other", try_text, &tries, &next), FA2_OK);
     CHECK_STR(next.text, "0 chosen");
     options[2] = option_of("fail", false);
-    CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next),
-             FA2_E_MEMORY);
+    CHECK_EQ(fa2i_choose_runner_up(options, 5, &d, "0 chosen", try_text, &tries, &next), FA2_E_MEMORY);
 }
 
 /* Rejected kernels: the winner is named first, the others are counted. */

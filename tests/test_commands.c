@@ -41,11 +41,8 @@ static int run(int (*command)(int, char **), int argc, char **argv)
 static fa2i_kernel kernel_named(unsigned char number, const char *text, fa2i_outcome outcome)
 {
     static char image[] = "code";
-    fa2i_kernel kernel = {.target = "sm_86",
-                          .nvrtc = 13000,
-                          .generator = "0123456789abcdef",
-                          .outcome = outcome,
-                          .registers = 100};
+    fa2i_kernel kernel = {
+        .target = "sm_86", .nvrtc = 13000, .generator = "0123456789abcdef", .outcome = outcome, .registers = 100};
     kernel.key.bytes[0] = number;
     snprintf(kernel.variant.text, sizeof kernel.variant.text, "%s", text);
     snprintf(kernel.variant.class_key, sizeof kernel.variant.class_key, "D=64 dtype=fp16 causal=0");
@@ -63,9 +60,13 @@ static void fill_database(void)
     fa2i_card card;
     fa2i_session session = {.generator = "0123456789abcdef", .origin = "tune", .driver = 13000};
     int64_t problem_id = 0, session_id = 0;
-    const fa2_problem problem = {
-        .struct_bytes = sizeof(fa2_problem),
-        .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 512, .seq_k = 512, .head_dim = 64};
+    const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                 .batch = 1,
+                                 .heads_q = 8,
+                                 .heads_kv = 8,
+                                 .seq_q = 512,
+                                 .seq_k = 512,
+                                 .head_dim = 64};
     const fa2i_kernel good = kernel_named(1,
                                           "fwd_sm80 d=64 dtype=fp16 causal=0 br=64 bc=64 warps=4 "
                                           "kstages=2 vstages=2 layout=swizzle q=reg fill=whole",
@@ -74,15 +75,9 @@ static void fill_database(void)
                                          "fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 "
                                          "kstages=2 vstages=2 layout=pad q=reg fill=whole",
                                          FA2I_OUTCOME_SPILLED);
-    const fa2i_measurement timed = {.settled = true,
-                                    .n = 48,
-                                    .min_us = 19,
-                                    .q1_us = 19.5,
-                                    .median_us = 20,
-                                    .q3_us = 21,
-                                    .max_error = 0.25};
-    const fa2i_measurement dropped = {
-        .outcome = FA2I_OUTCOME_SPILLED, .settled = true, .detail = "24 bytes spilled"};
+    const fa2i_measurement timed = {
+        .settled = true, .n = 48, .min_us = 19, .q1_us = 19.5, .median_us = 20, .q3_us = 21, .max_error = 0.25};
+    const fa2i_measurement dropped = {.outcome = FA2I_OUTCOME_SPILLED, .settled = true, .detail = "24 bytes spilled"};
     const fa2i_winner winner = {
         .kernel = good.key, .measured = true, .median_us = 20, .default_us = 30, .model_us = 25};
     CHECK_EQ(fa2i_cuda_get(&cuda), FA2_OK);
@@ -93,10 +88,8 @@ static void fill_database(void)
     CHECK_EQ(fa2i_cache_device(cache, &card, true, &session.device), FA2_OK);
     CHECK_EQ(fa2i_cache_problem(cache, &problem, &problem_id), FA2_OK);
     CHECK_EQ(fa2i_cache_session_begin(cache, &session, &session_id), FA2_OK);
-    CHECK_EQ(put_measurement(cache, session_id, session.device, problem_id, &good.key, &timed),
-             FA2_OK);
-    CHECK_EQ(put_measurement(cache, session_id, session.device, problem_id, &bad.key, &dropped),
-             FA2_OK);
+    CHECK_EQ(put_measurement(cache, session_id, session.device, problem_id, &good.key, &timed), FA2_OK);
+    CHECK_EQ(put_measurement(cache, session_id, session.device, problem_id, &bad.key, &dropped), FA2_OK);
     CHECK_EQ(fa2i_cache_put_winner(cache, session_id, session.device, problem_id, &winner), FA2_OK);
     fa2i_cache_close(cache);
 }
@@ -166,15 +159,12 @@ static void test_explain_damaged(void)
     setenv("FA2_NVRTC_LIBRARY", "/nonexistent/libnvrtc.so", 1);
     fa2i_nvrtc_install(NULL);
     CHECK_EQ(run(fa2i_cmd_explain, 7, argv), FA2I_EXIT_FAILED);
-    CHECK_CONTAINS(
-        output,
-        "rule      none: the call fails, a kernel must be compiled and there is no NVRTC\n");
+    CHECK_CONTAINS(output, "rule      none: the call fails, a kernel must be compiled and there is no NVRTC\n");
     CHECK_CONTAINS(output, "message   ");
     CHECK_CONTAINS(output, " has no kernel that can be used for B=1 Hq=8 ");
     CHECK_EQ(run(fa2i_cmd_explain, 7, json), FA2I_EXIT_FAILED);
     CHECK_CONTAINS(output, "\"rule\":null,\"variant\":null,");
-    CHECK_CONTAINS(output,
-                   "\"damaged\":true,\"unusable\":\"its code is damaged or missing, and there ");
+    CHECK_CONTAINS(output, "\"damaged\":true,\"unusable\":\"its code is damaged or missing, and there ");
     unsetenv("FA2_NVRTC_LIBRARY");
     fake_install();
     change("UPDATE code SET data = CAST('code' || x'00' AS BLOB)");
@@ -246,9 +236,8 @@ static void test_other_view(void)
             "problem");
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "fwd_sm");
-    run_sql(
-        "DROP VIEW winners; CREATE VIEW winners AS SELECT name AS device, arch, p.*, 1 AS variant "
-        "FROM device, problem p");
+    run_sql("DROP VIEW winners; CREATE VIEW winners AS SELECT name AS device, arch, p.*, 1 AS variant "
+            "FROM device, problem p");
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
     CHECK_CONTAINS(output, "fwd_sm");
     CHECK_EQ(run(fa2i_cmd_gc, 3, gc), FA2I_EXIT_OK);
@@ -269,8 +258,7 @@ static size_t damaged_winners(void)
 /* A winner without code is marked. check and gc do what they say: the winner and its measurements stay. */
 static void test_lost_code(void)
 {
-    char *list[] = {"list", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL},
-         *gc[] = {"gc", "--db", db, NULL};
+    char *list[] = {"list", "--db", db, NULL}, *check[] = {"check", "--db", db, NULL}, *gc[] = {"gc", "--db", db, NULL};
     CHECK_EQ(run(fa2i_cmd_list, 3, list), FA2I_EXIT_OK);
     CHECK(strstr(output, "code") == NULL);
     CHECK_EQ(damaged_winners(), 0);
@@ -301,7 +289,7 @@ static void test_lost_code(void)
 }
 
 #define OTHER_CLASS                                                                                                    \
-    "UPDATE kernel SET variant = iif(instr(variant, 'causal=1'), replace(variant, 'causal=1', 'causal=0'), "          \
+    "UPDATE kernel SET variant = iif(instr(variant, 'causal=1'), replace(variant, 'causal=1', 'causal=0'), "           \
     "replace(variant, 'causal=0', 'causal=1')) WHERE id IN (SELECT kernel FROM winner)"
 
 /* One wrong bit in a winner's variant gives it another class. The hash of the code shows the original. Without code the

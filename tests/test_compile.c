@@ -146,8 +146,7 @@ static void test_serialized(void)
     const size_t count = sizeof logs / sizeof *logs;
     for (size_t i = 0; i < count; i++) {
         fake.on_compile_user = &logs[i];
-        CHECK_EQ(fa2i_compile(&of_one_sm, source, &(fa2i_target){.name = "sm_90"}, "", &kernel),
-                 FA2_OK);
+        CHECK_EQ(fa2i_compile(&of_one_sm, source, &(fa2i_target){.name = "sm_90"}, "", &kernel), FA2_OK);
         CHECK_CONTAINS(fake.options, "--gpu-architecture=sm_90a ");
         CHECK_STR(kernel.target, "sm_90");
         CHECK_EQ(kernel.outcome, i < count - 1 ? FA2I_OUTCOME_SPILLED : FA2I_OUTCOME_OK);

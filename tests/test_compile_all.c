@@ -58,8 +58,7 @@ static fa2_status count_result(void *user, size_t index, const fa2i_kernel *kern
 static fa2_status compile(size_t count, int threads, record *r)
 {
     r->caller = pthread_self();
-    return fa2i_compile_all(jobs, count, NULL, threads, "0123456789abcdef", &r->stop, count_result,
-                            r);
+    return fa2i_compile_all(jobs, count, NULL, threads, "0123456789abcdef", &r->stop, count_result, r);
 }
 
 static void test_all_once(int threads)
@@ -102,9 +101,7 @@ static void test_shared_code(int threads)
     shared[JOBS].target = (fa2i_target){.name = "sm_89"};
     shared[JOBS + 1].variant.recipe.suffix[0] = 'a';
     const long before = fake.compile_count;
-    CHECK_EQ(fa2i_compile_all(shared, 3 * JOBS, NULL, threads, "0123456789abcdef", NULL,
-                              count_shared, &r),
-             FA2_OK);
+    CHECK_EQ(fa2i_compile_all(shared, 3 * JOBS, NULL, threads, "0123456789abcdef", NULL, count_shared, &r), FA2_OK);
     CHECK_EQ(r.delivered, 3 * JOBS);
     CHECK_EQ(fake.compile_count - before, JOBS + 2);
     for (int i = 0; i < JOBS; i++)

@@ -31,10 +31,8 @@ static void test_real_entries(bool ptx)
         fa2i_variant asked = variant;
         asked.recipe = cases[i].waves > 0 ? split_recipe("fwd_sm80", 128, 64, 64, 0, cases[i].waves)
                                           : plain_recipe("fwd_sm80", 128, 64, 64, 0);
-        CHECK_EQ(fa2i_compile(&asked, cases[i].source, ptx ? &target : &sm_86, "", &kernel),
-                 FA2_OK);
-        CHECK_EQ(kernel.outcome,
-                 cases[i].missing == NULL ? FA2I_OUTCOME_OK : FA2I_OUTCOME_COMPILE_ERROR);
+        CHECK_EQ(fa2i_compile(&asked, cases[i].source, ptx ? &target : &sm_86, "", &kernel), FA2_OK);
+        CHECK_EQ(kernel.outcome, cases[i].missing == NULL ? FA2I_OUTCOME_OK : FA2I_OUTCOME_COMPILE_ERROR);
         CHECK((kernel.image.bytes > 0) == (cases[i].missing == NULL));
         if (cases[i].missing != NULL) {
             CHECK_CONTAINS(kernel.log, "the code has no entry point");
@@ -94,17 +92,16 @@ static void test_real_results(void)
  * the main one, because the kernel's registers are the main step's. */
 static void test_real_spill(void)
 {
-    static const char hungry[] =
-        "extern \"C\" __global__ void fwd_sm80_combine(float *out) { *out = 1; }\n"
-        "extern \"C\" __global__ void __launch_bounds__(1024) fwd_sm80(float *out)\n"
-        "{\n"
-        "    float x[128];\n"
-        "#pragma unroll\n"
-        "    for (int i = 0; i < 128; i++) x[i] = out[i * 1024 + threadIdx.x];\n"
-        "    __syncthreads();\n"
-        "#pragma unroll\n"
-        "    for (int i = 0; i < 128; i++) out[i * 1024 + threadIdx.x] = x[i] * x[127 - i];\n"
-        "}\n";
+    static const char hungry[] = "extern \"C\" __global__ void fwd_sm80_combine(float *out) { *out = 1; }\n"
+                                 "extern \"C\" __global__ void __launch_bounds__(1024) fwd_sm80(float *out)\n"
+                                 "{\n"
+                                 "    float x[128];\n"
+                                 "#pragma unroll\n"
+                                 "    for (int i = 0; i < 128; i++) x[i] = out[i * 1024 + threadIdx.x];\n"
+                                 "    __syncthreads();\n"
+                                 "#pragma unroll\n"
+                                 "    for (int i = 0; i < 128; i++) out[i * 1024 + threadIdx.x] = x[i] * x[127 - i];\n"
+                                 "}\n";
     fa2i_kernel kernel = {0};
     CHECK_EQ(fa2i_compile(&variant, hungry, &sm_86, "", &kernel), FA2_OK);
     CHECK_EQ(kernel.outcome, FA2I_OUTCOME_SPILLED);

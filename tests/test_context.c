@@ -14,12 +14,11 @@ static _Alignas(256) char memory[256]; /* the fake driver reads no tensors */
 static fa2_forward_args args_of(const fa2_problem *problem)
 {
     const fa2_tensor tensor = {.data = memory,
-                               .stride_batch =
-                                   (int64_t)problem->seq_q * problem->heads_q * problem->head_dim,
+                               .stride_batch = (int64_t)problem->seq_q * problem->heads_q * problem->head_dim,
                                .stride_seq = (int64_t)problem->heads_q * problem->head_dim,
                                .stride_head = problem->head_dim};
-    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
-                             .q = tensor, .k = tensor, .v = tensor, .o = tensor};
+    fa2_forward_args args = {
+        .struct_bytes = sizeof(fa2_forward_args), .q = tensor, .k = tensor, .v = tensor, .o = tensor};
     args.o.data = (void *)((uintptr_t)1 << 41);
     return args;
 }
@@ -154,8 +153,7 @@ static void test_refused_calls(void)
         other = problem;
         other.deterministic = 1;
         CHECK_EQ(fa2_prepare(context, &other), FA2_E_UNSUPPORTED);
-        CHECK_CONTAINS(fa2_last_message(),
-                       "deterministic is 1; the operation forward has no deterministic");
+        CHECK_CONTAINS(fa2_last_message(), "deterministic is 1; the operation forward has no deterministic");
         other = problem;
         other.softcap = 1; /* needs a value that is missing */
         CHECK_EQ(fa2_forward(context, &other, &args, NULL), FA2_E_INVALID);
@@ -390,8 +388,8 @@ static void *run_thread(void *user)
     for (int round = 0; round < ROUNDS; round++) {
         const fa2_problem problem = tuned_problem(1 + (round + offset) % 5, 512);
         const fa2_forward_args args = args_of(&problem);
-        fa2_status got = round % 2 == 0 ? fa2_prepare(shared_context, &problem)
-                                        : fa2_forward(shared_context, &problem, &args, NULL);
+        fa2_status got =
+            round % 2 == 0 ? fa2_prepare(shared_context, &problem) : fa2_forward(shared_context, &problem, &args, NULL);
         fa2_explanation e = {.struct_bytes = sizeof e};
         if (got == FA2_OK)
             got = fa2_explain(shared_context, &problem, &e);
@@ -405,8 +403,8 @@ static void test_threads(void)
 {
     pthread_t threads[THREADS];
     tuned_log log = {.count = 0};
-    const fa2_config config = {.struct_bytes = sizeof(fa2_config),
-                               .database = "", .log = tuned_log_add, .log_user = &log};
+    const fa2_config config = {
+        .struct_bytes = sizeof(fa2_config), .database = "", .log = tuned_log_add, .log_user = &log};
 
     fake_install();
     shared_context = create(&config);

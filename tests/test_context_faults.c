@@ -15,10 +15,9 @@ static tuned_database database;
 
 static fa2_status forward(fa2_context *context, const fa2_problem *problem)
 {
-    const fa2_tensor tensor = {
-        .data = memory, .stride_batch = 512 * 512, .stride_seq = 512, .stride_head = 64};
-    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
-                             .q = tensor, .k = tensor, .v = tensor, .o = tensor};
+    const fa2_tensor tensor = {.data = memory, .stride_batch = 512 * 512, .stride_seq = 512, .stride_head = 64};
+    fa2_forward_args args = {
+        .struct_bytes = sizeof(fa2_forward_args), .q = tensor, .k = tensor, .v = tensor, .o = tensor};
     args.o.data = (void *)((uintptr_t)1 << 41);
     const long before = fake.launch_count;
     fa2_status st = fa2_forward(context, problem, &args, NULL);
@@ -110,8 +109,7 @@ static void fail_one(fault kind, long n, int error, const char *path, long *fail
     *failed += st != FA2_OK;
     CHECK(is_expected(kind, st));
     if (!is_expected(kind, st))
-        fprintf(stderr, "fault %d, call %ld: %s: %s\n", (int)kind, n, fa2_status_string(st),
-                fa2_last_message());
+        fprintf(stderr, "fault %d, call %ld: %s: %s\n", (int)kind, n, fa2_status_string(st), fa2_last_message());
 }
 
 /* A life without a database surveys its class. The other ones find the answer of the one before. */
@@ -145,8 +143,8 @@ static void fail_each(fault kind, int error, const char *path, bool stored)
 
 int main(void)
 {
-    static const int driver_errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY,
-                                        CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NO_BINARY_FOR_GPU};
+    static const int driver_errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
+                                        CUDA_ERROR_NO_BINARY_FOR_GPU};
 
     fake_install();
     for (size_t i = 0; i < sizeof(driver_errors) / sizeof(driver_errors[0]); i++)

@@ -58,8 +58,7 @@ static void test_old_device(void)
     fake_install();
     fake.devices[1].arch = 70;
     CHECK_EQ(fa2i_device_open(2, &device), FA2_E_UNSUPPORTED);
-    CHECK_STR(fa2_last_message(),
-              "device 1 (Fake T4) has compute capability 7.0; fa2 needs 7.5 or newer");
+    CHECK_STR(fa2_last_message(), "device 1 (Fake T4) has compute capability 7.0; fa2 needs 7.5 or newer");
     CHECK_EQ(fake_live(), 0);
 }
 

@@ -57,8 +57,7 @@ static void test_thresholds(void)
     static const float exact[] = {0, 0x1p-20f, 0.00390625f, 0.5f, 0x1.fffffep-1f};
     for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
         const fa2i_dropout_threshold t = fa2i_dropout_threshold_of(exact[i]);
-        CHECK(t.byte == (int)(exact[i] * 256) &&
-              t.byte + ldexp(t.part, -32) == (double)exact[i] * 256);
+        CHECK(t.byte == (int)(exact[i] * 256) && t.byte + ldexp(t.part, -32) == (double)exact[i] * 256);
     }
     CHECK(fa2i_dropout_scale(0.17f) == (float)(1 / (1 - (double)0.17f)));
     CHECK(fa2i_dropout_scale(0.5f) == 2 && fa2i_dropout_scale(0) == 1);
@@ -78,14 +77,11 @@ static void test_choices(void)
         {UINT64_C(0xb), UINT64_C(0x5), 0x0, 0x1f, 0x3, 0x76d641bb},
         {UINT64_C(0xb), UINT64_C(0x5), 0x3, 0x4d, 0x190, 0x4d80f1a4},
         {UINT64_C(0x123456789abcdef0), UINT64_C(0xfedcba9876543210), 0x6, 0x3ff, 0x53, 0xd648d387},
-        {UINT64_C(0xffffffff00000000), UINT64_C(0x1), 0x7fffffff, 0x1fffffff, 0x1fffffff,
-         0x2a53357a},
+        {UINT64_C(0xffffffff00000000), UINT64_C(0x1), 0x7fffffff, 0x1fffffff, 0x1fffffff, 0x2a53357a},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const uint32_t word =
-            fa2i_dropout_word(known[i].seed, known[i].offset, known[i].plane, known[i].row);
-        const fa2i_dropout_threshold not_below = {43, known[i].choice},
-                                     below = {43, known[i].choice + 1};
+        const uint32_t word = fa2i_dropout_word(known[i].seed, known[i].offset, known[i].plane, known[i].row);
+        const fa2i_dropout_threshold not_below = {43, known[i].choice}, below = {43, known[i].choice + 1};
         CHECK_EQ(fa2i_dropout_choose(not_below, word, known[i].row, known[i].column), 43);
         CHECK_EQ(fa2i_dropout_choose(below, word, known[i].row, known[i].column), 44);
     }
@@ -96,8 +92,8 @@ static const float probabilities[] = {0.17f, 0.1f, 0.001f, 0.5f, 0.9f};
 enum { PROBABILITIES = sizeof probabilities / sizeof *probabilities };
 
 /* Counts a row's dropped elements for each probability. */
-static void count_row(const fa2i_dropout_key *row_key, const fa2i_dropout_key *pairs,
-                      int pair_count, uint32_t word, int32_t row, int64_t dropped[PROBABILITIES])
+static void count_row(const fa2i_dropout_key *row_key, const fa2i_dropout_key *pairs, int pair_count, uint32_t word,
+                      int32_t row, int64_t dropped[PROBABILITIES])
 {
     fa2i_dropout_threshold thresholds[PROBABILITIES];
     for (int i = 0; i < PROBABILITIES; i++)
@@ -106,8 +102,7 @@ static void count_row(const fa2i_dropout_key *row_key, const fa2i_dropout_key *p
         const uint32_t number = fa2i_dropout_number(row_key, &pairs[c]);
         for (int i = 0; i < PROBABILITIES; i++) {
             dropped[i] += (number & 0xff) < fa2i_dropout_choose(thresholds[i], word, row, 2 * c);
-            dropped[i] +=
-                (number >> 8 & 0xff) < fa2i_dropout_choose(thresholds[i], word, row, 2 * c + 1);
+            dropped[i] += (number >> 8 & 0xff) < fa2i_dropout_choose(thresholds[i], word, row, 2 * c + 1);
         }
     }
 }
@@ -129,8 +124,7 @@ static void test_probability(void)
         }
     }
     for (int i = 0; i < PROBABILITIES; i++) {
-        const double all = ldexp(1, 30), p = (double)probabilities[i],
-                     share = (double)dropped[i] / all;
+        const double all = ldexp(1, 30), p = (double)probabilities[i], share = (double)dropped[i] / all;
         const double chance = 3 * sqrt(p * (1 - p) / all);
         if (!(fabs(share - p) < 0x1p-16 + chance))
             fprintf(stderr, "p = %g: %.8f of 2^30 are dropped, %+.1e\n", p, share, share - p);
@@ -159,8 +153,7 @@ static void check_together(const uint8_t *mask, int edge, int heads, double p, c
     const double chance = 5 * p * (1 - p) / sqrt(all);        /* deviation of the covariance's estimate */
     const double shift = 2 * p * 5 * sqrt(p * (1 - p) / all); /* the two shares differ from p */
     if (!(fabs(share - p * p) < 4e-6 + chance + shift))
-        fprintf(stderr, "p = %g, %d %d %d apart: %g together, not %g\n", p, apart[0], apart[1],
-                apart[2], share, p * p);
+        fprintf(stderr, "p = %g, %d %d %d apart: %g together, not %g\n", p, apart[0], apart[1], apart[2], share, p * p);
     CHECK(fabs(share - p * p) < 4e-6 + chance + shift);
 }
 
@@ -169,9 +162,8 @@ static void test_independence(void)
     enum { EDGE = 2048, HEADS = 8 };
     static uint8_t mask[HEADS * EDGE * EDGE];
     /* In a pair, in the next row, in the next quarter of 8 columns, in the next 8 with one choice; in other heads. */
-    static const int apart[][3] = {{0, 0, 1}, {0, 1, 0},  {0, 1, 1}, {0, 0, 2},
-                                   {0, 0, 8}, {0, 8, 0},  {0, 8, 8}, {0, 32, 0},
-                                   {0, 2, 0}, {0, 0, 64}, {1, 0, 0}, {1, 1, 1}};
+    static const int apart[][3] = {{0, 0, 1}, {0, 1, 0},  {0, 1, 1}, {0, 0, 2},  {0, 0, 8}, {0, 8, 0},
+                                   {0, 8, 8}, {0, 32, 0}, {0, 2, 0}, {0, 0, 64}, {1, 0, 0}, {1, 1, 1}};
     const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
                                  .batch = 1,
                                  .heads_q = HEADS,
@@ -193,9 +185,13 @@ static void test_independence(void)
 static void test_mask_by_elements(void)
 {
     enum { ROWS = 37, COLUMNS = 515, PLANES = 4 };
-    const fa2_problem p = {
-        .struct_bytes = sizeof(fa2_problem),
-        .batch = 2, .heads_q = 2, .heads_kv = 1, .seq_q = ROWS, .seq_k = COLUMNS, .head_dim = 64};
+    const fa2_problem p = {.struct_bytes = sizeof(fa2_problem),
+                           .batch = 2,
+                           .heads_q = 2,
+                           .heads_kv = 1,
+                           .seq_q = ROWS,
+                           .seq_k = COLUMNS,
+                           .head_dim = 64};
     const fa2_dropout d = {.p = 0.17f, .seed = UINT64_C(7) << 33, .offset = UINT64_C(3) << 34};
     static uint8_t mask[PLANES * ROWS * COLUMNS];
     CHECK_EQ(fa2_dropout_mask(&p, &d, mask), FA2_OK);
@@ -204,8 +200,7 @@ static void test_mask_by_elements(void)
         const int plane = at / COLUMNS / ROWS, row = at / COLUMNS % ROWS, column = at % COLUMNS;
         const uint32_t number = number_of(d.seed, d.offset, plane, row, column / 2);
         const uint32_t word = fa2i_dropout_word(d.seed, d.offset, plane, row);
-        const uint32_t least =
-            fa2i_dropout_choose(fa2i_dropout_threshold_of(d.p), word, row, column);
+        const uint32_t least = fa2i_dropout_choose(fa2i_dropout_threshold_of(d.p), word, row, column);
         const bool keeps = (column % 2 == 1 ? number >> 8 & 0xff : number & 0xff) >= least;
         CHECK(least == 43 || least == 44);
         higher += least == 44;
@@ -220,9 +215,13 @@ static void test_mask_by_elements(void)
 static void test_mask(void)
 {
     enum { N = 96, ALL = 2 * 3 * N * N };
-    const fa2_problem p = {
-        .struct_bytes = sizeof(fa2_problem),
-        .batch = 2, .heads_q = 3, .heads_kv = 3, .seq_q = N, .seq_k = N, .head_dim = 64};
+    const fa2_problem p = {.struct_bytes = sizeof(fa2_problem),
+                           .batch = 2,
+                           .heads_q = 3,
+                           .heads_kv = 3,
+                           .seq_q = N,
+                           .seq_k = N,
+                           .head_dim = 64};
     fa2_dropout d = {.p = 0.17f, .seed = 11, .offset = 5};
     static uint8_t mask[ALL], other[ALL];
     CHECK_EQ(fa2_dropout_mask(&p, &d, mask), FA2_OK);
@@ -333,9 +332,7 @@ static double decide(float p, uint64_t seed, uint64_t offset)
         const uint32_t word = fa2i_dropout_word(seed, offset, i / ROWS, i % ROWS);
         for (int j = 0; j < COLUMNS; j++) {
             const int at = i * COLUMNS + j;
-            const double x =
-                (bytes[at] >= fa2i_dropout_choose(threshold, word, i % ROWS, j) ? 1 - q : -q) *
-                scale;
+            const double x = (bytes[at] >= fa2i_dropout_choose(threshold, word, i % ROWS, j) ? 1 - q : -q) * scale;
             kept[at] = (float)x;
             sum += x;
         }
@@ -395,8 +392,7 @@ static double pairs_apart(int planes, int rows, int columns, int first)
     for (int plane = 0; plane + planes < PLANES; plane++)
         for (int i = 0; i + rows < ROWS; i++)
             for (int j = first; j + columns < COLUMNS; j += 2, count++)
-                sum += (double)kept[place(plane, i) + j] *
-                       (double)kept[place(plane + planes, i + rows) + j + columns];
+                sum += (double)kept[place(plane, i) + j] * (double)kept[place(plane + planes, i + rows) + j + columns];
     return sum / sqrt(count);
 }
 
@@ -435,8 +431,7 @@ static void check_pairs(void)
             const int *by = apart[i];
             check_chance(pairs_apart(by[0], by[1], by[2], first), 5, "apart", by[0], by[1], by[2]);
             if (by[0] == 0 && by[1] > 0)
-                check_chance(cycles(by[1], by[2] > 0 ? by[2] : 2, first), 5, "cycle", by[1], by[2],
-                             first);
+                check_chance(cycles(by[1], by[2] > 0 ? by[2] : 2, first), 5, "cycle", by[1], by[2], first);
         }
     check_chance(mirrored(), 5, "mirrored", 0, 0, 0);
 }

@@ -177,8 +177,8 @@ static tuned_log log_of;
 
 static fa2_context *create(void)
 {
-    const fa2_config config = {.struct_bytes = sizeof(fa2_config),
-                               .database = "", .log = tuned_log_add, .log_user = &log_of};
+    const fa2_config config = {
+        .struct_bytes = sizeof(fa2_config), .database = "", .log = tuned_log_add, .log_user = &log_of};
     fa2_context *context = NULL;
     log_of = (tuned_log){.count = 0};
     CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);

@@ -60,11 +60,10 @@ static void tune(tuned *t, const fa2_problem *problem)
     size_t count = 0;
     CHECK_EQ(fa2i_generator_candidates(generator, problem, &card, &variants, &count), FA2_OK);
     fa2i_known_set *set = &t->sets[e->set_count++];
-    *set = (fa2i_known_set){
-        .problem = *problem, .card = card, .real = true, .measured = true, .first = e->time_count};
+    *set = (fa2i_known_set){.problem = *problem, .card = card, .real = true, .measured = true, .first = e->time_count};
     for (size_t i = 0; i < count && e->time_count < KERNELS_MAX; i++) {
-        t->times[e->time_count++] = (fa2i_known_time){.kernel = find_kernel(t, &variants[i]),
-                                                      .us = true_us(variants[i].text, problem)};
+        t->times[e->time_count++] =
+            (fa2i_known_time){.kernel = find_kernel(t, &variants[i]), .us = true_us(variants[i].text, problem)};
         set->count++;
     }
     fa2i_free(variants);
@@ -274,8 +273,7 @@ static void test_twins(tuned *t)
 static void test_far_away(tuned *t)
 {
     const fa2_problem known = shape(2, 8, 1024, 1024);
-    const fa2_problem asked[] = {shape(1, 8, 16, 16), shape(8, 2, 1, 4096),
-                                 shape(64, 8, 8192, 8192)};
+    const fa2_problem asked[] = {shape(1, 8, 16, 16), shape(8, 2, 1, 4096), shape(64, 8, 8192, 8192)};
     fa2i_option none, far;
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         know(t, NULL, 0);
@@ -294,11 +292,10 @@ static void test_far_away(tuned *t)
  * wrong, choices are better on the whole. */
 static void test_any_database(tuned *t)
 {
-    const fa2_problem asked[] = {
-        shape(1, 8, 700, 700),   shape(4, 2, 2000, 2000), shape(16, 8, 1, 3000),
-        shape(1, 2, 1, 300),     shape(2, 1, 1, 20000),   shape(1, 8, 100, 5000),
-        shape(2, 2, 4, 8192),    shape(3, 8, 1300, 1300), shape(32, 4, 1, 1000),
-        shape(1, 8, 4096, 4096), shape(6, 2, 1, 4500),    shape(2, 8, 900, 900)};
+    const fa2_problem asked[] = {shape(1, 8, 700, 700),   shape(4, 2, 2000, 2000), shape(16, 8, 1, 3000),
+                                 shape(1, 2, 1, 300),     shape(2, 1, 1, 20000),   shape(1, 8, 100, 5000),
+                                 shape(2, 2, 4, 8192),    shape(3, 8, 1300, 1300), shape(32, 4, 1, 1000),
+                                 shape(1, 8, 4096, 4096), shape(6, 2, 1, 4500),    shape(2, 8, 900, 900)};
     enum { ASKED = sizeof asked / sizeof asked[0] };
     const fa2_problem known[] = {shape(2, 8, 1024, 1024), shape(8, 2, 1, 4096)};
     const struct {
@@ -316,9 +313,8 @@ static void test_any_database(tuned *t)
             worst = fmax(worst, ratio);
         }
     }
-    printf(
-        "sm_%d, factors up to %.2f: any database against none, geometric mean %.3f, worst %.3f\n",
-        card.arch, exp(spread), exp(sum / (3 * ASKED)), worst);
+    printf("sm_%d, factors up to %.2f: any database against none, geometric mean %.3f, worst %.3f\n", card.arch,
+           exp(spread), exp(sum / (3 * ASKED)), worst);
     CHECK(sum <= (spread > 0 ? 0 : 3 * ASKED * log(1.005)));
     if (spread <= 0) /* otherwise the model may be lucky among equal candidates */
         CHECK(worst <= 1.05);
@@ -332,14 +328,12 @@ static void test_growing(tuned *t)
     fa2_problem last = {.struct_bytes = sizeof(fa2_problem), .batch = 0};
     know(t, &prefill, 1);
     for (int length = 1; length <= LENGTHS; length++) {
-        const fa2_problem problem = shape(4, 2, 1, length),
-                          asked = fa2i_problem_asked(&problem, card.sm_count);
+        const fa2_problem problem = shape(4, 2, 1, length), asked = fa2i_problem_asked(&problem, card.sm_count);
         if (memcmp(&asked, &last, sizeof last) != 0)
             worst = fmax(worst, chosen_us(&asked, NULL) / best_us(&asked));
         last = asked;
     }
-    printf("sm_%d: %d growing lengths beside a tuned prefill, worst %.3f of the best\n", card.arch,
-           LENGTHS, worst);
+    printf("sm_%d: %d growing lengths beside a tuned prefill, worst %.3f of the best\n", card.arch, LENGTHS, worst);
     CHECK(worst <= 1.01); /* the least gain over the model's choice, which is the truth here */
 }
 
@@ -347,11 +341,10 @@ static void test_growing(tuned *t)
  * kernel for the rounded lengths is hardly slower than the best for the real ones. */
 static void test_own_lengths(tuned *t)
 {
-    const fa2_problem asked[] = {
-        shape(2, 8, 523, 523), shape(3, 2, 782, 9001), shape(5, 2, 789, 789),
-        shape(33, 8, 1, 915),  shape(17, 2, 1, 2531),  shape(1, 8, 1170, 1170),
-        shape(4, 1, 45, 5500), shape(9, 4, 516, 516),  shape(53, 1, 1, 2531),
-        shape(2, 1, 353, 632), shape(7, 8, 4, 652),    shape(1, 2, 2577, 2577)};
+    const fa2_problem asked[] = {shape(2, 8, 523, 523), shape(3, 2, 782, 9001), shape(5, 2, 789, 789),
+                                 shape(33, 8, 1, 915),  shape(17, 2, 1, 2531),  shape(1, 8, 1170, 1170),
+                                 shape(4, 1, 45, 5500), shape(9, 4, 516, 516),  shape(53, 1, 1, 2531),
+                                 shape(2, 1, 353, 632), shape(7, 8, 4, 652),    shape(1, 2, 2577, 2577)};
     enum { ASKED = sizeof asked / sizeof asked[0] };
     double sum = 0, worst = 1;
     know(t, NULL, 0);
@@ -360,8 +353,8 @@ static void test_own_lengths(tuned *t)
         sum += log(ratio);
         worst = fmax(worst, ratio);
     }
-    printf("sm_%d: %d problems by the ends of their steps, geometric mean %.4f, worst %.3f\n",
-           card.arch, (int)ASKED, exp(sum / ASKED), worst);
+    printf("sm_%d: %d problems by the ends of their steps, geometric mean %.4f, worst %.3f\n", card.arch, (int)ASKED,
+           exp(sum / ASKED), worst);
     CHECK(sum <= ASKED * log(1.01));
     CHECK(worst <= 1.05);
 }

@@ -122,8 +122,7 @@ static void test_append(void)
     args = appending_args();
     args.k.stride_batch = 0;
     check_good(&problem, &args);
-    check_refused(&with, &args,
-                  "k.stride_batch is 0; it must be at least 64, because it is written by append");
+    check_refused(&with, &args, "k.stride_batch is 0; it must be at least 64, because it is written by append");
     with.seqused = 1;
     args = appending_args();
     args.seqused_k = args.v.data;

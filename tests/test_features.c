@@ -12,9 +12,13 @@
 #include "tuner/judge/number.h"
 #include "tuner/judge/verify.h"
 
-static const fa2_problem problem = {
-    .struct_bytes = sizeof(fa2_problem),
-    .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
+static const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                    .batch = 2,
+                                    .heads_q = 8,
+                                    .heads_kv = 2,
+                                    .seq_q = 100,
+                                    .seq_k = 200,
+                                    .head_dim = 64};
 static const fa2i_grid plain_grid = {.blocks = {32}, .splits = 1};
 
 /* [B, S, H, D], at addresses that are never read, with all features. */
@@ -22,8 +26,8 @@ static fa2_forward_args good_args(void)
 {
     const fa2_tensor q = {(void *)0x1000000, 64 * 8 * 100, 64 * 8, 64};
     const fa2_tensor k = {(void *)0x2000000, 64 * 2 * 200, 64 * 2, 64};
-    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
-                             .q = q, .k = k, .v = k, .o = q, .lse = (void *)0x5000000};
+    fa2_forward_args args = {
+        .struct_bytes = sizeof(fa2_forward_args), .q = q, .k = k, .v = k, .o = q, .lse = (void *)0x5000000};
     args.v.data = (void *)0x3000000;
     args.o.data = (void *)0x4000000;
     args.softcap = 1;
@@ -65,28 +69,24 @@ static const bad_value bad_values[] = {
     {FA2I_FIELD_sinks, 1, AT(sinks), 0, "sinks is NULL, but problem.sinks is 1"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x7000001, "sinks is 0x7000001; it must be a multiple of 4"},
     {FA2I_FIELD_sinks, 1, AT(sinks), 0x4000010, "o shares memory with sinks"},
-    {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.data), 0,
-     "bias.data is NULL, but problem.bias is bool"},
+    {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.data), 0, "bias.data is NULL, but problem.bias is bool"},
     {FA2I_FIELD_bias, FA2_BIAS_FP16, AT(bias.data), 0x8000001, "it must be a multiple of 2 bytes"},
     {FA2I_FIELD_bias, FA2_BIAS_FP32, AT(bias.data), 0x8000002, "it must be a multiple of 4 bytes"},
     {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.data), 0x4000fff, "o shares memory with bias"},
-    {FA2I_FIELD_bias, FA2_BIAS_BF16, AT(bias.data), 0x5000000 - 200 * 100,
-     "lse shares memory with bias"},
+    {FA2I_FIELD_bias, FA2_BIAS_BF16, AT(bias.data), 0x5000000 - 200 * 100, "lse shares memory with bias"},
     {FA2I_FIELD_bias, FA2_BIAS_FP32, AT(bias.stride_batch), -1,
      "bias.stride_batch is -1; with an extent of 2 it must be from 0 to 36028797018963968"},
     {FA2I_FIELD_bias, FA2_BIAS_FP32, AT(bias.stride_head), INT64_MAX, "bias.stride_head is 92233"},
     {FA2I_FIELD_bias, FA2_BIAS_BOOL, AT(bias.stride_query), INT64_C(1) << 57, "bias.stride_query"},
     {FA2I_FIELD_bias, FA2_BIAS_FP16, AT(bias.stride_key), -8, "bias.stride_key is -8"},
-    {FA2I_FIELD_dropout, 1, AT(dropout.p), 0x3f800000,
-     "dropout.p is 1; it must be at least 0 and less than 1"},
+    {FA2I_FIELD_dropout, 1, AT(dropout.p), 0x3f800000, "dropout.p is 1; it must be at least 0 and less than 1"},
     {FA2I_FIELD_dropout, 1, AT(dropout.p), 0xbe800000, "dropout.p is -0.25"},
     {FA2I_FIELD_dropout, 1, AT(dropout.p), 0x7fc00000, "dropout.p is nan"},
     {FA2I_FIELD_dropout, 1, AT(dropout.seed_at), 0x9000004,
      "dropout.seed_at is 0x9000004; it must be a multiple of 8 bytes"},
     {FA2I_FIELD_dropout, 1, AT(dropout.offset_at), 0x9000001, "dropout.offset_at is 0x9000001"},
     {FA2I_FIELD_dropout, 1, AT(dropout.seed_at), 0x4000008, "o shares memory with dropout.seed_at"},
-    {FA2I_FIELD_dropout, 1, AT(dropout.offset_at), 0x5000008,
-     "lse shares memory with dropout.offset_at"},
+    {FA2I_FIELD_dropout, 1, AT(dropout.offset_at), 0x5000008, "lse shares memory with dropout.offset_at"},
 };
 
 static void check_bad(const fa2_problem *p, const fa2_forward_args *args, const char *said)
@@ -310,8 +310,7 @@ static double score_of(const data *d, int b, int h, int i, int j)
     if (p->alibi)
         score -= number(d, SLOPES, b, 0, 0, h) * abs(distance);
     score += bias_of(d, b, h, i, j);
-    return p->bias != FA2_BIAS_NONE && p->bias != FA2_BIAS_BOOL && score < -524288 ? -INFINITY
-                                                                                   : score;
+    return p->bias != FA2_BIAS_NONE && p->bias != FA2_BIAS_BOOL && score < -524288 ? -INFINITY : score;
 }
 
 static void check_row(const data *d, const fa2i_expected *e, size_t row)
@@ -319,21 +318,20 @@ static void check_row(const data *d, const fa2i_expected *e, size_t row)
     const fa2_problem *p = &d->c.problem;
     const fa2i_place *at = &e->outputs[0].places[row];
     const double sink = p->sinks ? number(d, SINKS, 0, 0, 0, at->head) : -INFINITY;
-    const fa2_dropout drop = fa2i_case_dropout_found(
-        &d->c, fa2i_case_operand_bytes(&d->c, SEED) > 0 ? d->blocks[SEED] : NULL,
-        fa2i_case_operand_bytes(&d->c, OFFSET) > 0 ? d->blocks[OFFSET] : NULL);
+    const fa2_dropout drop =
+        fa2i_case_dropout_found(&d->c, fa2i_case_operand_bytes(&d->c, SEED) > 0 ? d->blocks[SEED] : NULL,
+                                fa2i_case_operand_bytes(&d->c, OFFSET) > 0 ? d->blocks[OFFSET] : NULL);
     double sum = exp(sink), o[64] = {0}; /* a sink of -1e9 alone has a sum of 0 */
     bool none = true;
     for (int j = 0; j < p->seq_k; j++) {
         const double score = score_of(d, at->batch, at->head, at->row, j);
         none = none && isinf(score);
         sum += exp(score);
-        if (p->dropout && !fa2i_dropout_keeps(drop.p, drop.seed, drop.offset,
-                                              at->batch * p->heads_q + at->head, at->row, j))
+        if (p->dropout &&
+            !fa2i_dropout_keeps(drop.p, drop.seed, drop.offset, at->batch * p->heads_q + at->head, at->row, j))
             continue;
         for (int c = 0; c < p->head_dim; c++)
-            o[c] +=
-                exp(score) * number(d, V, at->batch, at->head / (p->heads_q / p->heads_kv), j, c);
+            o[c] += exp(score) * number(d, V, at->batch, at->head / (p->heads_q / p->heads_kv), j, c);
     }
     CHECK_EQ(e->outputs[0].exact[row], none);
     for (int c = 0; c < p->head_dim; c++) {

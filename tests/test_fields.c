@@ -11,9 +11,13 @@
 #include "tuner/commands/commands.h"
 #include "tuner/input/shapes.h"
 
-static const fa2_problem base_problem = {
-    .struct_bytes = sizeof(fa2_problem),
-    .batch = 2, .heads_q = 4, .heads_kv = 2, .seq_q = 64, .seq_k = 128, .head_dim = 64};
+static const fa2_problem base_problem = {.struct_bytes = sizeof(fa2_problem),
+                                         .batch = 2,
+                                         .heads_q = 4,
+                                         .heads_kv = 2,
+                                         .seq_q = 64,
+                                         .seq_k = 128,
+                                         .head_dim = 64};
 
 /* Sets all fields that this one needs, but not the field itself. */
 static void ask_for(fa2_problem *problem, int field)
@@ -177,8 +181,7 @@ static void put_winner(fa2i_cache *cache, const fa2_problem *problem, int64_t *r
     CHECK_EQ(fa2i_cache_session_begin(cache, &session, &session_id), FA2_OK);
     CHECK_EQ(fa2i_cache_problem(cache, problem, ret_problem), FA2_OK);
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
-    CHECK_EQ(fa2i_cache_put_winner(cache, session_id, session.device, *ret_problem, &winner),
-             FA2_OK);
+    CHECK_EQ(fa2i_cache_put_winner(cache, session_id, session.device, *ret_problem, &winner), FA2_OK);
 }
 
 /* A winner of problem a is not b's if their classes differ. The problems' rows differ in any case. */

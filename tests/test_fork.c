@@ -19,9 +19,13 @@ static atomic_bool ended;
 
 static fa2_problem problem_of(int32_t seq_k)
 {
-    return (fa2_problem){
-        .struct_bytes = sizeof(fa2_problem),
-        .batch = 1, .heads_q = 8, .heads_kv = 8, .seq_q = 1, .seq_k = seq_k, .head_dim = 64};
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .batch = 1,
+                         .heads_q = 8,
+                         .heads_kv = 8,
+                         .seq_q = 1,
+                         .seq_k = seq_k,
+                         .head_dim = 64};
 }
 
 /* Calls with new shapes continuously, so it holds the locks of context, driver and allocator in turn. */
@@ -37,8 +41,7 @@ static void *call(void *user)
 
 static bool is_refused(fa2_status st)
 {
-    return st == FA2_E_INVALID &&
-           strstr(fa2_last_message(), "before this process was forked") != NULL;
+    return st == FA2_E_INVALID && strstr(fa2_last_message(), "before this process was forked") != NULL;
 }
 
 /* Returns 0, or the number of the function that is wrong. */
@@ -62,8 +65,7 @@ static int check_child(void)
         return 5;
     if (!is_refused(fa2_explain(context, &known, &explanation)))
         return 6;
-    if (fa2_prepare(NULL, &known) != FA2_E_INVALID ||
-        strcmp(fa2_last_message(), "context is NULL") != 0)
+    if (fa2_prepare(NULL, &known) != FA2_E_INVALID || strcmp(fa2_last_message(), "context is NULL") != 0)
         return 7;
     fa2_context_destroy(context);
     return 0;

@@ -59,11 +59,11 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     const int side = staged ? 64 * 2 * bc + 16 : 0; /* including two barriers */
     const bool counted = strstr(v->text, " persistent=2") != NULL;
     const bool persistent = counted || strstr(v->text, " persistent=1") != NULL;
-    const bool stores = persistent && groups > 1;             /* O is stored by a tensor map */
+    const bool stores = persistent && groups > 1;                /* O is stored by a tensor map */
     const bool sloped = strstr(v->text, " alibi_mma=1") != NULL; /* sixteen more columns of K, for ALiBi */
-    const int keys = problem->dropout ? stages * 8 * bc : 0;  /* dropout keys of columns */
-    const int bytes = pages * 128 * rows + barriers + (counted ? 4 * groups : 0) + groups * side +
-                      (sloped ? 32 * bc : 0) + keys;
+    const int keys = problem->dropout ? stages * 8 * bc : 0;     /* dropout keys of columns */
+    const int bytes =
+        pages * 128 * rows + barriers + (counted ? 4 * groups : 0) + groups * side + (sloped ? 32 * bc : 0) + keys;
     const int with_o = bytes + pages * 128 * 64 * groups;
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
     const int blocks = step->block_rows;
@@ -79,8 +79,7 @@ static void check_wgmma_sizes(const fa2i_variant *v, const fa2_problem *problem)
     CHECK_STR(v->recipe.suffix, "a");
     const int k = v->recipe.pack ? 0 : 1; /* packed rows of several heads need no map of Q */
     CHECK_EQ(v->recipe.pack, strstr(v->text, " pack=1") != NULL);
-    CHECK(v->recipe.map_count == k + 2 + stores + staged &&
-          (k == 0 || v->recipe.maps[0].rows == 64));
+    CHECK(v->recipe.map_count == k + 2 + stores + staged && (k == 0 || v->recipe.maps[0].rows == 64));
     CHECK(v->recipe.maps[k + 1].rows == bc && (!stores || v->recipe.maps[k + 2].rows == 16));
     CHECK(!staged || v->recipe.maps[k + 2 + stores].operand == FA2I_MAPPED_BIAS);
     CHECK_EQ(v->recipe.step_count, 1 + (counted || keys > 0));
@@ -98,8 +97,7 @@ static const char *family_of(const fa2i_variant *v, const fa2i_card *card)
     return card->arch == 75 ? "fwd_sm75 " : "fwd_sm80 ";
 }
 
-static void check_candidate(const fa2i_variant *v, const fa2i_card *card,
-                            const fa2_problem *problem)
+static void check_candidate(const fa2i_variant *v, const fa2i_card *card, const fa2_problem *problem)
 {
     const char *family = family_of(v, card);
     const fa2i_step *step = fa2i_recipe_main(&v->recipe);
@@ -116,8 +114,7 @@ static void check_candidate(const fa2i_variant *v, const fa2i_card *card,
 }
 
 /* Checks the candidates of a problem. *ret_split: the number that divide the keys. */
-static void check_class(fa2i_generator *generator, const fa2i_card *card,
-                        const fa2_problem *problem, size_t *ret_split)
+static void check_class(fa2i_generator *generator, const fa2i_card *card, const fa2_problem *problem, size_t *ret_split)
 {
     fa2i_variant *list = NULL;
     size_t count = 0, split = 0, wgmma = 0;
@@ -126,15 +123,13 @@ static void check_class(fa2i_generator *generator, const fa2i_card *card,
         check_candidate(&list[i], card, problem);
         split += is_split(&list[i]);
         wgmma += is_wgmma(&list[i]);
-        CHECK(
-            i == 0 || list[i - 1].cost_us < list[i].cost_us ||
-            (list[i - 1].cost_us == list[i].cost_us && strcmp(list[i - 1].text, list[i].text) < 0));
+        CHECK(i == 0 || list[i - 1].cost_us < list[i].cost_us ||
+              (list[i - 1].cost_us == list[i].cost_us && strcmp(list[i - 1].text, list[i].text) < 0));
     }
     CHECK(split <= 24);
     CHECK(count - split - wgmma >= 1 && count - split - wgmma <= 40);
     const int rows = problem->seq_q * (problem->heads_q / problem->heads_kv); /* with packed heads */
-    CHECK(card->arch == 90 && !card->generic && rows >= 64 ? wgmma >= 1 && wgmma <= 19
-                                                           : wgmma == 0);
+    CHECK(card->arch == 90 && !card->generic && rows >= 64 ? wgmma >= 1 && wgmma <= 19 : wgmma == 0);
     *ret_split = split;
     fa2i_free(list);
 }
@@ -161,8 +156,7 @@ static void test_every_class(void)
             for (int kind = 0; kind < 4; kind++) {
                 if ((card.arch == 75 && kind / 2 == FA2_BF16) || !is_sampled(a, d, kind))
                     continue;
-                fa2_problem problem =
-                    problem_of(head_dims[d], (fa2_dtype)(kind / 2), kind % 2, 4096);
+                fa2_problem problem = problem_of(head_dims[d], (fa2_dtype)(kind / 2), kind % 2, 4096);
                 size_t split = 0;
                 check_class(generator, &card, &problem, &split);
                 CHECK_EQ(split, 0);
@@ -281,8 +275,7 @@ static void test_wgmma_forward(void)
 }
 
 /* Returns the number of candidates of backward on wgmma. Checks their recipes. */
-static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem *problem,
-                                   const fa2i_card *card)
+static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem *problem, const fa2i_card *card)
 {
     fa2i_variant *list = NULL;
     size_t count = 0, found = 0;
@@ -294,17 +287,16 @@ static size_t count_wgmma_backward(fa2i_generator *generator, const fa2_problem 
             continue;
         found++;
         CHECK_EQ(recipe->rows, value_of(list[i].text, "br"));
-        CHECK(recipe->map_count == 4 && recipe->maps[0].rows == recipe->rows &&
-              recipe->maps[1].rows == recipe->keys && recipe->maps[3].rows == recipe->rows);
+        CHECK(recipe->map_count == 4 && recipe->maps[0].rows == recipe->rows && recipe->maps[1].rows == recipe->keys &&
+              recipe->maps[3].rows == recipe->rows);
         CHECK(recipe->columns >= problem->head_dim && recipe->columns % 16 == 0);
         CHECK_STR(recipe->suffix, "a");
-        CHECK_EQ(recipe->workspace, problem->deterministic ? FA2I_WORKSPACE_ROWS_DQ_AND_TURNS
-                                                           : FA2I_WORKSPACE_ROWS_AND_DQ);
+        CHECK_EQ(recipe->workspace,
+                 problem->deterministic ? FA2I_WORKSPACE_ROWS_DQ_AND_TURNS : FA2I_WORKSPACE_ROWS_AND_DQ);
         CHECK(fa2i_recipe_main(recipe)->smem_bytes <= card->smem_block_bytes);
     }
     /* As measured, it is the fastest if the products are divided, or scores have a bias. */
-    CHECK(found == 0 || (problem->head_dim <= 128 && problem->bias == 0) ||
-          strncmp(list[0].text, "bwd_sm90 ", 9) == 0);
+    CHECK(found == 0 || (problem->head_dim <= 128 && problem->bias == 0) || strncmp(list[0].text, "bwd_sm90 ", 9) == 0);
     fa2i_free(list);
     return found;
 }
@@ -319,13 +311,7 @@ static void test_wgmma_backward(void)
         {{.head_dim = 8}, true},
         {{.head_dim = 64, .alibi = 1, .dropout = 1}, true},
         {{.head_dim = 128, .deterministic = 1}, true},
-        {{.head_dim = 72,
-          .softcap = 1,
-          .sinks = 1,
-          .causal = 1,
-          .window = 1,
-          .window_left = 256,
-          .window_right = -1},
+        {{.head_dim = 72, .softcap = 1, .sinks = 1, .causal = 1, .window = 1, .window_left = 256, .window_right = -1},
          true},
         {{.head_dim = 136}, true},
         {{.head_dim = 256, .causal = 1, .dropout = 1, .deterministic = 1}, true},
@@ -360,8 +346,7 @@ static void test_cards(void)
     fa2i_card card, untouched = {.arch = 1};
     fa2i_variant *list = NULL;
     size_t count = 0;
-    const fa2_problem bf16 = problem_of(64, FA2_BF16, 0, 512),
-                      fp16 = problem_of(256, FA2_FP16, 0, 512);
+    const fa2_problem bf16 = problem_of(64, FA2_BF16, 0, 512), fp16 = problem_of(256, FA2_FP16, 0, 512);
     CHECK_EQ(fa2i_generator_card(generator, 75, &card), FA2_OK);
     CHECK_EQ(card.smem_block_bytes, 65536);
     CHECK_EQ(fa2i_generator_candidates(generator, &bf16, &card, &list, &count), FA2_E_UNSUPPORTED);
@@ -371,9 +356,8 @@ static void test_cards(void)
     CHECK_CONTAINS(fa2_last_message(), "sm_70 is older than sm_75");
     CHECK(list == NULL);
     CHECK_EQ(fa2i_generator_card(generator, 61, &untouched), FA2_E_INVALID);
-    CHECK_CONTAINS(
-        fa2_last_message(),
-        "sm_75, sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_100, sm_103, sm_110, sm_120, sm_121");
+    CHECK_CONTAINS(fa2_last_message(),
+                   "sm_75, sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_100, sm_103, sm_110, sm_120, sm_121");
     CHECK_EQ(untouched.arch, 1);
     /* A card newer than all known ones gets the newest family, with the card's own limits. */
     CHECK_EQ(fa2i_generator_card(generator, 89, &card), FA2_OK);

@@ -42,8 +42,7 @@ static void test_golden(void)
                                      "kstages=3 vstages=3 layout=pad q=reg fill=spread"},
         {"splitkv_sm80_d128.cu", "fwd_splitkv_sm80 d=128 dtype=fp16 causal=0 br=16 bc=32 warps=4 "
                                  "teams=4 kstages=3 vstages=3 waves=1 layout=swizzle q=smem"},
-        {"sm90_d128_bf16_causal.cu",
-         "fwd_sm90 d=128 dtype=bf16 causal=1 groups=2 bc=128 stages=2 pingpong=1"},
+        {"sm90_d128_bf16_causal.cu", "fwd_sm90 d=128 dtype=bf16 causal=1 groups=2 bc=128 stages=2 pingpong=1"},
     };
     generator_path("tests/golden");
     fa2i_generator *generator = open_generator();
@@ -113,8 +112,7 @@ static void test_override(void)
             if (!fault && !hang)
                 continue;
             CHECK_EQ(fa2i_generator_source(generator, list[i].text, &source), FA2_OK);
-            CHECK_CONTAINS(source,
-                           fault ? "test_fault(const Params p)" : "test_hang(const Params p)");
+            CHECK_CONTAINS(source, fault ? "test_fault(const Params p)" : "test_hang(const Params p)");
             fa2i_free(source);
         }
         CHECK_EQ(faults, 1);
@@ -153,9 +151,8 @@ static void test_unknown_feature(void)
     generator_path(NULL);
 }
 
-#define TEXT "text = 'v'"
-#define RECIPE                                                                                     \
-    "recipe = 'op=forward abi=2 rows=64 keys=64; v role=main threads=32 smem=0 blocks=row_tiles'"
+#define TEXT    "text = 'v'"
+#define RECIPE  "recipe = 'op=forward abi=2 rows=64 keys=64; v role=main threads=32 smem=0 blocks=row_tiles'"
 #define KIND(x) "kind = {op = 'forward', dtype = 'fp16', head_dim = 64" x "}"
 
 /* The scripts' answers are checked, so that no launch relies on wrong ones. */
@@ -168,8 +165,7 @@ static void test_bad_answers(void)
         {"{" TEXT ", recipe = 'op=forward abi=2', " KIND("") "}", "v: recipe 'op=forward abi=2': "},
         {"{" TEXT ", recipe = ('x'):rep(1000), " KIND("") "}", "no string of at most 639 bytes"},
         {"{" TEXT ", " RECIPE ", " KIND(", seq_q = 1") "}", "'seq_q' is no field that is compiled"},
-        {"{" TEXT ", " RECIPE ", " KIND(", colour = 1") "}",
-         "'colour' is no field that is compiled"},
+        {"{" TEXT ", " RECIPE ", " KIND(", colour = 1") "}", "'colour' is no field that is compiled"},
         {"{" TEXT ", " RECIPE ", " KIND(", [1] = 1") "}", "a key that is no string"},
         {"{" TEXT ", " RECIPE ", " KIND(", causal = 'yes'") "}", "field 'causal' is no integer"},
         {"{" TEXT ", " RECIPE ", " KIND(", causal = 2") "}", "causal is 2; it must be 0 or 1"},

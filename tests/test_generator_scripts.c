@@ -62,10 +62,8 @@ static void test_without_end(void)
     check_stopped("local t = {} for i = 1, 1e9 do t[i] = i end", bytes);
     check_stopped("local s = string.rep('x', 1e9)", bytes);
     check_stopped("while true do pcall(string.rep, 'x', 1e9) end", bytes);
-    check_stopped("setmetatable({}, {__gc = function() while true do end end}) return {}",
-                  "there is no __gc here");
-    check_stopped("return setmetatable({}, {__index = function(t, k) return t[k] end})",
-                  "C stack overflow");
+    check_stopped("setmetatable({}, {__gc = function() while true do end end}) return {}", "there is no __gc here");
+    check_stopped("return setmetatable({}, {__index = function(t, k) return t[k] end})", "C stack overflow");
 }
 
 /* One call of a library function that would never return, or not for years, is refused before it begins. */
@@ -99,19 +97,18 @@ static void test_endless_calls(void)
 /* Long calls that scripts may make. None of them is refused. */
 static void test_long_calls(void)
 {
-    static const char script[] =
-        "local text = ('the quick  brown fox\\n'):rep(2000)\n"
-        "assert(select(2, text:gsub('%s+', ' ')) == 8000)\n"
-        "local lines = 0 for line in text:gmatch('([^\\n]*)\\n') do lines = lines + 1 end\n"
-        "assert(lines == 2000 and text:find('fox', 1, true) == 18)\n"
-        "assert(('key = value'):match('^%s*(%w+)%s*=%s*(.-)%s*$') == 'key')\n"
-        "assert(('%d[]-x'):find('[%]%d]', 2) and ('f(a(b))'):match('%b()') == '(a(b))')\n"
-        "local list = {} for i = 1, 100000 do list[i] = -i end\n"
-        "table.sort(list) table.insert(list, 1, 0) table.remove(list, 2)\n"
-        "assert(list[1] == 0 and list[100000] == -1 and #table.concat(list, ',', 1, 2) == 8)\n"
-        "assert(#table.move(list, 1, 100000, 2) == 100001 and #('ab'):rep(1 << 20, '-') > "
-        "3000000)\n"
-        "return {}";
+    static const char script[] = "local text = ('the quick  brown fox\\n'):rep(2000)\n"
+                                 "assert(select(2, text:gsub('%s+', ' ')) == 8000)\n"
+                                 "local lines = 0 for line in text:gmatch('([^\\n]*)\\n') do lines = lines + 1 end\n"
+                                 "assert(lines == 2000 and text:find('fox', 1, true) == 18)\n"
+                                 "assert(('key = value'):match('^%s*(%w+)%s*=%s*(.-)%s*$') == 'key')\n"
+                                 "assert(('%d[]-x'):find('[%]%d]', 2) and ('f(a(b))'):match('%b()') == '(a(b))')\n"
+                                 "local list = {} for i = 1, 100000 do list[i] = -i end\n"
+                                 "table.sort(list) table.insert(list, 1, 0) table.remove(list, 2)\n"
+                                 "assert(list[1] == 0 and list[100000] == -1 and #table.concat(list, ',', 1, 2) == 8)\n"
+                                 "assert(#table.move(list, 1, 100000, 2) == 100001 and #('ab'):rep(1 << 20, '-') > "
+                                 "3000000)\n"
+                                 "return {}";
     fa2i_generator *generator = NULL;
     write_init(script);
     const fa2_status st = fa2i_generator_create(&generator);
@@ -228,8 +225,7 @@ static void test_margins(void)
     CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before), 0);
     CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_OK);
     CHECK_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after), 0);
-    const double seconds =
-        (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
+    const double seconds = (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
     fprintf(stderr, "candidates: %g s of %d s\n", seconds, FA2I_LUA_SECONDS_MAX);
     CHECK(seconds < 0.3 * FA2I_LUA_SECONDS_MAX); /* under sanitizers, too */
     fa2i_free(list);
@@ -248,8 +244,7 @@ static void test_messages(void)
     fa2i_card card;
     const fa2_problem problem = problem_of(64, FA2_FP16, 0, 64);
     CHECK_EQ(fa2i_generator_card(generator, 80, &card), FA2_OK);
-    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count),
-             FA2_E_UNSUPPORTED);
+    CHECK_EQ(fa2i_generator_candidates(generator, &problem, &card, &list, &count), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "there are no families");
     fa2i_generator_destroy(generator);
     CHECK_EQ(remove(inside("gen/families.lua")), 0);
@@ -259,15 +254,14 @@ static void test_messages(void)
 static void check_answer(const char *change, const char *said)
 {
     char script[1024];
-    snprintf(
-        script, sizeof script,
-        "local v = {text = 'fwd_x d=64', kind = {dtype = 'fp16', head_dim = 64}, cost_us = 1,\n"
-        "           recipe = 'op=forward abi=2 rows=64 keys=32; fwd_x role=main threads=128 '\n"
-        "                    .. 'smem=0 blocks=row_tiles'}\n"
-        "local list = {v}\n"
-        "%s\n"
-        "return {candidates = function() return list end}\n",
-        change);
+    snprintf(script, sizeof script,
+             "local v = {text = 'fwd_x d=64', kind = {dtype = 'fp16', head_dim = 64}, cost_us = 1,\n"
+             "           recipe = 'op=forward abi=2 rows=64 keys=32; fwd_x role=main threads=128 '\n"
+             "                    .. 'smem=0 blocks=row_tiles'}\n"
+             "local list = {v}\n"
+             "%s\n"
+             "return {candidates = function() return list end}\n",
+             change);
     if (said != NULL) {
         check_stopped(script, said);
         return;

@@ -28,11 +28,10 @@ static void test_samples(void)
         const fa2i_extent extent = fa2i_case_extent(&c, first_gradient() + gradient);
         for (size_t i = 0; i < wanted->row_count; i++) {
             const fa2i_place *at = &wanted->places[i];
-            const size_t row =
-                (size_t)((at->batch * extent.heads + at->head) * extent.seq + at->row);
+            const size_t row = (size_t)((at->batch * extent.heads + at->head) * extent.seq + at->row);
             const size_t bytes = (size_t)wanted->width * sizeof(double);
-            CHECK(memcmp(wanted->values + i * (size_t)wanted->width,
-                         of->values + row * (size_t)wanted->width, bytes) == 0);
+            CHECK(memcmp(wanted->values + i * (size_t)wanted->width, of->values + row * (size_t)wanted->width, bytes) ==
+                  0);
         }
         CHECK(wanted->bound.absolute <= of->bound.absolute);
     }

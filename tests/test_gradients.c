@@ -23,8 +23,7 @@ typedef struct numbers {
 static double *row_of(const numbers *n, int operand, int b, int h, int i)
 {
     const fa2i_extent e = fa2i_case_extent(n->c, operand);
-    return n->data[operand] +
-           ((size_t)(b * e.heads + h) * (size_t)e.seq + (size_t)i) * (size_t)e.width;
+    return n->data[operand] + ((size_t)(b * e.heads + h) * (size_t)e.seq + (size_t)i) * (size_t)e.width;
 }
 
 static size_t count_of(const fa2i_case *c, int operand)
@@ -47,9 +46,8 @@ static void read_inputs(numbers *n, const fa2i_case *c)
             for (int h = 0; h < e.heads; h++)
                 for (int i = 0; i < e.seq; i++)
                     for (int d = 0; d < e.width; d++)
-                        row_of(n, operand, b, h, i)[d] = fa2i_from_bits(
-                            c->problem.dtype,
-                            bits[(size_t)(fa2i_extent_at(&e, b, h, i) + d) % period]);
+                        row_of(n, operand, b, h, i)[d] =
+                            fa2i_from_bits(c->problem.dtype, bits[(size_t)(fa2i_extent_at(&e, b, h, i) + d) % period]);
         free(bits);
     }
 }
@@ -176,8 +174,8 @@ static void check_verdicts(const fa2i_expected *e)
         for (size_t i = 0; i < wanted->row_count; i++) {
             const fa2i_place *at = &wanted->places[i];
             for (int d = 0; d < wanted->width; d++)
-                next[fa2i_extent_at(&extent, at->batch, at->head, at->row) + d] = fa2i_to_bits(
-                    c->problem.dtype, (float)wanted->values[i * (size_t)wanted->width + (size_t)d]);
+                next[fa2i_extent_at(&extent, at->batch, at->head, at->row) + d] =
+                    fa2i_to_bits(c->problem.dtype, (float)wanted->values[i * (size_t)wanted->width + (size_t)d]);
         }
         first[gradient] = next;
         next += extent.elems;
@@ -186,8 +184,7 @@ static void check_verdicts(const fa2i_expected *e)
     for (int gradient = 0; gradient < 3; gradient++) {
         const uint16_t right = *first[gradient];
         const double value = fa2i_from_bits(c->problem.dtype, right);
-        *first[gradient] = fa2i_to_bits(c->problem.dtype,
-                                        (float)(value + 3 * e->outputs[gradient].bound.absolute));
+        *first[gradient] = fa2i_to_bits(c->problem.dtype, (float)(value + 3 * e->outputs[gradient].bound.absolute));
         CHECK_EQ(verdict_of(e, output, detail), FA2I_OUTCOME_WRONG);
         CHECK_CONTAINS(detail, names[gradient]);
         *first[gradient] = 0xffff; /* never written */
@@ -294,8 +291,7 @@ static void check_bias(const fa2i_case *c)
 
 static void test_bias(void)
 {
-    static const fa2i_layout layouts[] = {FA2I_LAYOUT_BSHD, FA2I_LAYOUT_BHSD, FA2I_LAYOUT_GAPPED,
-                                          FA2I_LAYOUT_SHARED};
+    static const fa2i_layout layouts[] = {FA2I_LAYOUT_BSHD, FA2I_LAYOUT_BHSD, FA2I_LAYOUT_GAPPED, FA2I_LAYOUT_SHARED};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         const fa2i_case c = {.problem = {.op = FA2_OP_BACKWARD,
                                          .batch = 2,

@@ -46,8 +46,7 @@ static void test_launch(void)
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
     CHECK_EQ(fa2i_device_enter(&device), FA2_OK);
     CHECK_EQ(device.cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    CHECK_EQ(fa2i_op_of(&problem)->grid(&device.card, &loaded.variant.recipe, &problem, &grid),
-             FA2_OK);
+    CHECK_EQ(fa2i_op_of(&problem)->grid(&device.card, &loaded.variant.recipe, &problem, &grid), FA2_OK);
     fake_trace_clear();
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &problem, &args, stream), FA2_OK);
     CHECK_STR(fake.trace, "launch_kernel ");
@@ -89,8 +88,7 @@ static void test_split_launch(void)
     CHECK_EQ(fa2i_device_open(0, &device), FA2_OK);
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_OK);
     CHECK(loaded.steps[1].function != NULL);
-    CHECK_EQ(fa2i_op_of(&problem)->grid(&device.card, &loaded.variant.recipe, &problem, &grid),
-             FA2_OK);
+    CHECK_EQ(fa2i_op_of(&problem)->grid(&device.card, &loaded.variant.recipe, &problem, &grid), FA2_OK);
     CHECK(grid.splits > 1);
     args.workspace = (void *)0x100000;
     args.workspace_bytes = grid.workspace_bytes;
@@ -112,13 +110,11 @@ static void test_split_launch(void)
 }
 
 /* Opens and enters the device, loads the kernel, and computes its grid for the problem. */
-static void begin(fa2i_device *device, const fa2i_kernel *kernel, fa2i_loaded *loaded,
-                  fa2i_grid *ret_grid)
+static void begin(fa2i_device *device, const fa2i_kernel *kernel, fa2i_loaded *loaded, fa2i_grid *ret_grid)
 {
     CHECK_EQ(fa2i_device_open(0, device), FA2_OK);
     CHECK_EQ(fa2i_load(device, kernel, loaded, NULL), FA2_OK);
-    CHECK_EQ(fa2i_op_of(&problem)->grid(&device->card, &loaded->variant.recipe, &problem, ret_grid),
-             FA2_OK);
+    CHECK_EQ(fa2i_op_of(&problem)->grid(&device->card, &loaded->variant.recipe, &problem, ret_grid), FA2_OK);
     CHECK_EQ(fa2i_device_enter(device), FA2_OK);
     fake_trace_clear();
 }
@@ -146,8 +142,7 @@ static void test_tensor_maps(void)
     CHECK(q->extents[0] == 64 && q->extents[1] == 100 && q->extents[2] == 8 && q->extents[3] == 2);
     CHECK(q->strides[0] == 1024 && q->strides[1] == 128 && q->strides[2] == 102400);
     CHECK(q->box[0] == 64 && q->box[1] == 64 && q->box[2] == 1 && q->box[3] == 1);
-    CHECK(v->address == 0x3000000 && v->extents[1] == 200 && v->extents[2] == 2 &&
-          v->box[1] == 176);
+    CHECK(v->address == 0x3000000 && v->extents[1] == 200 && v->extents[2] == 2 && v->box[1] == 176);
     CHECK_EQ(v->strides[0], 256);
 
     fake_trace_clear();
@@ -169,8 +164,7 @@ static void test_tensor_maps(void)
     (void)fake_fail_driver(1, CUDA_ERROR_INVALID_VALUE);
     const long launched = fake.launch_count;
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_E_CUDA);
-    CHECK_CONTAINS(fa2_last_message(),
-                   "a tensor map of v: cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE");
+    CHECK_CONTAINS(fa2_last_message(), "a tensor map of v: cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE");
     CHECK_EQ(fake.launch_count, launched);
     CHECK_EQ(fa2i_launch(&device, &loaded, &grid, &one, &args, NULL), FA2_OK);
     fa2i_device_leave(&device);
@@ -195,8 +189,7 @@ static void test_no_tensor_maps(void)
     CHECK(fa2i_alloc_fail_at(0) >= 1 && loaded.module == NULL);
     fake_without_optional(true);
     CHECK_EQ(fa2i_load(&device, &kernel, &loaded, NULL), FA2_E_UNSUPPORTED);
-    CHECK_CONTAINS(fa2_last_message(),
-                   "fwd_sm80 reads tensor maps, and this driver has no cuTensorMapEncodeTiled");
+    CHECK_CONTAINS(fa2_last_message(), "fwd_sm80 reads tensor maps, and this driver has no cuTensorMapEncodeTiled");
     fake_without_optional(false);
     fa2i_device_close(&device);
     fa2i_kernel_done(&kernel);
@@ -292,8 +285,7 @@ static void test_clusters(void)
     fa2_problem odd = problem; /* 30 blocks */
     odd.heads_q = odd.heads_kv = 15;
     odd.batch = 1;
-    CHECK_EQ(fa2i_op_of(&odd)->grid(&device.card, &loaded.variant.recipe, &odd, &grid),
-             FA2_E_UNSUPPORTED);
+    CHECK_EQ(fa2i_op_of(&odd)->grid(&device.card, &loaded.variant.recipe, &odd, &grid), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "fwd_sm80: 30 blocks cannot be divided into clusters of 16");
     fa2i_device_leave(&device);
     fa2i_unload(&device, &loaded);
@@ -333,8 +325,7 @@ static bool begins_early(const char *target, int driver, bool without)
     CHECK(!fake.launches[0].early);
     const bool early = fake.launches[1].early;
     CHECK_EQ(fake.launches[1].cluster, 1);
-    CHECK_STR(fake.trace,
-              early ? "launch_kernel launch_kernel_ex " : "launch_kernel launch_kernel ");
+    CHECK_STR(fake.trace, early ? "launch_kernel launch_kernel_ex " : "launch_kernel launch_kernel ");
     fa2i_device_leave(&device);
     fa2i_unload(&device, &loaded);
     fa2i_device_close(&device);

@@ -17,8 +17,8 @@ static bool begins_step(int length)
 }
 
 /* Returns true if the launch has the grid of its own problem. */
-static bool has_right_grid(fa2i_generator *generator, fa2_context *context,
-                           const fa2_problem *problem, const fake_launch *launch)
+static bool has_right_grid(fa2i_generator *generator, fa2_context *context, const fa2_problem *problem,
+                           const fake_launch *launch)
 {
     const fa2i_card card = tuned_card(0);
     const fa2_explanation e = explain(context, problem);
@@ -31,8 +31,7 @@ static bool has_right_grid(fa2i_generator *generator, fa2_context *context,
 }
 
 /* The kernel must be the model's first choice for the step's last length. */
-static void check_kernel(fa2i_generator *generator, fa2_context *context, int32_t length,
-                         int32_t end)
+static void check_kernel(fa2i_generator *generator, fa2_context *context, int32_t length, int32_t end)
 {
     const fa2i_card card = tuned_card(0);
     const fa2_problem problem = problem_of(length), asked = problem_of(end);

@@ -68,8 +68,7 @@ static void test_load_refused(void)
     cubin.variant.recipe = plain_recipe("fwd_other", 128, 64, 64, 1024);
     CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_CUDA);
     CHECK_EQ(result, CUDA_ERROR_NOT_FOUND);
-    CHECK_CONTAINS(fa2_last_message(),
-                   "entry point fwd_other: cuModuleGetFunction: CUDA_ERROR_NOT_FOUND");
+    CHECK_CONTAINS(fa2_last_message(), "entry point fwd_other: cuModuleGetFunction: CUDA_ERROR_NOT_FOUND");
 
     ((char *)cubin.image.data)[cubin.image.bytes - 2] ^= 1;
     CHECK_EQ(fa2i_load(&device, &cubin, &loaded, &result), FA2_E_CUDA);

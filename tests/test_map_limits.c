@@ -22,14 +22,14 @@ static void end(fa2_context *context)
 }
 
 /* Checks a call of either operation. It must launch this kernel, which reads maps unless it is for sm_80. */
-static void check_call(fa2_context *context, const fa2_problem *p, const void *args,
-                       const char *function, const char *what)
+static void check_call(fa2_context *context, const fa2_problem *p, const void *args, const char *function,
+                       const char *what)
 {
     const bool maps = strstr(function, "sm80") == NULL;
     const long encoded = fake.map_count;
     fake_trace_clear();
-    const fa2_status st = p->op == FA2_OP_FORWARD ? fa2_forward(context, p, args, NULL)
-                                                  : fa2_backward(context, p, args, NULL);
+    const fa2_status st =
+        p->op == FA2_OP_FORWARD ? fa2_forward(context, p, args, NULL) : fa2_backward(context, p, args, NULL);
     CHECK_EQ(st, FA2_OK);
     CHECK_CONTAINS(last_function(), function);
     CHECK_STR(fa2_last_message(), said);
@@ -39,13 +39,11 @@ static void check_call(fa2_context *context, const fa2_problem *p, const void *a
 }
 
 /* Checks each stride of an operand in turn: if a map limits it, and if not. */
-static void check_strides(fa2_context *context, const fa2_problem *p, const void *args,
-                          fa2_tensor *operand, const char *name, const char *by_maps,
-                          const char *beyond)
+static void check_strides(fa2_context *context, const fa2_problem *p, const void *args, fa2_tensor *operand,
+                          const char *name, const char *by_maps, const char *beyond)
 {
     const fa2_tensor usual = *operand;
-    int64_t *const strides[] = {&operand->stride_batch, &operand->stride_seq,
-                                &operand->stride_head};
+    int64_t *const strides[] = {&operand->stride_batch, &operand->stride_seq, &operand->stride_head};
     for (size_t i = 0; i < sizeof strides / sizeof *strides; i++) {
         *strides[i] = FAR_ELEMS - 8;
         check_call(context, p, args, by_maps, name);
@@ -106,8 +104,8 @@ static void test_bias(void)
                  {FAR_ELEMS, 0, 1024, "fwd_sm80"}, {0, FAR_ELEMS - 8, 1024, "fwd_sm90"},
                  {0, FAR_ELEMS, 1024, "fwd_sm80"}, {0, 0, FAR_ELEMS - 8, "fwd_sm90"},
                  {0, 0, FAR_ELEMS, "fwd_sm80"},    {0, 0, FAR_ELEMS + 2, "fwd_sm90"}, /* in pairs */
-                 {0, FAR_ELEMS, 0, "fwd_sm90"},     /* one row for all queries */
-                 {0, FAR_ELEMS, 1025, "fwd_sm80"}}; /* number by number */
+                 {0, FAR_ELEMS, 0, "fwd_sm90"},                                       /* one row for all queries */
+                 {0, FAR_ELEMS, 1025, "fwd_sm80"}};                                   /* number by number */
     fa2_problem p = tuned_problem(4, 1024);
     fa2_forward_args args = forward_args(&p);
     fa2_context *context = begin();

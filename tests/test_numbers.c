@@ -14,9 +14,14 @@ static fa2_context *checking, *trusting;
 static CUdeviceptr memory[64]; /* all arrays of numbers */
 static int memory_count;
 
-static const fa2_problem plain = {
-    .struct_bytes = sizeof(fa2_problem),
-    .batch = B, .heads_q = 2, .heads_kv = 1, .seq_q = SQ, .seq_k = SK, .head_dim = D, .causal = 1};
+static const fa2_problem plain = {.struct_bytes = sizeof(fa2_problem),
+                                  .batch = B,
+                                  .heads_q = 2,
+                                  .heads_kv = 1,
+                                  .seq_q = SQ,
+                                  .seq_k = SK,
+                                  .head_dim = D,
+                                  .causal = 1};
 
 /* Returns memory for ROOM numbers that begins with these. */
 static int32_t *numbers(const int32_t *these, size_t count)
@@ -29,9 +34,7 @@ static int32_t *numbers(const int32_t *these, size_t count)
     return made;
 }
 
-#define NUMBERS(...)                                                                               \
-    numbers((const int32_t[]){__VA_ARGS__},                                                        \
-            sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+#define NUMBERS(...) numbers((const int32_t[]){__VA_ARGS__}, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
 
 static fa2_context *create(int check_numbers)
 {
@@ -111,8 +114,8 @@ typedef struct trial {
 } trial;
 
 /* Tries numbers in one operand of the arguments, and restores it. */
-static void try_all(const fa2_problem *p, const fa2_forward_args *args, const int32_t *operand,
-                    const trial *trials, size_t count)
+static void try_all(const fa2_problem *p, const fa2_forward_args *args, const int32_t *operand, const trial *trials,
+                    size_t count)
 {
     int32_t *at = (int32_t *)(uintptr_t)operand, before[MOST];
     memcpy(before, at, sizeof before);
@@ -126,9 +129,8 @@ static void try_all(const fa2_problem *p, const fa2_forward_args *args, const in
     memcpy(at, before, sizeof before);
 }
 
-#define TRY(p, args, operand, ...)                                                                 \
-    try_all(p, args, operand, (const trial[]){__VA_ARGS__},                                        \
-            sizeof((const trial[]){__VA_ARGS__}) / sizeof(trial))
+#define TRY(p, args, operand, ...)                                                                                     \
+    try_all(p, args, operand, (const trial[]){__VA_ARGS__}, sizeof((const trial[]){__VA_ARGS__}) / sizeof(trial))
 
 static void test_packed(void)
 {
@@ -139,22 +141,17 @@ static void test_packed(void)
     fa2_forward_args args = args_of(&p);
     args.cu_seqlens_q = NUMBERS(0, 8, 8, 13);
     args.cu_seqlens_k = NUMBERS(0, 40, 40, 55);
-    TRY(&p, &args, args.cu_seqlens_q, {{0, 8, 8, 13}, NULL}, {{3, 4, 12, 20}, NULL},
-        {{20, 20, 20, 20}, NULL},
+    TRY(&p, &args, args.cu_seqlens_q, {{0, 8, 8, 13}, NULL}, {{3, 4, 12, 20}, NULL}, {{20, 20, 20, 20}, NULL},
         {{-1, 0, 0, 0}, "cu_seqlens_q[0] is -1; it must be from 0 to 20 (total_q)"},
         {{0, 8, 16, 21}, "cu_seqlens_q[3] is 21; it must be from 0 to 20 (total_q)"},
-        {{0, 8, 5, 13},
-         "cu_seqlens_q[2] is 5; it must be from 8 (cu_seqlens_q[1]) to 16 (at most seq_q more)"},
+        {{0, 8, 5, 13}, "cu_seqlens_q[2] is 5; it must be from 8 (cu_seqlens_q[1]) to 16 (at most seq_q more)"},
         {{0, INT32_MAX, 0, 0}, "cu_seqlens_q[1] is 2147483647; it must be from 0 to 20 (total_q)"},
-        {{2, 11, 11, 11},
-         "cu_seqlens_q[1] is 11; it must be from 2 (cu_seqlens_q[0]) to 10 (at most seq_q more)"});
+        {{2, 11, 11, 11}, "cu_seqlens_q[1] is 11; it must be from 2 (cu_seqlens_q[0]) to 10 (at most seq_q more)"});
     TRY(&p, &args, args.cu_seqlens_k, {{0, 40, 80, 90}, NULL}, {{0, 0, 0, 0}, NULL},
         {{INT32_MIN, 0, 0, 0}, "cu_seqlens_k[0] is -2147483648; it must be from 0 to 90 (total_k)"},
         {{0, 40, 80, 91}, "cu_seqlens_k[3] is 91; it must be from 0 to 90 (total_k)"},
-        {{0, 41, 41, 41},
-         "cu_seqlens_k[1] is 41; it must be from 0 (cu_seqlens_k[0]) to 40 (at most seq_k more)"},
-        {{0, 40, 39, 41},
-         "cu_seqlens_k[2] is 39; it must be from 40 (cu_seqlens_k[1]) to 80 (at most seq_k more)"});
+        {{0, 41, 41, 41}, "cu_seqlens_k[1] is 41; it must be from 0 (cu_seqlens_k[0]) to 40 (at most seq_k more)"},
+        {{0, 40, 39, 41}, "cu_seqlens_k[2] is 39; it must be from 40 (cu_seqlens_k[1]) to 80 (at most seq_k more)"});
     p.seqused = 1;
     args.seqused_k = NUMBERS(40, 0, 15);
     TRY(&p, &args, args.seqused_k, {{40, 0, 15}, NULL}, {{0, 0, 0}, NULL},
@@ -184,11 +181,9 @@ static void test_padded_cache(void)
     args.leftpad = NUMBERS(0, 39, 40);
     args.cache_rows = NUMBERS(4, 0, 4); /* rows may be shared if nothing is written */
     check_launched(&p, &args);
-    TRY(&p, &args, args.leftpad,
-        {{0, 41, 0}, "leftpad[1] is 41; it must be from 0 to 40 (all keys of its sequence)"},
+    TRY(&p, &args, args.leftpad, {{0, 41, 0}, "leftpad[1] is 41; it must be from 0 to 40 (all keys of its sequence)"},
         {{-1, 0, 0}, "leftpad[0] is -1; it must be from 0 to 40 (all keys of its sequence)"});
-    TRY(&p, &args, args.cache_rows,
-        {{0, 1, 5}, "cache_rows[2] is 5; it must be from 0 to 4 (cache_row_count - 1)"},
+    TRY(&p, &args, args.cache_rows, {{0, 1, 5}, "cache_rows[2] is 5; it must be from 0 to 4 (cache_row_count - 1)"},
         {{0, -1, 5}, "cache_rows[1] is -1; it must be from 0 to 4 (cache_row_count - 1)"});
     p.seqused = 1;
     args.seqused_k = NUMBERS(0, 40, 40);
@@ -210,18 +205,14 @@ static void test_append(void)
     args.cache_rows = NUMBERS(4, 0, 1);
     args.seqused_k = NUMBERS(0, 38, 40);
     check_launched(&p, &args);
-    TRY(&p, &args, args.leftpad,
-        {{5, 0, 0}, "leftpad[0] is 5; it must be from 0 to 4 (all keys of its sequence)"});
-    TRY(&p, &args, args.cache_rows,
-        {{4, 0, 4}, "cache_rows[0] and cache_rows[2] are both 4" INTO("row")},
+    TRY(&p, &args, args.leftpad, {{5, 0, 0}, "leftpad[0] is 5; it must be from 0 to 4 (all keys of its sequence)"});
+    TRY(&p, &args, args.cache_rows, {{4, 0, 4}, "cache_rows[0] and cache_rows[2] are both 4" INTO("row")},
         {{2, 0, 0}, "cache_rows[1] and cache_rows[2] are both 0" INTO("row")});
-    TRY(&p, &args, args.seqused_k,
-        {{0, 38, 41}, "seqused_k[2] is 41; it must be from 0 to 40 (seq_k)"});
+    TRY(&p, &args, args.seqused_k, {{0, 38, 41}, "seqused_k[2] is 41; it must be from 0 to 40 (seq_k)"});
     memcpy((void *)(uintptr_t)args.seqused_k, (const int32_t[]){0, 40, 40}, 3 * sizeof(int32_t));
     TRY(&p, &args, args.cache_rows, {{4, 0, 0}, NULL}); /* both sequences are full */
     p.seqused = 0;                                      /* all new keys are last keys */
-    TRY(&p, &args, args.cache_rows,
-        {{4, 0, 0}, "cache_rows[1] and cache_rows[2] are both 0" INTO("row")});
+    TRY(&p, &args, args.cache_rows, {{4, 0, 0}, "cache_rows[1] and cache_rows[2] are both 0" INTO("row")});
 }
 
 enum { NONE = 0x7f7f7f7f };
@@ -242,11 +233,9 @@ static void test_pages(void)
     p.seqused = 1; /* nothing after a sequence's length is read */
     args.seqused_k = NUMBERS(40, 0, 32);
     check_launched(&p, &args);
-    TRY(&p, &args, args.seqused_k,
-        {{40, 1, 32}, "block_table[1][0] is -1; it must be from 0 to 8 (page_count - 1)"},
+    TRY(&p, &args, args.seqused_k, {{40, 1, 32}, "block_table[1][0] is -1; it must be from 0 to 8 (page_count - 1)"},
         {{40, 0, 33}, "block_table[2][2] is 9; it must be from 0 to 8 (page_count - 1)"});
-    TRY(&p, &args, args.seqused_k,
-        {{41, 0, 32}, "seqused_k[0] is 41; it must be from 0 to 40 (seq_k)"});
+    TRY(&p, &args, args.seqused_k, {{41, 0, 32}, "seqused_k[0] is 41; it must be from 0 to 40 (seq_k)"});
     p.seqused = 0;
     p.batch = 1; /* the table has one row */
     args.block_table_stride = -1;
@@ -264,8 +253,7 @@ static void test_packed_pages(void)
     args.block_table = NUMBERS(8, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, 7, 6);
     check_launched(&p, &args);
     TRY(&p, &args, args.cu_seqlens_k,
-        {{0, 17, 17, 33},
-         "block_table[0][1] is 2139062143; it must be from 0 to 8 (page_count - 1)"});
+        {{0, 17, 17, 33}, "block_table[0][1] is 2139062143; it must be from 0 to 8 (page_count - 1)"});
     p.seqused = 1;
     args.seqused_k = NUMBERS(16, 0, 0);
     TRY(&p, &args, args.cu_seqlens_k, {{0, 17, 17, 33}, NULL});
@@ -339,8 +327,7 @@ static void test_padded_pages(void)
     check_launched(&p, &args);
     int32_t *table = (int32_t *)(uintptr_t)args.block_table;
     table[2 * STRIDE] = NONE;
-    check_refused(&p, &args,
-                  "block_table[2][0] is 2139062143; it must be from 0 to 8 (page_count - 1)");
+    check_refused(&p, &args, "block_table[2][0] is 2139062143; it must be from 0 to 8 (page_count - 1)");
 }
 
 static void test_backward(void)
@@ -367,9 +354,8 @@ static void test_backward(void)
     CHECK(launched > 0);
     ((int32_t *)(uintptr_t)args.cu_seqlens_k)[2] = 39;
     CHECK_EQ(fa2_backward(checking, &p, &args, NULL), FA2_E_INVALID);
-    CHECK_STR(
-        fa2_last_message(),
-        "cu_seqlens_k[2] is 39; it must be from 40 (cu_seqlens_k[1]) to 80 (at most seq_k more)");
+    CHECK_STR(fa2_last_message(),
+              "cu_seqlens_k[2] is 39; it must be from 40 (cu_seqlens_k[1]) to 80 (at most seq_k more)");
     CHECK_EQ(fake.launch_count, launched);
     CHECK_EQ(fa2_backward(trusting, &p, &args, NULL), FA2_OK);
 }
@@ -390,16 +376,14 @@ static void test_driver_calls(void)
     CHECK(strstr(fake.trace, "memcpy_dtoh") == NULL && strstr(fake.trace, "synchronize") == NULL);
     const long launched = fake.launch_count;
     CHECK_EQ(fa2_forward(checking, &p, &args, stream), FA2_E_CUDA);
-    CHECK_CONTAINS(fa2_last_message(),
-                   "seqused_k cannot be read (config.check_numbers): cuMemcpyDtoHAsync: ");
+    CHECK_CONTAINS(fa2_last_message(), "seqused_k cannot be read (config.check_numbers): cuMemcpyDtoHAsync: ");
     CHECK_EQ(fake.launch_count, launched);
     args.seqused_k = NUMBERS(1, 0, 17);
     args.block_table = NUMBERS(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 7);
     fake_trace_clear();
     CHECK_EQ(fa2_forward(checking, &p, &args, stream), FA2_OK);
-    CHECK_CONTAINS(fake.trace,
-                   "ctx_get_current stream_is_capturing memcpy_dtoh_async stream_synchronize "
-                   "memcpy_dtoh_async memcpy_dtoh_async stream_synchronize ");
+    CHECK_CONTAINS(fake.trace, "ctx_get_current stream_is_capturing memcpy_dtoh_async stream_synchronize "
+                               "memcpy_dtoh_async memcpy_dtoh_async stream_synchronize ");
     fake_trace_clear();
     CHECK_EQ(fa2_forward(checking, &plain, &args, stream), FA2_OK);
     CHECK(strstr(fake.trace, "stream") == NULL && strstr(fake.trace, "memcpy") == NULL);
@@ -419,14 +403,12 @@ static void test_capture(void)
     CHECK_EQ(cuda->stream_create(&stream, 0), CUDA_SUCCESS);
     CHECK_EQ(cuda->stream_begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
     CHECK_EQ(fa2_forward(checking, &p, &args, stream), FA2_E_CAPTURE);
-    CHECK_STR(fa2_last_message(),
-              "config.check_numbers is 1 and the stream is being captured: the numbers in device "
-              "memory cannot be read then; capture with a context that does not check them");
+    CHECK_STR(fa2_last_message(), "config.check_numbers is 1 and the stream is being captured: the numbers in device "
+                                  "memory cannot be read then; capture with a context that does not check them");
     CHECK_EQ(fa2_forward(checking, &plain, &args, stream), FA2_OK);   /* has no numbers */
     CHECK_EQ(cuda->stream_end_capture(stream, &graph), CUDA_SUCCESS); /* the capture is intact */
     CHECK_EQ(cuda->graph_destroy(graph), CUDA_SUCCESS);
-    fake_fail_driver(
-        2, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT); /* the default stream, while another captures */
+    fake_fail_driver(2, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT); /* the default stream, while another captures */
     CHECK_EQ(fa2_forward(checking, &p, &args, NULL), FA2_E_CAPTURE);
     CHECK_EQ(fa2_forward(checking, &p, &args, NULL), FA2_OK);
     CHECK_EQ(cuda->stream_destroy(stream), CUDA_SUCCESS);
@@ -449,8 +431,7 @@ static void test_faults(void)
                requests = fa2i_alloc_fail_at(0);
     CHECK(calls > launches);
     CHECK_EQ(requests, 3);
-    for (long nth = 1; nth <= calls - launches - 1;
-         nth++) { /* the launch enters the context, too */
+    for (long nth = 1; nth <= calls - launches - 1; nth++) { /* the launch enters the context, too */
         const long before = fake.launch_count;
         fake_fail_driver(nth, CUDA_ERROR_LAUNCH_FAILED);
         CHECK_EQ(fa2_forward(checking, &p, &args, NULL), FA2_E_CUDA);

@@ -9,9 +9,13 @@
 
 enum { SEED = 88, PROBLEMS = 3000 };
 
-static const fa2_problem problem = {
-    .struct_bytes = sizeof(fa2_problem),
-    .batch = 2, .heads_q = 8, .heads_kv = 2, .seq_q = 100, .seq_k = 200, .head_dim = 64};
+static const fa2_problem problem = {.struct_bytes = sizeof(fa2_problem),
+                                    .batch = 2,
+                                    .heads_q = 8,
+                                    .heads_kv = 2,
+                                    .seq_q = 100,
+                                    .seq_k = 200,
+                                    .head_dim = 64};
 
 static fa2i_forward_params fill(const fa2_problem *p, const fa2_forward_args *args)
 {
@@ -59,9 +63,8 @@ static void test_window_params(void)
 {
     static const struct {
         int32_t left, right, causal, want_left, want_right;
-    } cases[] = {{5, 3, 0, 5, 3},         {5, 3, 1, 5, 0},
-                 {-1, 0, 0, 1 << 30, 0},  {0, -1, 0, 0, 1 << 30},
-                 {-1, -1, 1, 1 << 30, 0}, {1 << 29, 1 << 29, 0, 1 << 29, 1 << 29}};
+    } cases[] = {{5, 3, 0, 5, 3},        {5, 3, 1, 5, 0},         {-1, 0, 0, 1 << 30, 0},
+                 {0, -1, 0, 0, 1 << 30}, {-1, -1, 1, 1 << 30, 0}, {1 << 29, 1 << 29, 0, 1 << 29, 1 << 29}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fa2_problem windowed = problem;
         const fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args), .softmax_scale = 0};
@@ -215,8 +218,7 @@ static bool sees(const fa2_problem *p, int at, int j)
         return false;
     if (p->window == FA2_WINDOW_CHUNK)
         return at >= 0 && j / p->window_left == at / p->window_left;
-    return (p->window_left < 0 || j >= at - p->window_left) &&
-           (p->window_right < 0 || j <= at + p->window_right);
+    return (p->window_left < 0 || j >= at - p->window_left) && (p->window_right < 0 || j <= at + p->window_right);
 }
 
 /* Counts, one by one, the pairs in which a query sees a key, and the keys that any query sees. */

@@ -81,21 +81,16 @@ static void test_ops(void)
 {
     const int accepted = ALL & ~FA2I_OPT_FILE;
     fa2i_options o = {0};
-    CHECK_EQ(parse("--shape Hq=3,Sq=40,D=8 --shape op=backward,Hq=3,Sq=40,D=8", accepted, &o),
-             FA2_OK);
-    CHECK(o.shapes.count == 2 && o.shapes.items[0].op == FA2_OP_FORWARD &&
-          o.shapes.items[1].op == FA2_OP_BACKWARD);
+    CHECK_EQ(parse("--shape Hq=3,Sq=40,D=8 --shape op=backward,Hq=3,Sq=40,D=8", accepted, &o), FA2_OK);
+    CHECK(o.shapes.count == 2 && o.shapes.items[0].op == FA2_OP_FORWARD && o.shapes.items[1].op == FA2_OP_BACKWARD);
     fa2i_options_done(&o);
     CHECK_EQ(parse("--op backward --shape Hq=3,Sq=40,D=8", accepted, &o), FA2_OK);
     CHECK(o.shapes.count == 1 && o.shapes.items[0].op == FA2_OP_BACKWARD);
     fa2i_options_done(&o);
-    CHECK_EQ(
-        parse("--shape Hq=3,Sq=40,D=8 --op all --shape op=backward,Hq=3,Sq=41,D=8", accepted, &o),
-        FA2_OK);
+    CHECK_EQ(parse("--shape Hq=3,Sq=40,D=8 --op all --shape op=backward,Hq=3,Sq=41,D=8", accepted, &o), FA2_OK);
     CHECK_EQ(o.shapes.count, 4);
     for (size_t i = 0; i < o.shapes.count; i++)
-        CHECK(o.shapes.items[i].op == (fa2_op)(i % 2) &&
-              o.shapes.items[i].seq_q == 40 + (int)i / 2);
+        CHECK(o.shapes.items[i].op == (fa2_op)(i % 2) && o.shapes.items[i].seq_q == 40 + (int)i / 2);
     fa2i_options_done(&o);
     /* Without shapes: the preset, for both operations unless --op names one. */
     CHECK_EQ(parse("", accepted, &o), FA2_OK);
@@ -119,10 +114,8 @@ static void check_refused(const char *line, int accepted, const char *message)
 /* --op and the op= of a shape follow one rule for tuning, for filters, and for show, which has both. */
 static void test_contradictions(void)
 {
-    static const char message[] =
-        "--op forward contradicts --shape, which says op=backward; leave out one of them";
-    static const int accepted[] = {FA2I_OPT_SHAPES, FA2I_OPT_FILTER,
-                                   FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN};
+    static const char message[] = "--op forward contradicts --shape, which says op=backward; leave out one of them";
+    static const int accepted[] = {FA2I_OPT_SHAPES, FA2I_OPT_FILTER, FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN};
     for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
         fa2i_options o = {0};
         check_refused("--op forward --shape op=backward,Hq=1,Sq=8,D=8", accepted[i], message);
@@ -132,8 +125,7 @@ static void test_contradictions(void)
         CHECK_EQ(parse("--op all --shape op=backward,Hq=1,Sq=8,D=8", accepted[i], &o), FA2_OK);
         fa2i_options_done(&o);
     }
-    check_refused("--op forward --shape op=backward,D=8", FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN,
-                  message);
+    check_refused("--op forward --shape op=backward,D=8", FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN, message);
 }
 
 /* --op and the column op: rows with another operation are left out, wherever --op stands. Rows without one get --op's.
@@ -166,8 +158,11 @@ static void test_ops_of_files(void)
     CHECK(o.shapes.count == 1 && o.shapes.items[0].op == FA2_OP_BACKWARD);
     fa2i_options_done(&o);
     FILE *file = fopen(named, "w"); /* all rows have another operation: no preset replaces them */
-    CHECK(file != NULL && fputs("batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op\n"
-                                "1,2,2,48,48,16,fp16,0,forward\n", file) >= 0 && fclose(file) == 0);
+    CHECK(file != NULL &&
+          fputs("batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal,op\n"
+                "1,2,2,48,48,16,fp16,0,forward\n",
+                file) >= 0 &&
+          fclose(file) == 0);
     check_refused("--op backward --shapes op_named.csv", FA2I_OPT_SHAPES | FA2I_OPT_JOBS,
                   "--op backward leaves nothing: the column op of the shapes names another operation in all of 1 row; "
                   "leave --op out, or name that one");
@@ -180,14 +175,13 @@ static void test_filters(void)
     const int shown = FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN;
     fa2i_options o = {0};
     CHECK_EQ(parse("--op backward --shape D=8", shown, &o), FA2_OK);
-    CHECK(o.shapes.count == 0 && o.filter.given[FA2I_FIELD_op] &&
-          o.filter.problem.op == FA2_OP_BACKWARD && o.filter.given[FA2I_FIELD_head_dim]);
+    CHECK(o.shapes.count == 0 && o.filter.given[FA2I_FIELD_op] && o.filter.problem.op == FA2_OP_BACKWARD &&
+          o.filter.given[FA2I_FIELD_head_dim]);
     fa2i_options_done(&o);
     CHECK_EQ(parse("--op backward", shown, &o), FA2_OK);
     CHECK(o.filter.given[FA2I_FIELD_op]);
     CHECK_EQ(parse("--op backward --shape Hq=1,Sq=8,D=8", shown, &o), FA2_OK);
-    CHECK(o.shapes.count == 1 && o.shapes.items[0].op == FA2_OP_BACKWARD &&
-          !fa2i_filter_names_problem(&o.filter));
+    CHECK(o.shapes.count == 1 && o.shapes.items[0].op == FA2_OP_BACKWARD && !fa2i_filter_names_problem(&o.filter));
     fa2i_options_done(&o);
     CHECK_EQ(parse("--op all --device all", FA2I_OPT_FILTER, &o), FA2_OK);
     CHECK(!fa2i_filter_names_problem(&o.filter) && fa2i_filter_is_given(&o.filter));
@@ -195,23 +189,19 @@ static void test_filters(void)
     CHECK_EQ(parse("--device 3060", FA2I_OPT_FILTER, &o), FA2_OK);
     CHECK_EQ(fa2i_filter_find_device(&o), FA2_OK); /* no device has such a number */
     CHECK_STR(o.filter.device, "3060");
-    check_refused("--shape=", FA2I_OPT_FILTER,
-                  "--shape \"\": expected KEY=VALUE,..., for example D=64,causal=1");
+    check_refused("--shape=", FA2I_OPT_FILTER, "--shape \"\": expected KEY=VALUE,..., for example D=64,causal=1");
     check_refused("--device=", FA2I_OPT_FILTER,
                   "--device \"\": expected a device number, a part of a device's name, or all");
-    check_refused(
-        "--shape D=8 --shape causal=1", shown,
-        "--shape \"causal=1\" leaves out Hq, Sq or D, so it is a filter, and there is one "
-        "already; put all fields into one");
+    check_refused("--shape D=8 --shape causal=1", shown,
+                  "--shape \"causal=1\" leaves out Hq, Sq or D, so it is a filter, and there is one "
+                  "already; put all fields into one");
 }
 
 static void test_wrong(void)
 {
     const int build = FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JOBS;
-    check_refused("--fast", build,
-                  "build has no option \"--fast\"; it takes --help, --arch, --db, --jobs");
-    check_refused("--device 0", build,
-                  "build has no option \"--device\"; it takes --help, --arch, --db, --jobs");
+    check_refused("--fast", build, "build has no option \"--fast\"; it takes --help, --arch, --db, --jobs");
+    check_refused("--device 0", build, "build has no option \"--device\"; it takes --help, --arch, --db, --jobs");
     check_refused("--arhc sm_86", build, "build has no option \"--arhc\", did you mean --arch?");
     check_refused("--archs=sm_86", build, "build has no option \"--archs=sm_86\", did you mean --arch?");
     check_refused("-x", build, "build has no option \"-x\"; it takes --help, --arch, --db, --jobs");
@@ -222,23 +212,19 @@ static void test_wrong(void)
     check_refused("stray", build, "build takes options only, not \"stray\"");
     check_refused("", FA2I_OPT_FILE, "build needs a file (\"-\" is the standard stream)");
     check_refused("a b", FA2I_OPT_FILE, "build takes one file; \"b\" is a second one");
-    check_refused(
-        "--preset nope", FA2I_OPT_SHAPES,
-        "there is no preset \"nope\"; known: seeds, paper, quick, llm, vision, diffusion");
-    check_refused("--op sideways", FA2I_OPT_SHAPES,
-                  "--op \"sideways\": expected forward, backward or all");
+    check_refused("--preset nope", FA2I_OPT_SHAPES,
+                  "there is no preset \"nope\"; known: seeds, paper, quick, llm, vision, diffusion");
+    check_refused("--op sideways", FA2I_OPT_SHAPES, "--op \"sideways\": expected forward, backward or all");
     check_refused("--op all --shape Hq=1,Sq=8,D=8,op=backward,deterministic=1", FA2I_OPT_SHAPES,
                   "op=backward B=1 Hq=1 Hkv=1 Sq=8 Sk=8 D=8 dtype=fp16 causal=0 deterministic=1: "
                   "deterministic is 1; the operation forward has no deterministic");
-    check_refused("--shapes /nonexistent/x", FA2I_OPT_SHAPES,
-                  "--shapes: /nonexistent/x: No such file or directory");
+    check_refused("--shapes /nonexistent/x", FA2I_OPT_SHAPES, "--shapes: /nonexistent/x: No such file or directory");
 }
 
 static void test_wrong_numbers(void)
 {
     static const char threads[] = "expected a number of threads, 0 (all processors) to 1024";
-    static const char archs[] =
-        "expected architectures such as sm_86, native or all, with commas between: sm_80,sm_86";
+    static const char archs[] = "expected architectures such as sm_86, native or all, with commas between: sm_80,sm_86";
     static const char *const wrong_archs[] = {"86",     "sm_",     "sm_8",  "sm_86,",     ",sm_86",
                                               "sm_86a", "sm_1234", "SM_86", "sm_86;sm_89"};
     static const char *const wrong_jobs[] = {"-1", "2x", "1025", "99999999999999999999", "1.5"};
@@ -257,8 +243,7 @@ static void test_wrong_numbers(void)
     }
     for (size_t i = 0; i < sizeof wrong_budgets / sizeof *wrong_budgets; i++) {
         snprintf(line, sizeof line, "--budget %s", wrong_budgets[i]);
-        snprintf(message, sizeof message, "--budget \"%s\": expected seconds, more than 0",
-                 wrong_budgets[i]);
+        snprintf(message, sizeof message, "--budget \"%s\": expected seconds, more than 0", wrong_budgets[i]);
         check_refused(line, FA2I_OPT_BUDGET, message);
     }
     for (size_t i = 0; i < sizeof wrong_sizes / sizeof *wrong_sizes; i++) {
@@ -266,8 +251,7 @@ static void test_wrong_numbers(void)
         snprintf(message, sizeof message, "--max-size \"%s\": expected a size such as 256M or 2G", wrong_sizes[i]);
         check_refused(line, FA2I_OPT_MAX_SIZE, message);
     }
-    check_refused("--device 0 --device=1", FA2I_OPT_DEVICE,
-                  "--device is given twice; it takes one value");
+    check_refused("--device 0 --device=1", FA2I_OPT_DEVICE, "--device is given twice; it takes one value");
     check_refused("--db a.db --db b.db", FA2I_OPT_DB, "--db is given twice; it takes one value");
     check_refused("--device -1", FA2I_OPT_DEVICE,
                   "--device \"-1\": expected a device number, 0 to 1023, as fa2-tune devices lists them; "
@@ -302,14 +286,12 @@ static void test_exit_statuses(void)
     static const struct {
         fa2_status status;
         int exit_status;
-    } cases[] = {{FA2_E_INVALID, 2},   {FA2_E_UNSUPPORTED, 2}, {FA2_E_NO_DRIVER, 3},
-                 {FA2_E_NO_DEVICE, 3}, {FA2_E_NO_NVRTC, 1},    {FA2_E_COMPILE, 1},
-                 {FA2_E_CUDA, 1},      {FA2_E_DATABASE, 1},    {FA2_E_MEMORY, 1},
-                 {FA2_E_GENERATOR, 1}, {FA2_E_IO, 1},          {FA2_E_NOT_FOUND, 2},
+    } cases[] = {{FA2_E_INVALID, 2},  {FA2_E_UNSUPPORTED, 2}, {FA2_E_NO_DRIVER, 3}, {FA2_E_NO_DEVICE, 3},
+                 {FA2_E_NO_NVRTC, 1}, {FA2_E_COMPILE, 1},     {FA2_E_CUDA, 1},      {FA2_E_DATABASE, 1},
+                 {FA2_E_MEMORY, 1},   {FA2_E_GENERATOR, 1},   {FA2_E_IO, 1},        {FA2_E_NOT_FOUND, 2},
                  {FA2_E_FORBIDDEN, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        CHECK_EQ(fa2i_report_failure(fa2i_fail(cases[i].status, "expected in this test")),
-                 cases[i].exit_status);
+        CHECK_EQ(fa2i_report_failure(fa2i_fail(cases[i].status, "expected in this test")), cases[i].exit_status);
 }
 
 int main(void)

@@ -16,8 +16,7 @@ enum { REFUSED = sizeof refused / sizeof *refused };
 static bool is_listed(pairs_list list, int a, int b)
 {
     for (size_t i = 0; i < REFUSED && list == PAIRS_FORWARD; i++)
-        if (strcmp(refused[i][0], pairs_name(list, a)) == 0 &&
-            strcmp(refused[i][1], pairs_name(list, b)) == 0)
+        if (strcmp(refused[i][0], pairs_name(list, a)) == 0 && strcmp(refused[i][1], pairs_name(list, b)) == 0)
             return true;
     return false;
 }

@@ -58,8 +58,7 @@ static bool has(fa2i_plans *plans, int n)
     const fa2i_found found = fa2i_plans_find(plans, &problem, &ready);
     const fa2i_plan *plan = fa2i_plans_get(plans, &problem);
     CHECK((found != FA2I_PLAN_NONE) == (plan != NULL));
-    CHECK(plan == NULL ||
-          (is_of(&ready, n, n) && is_of(&plan->ready, n, n) && plan->tried == (size_t)n));
+    CHECK(plan == NULL || (is_of(&ready, n, n) && is_of(&plan->ready, n, n) && plan->tried == (size_t)n));
     return plan != NULL;
 }
 
@@ -181,8 +180,7 @@ static void *read_all(void *user)
     for (int last = 0; last < ADDED - 1;) {
         last = atomic_load(&s->last);
         for (int i = 0; i < 1000; i++) {
-            const int n =
-                i % 2 == 0 ? i % HOT : last - FA2I_PLANS_KEPT - FA2I_PLANS_KEPT / 4 + i % 64;
+            const int n = i % 2 == 0 ? i % HOT : last - FA2I_PLANS_KEPT - FA2I_PLANS_KEPT / 4 + i % 64;
             const fa2_problem problem = problem_of(n < 0 ? 0 : n);
             if (fa2i_plans_find(&s->plans, &problem, &ready) == FA2I_PLAN_NONE)
                 continue;

@@ -87,13 +87,10 @@ static void test_arch(void)
     fa2i_card other = tuned_card(0);
     other.sm_count = 82;
     strcpy(other.name, "Fake RTX 3090");
-    tuned_put(&database,
-              &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512), .card = &other});
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512), .card = &other});
     fa2i_card model = tuned_card(0);
     strcpy(model.name, "model of sm_86");
-    tuned_put(&database,
-              &(tuned_winner){
-                  .id = 2, .problem = tuned_problem(1, 4096), .card = &model, .modelled = true});
+    tuned_put(&database, &(tuned_winner){.id = 2, .problem = tuned_problem(1, 4096), .card = &model, .modelled = true});
     remove_nvrtc();
     fa2_context *context = create();
 
@@ -119,8 +116,7 @@ static void test_passed_over(void)
 {
     begin();
     tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
-    tuned_put(&database,
-              &(tuned_winner){.id = 2, .problem = tuned_problem(1, 768), .target = "sm_75"});
+    tuned_put(&database, &(tuned_winner){.id = 2, .problem = tuned_problem(1, 768), .target = "sm_75"});
     tuned_put(&database, &(tuned_winner){.id = 3, .problem = tuned_problem(1, 1024)});
     tuned_sql(&database, "UPDATE image SET seal = zeroblob(32) WHERE kernel = "
                          "(SELECT id FROM kernel WHERE variant LIKE '%id=1')");
@@ -289,26 +285,21 @@ static void test_wrong_kernels(void)
     /* a winner that points at another problem's kernel */
     check_not_taken("UPDATE winner SET kernel = " KERNEL("2"), "of another class");
     /* and that kernel's record is changed so that it looks right */
-    check_not_taken("UPDATE winner SET kernel = " KERNEL(
-                        "2") ";"
-                             "UPDATE kernel SET class = 'D=64 dtype=fp16 causal=1'",
+    check_not_taken("UPDATE winner SET kernel = " KERNEL("2") ";"
+                                                              "UPDATE kernel SET class = 'D=64 dtype=fp16 causal=1'",
                     "is damaged");
     /* another kernel's code with its hash */
-    check_not_taken(
-        "UPDATE image SET code = (SELECT code FROM image WHERE kernel = " KERNEL("2") ")",
-        "is damaged");
-    check_not_taken(
-        "UPDATE image SET (code, seal) = (SELECT code, seal FROM image WHERE kernel = " KERNEL(
-            "2") ")",
-        "is damaged");
+    check_not_taken("UPDATE image SET code = (SELECT code FROM image WHERE kernel = " KERNEL("2") ")", "is damaged");
+    check_not_taken("UPDATE image SET (code, seal) = (SELECT code, seal FROM image WHERE kernel = " KERNEL("2") ")",
+                    "is damaged");
     check_not_taken("UPDATE code SET data = (SELECT data FROM code WHERE id = (SELECT code FROM "
                     "image WHERE kernel = " KERNEL("2") "))",
                     "is damaged");
     /* a problem's row with another class than its fields', and with that class's kernel */
-    check_not_taken("DELETE FROM winner WHERE kernel = " KERNEL(
-                        "1") ";"
-                             "UPDATE problem SET class = 'D=64 dtype=fp16 causal=1'",
-                    "of another class");
+    check_not_taken(
+        "DELETE FROM winner WHERE kernel = " KERNEL("1") ";"
+                                                         "UPDATE problem SET class = 'D=64 dtype=fp16 causal=1'",
+        "of another class");
     /* a row with a class that no problem has */
     check_not_taken("UPDATE problem SET class = 'D=64' WHERE causal = 1", "filed under another class");
 #undef KERNEL

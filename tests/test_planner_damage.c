@@ -8,8 +8,7 @@
 
 static tuned_database database;
 
-static void serve(void *user, const char *table, const char *column, const char *value, bool number,
-                  const char *sql)
+static void serve(void *user, const char *table, const char *column, const char *value, bool number, const char *sql)
 {
     const fa2_problem problem = tuned_problem(1, 512);
     const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = database.path, .read_only = 1};

@@ -279,8 +279,8 @@ static void test_arch_override_ignores_winners(void)
     fake_install();
     tuned_begin(&database);
     tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512)});
-    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config),
-                                               .database = database.path, .arch = 75});
+    fa2_context *context =
+        create((fa2_config){.struct_bytes = sizeof(fa2_config), .database = database.path, .arch = 75});
     CHECK_STR(explain(context).target, "compute_75");
     end(context);
     tuned_end(&database);
@@ -370,8 +370,8 @@ static void test_unsupported(void)
     fake_install();
     fa2_problem bf16 = tuned_problem(1, 512);
     bf16.dtype = FA2_BF16;
-    fa2_context *context = create((fa2_config){.struct_bytes = sizeof(fa2_config),
-                                               .device_plus_one = 2}); /* Turing has no bf16 */
+    fa2_context *context =
+        create((fa2_config){.struct_bytes = sizeof(fa2_config), .device_plus_one = 2}); /* Turing has no bf16 */
     CHECK_EQ(fa2_prepare(context, &bf16), FA2_E_UNSUPPORTED);
     CHECK_EQ(fake.compile_count, 0);
     end(context);

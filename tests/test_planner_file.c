@@ -40,8 +40,8 @@ static void end_default(fa2_context *context)
 
 static fa2_context *create_at(const char *path)
 {
-    const fa2_config config = {.struct_bytes = sizeof(fa2_config),
-                               .database = path, .log = tuned_log_add, .log_user = &log_of};
+    const fa2_config config = {
+        .struct_bytes = sizeof(fa2_config), .database = path, .log = tuned_log_add, .log_user = &log_of};
     fa2_context *context = NULL;
     CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
     if (context == NULL)

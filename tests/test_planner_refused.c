@@ -13,14 +13,9 @@ static const char second[] = "fwd_sm80 d=64 dtype=fp16 causal=1 br=64 bc=64 warp
 static void begin_with(const char *of_first, const char *of_second)
 {
     begin();
-    tuned_put(&database, &(tuned_winner){.id = 1,
-                                         .text = first,
-                                         .problem = tuned_problem(1, 512),
-                                         .target = of_first});
-    tuned_put(&database, &(tuned_winner){.id = 2,
-                                         .text = second,
-                                         .problem = tuned_problem(1, 1024),
-                                         .target = of_second});
+    tuned_put(&database, &(tuned_winner){.id = 1, .text = first, .problem = tuned_problem(1, 512), .target = of_first});
+    tuned_put(&database,
+              &(tuned_winner){.id = 2, .text = second, .problem = tuned_problem(1, 1024), .target = of_second});
     fake_trace_clear();
 }
 
@@ -193,10 +188,8 @@ static void test_winner_of_two(void)
 {
     for (int lost = 0; lost < 2; lost++) {
         begin_with("sm_86", "compute_86");
-        tuned_put(&database, &(tuned_winner){.id = 1,
-                                             .text = first,
-                                             .problem = tuned_problem(1, 768),
-                                             .target = "sm_86"});
+        tuned_put(&database,
+                  &(tuned_winner){.id = 1, .text = first, .problem = tuned_problem(1, 768), .target = "sm_86"});
         if (lost)
             tuned_sql(&database, "DELETE FROM image WHERE kernel = 1");
         else

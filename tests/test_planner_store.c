@@ -27,10 +27,8 @@ static void test_default_is_told_once(void)
 static void test_too_much_shared_memory(void)
 {
     begin();
-    tuned_put(&database,
-              &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512), .smem_bytes = 101377});
-    tuned_put(&database,
-              &(tuned_winner){.id = 2, .problem = tuned_problem(1, 1024), .smem_bytes = 101376});
+    tuned_put(&database, &(tuned_winner){.id = 1, .problem = tuned_problem(1, 512), .smem_bytes = 101377});
+    tuned_put(&database, &(tuned_winner){.id = 2, .problem = tuned_problem(1, 1024), .smem_bytes = 101376});
     fa2_context *context = create();
     const fa2_explanation e = explain(context, tuned_problem(1, 512));
     CHECK_STR(e.variant, "fwd_sm80 d=64 id=2");
@@ -96,8 +94,7 @@ static void test_read_only(void)
     fa2_config config = config_of();
     fa2_context *context = NULL;
     config.read_only = 1;
-    CHECK_EQ(fa2_context_create(&config, &context),
-             FA2_OK); /* there is no file, and none is created */
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK); /* there is no file, and none is created */
     CHECK_EQ(explain(context, tuned_problem(1, 512)).rule, FA2_RULE_DEFAULT);
     CHECK(access(database.path, F_OK) != 0);
     fa2_context_destroy(context);

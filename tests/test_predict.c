@@ -7,20 +7,18 @@
 static const char all_code[] = "UPDATE code SET data = zeroblob(length(data))";
 
 static const damage_case damages[] = {
-    {"SELECT 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
-     false},
+    {"SELECT 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false, false},
     {"SELECT 1", false, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for", false, false},
     {winners_code, true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for", true, false},
     {winners_code, false, FA2_OK, FA2_RULE_EXACT, 1, "it replaces the winner", true, false},
     {"UPDATE code SET data = substr(data, 1, 20) WHERE id IN "
      "(SELECT code FROM image JOIN winner USING (kernel))",
      false, FA2_OK, FA2_RULE_EXACT, 1, "there is no NVRTC to compile it again", true, false},
-    {"DELETE FROM code WHERE id IN (SELECT code FROM image JOIN winner USING (kernel))", false,
-     FA2_OK, FA2_RULE_EXACT, 1, "the fastest that can be used", true, false},
-    {"DELETE FROM image WHERE kernel IN (SELECT kernel FROM winner)", false, FA2_OK, FA2_RULE_EXACT,
-     1, "its code is damaged or missing", false, false},
-    {"UPDATE image SET seal = zeroblob(32)", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for",
-     true, true},
+    {"DELETE FROM code WHERE id IN (SELECT code FROM image JOIN winner USING (kernel))", false, FA2_OK, FA2_RULE_EXACT,
+     1, "the fastest that can be used", true, false},
+    {"DELETE FROM image WHERE kernel IN (SELECT kernel FROM winner)", false, FA2_OK, FA2_RULE_EXACT, 1,
+     "its code is damaged or missing", false, false},
+    {"UPDATE image SET seal = zeroblob(32)", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for", true, true},
     /* the winner's record says that it does not compile; the record cannot be read */
     {"UPDATE kernel SET outcome = 'compile_error' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
      ": it does not compile for sm_86, as its record says", false, false},
@@ -28,8 +26,8 @@ static const damage_case damages[] = {
      true, FA2_OK, FA2_RULE_EXACT, 1, "it does not compile for sm_86: error: no", false, false},
     {"UPDATE kernel SET recipe = 'nonsense' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
      "it replaces the winner: ", false, false},
-    {"UPDATE kernel SET generator = 'x' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1, "it replaces the winner: ",
-     false, false},
+    {"UPDATE kernel SET generator = 'x' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
+     "it replaces the winner: ", false, false},
     /* impossible times of the winner or of another kernel do not count */
     {"DELETE FROM winner; UPDATE measurement SET median_us = 0 WHERE kernel = 2", true, FA2_OK, FA2_RULE_EXACT, 0,
      "measured on this device", false, false},
@@ -42,18 +40,17 @@ static const damage_case damages[] = {
     /* the winner's row is damaged, but its kernel is fine */
     {"UPDATE winner SET model_us = -1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
      false},
-    {"UPDATE kernel SET variant = 'bogus' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1,
-     "it replaces the winner", false, false},
+    {"UPDATE kernel SET variant = 'bogus' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 1, "it replaces the winner",
+     false, false},
     {all_code, false, FA2_E_NO_NVRTC, FA2_RULE_EXACT, -1, "none can be compiled", true, true},
-    {"DELETE FROM image", false, FA2_E_NO_NVRTC, FA2_RULE_EXACT, -1, "none can be compiled", false,
-     false},
-    {"DELETE FROM winner; DELETE FROM measurement", false, FA2_OK, FA2_RULE_DEFAULT, 0,
-     "the cost model's first choice", false, false},
-    {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel", false, FA2_E_NO_NVRTC,
-     FA2_RULE_DEFAULT, -1, "none can be compiled", false, false},
+    {"DELETE FROM image", false, FA2_E_NO_NVRTC, FA2_RULE_EXACT, -1, "none can be compiled", false, false},
+    {"DELETE FROM winner; DELETE FROM measurement", false, FA2_OK, FA2_RULE_DEFAULT, 0, "the cost model's first choice",
+     false, false},
+    {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel", false, FA2_E_NO_NVRTC, FA2_RULE_DEFAULT, -1,
+     "none can be compiled", false, false},
     /* the winner was found to fault later: it wins no more, and is not compared with others */
-    {"UPDATE verification SET outcome = 'fault' WHERE kernel IN (SELECT kernel FROM winner)", true,
-     FA2_OK, FA2_RULE_EXACT, 1, ": it failed its verification (fault)", false, false},
+    {"UPDATE verification SET outcome = 'fault' WHERE kernel IN (SELECT kernel FROM winner)", true, FA2_OK,
+     FA2_RULE_EXACT, 1, ": it failed its verification (fault)", false, false},
     {"UPDATE verification SET outcome = 'wrong' WHERE kernel = 1", false, FA2_OK, FA2_RULE_EXACT, 1,
      "it replaces the winner fwd_sm80", false, false},
     /* the row of the winner's kernel is missing, or has another version or class */
@@ -72,15 +69,15 @@ static const damage_case damages[] = {
      "the cost model's first choice", false, false},
     /* the session is of another device */
     {"INSERT INTO device SELECT 9, 'other', arch, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz, "
-     "bandwidth_bytes, real FROM device; UPDATE session SET device = 9", false, FA2_OK, FA2_RULE_DEFAULT, 0,
-     "the cost model's first choice", false, false},
+     "bandwidth_bytes, real FROM device; UPDATE session SET device = 9",
+     false, FA2_OK, FA2_RULE_DEFAULT, 0, "the cost model's first choice", false, false},
     /* the target's column is wrong: the code does not match its hash, and is compiled again */
     {"UPDATE kernel SET target = 'sm_75' WHERE id = 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for", true,
      false},
     {"UPDATE verification SET outcome = 'hang'", true, FA2_E_UNSUPPORTED, FA2_RULE_DEFAULT, -1,
      "failed its verification (hang)", false, false},
-    {"UPDATE verification SET outcome = 'launch_error'", false, FA2_E_NO_NVRTC, FA2_RULE_DEFAULT,
-     -1, "none can be compiled", false, false},
+    {"UPDATE verification SET outcome = 'launch_error'", false, FA2_E_NO_NVRTC, FA2_RULE_DEFAULT, -1,
+     "none can be compiled", false, false},
 };
 
 /* Turns a kernel of the database into PTX that spills this much. */
@@ -116,8 +113,7 @@ static void test_damage_by(const damage_case *cases, size_t count)
             remove_nvrtc();
         (void)fake_fail_nvrtc(0, NVRTC_SUCCESS);
         predict(&problem, true, &f);
-        const fa2i_fate *first = fate_of(&f, variants[0].text),
-                        *second = fate_of(&f, variants[1].text);
+        const fa2i_fate *first = fate_of(&f, variants[0].text), *second = fate_of(&f, variants[1].text);
         CHECK(!c->damaged || first != NULL);
         CHECK(!c->other || second != NULL);
         CHECK(first == NULL || first->damaged == c->damaged);
@@ -131,8 +127,7 @@ static void test_damage_by(const damage_case *cases, size_t count)
         end(NULL);
         unsetenv("FA2_NVRTC_LIBRARY");
         if (check_failures > failures)
-            fprintf(stderr, "... case %zu, %s NVRTC: %s\n", i, c->nvrtc ? "with" : "without",
-                    c->sql);
+            fprintf(stderr, "... case %zu, %s NVRTC: %s\n", i, c->nvrtc ? "with" : "without", c->sql);
     }
 }
 
@@ -150,8 +145,7 @@ static void test_no_database(void)
     remove_nvrtc();
     predict(&problem, true, &f);
     CHECK(!f.supposed);
-    compare(&problem, &f,
-            &(damage_case){.status = FA2_E_NO_NVRTC, .variant = -1, .said = database.path});
+    compare(&problem, &f, &(damage_case){.status = FA2_E_NO_NVRTC, .variant = -1, .said = database.path});
     fa2i_predicted_done(&f);
     predict(&problem, false, &f);
     CHECK_EQ(f.status, FA2_OK);
@@ -331,36 +325,29 @@ static void test_known_compile_error(void)
                          "UPDATE kernel SET outcome = 'compile_error' WHERE id = 1");
     predict(&problem, true, &f);
     CHECK(!fate_of(&f, variants[0].text)->usable);
-    compare(&problem, &f,
-            &(damage_case){.rule = FA2_RULE_DEFAULT, .variant = 1, .said = "; passed over "});
+    compare(&problem, &f, &(damage_case){.rule = FA2_RULE_DEFAULT, .variant = 1, .said = "; passed over "});
     fa2i_predicted_done(&f);
     end(NULL);
 }
 
 /* The config forbids compiling: NVRTC is present, but must not be called. */
 static const damage_case forbidden[] = {
-    {"SELECT 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false,
-     false},
+    {"SELECT 1", true, FA2_OK, FA2_RULE_EXACT, 0, "the fastest for this very problem", false, false},
     {winners_code, true, FA2_OK, FA2_RULE_EXACT, 1,
-     "its code is damaged or missing, and the context's config forbids compiling it again", true,
-     false},
-    {"DELETE FROM image WHERE kernel IN (SELECT kernel FROM winner)", true, FA2_OK, FA2_RULE_EXACT,
-     1, "config forbids compiling it again", false, false},
+     "its code is damaged or missing, and the context's config forbids compiling it again", true, false},
+    {"DELETE FROM image WHERE kernel IN (SELECT kernel FROM winner)", true, FA2_OK, FA2_RULE_EXACT, 1,
+     "config forbids compiling it again", false, false},
     {all_code, true, FA2_E_FORBIDDEN, FA2_RULE_EXACT, -1,
-     "and none can be compiled: the context's config forbids compiling (never_compile)", true,
-     true},
-    {"DELETE FROM image", true, FA2_E_FORBIDDEN, FA2_RULE_EXACT, -1, "config forbids compiling",
-     false, false},
+     "and none can be compiled: the context's config forbids compiling (never_compile)", true, true},
+    {"DELETE FROM image", true, FA2_E_FORBIDDEN, FA2_RULE_EXACT, -1, "config forbids compiling", false, false},
     /* only the fourth kernel is left; better ones would have to be compiled */
-    {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel WHERE id <> 4", true, FA2_OK,
-     FA2_RULE_DEFAULT, 3, "it must be compiled, and the context's config forbids compiling", false,
-     false},
+    {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel WHERE id <> 4", true, FA2_OK, FA2_RULE_DEFAULT, 3,
+     "it must be compiled, and the context's config forbids compiling", false, false},
     {"DELETE FROM winner; DELETE FROM measurement; UPDATE verification SET outcome = 'wrong' WHERE kernel < 4", true,
      FA2_OK, FA2_RULE_DEFAULT, 3, "it failed its verification (wrong), and the context's config forbids compiling",
      false, false},
-    {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel", true, FA2_E_FORBIDDEN,
-     FA2_RULE_DEFAULT, -1, "none can be compiled: the context's config forbids compiling", false,
-     false},
+    {"DELETE FROM winner; DELETE FROM measurement; DELETE FROM kernel", true, FA2_E_FORBIDDEN, FA2_RULE_DEFAULT, -1,
+     "none can be compiled: the context's config forbids compiling", false, false},
     {"UPDATE verification SET outcome = 'hang'", true, FA2_E_FORBIDDEN, FA2_RULE_DEFAULT, -1,
      "config forbids compiling", false, false},
 };
@@ -418,8 +405,7 @@ static void test_supposed_apart(void)
         for (size_t i = 0; i < f.option_count; i++) {
             const size_t kernel = f.options[i].kernel;
             CHECK(kernel == FA2I_NONE ||
-                  (kernel < evidence->kernel_count &&
-                   strcmp(evidence->kernels[kernel].text, f.options[i].text) == 0));
+                  (kernel < evidence->kernel_count && strcmp(evidence->kernels[kernel].text, f.options[i].text) == 0));
         }
         fa2i_predicted_done(&f);
         tuned_sql(&database, "DELETE FROM winner; DELETE FROM measurement WHERE kernel = 1; "

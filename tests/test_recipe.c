@@ -4,10 +4,9 @@
 
 static const char plain[] =
     "op=forward abi=2 rows=128 keys=64; fwd_sm80 role=main threads=256 smem=49152 blocks=row_tiles";
-static const char split[] =
-    "op=forward abi=2 rows=16 keys=64 pack=1 waves=2 splits=256 workspace=partials suffix=a; "
-    "fwd_splitkv_sm80 role=main threads=128 smem=0 cluster=2 blocks=row_tiles; "
-    "fwd_splitkv_sm80_combine role=combine threads=128 smem=0 early=1 blocks=rows/4";
+static const char split[] = "op=forward abi=2 rows=16 keys=64 pack=1 waves=2 splits=256 workspace=partials suffix=a; "
+                            "fwd_splitkv_sm80 role=main threads=128 smem=0 cluster=2 blocks=row_tiles; "
+                            "fwd_splitkv_sm80_combine role=combine threads=128 smem=0 early=1 blocks=rows/4";
 
 static const char mapped[] = "op=forward abi=2 rows=128 keys=176 suffix=a maps=q/64,k/176,v/176; "
                              "fwd_sm90 role=main threads=384 smem=212992 blocks=row_tiles";
@@ -16,25 +15,21 @@ static const char keyed[] = "op=forward abi=3 rows=128 keys=96 workspace=column_
                             "f_prepare role=prepare threads=128 smem=0 blocks=keys/256; "
                             "f role=main threads=384 smem=212992 blocks=row_tiles";
 
-static const char backward[] =
-    "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
-    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
-    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
-    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/16";
-static const char mapped_backward[] =
-    "op=backward abi=1 rows=64 keys=128 columns=128 workspace=rows_and_dq suffix=a "
-    "maps=q/64,k/128,v/128,do/64; "
-    "bwd_sm90_prepare role=prepare threads=256 smem=0 blocks=padded_rows/16; "
-    "bwd_sm90 role=main threads=384 smem=164944 blocks=key_tiles; "
-    "bwd_sm90_convert role=convert threads=256 smem=0 blocks=padded_rows/32";
-static const char apart[] =
-    "op=backward abi=1 rows=64 keys=32 workspace=rows; "
-    "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
-    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
-static const char whole[] =
-    "op=backward abi=1 rows=64 keys=128 columns=64 workspace=dq_of_tiles; "
-    "bwd_sm80 role=main threads=128 smem=49152 blocks=key_heads; "
-    "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/16";
+static const char backward[] = "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
+                               "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+                               "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
+                               "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/16";
+static const char mapped_backward[] = "op=backward abi=1 rows=64 keys=128 columns=128 workspace=rows_and_dq suffix=a "
+                                      "maps=q/64,k/128,v/128,do/64; "
+                                      "bwd_sm90_prepare role=prepare threads=256 smem=0 blocks=padded_rows/16; "
+                                      "bwd_sm90 role=main threads=384 smem=164944 blocks=key_tiles; "
+                                      "bwd_sm90_convert role=convert threads=256 smem=0 blocks=padded_rows/32";
+static const char apart[] = "op=backward abi=1 rows=64 keys=32 workspace=rows; "
+                            "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+                            "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
+static const char whole[] = "op=backward abi=1 rows=64 keys=128 columns=64 workspace=dq_of_tiles; "
+                            "bwd_sm80 role=main threads=128 smem=49152 blocks=key_heads; "
+                            "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/16";
 
 static void test_plain(void)
 {
@@ -199,8 +194,7 @@ static void test_faults(void)
         char text[2 * FA2I_RECIPE_CHARS];
         fa2i_recipe r = {.rows = 7};
         CHECK(at != NULL);
-        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - f->text), f->text, f->to,
-                 at + strlen(f->from));
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - f->text), f->text, f->to, at + strlen(f->from));
         CHECK_EQ(fa2i_recipe_parse(text, &r), FA2_E_INVALID);
         CHECK_CONTAINS(fa2_last_message(), f->named);
         CHECK_CONTAINS(fa2_last_message(), "recipe '");

@@ -77,19 +77,14 @@ static void test_by_hand(void)
     v[0] = fa2i_to_bits(FA2_BF16, 4);
     v[8] = fa2i_to_bits(FA2_BF16, 8);
     fa2i_row row = {0};
-    fa2i_reference_request request = {.problem = {.dtype = FA2_BF16,
-                                                  .batch = 1,
-                                                  .heads_q = 1,
-                                                  .heads_kv = 1,
-                                                  .seq_q = 1,
-                                                  .seq_k = 2,
-                                                  .head_dim = 8},
-                                      .softmax_scale = (float)log(3),
-                                      .q = {.data = q, .stride_seq = 8},
-                                      .k = {.data = k, .stride_seq = 8},
-                                      .v = {.data = v, .stride_seq = 8},
-                                      .rows = &row,
-                                      .row_count = 1};
+    fa2i_reference_request request = {
+        .problem = {.dtype = FA2_BF16, .batch = 1, .heads_q = 1, .heads_kv = 1, .seq_q = 1, .seq_k = 2, .head_dim = 8},
+        .softmax_scale = (float)log(3),
+        .q = {.data = q, .stride_seq = 8},
+        .k = {.data = k, .stride_seq = 8},
+        .v = {.data = v, .stride_seq = 8},
+        .rows = &row,
+        .row_count = 1};
     fa2i_reference reference;
     CHECK_EQ(fa2i_reference_compute(&request, &reference), FA2_OK);
     CHECK(fabs(reference.o[0] - 7) < 1e-6);
@@ -175,13 +170,10 @@ static double define(const fixture *f, fa2i_row row, int d)
         double score = 0;
         if (is_masked(&f->c.problem, row.row, j))
             continue;
-        int64_t at_q =
-            row.batch * eq.stride_batch + row.row * eq.stride_seq + row.head * eq.stride_head;
-        int64_t at_k =
-            row.batch * ek.stride_batch + j * ek.stride_seq + row.head / 2 * ek.stride_head;
+        int64_t at_q = row.batch * eq.stride_batch + row.row * eq.stride_seq + row.head * eq.stride_head;
+        int64_t at_k = row.batch * ek.stride_batch + j * ek.stride_seq + row.head / 2 * ek.stride_head;
         for (int e = 0; e < 16; e++)
-            score += (double)fa2i_from_bits(FA2_FP16, q[at_q + e]) *
-                     fa2i_from_bits(FA2_FP16, k[at_k + e]);
+            score += (double)fa2i_from_bits(FA2_FP16, q[at_q + e]) * fa2i_from_bits(FA2_FP16, k[at_k + e]);
         score /= 4;
         if (f->c.softcap > 0)
             score = (double)f->c.softcap * tanh(score / (double)f->c.softcap);
@@ -237,8 +229,7 @@ static void test_compare(void)
     CHECK(comparison.error < 1);
 
     uint16_t held = o[10 * 16 + 3];
-    o[10 * 16 + 3] = fa2i_to_bits(
-        FA2_FP16, (float)(r.o[10 * 16 + 3] + 1.5 * fa2i_reference_bound(&r).absolute + 1e-3));
+    o[10 * 16 + 3] = fa2i_to_bits(FA2_FP16, (float)(r.o[10 * 16 + 3] + 1.5 * fa2i_reference_bound(&r).absolute + 1e-3));
     fa2i_reference_compare(&r, FA2_FP16, o, lse, &comparison);
     CHECK(comparison.error > 1 && !comparison.worst_is_lse);
     CHECK_EQ(comparison.worst_row, 10);

@@ -37,8 +37,7 @@ static void test_extend(void)
     shapes = (fa2i_shapes){0};
     CHECK_EQ(fa2i_shapes_add(&shapes, &decode, 0), FA2_OK);
     CHECK_EQ(fa2i_scaling_extend(&shapes, 1u << FA2I_SCALE_S | 1u << FA2I_SCALE_D), FA2_OK);
-    CHECK(has(&shapes,
-              problem(1, 1, 8, 40))); /* one query stays one; a quarter of two keys would be none */
+    CHECK(has(&shapes, problem(1, 1, 8, 40))); /* one query stays one; a quarter of two keys would be none */
     CHECK(has(&shapes, problem(1, 1, 2, 256)) && has(&shapes, problem(1, 1, 2, 32)));
     CHECK_EQ(shapes.count, 1 + 3 + 4);
     fa2i_shapes_done(&shapes);
@@ -46,11 +45,8 @@ static void test_extend(void)
 
 static fa2i_benchmark measured(fa2_problem p, double us, double naive_us)
 {
-    fa2i_benchmark b = {.problem = p,
-                        .flop = 1e9 * p.batch,
-                        .tensor_bytes = 100,
-                        .square_bytes = 300,
-                        .count = naive_us > 0 ? 2 : 1};
+    fa2i_benchmark b = {
+        .problem = p, .flop = 1e9 * p.batch, .tensor_bytes = 100, .square_bytes = 300, .count = naive_us > 0 ? 2 : 1};
     b.timed[0] = (fa2i_timed){.role = "tuned", .us = {.n = 1, .order.median = us}};
     b.timed[1] = (fa2i_timed){.role = "naive", .us = {.n = 1, .order.median = naive_us}};
     return b;
@@ -58,17 +54,15 @@ static fa2i_benchmark measured(fa2_problem p, double us, double naive_us)
 
 static void test_tables(void)
 {
-    static const char wanted[] =
-        "\nby B: B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=64 dtype=fp16 causal=0, and others\n"
-        "B  median us  TFLOPS  x first  memory  naive x\n"
-        "----------------------------------------------\n"
-        "1     10.000  100.00     1.00  25.0 %     5.00\n"
-        "2     12.500  160.00     1.60  25.0 %        -\n";
+    static const char wanted[] = "\nby B: B=1 Hq=2 Hkv=2 Sq=64 Sk=64 D=64 dtype=fp16 causal=0, and others\n"
+                                 "B  median us  TFLOPS  x first  memory  naive x\n"
+                                 "----------------------------------------------\n"
+                                 "1     10.000  100.00     1.00  25.0 %     5.00\n"
+                                 "2     12.500  160.00     1.60  25.0 %        -\n";
     char text[2048] = "";
     const fa2i_benchmark list[] = {measured(problem(2, 64, 64, 64), 12.5, 0),
                                    measured(problem(4, 64, 64, 64), 0, 0), /* was not measured */
-                                   measured(problem(1, 64, 64, 64), 10, 50),
-                                   measured(problem(1, 1, 64, 64), 10, 0)};
+                                   measured(problem(1, 64, 64, 64), 10, 50), measured(problem(1, 1, 64, 64), 10, 0)};
     fa2i_benchmark unmeasured[4];
     memcpy(unmeasured, list, sizeof list);
     unmeasured[1].timed[0].us.n = 0;

@@ -50,8 +50,7 @@ static double take_one(bench *b, uint32_t contender)
     return us;
 }
 
-static fa2_status sample(void *user, fa2i_sample *samples, size_t count, int launches,
-                         double best_us)
+static fa2_status sample(void *user, fa2i_sample *samples, size_t count, int launches, double best_us)
 {
     bench *b = user;
     b->calls++;
@@ -61,8 +60,7 @@ static fa2_status sample(void *user, fa2i_sample *samples, size_t count, int lau
         if (b->stop_after > 0 && b->calls > b->stop_after)
             return FA2_OK;
         samples[i].taken = true;
-        if (b->fail_at_round > 0 && b->calls >= b->fail_at_round &&
-            samples[i].contender == b->failing)
+        if (b->fail_at_round > 0 && b->calls >= b->fail_at_round && samples[i].contender == b->failing)
             samples[i].outcome = FA2I_OUTCOME_FAULT;
         samples[i].us = take_one(b, samples[i].contender);
         b->samples++;
@@ -92,8 +90,7 @@ static fa2i_contender *make_contenders(const bench *b)
     return contenders;
 }
 
-static size_t search_once(bench *b, uint64_t seed, fa2i_contender *contenders,
-                          fa2i_search *ret_search)
+static size_t search_once(bench *b, uint64_t seed, fa2i_contender *contenders, fa2i_search *ret_search)
 {
     fa2i_search search = {.sample = sample, .user = b, .seed = seed};
     CHECK_EQ(fa2i_search_run(&search, contenders, b->count), FA2_OK);
@@ -145,8 +142,8 @@ static void test_regret(void)
         samples += b.samples;
         free(contenders);
     }
-    fprintf(stderr, "mean regret %.3f %%, worst %.3f %%, %ld samples each\n", 100 * sum / REPEATS,
-            100 * worst, samples / REPEATS);
+    fprintf(stderr, "mean regret %.3f %%, worst %.3f %%, %ld samples each\n", 100 * sum / REPEATS, 100 * worst,
+            samples / REPEATS);
     CHECK(sum / REPEATS < 0.003);
     CHECK(worst < 0.012);
     CHECK(samples / REPEATS < 2000);
@@ -241,15 +238,13 @@ static void test_spent(void)
 
 static fa2i_contender finished(const char *text, double median_us, int smem_bytes, int registers)
 {
-    return (fa2i_contender){.text = text,
-                            .smem_bytes = smem_bytes,
-                            .registers = registers,
-                            .finalist = true,
-                            .count = 60,
-                            .statistics = {.min = median_us * 0.99,
-                                           .q1 = median_us * 0.995,
-                                           .median = median_us,
-                                           .q3 = median_us * 1.005}};
+    return (fa2i_contender){
+        .text = text,
+        .smem_bytes = smem_bytes,
+        .registers = registers,
+        .finalist = true,
+        .count = 60,
+        .statistics = {.min = median_us * 0.99, .q1 = median_us * 0.995, .median = median_us, .q3 = median_us * 1.005}};
 }
 
 /* A kernel that differs clearly from the others is found with fewer samples. Near ties get all rounds. */
@@ -282,9 +277,8 @@ static fa2i_prediction prediction_of(double us, double doubt, double known)
 /* A contender is hopeless if it is behind by more than both uncertainties. */
 static void test_hopeless(void)
 {
-    fa2i_prediction p[] = {prediction_of(100, 0.05, 1), prediction_of(118, 0.05, 1),
-                         prediction_of(121, 0.05, 1), prediction_of(121, 0.09, 1),
-                         prediction_of(300, 0.05, 0), prediction_of(0, 0, 0)};
+    fa2i_prediction p[] = {prediction_of(100, 0.05, 1), prediction_of(118, 0.05, 1), prediction_of(121, 0.05, 1),
+                           prediction_of(121, 0.09, 1), prediction_of(300, 0.05, 0), prediction_of(0, 0, 0)};
     fa2i_predictions_sort_out(p, 6);
     for (size_t i = 0; i < 6; i++)
         CHECK_EQ(p[i].hopeless, i == 2);
@@ -300,10 +294,10 @@ static void test_gain(void)
 {
     const double sure = 1e-9, alike = 1 - exp(-0.1 / sqrt(acos(-1)));
     const fa2i_prediction one[] = {prediction_of(100, 0.1, 0)},
-                        two[] = {prediction_of(100, 0.1, 0), prediction_of(100, 0.1, 0)},
-                        far[] = {prediction_of(300, 0.1, 0), prediction_of(100, 0.1, 0)},
-                        certain[] = {prediction_of(100, sure, 1), prediction_of(101, sure, 1)},
-                        none[] = {prediction_of(0, 0, 0)};
+                          two[] = {prediction_of(100, 0.1, 0), prediction_of(100, 0.1, 0)},
+                          far[] = {prediction_of(300, 0.1, 0), prediction_of(100, 0.1, 0)},
+                          certain[] = {prediction_of(100, sure, 1), prediction_of(101, sure, 1)},
+                          none[] = {prediction_of(0, 0, 0)};
     CHECK(fabs(fa2i_predictions_gain(one, 1)) < 1e-4);
     CHECK(fabs(fa2i_predictions_gain(two, 2) - alike) < 1e-4);
     CHECK(fabs(fa2i_predictions_gain(far, 2)) < 1e-4);
@@ -316,10 +310,9 @@ static void test_gain(void)
 static void test_ties(void)
 {
     /* The default is slow, so the ties of the first three checks do not concern it. */
-    fa2i_contender c[4] = {finished("default", 200, 1, 1), finished("b", 100, 4096, 90),
-                           finished("a", 100.4, 2048, 90), finished("c", 100.6, 1024, 90)};
-    CHECK_EQ(fa2i_search_pick(c, 4, 0),
-             2); /* tied within 0.5 %: less shared memory; c is too slow */
+    fa2i_contender c[4] = {finished("default", 200, 1, 1), finished("b", 100, 4096, 90), finished("a", 100.4, 2048, 90),
+                           finished("c", 100.6, 1024, 90)};
+    CHECK_EQ(fa2i_search_pick(c, 4, 0), 2); /* tied within 0.5 %: less shared memory; c is too slow */
     c[2].smem_bytes = 4096;
     c[2].registers = 80;
     CHECK_EQ(fa2i_search_pick(c, 4, 0), 2); /* fewer registers */

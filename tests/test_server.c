@@ -102,8 +102,7 @@ static fa2_tensor tensor_at(const fa2_problem *problem, int place)
     return (fa2_tensor){at(place), INT64_C(1) << 30, row, problem->head_dim};
 }
 
-static fa2_status call_forward(fa2_context *context, const fa2_problem *problem,
-                               int64_t stride_batch)
+static fa2_status call_forward(fa2_context *context, const fa2_problem *problem, int64_t stride_batch)
 {
     fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
                              .q = tensor_at(problem, 0),
@@ -238,12 +237,11 @@ static const struct way {
     const char *name;
     fa2_status (*run)(fa2_context *context, long n);
     long shapes;
-} ways[] = {{"forward", run_forward, MANY_SHAPES}, {"backward", run_backward, SHAPES},
-            {"packed", run_packed, SHAPES},        {"prepare", run_prepare, SHAPES},
-            {"workspace", run_workspace, SHAPES},  {"explain", run_explain, SHAPES},
-            {"counted", run_forward, SHAPES},      {"unmapped", run_unmapped, 0},
-            {"pairs", run_pairs, SHAPES},          {"known", run_known, SHAPES},
-            {"threads", run_threads, SHAPES}};
+} ways[] = {
+    {"forward", run_forward, MANY_SHAPES}, {"backward", run_backward, SHAPES},   {"packed", run_packed, SHAPES},
+    {"prepare", run_prepare, SHAPES},      {"workspace", run_workspace, SHAPES}, {"explain", run_explain, SHAPES},
+    {"counted", run_forward, SHAPES},      {"unmapped", run_unmapped, 0},        {"pairs", run_pairs, SHAPES},
+    {"known", run_known, SHAPES},          {"threads", run_threads, SHAPES}};
 
 /* ---- measuring ---- */
 
@@ -293,8 +291,7 @@ static int measure(const struct way *way, long count)
     printf("%-10s %8ld shapes: a call %6.2f us at first, %6.2f us at last (medians of %d, at most "
            "%.2f), %6.1f MB more, "
            "%.1f s\n",
-           way->name, count, first_us, last_us, BLOCK, longest_us, grown_mb,
-           (now_us() - start) * 1e-6);
+           way->name, count, first_us, last_us, BLOCK, longest_us, grown_mb, (now_us() - start) * 1e-6);
     CHECK(last_us <= SLOWER_MOST * first_us);
     CHECK(SANITIZED || grown_mb <= MEMORY_MB);
     fa2_context_destroy(context);

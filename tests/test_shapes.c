@@ -61,12 +61,11 @@ static void test_forms_of_csv(void)
     static const char windows[] = "\xEF\xBB\xBF"
                                   "batch,heads_q,heads_kv,seq_q,seq_k,head_dim,dtype,causal\r\n"
                                   "1,8,2,512,640,64,fp16,0\r\n2,4,4,1,33,128,bf16,1";
-    static const char ordered[] =
-        "# a comment, and an empty line\n\n"
-        "origin, causal,dtype,head_dim,seq_k,seq_q,heads_kv,heads_q,batch\n"
-        "here,0,fp16,64,640,512,2,8,1\n# another\n \n"
-        "there, 1 ,bf16, 128,33,1,4,4,2\n"
-        "again,1,bf16,128,33,1,4,4,2\n";
+    static const char ordered[] = "# a comment, and an empty line\n\n"
+                                  "origin, causal,dtype,head_dim,seq_k,seq_q,heads_kv,heads_q,batch\n"
+                                  "here,0,fp16,64,640,512,2,8,1\n# another\n \n"
+                                  "there, 1 ,bf16, 128,33,1,4,4,2\n"
+                                  "again,1,bf16,128,33,1,4,4,2\n";
     static const char quoted[] = "\"batch\",\"heads_q\",heads_kv,seq_q,seq_k,head_dim,dtype,causal,origin\n"
                                  "\"1\", \"8\" ,2,512,640,64,\"fp16\",\" 0 \",\"here, there\"\n"
                                  "2,4,4,1,33,128,\"bf16\",1,\"\"\n";
@@ -99,9 +98,8 @@ static void test_wrong_headers(void)
 static void test_unknown_columns(void)
 {
     static const char *const meant[][2] = {
-        {"sofcap", "softcap"}, {"Calls", "calls"},       {"DTYPE", "dtype"},
-        {"Wl", "window_left"}, {"widnow", "window"},     {"headdim_v", "head_dim_v"},
-        {"dropuot", "dropout"}, {"Origin", "origin"},
+        {"sofcap", "softcap"}, {"Calls", "calls"},          {"DTYPE", "dtype"},     {"Wl", "window_left"},
+        {"widnow", "window"},  {"headdim_v", "head_dim_v"}, {"dropuot", "dropout"}, {"Origin", "origin"},
     };
     char text[256], message[256];
     for (size_t i = 0; i < sizeof meant / sizeof *meant; i++) {
@@ -111,8 +109,7 @@ static void test_unknown_columns(void)
     }
     check_refused("batch;heads_q;heads_kv\n",
                   "1:1: unknown column \"batch;heads_q;heads_kv\"; separate columns by commas alone");
-    check_refused("batch\theads_q\n",
-                  "1:1: unknown column \"batch?heads_q\"; separate columns by commas alone");
+    check_refused("batch\theads_q\n", "1:1: unknown column \"batch?heads_q\"; separate columns by commas alone");
     fa2i_shapes shapes = {0};
     static const char junk[] = "batch,pre\001set\n";
     CHECK_EQ(add_csv_bytes(&shapes, junk, sizeof junk - 1), FA2_E_INVALID);
@@ -163,30 +160,22 @@ static void test_wrong_quotes(void)
 static void test_wrong_rows(void)
 {
     check_refused(HEADER "1,8,8,512,512,64,fp16\n", "2:8: the row has 7 columns, the header has 8");
-    check_refused(HEADER "1,8,8,512,512,64,fp16,0,9\n",
-                  "2:9: the row has 9 columns, the header has 8");
-    check_refused(HEADER "\n1,8,8,x,512,64,fp16,0\n",
-                  "3:4: seq_q is \"x\"; it must be a whole number");
+    check_refused(HEADER "1,8,8,512,512,64,fp16,0,9\n", "2:9: the row has 9 columns, the header has 8");
+    check_refused(HEADER "\n1,8,8,x,512,64,fp16,0\n", "3:4: seq_q is \"x\"; it must be a whole number");
     check_refused(HEADER "1,8,8,512,,64,fp16,0\n", "2:5: seq_k is \"\"; it must be a whole number");
-    check_refused(HEADER "1,8,8,512,1.5,64,fp16,0\n",
-                  "2:5: seq_k is \"1.5\"; it must be a whole number");
+    check_refused(HEADER "1,8,8,512,1.5,64,fp16,0\n", "2:5: seq_k is \"1.5\"; it must be a whole number");
     check_refused(HEADER "1,8,8,512,512,64,fp16,0\n0,8,8,512,512,64,fp16,0\n",
                   "3:1: batch is 0; it must be at least 1");
     check_refused(HEADER "1,8,0,512,512,64,fp16,0\n", "2:3: heads_kv is 0; it must be at least 1");
     check_refused(HEADER "1,-8,8,512,512,64,fp16,0\n", "2:2: heads_q is -8; it must be at least 1");
-    check_refused(HEADER "1,8,3,512,512,64,fp16,0\n",
-                  "2:2: heads_q is 8; it must be a multiple of heads_kv (3)");
-    check_refused(HEADER "1,8,8,512,512,60,fp16,0\n",
-                  "2:6: head_dim is 60; it must be a multiple of 8 from 8 to 576");
-    check_refused(HEADER "1,8,8,512,512,64,fp32,0\n",
-                  "2:7: dtype is \"fp32\"; it must be fp16 or bf16");
+    check_refused(HEADER "1,8,3,512,512,64,fp16,0\n", "2:2: heads_q is 8; it must be a multiple of heads_kv (3)");
+    check_refused(HEADER "1,8,8,512,512,60,fp16,0\n", "2:6: head_dim is 60; it must be a multiple of 8 from 8 to 576");
+    check_refused(HEADER "1,8,8,512,512,64,fp32,0\n", "2:7: dtype is \"fp32\"; it must be fp16 or bf16");
     check_refused(HEADER "1,8,8,512,512,64,fp16,2\n", "2:8: causal is 2; it must be 0 or 1");
-    check_refused(HEADER "4294967297,8,8,512,512,64,fp16,0\n",
-                  "2:1: batch is 4294967297; its limit is 2147483647");
+    check_refused(HEADER "4294967297,8,8,512,512,64,fp16,0\n", "2:1: batch is 4294967297; its limit is 2147483647");
     check_refused(HEADER "99999999999999999999999999,8,8,512,512,64,fp16,0\n",
                   "2:1: batch is 99999999999999999999999999; its limit is 2147483647");
-    check_refused(HEADER
-                  "000000000000000000000000000000000000000000000000000001,8,8,5,5,64,fp16,0\n",
+    check_refused(HEADER "000000000000000000000000000000000000000000000000000001,8,8,5,5,64,fp16,0\n",
                   "2:1: batch is a text of 54 characters; at most 47 are read");
 }
 
@@ -206,13 +195,11 @@ static void test_text(void)
 {
     fa2i_shapes shapes = {0};
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=512,D=64"), FA2_OK);
-    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=2,Hq=8,Hkv=2,Sq=1,Sk=9,D=128,dtype=bf16,causal=1"),
-             FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=2,Hq=8,Hkv=2,Sq=1,Sk=9,D=128,dtype=bf16,causal=1"), FA2_OK);
     check_shape(&shapes, 0, "B=1 Hq=8 Hkv=8 Sq=512 Sk=512 D=64 dtype=fp16 causal=0");
     check_shape(&shapes, 1, "B=2 Hq=8 Hkv=2 Sq=1 Sk=9 D=128 dtype=bf16 causal=1");
     /* fa2 accepts the text that it prints, as the same problem. */
-    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=2 Hq=8 Hkv=2 Sq=1 Sk=9 D=128 dtype=bf16 causal=1"),
-             FA2_OK);
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=2 Hq=8 Hkv=2 Sq=1 Sk=9 D=128 dtype=bf16 causal=1"), FA2_OK);
     CHECK_EQ(shapes.count, 2);
     fa2i_shapes_done(&shapes);
 }
@@ -326,9 +313,10 @@ static void test_too_many_rows(void)
     check_text_refused("B=65536,Hq=65536,Sq=1,D=64",
                        "B times Hq times Sq, rounded up to a multiple of 16, is 68719476736; a launch takes at most "
                        "8589934591 rows");
-    check_refused(HEADER "1,8,8,512,512,64,fp16,0\n65536,65536,65536,1,512,64,fp16,0\n",
-                  "3:1: batch times heads_q times seq_q, rounded up to a multiple of 16, is 68719476736; a launch takes "
-                  "at most 8589934591 rows");
+    check_refused(
+        HEADER "1,8,8,512,512,64,fp16,0\n65536,65536,65536,1,512,64,fp16,0\n",
+        "3:1: batch times heads_q times seq_q, rounded up to a multiple of 16, is 68719476736; a launch takes "
+        "at most 8589934591 rows");
     fa2i_shapes shapes = {0};
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=511,Hq=65536,Sq=256,D=64"), FA2_OK);
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "B=8191,Hq=65536,Hkv=8,Sq=1,D=64"), FA2_OK);
@@ -389,8 +377,7 @@ static void test_presets(void)
     CHECK_EQ(fa2i_shapes_add_preset(&others, "diffusion"), FA2_OK);
     CHECK_EQ(others.count, 103);
     CHECK_EQ(fa2i_shapes_add_preset(&others, "see"), FA2_E_INVALID);
-    CHECK_STR(fa2_last_message(),
-              "there is no preset \"see\"; known: seeds, paper, quick, llm, vision, diffusion");
+    CHECK_STR(fa2_last_message(), "there is no preset \"see\"; known: seeds, paper, quick, llm, vision, diffusion");
     fa2i_shapes_done(&seeds);
     fa2i_shapes_done(&others);
     fa2i_shapes_done(&llm);

@@ -1,6 +1,6 @@
 /*
- * Results shipped with fa2: a database that is read as a copy in memory. It must give the same results as a database that
- * is opened. A damaged file is refused or read in part, and causes no other harm.
+ * Results shipped with fa2: a database that is read as a copy in memory. It must give the same results as a database
+ * that is opened. A damaged file is refused or read in part, and causes no other harm.
  */
 #include <math.h>
 #include "cache/shipped/shipped.h"
@@ -45,8 +45,7 @@ static unsigned char *make_database(size_t *ret_bytes)
     const ids to = sample_ids(cache, 2048);
     const fa2i_kernel kernel = sample_kernel(1), failed = sample_kernel(3);
     const fa2i_winner won = {.kernel = kernel.key, .measured = false, .model_us = 123.25};
-    const fa2i_verification wrong = {
-        .outcome = FA2I_OUTCOME_WRONG, .max_error = 7, .detail = "S=1"};
+    const fa2i_verification wrong = {.outcome = FA2I_OUTCOME_WRONG, .max_error = 7, .detail = "S=1"};
     CHECK_EQ(fa2i_cache_put_winner(cache, to.session, to.device, to.problem, &won), FA2_OK);
     CHECK_EQ(fa2i_cache_put_verification(cache, to.device, &failed.key, &wrong), FA2_OK);
     fa2i_kernel spilled = sample_kernel(4);
@@ -191,8 +190,7 @@ static void test_damage(const unsigned char *data, size_t bytes)
     CHECK(is_refused((const unsigned char *)"{\"fa2_export\":2,\"schema\":4}\n", 29));
     CHECK_CONTAINS(fa2_last_message(), "not a database");
     remove(file);
-    CHECK_EQ(fa2i_shipped_read(file, &(fa2i_card){.arch = 86}, FA2_OP_FORWARD, ABI, NULL),
-             FA2_E_IO);
+    CHECK_EQ(fa2i_shipped_read(file, &(fa2i_card){.arch = 86}, FA2_OP_FORWARD, ABI, NULL), FA2_E_IO);
     CHECK_CONTAINS(fa2_last_message(), file);
     fa2i_free(copy);
 }
@@ -259,7 +257,8 @@ static void test_folder(const unsigned char *data, size_t bytes)
     fa2i_free(path);
 }
 
-/* Does the generator still make the kernel as it was timed? Steps beside the main one may be launched in another way. */
+/* Does the generator still make the kernel as it was timed? Steps beside the main one may be launched in another way.
+ * */
 static bool is_made(fa2i_generator *generator, const char *text, const char *class_key, const char *recipe_text)
 {
     fa2i_recipe was;

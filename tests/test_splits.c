@@ -75,10 +75,7 @@ static void test_counts(void)
     /* The recipe's limit. */
     p = problem_of(1, 1, 1, 1, 1 << 29);
     CHECK(fa2i_split_count(&p, 100000, &plan) <= 256);
-    CHECK_EQ(
-        fa2i_split_count(&p, 100000,
-                         &(fa2i_splitting){.rows = 16, .keys = 64, .waves = 2, .max_splits = 1}),
-        1);
+    CHECK_EQ(fa2i_split_count(&p, 100000, &(fa2i_splitting){.rows = 16, .keys = 64, .waves = 2, .max_splits = 1}), 1);
     /* The largest problems. */
     p = problem_of(INT32_MAX, 1, 1 << 16, 1 << 29, 1 << 29);
     CHECK_EQ(fa2i_split_count(&p, 132, &plan), 1);

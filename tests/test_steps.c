@@ -12,8 +12,7 @@ enum { T4 = 40, RTX_3060 = 28, L4 = 58, H200 = 132, LENGTHS = 4096, PROBLEMS = 4
 static const int sm_counts[] = {T4, RTX_3060, L4, H200};
 enum { CARDS = sizeof sm_counts / sizeof sm_counts[0] };
 
-static fa2_problem shape(int32_t batch, int32_t heads_q, int32_t heads_kv, int32_t seq_q,
-                         int32_t seq_k)
+static fa2_problem shape(int32_t batch, int32_t heads_q, int32_t heads_kv, int32_t seq_q, int32_t seq_k)
 {
     return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
                          .batch = batch,
@@ -102,13 +101,10 @@ static void test_problems(void)
     int wrong = 0, moved = 0;
     for (int i = 0; i < PROBLEMS; i++) {
         const int sm_count = sm_counts[i % CARDS];
-        const fa2_problem problem = random_problem(),
-                          asked = fa2i_problem_asked(&problem, sm_count),
+        const fa2_problem problem = random_problem(), asked = fa2i_problem_asked(&problem, sm_count),
                           again = fa2i_problem_asked(&asked, sm_count);
-        const bool grows = asked.batch >= problem.batch && asked.seq_q >= problem.seq_q &&
-                           asked.seq_k >= problem.seq_k;
-        const bool near = asked.batch <= problem.batch * 9 / 8 + 1 &&
-                          asked.seq_q <= problem.seq_q * 9 / 8 + 1 &&
+        const bool grows = asked.batch >= problem.batch && asked.seq_q >= problem.seq_q && asked.seq_k >= problem.seq_k;
+        const bool near = asked.batch <= problem.batch * 9 / 8 + 1 && asked.seq_q <= problem.seq_q * 9 / 8 + 1 &&
                           asked.seq_k <= problem.seq_k * 17 / 16 + 16;
         const bool shaped = (problem.seq_q == problem.seq_k) == (asked.seq_q == asked.seq_k) ||
                             (problem.seq_q < problem.seq_k && asked.seq_q == asked.seq_k);
@@ -127,8 +123,7 @@ static void test_steps(void)
     int wrong = 0;
     for (int i = 0; i < PROBLEMS; i++) {
         const int sm_count = sm_counts[i % CARDS];
-        const fa2_problem problem = random_problem(),
-                          asked = fa2i_problem_asked(&problem, sm_count);
+        const fa2_problem problem = random_problem(), asked = fa2i_problem_asked(&problem, sm_count);
         fa2_problem between = problem;
         if (problem.seq_q < problem.seq_k)
             between.seq_q += below(asked.seq_q - problem.seq_q + 1);
@@ -162,8 +157,8 @@ static void test_questions(void)
     for (int i = 0; i < CARDS; i++) {
         const int decode = count_steps(shape(4, 32, 8, 1, 1), false, sm_counts[i]),
                   prefill = count_steps(shape(1, 32, 8, 1, 1), true, sm_counts[i]);
-        printf("%d SMs: %d lengths of a decode in %d steps, of a prefill in %d\n", sm_counts[i],
-               LENGTHS, decode, prefill);
+        printf("%d SMs: %d lengths of a decode in %d steps, of a prefill in %d\n", sm_counts[i], LENGTHS, decode,
+               prefill);
         CHECK_EQ(decode, 81);
         CHECK(prefill <= 400);
     }

@@ -97,11 +97,9 @@ static void test_json(void)
 static void test_variant_brief(void)
 {
     char brief[FA2I_VARIANT_CHARS], tight[12];
-    fa2i_variant_brief("fwd_sm80 d=64 dtype=fp16 causal=0 br=128 warps=4 q=reg", brief,
-                       sizeof brief);
+    fa2i_variant_brief("fwd_sm80 d=64 dtype=fp16 causal=0 br=128 warps=4 q=reg", brief, sizeof brief);
     CHECK_STR(brief, "fwd_sm80 br=128 warps=4 q=reg");
-    fa2i_variant_brief("fwd_sm80 d=64 dtype=bf16 causal=1 softcap=1 window=1 br=64", brief,
-                       sizeof brief);
+    fa2i_variant_brief("fwd_sm80 d=64 dtype=bf16 causal=1 softcap=1 window=1 br=64", brief, sizeof brief);
     CHECK_STR(brief, "fwd_sm80 br=64");
     fa2i_variant_brief("", brief, sizeof brief);
     CHECK_STR(brief, "");

@@ -91,8 +91,7 @@ static void test_include(void)
     fails("@ include \"bad.cu.in\"\n", "bad.cu.in:2", "undefined name 'typo'");
     write_template("self.cu.in", "\n@ include \"self.cu.in\"\n");
     fails("@ include \"self.cu.in\"\n", "self.cu.in:2", "'self.cu.in' includes itself");
-    fails("x\n@ include \"gone.cu.in\"\n", "forward/fwd_sm80.cu.in:2",
-          "there is no template 'gone.cu.in'");
+    fails("x\n@ include \"gone.cu.in\"\n", "forward/fwd_sm80.cu.in:2", "there is no template 'gone.cu.in'");
     gives("@ include d == 40 and \"list.def\" or \"gone.cu.in\"\n", "#line 1 \"templates/list.def\"\nITEM(a)\n");
     fails("\n@ include part\n", "forward/fwd_sm80.cu.in:2", "undefined name 'part'");
     fails("@ include d\n", "forward/fwd_sm80.cu.in:1", "'d' is no file's name");
@@ -118,8 +117,7 @@ static void test_bad_values(void)
 {
     fails("x\n$(typo)\n", "forward/fwd_sm80.cu.in:2", "undefined name 'typo'");
     fails("x\n@ if typo then\n@ end\n", "forward/fwd_sm80.cu.in:2", "undefined name 'typo'");
-    fails("@ if d == 1 then\n@ elseif typo then\n@ end\n", "forward/fwd_sm80.cu.in:2",
-          "undefined name 'typo'");
+    fails("@ if d == 1 then\n@ elseif typo then\n@ end\n", "forward/fwd_sm80.cu.in:2", "undefined name 'typo'");
     fails("@ for i = 1, typo do\n@ end\n", "forward/fwd_sm80.cu.in:1", "undefined name 'typo'");
     fails("@ for i = 1, 1 do\n@ end\n$(i)\n", "forward/fwd_sm80.cu.in:3", "undefined name 'i'");
     fails("$(tostring(d))\n", "forward/fwd_sm80.cu.in:1", "undefined name 'tostring'");
@@ -151,21 +149,15 @@ static void test_bad_blocks(void)
     fails("@ for i = 1, 2 do\nx\n", "forward/fwd_sm80.cu.in:1", "'for' without 'end'");
     fails("x\n@ end\n", "forward/fwd_sm80.cu.in:2", "'end' without 'if' or 'for'");
     fails("x\n@ else\n", "forward/fwd_sm80.cu.in:2", "'else' without 'if'");
-    fails("@ for i = 1, 2 do\n@ elseif d then\n@ end\n", "forward/fwd_sm80.cu.in:2",
-          "'elseif' without 'if'");
-    fails("@ if d then\n@ else\n@ else\n@ end\n", "forward/fwd_sm80.cu.in:3",
-          "'else' without 'if'");
-    fails("@ if d then\n@ else\n@ elseif d then\n@ end\n", "forward/fwd_sm80.cu.in:3",
-          "'elseif' without 'if'");
+    fails("@ for i = 1, 2 do\n@ elseif d then\n@ end\n", "forward/fwd_sm80.cu.in:2", "'elseif' without 'if'");
+    fails("@ if d then\n@ else\n@ else\n@ end\n", "forward/fwd_sm80.cu.in:3", "'else' without 'if'");
+    fails("@ if d then\n@ else\n@ elseif d then\n@ end\n", "forward/fwd_sm80.cu.in:3", "'elseif' without 'if'");
     fails("@ if d\n@ end\n", "forward/fwd_sm80.cu.in:1", "'if' without 'then'");
-    fails("@ if d then\n@ elseif d\n@ end\n", "forward/fwd_sm80.cu.in:2",
-          "'elseif' without 'then'");
+    fails("@ if d then\n@ elseif d\n@ end\n", "forward/fwd_sm80.cu.in:2", "'elseif' without 'then'");
     fails("@ if d then\n@ end if\n", "forward/fwd_sm80.cu.in:2", "text after 'end'");
     fails("@ if d then\n@ else if\n@ end\n", "forward/fwd_sm80.cu.in:2", "text after 'else'");
-    fails("@ for k in x do\n@ end\n", "forward/fwd_sm80.cu.in:1",
-          "'for' is not 'for NAME = FROM, TO [, STEP] do'");
-    fails("@ for k = 1 do\n@ end\n", "forward/fwd_sm80.cu.in:1",
-          "'1' is not two or three numbers, the step not 0");
+    fails("@ for k in x do\n@ end\n", "forward/fwd_sm80.cu.in:1", "'for' is not 'for NAME = FROM, TO [, STEP] do'");
+    fails("@ for k = 1 do\n@ end\n", "forward/fwd_sm80.cu.in:1", "'1' is not two or three numbers, the step not 0");
     fails("@ for k = 1, 2, 0 do\n@ end\n", "forward/fwd_sm80.cu.in:1",
           "'1, 2, 0' is not two or three numbers, the step not 0");
     fails("\n@ local x = 1\n", "forward/fwd_sm80.cu.in:2",

@@ -117,9 +117,7 @@ static void test_spills(void)
         CHECK_EQ(r.status, FA2I_EXIT_OK);
         CHECK_EQ(states(&r, "measured"), 1);
         CHECK(number(&r, "spilled") > 0);
-        CHECK_EQ(
-            query(&database, "SELECT count(*) > 0 FROM measurements WHERE outcome = 'spilled'"),
-            i == 0);
+        CHECK_EQ(query(&database, "SELECT count(*) > 0 FROM measurements WHERE outcome = 'spilled'"), i == 0);
         tune(&database, shapes, NULL, &r);
         CHECK_EQ(states(&r, "settled"), 1);
         tuned_end(&database);

@@ -243,13 +243,11 @@ static void test_resume(int signal_number)
     CHECK_EQ(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, argv, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     unsetenv("FA2_TEST_SLEEP_US");
-    while (query(&database, "SELECT count(*) FROM winners") < 1 &&
-           waitpid(pid, &status, WNOHANG) == 0)
+    while (query(&database, "SELECT count(*) FROM winners") < 1 && waitpid(pid, &status, WNOHANG) == 0)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     kill(pid, signal_number);
     waitpid(pid, &status, 0);
-    CHECK(signal_number == SIGKILL ? WIFSIGNALED(status)
-                                   : WEXITSTATUS(status) == FA2I_EXIT_INTERRUPTED);
+    CHECK(signal_number == SIGKILL ? WIFSIGNALED(status) : WEXITSTATUS(status) == FA2I_EXIT_INTERRUPTED);
     double winners = query(&database, "SELECT count(*) FROM winners");
     CHECK(winners >= 1 && winners < 3);
     tune(&database, one_class, NULL, &r);

@@ -49,7 +49,10 @@ static void one_after_the_other(const char *database)
     const fa2_problem problem = tuned_problem(4, 4096);
     const fa2_tensor tensor = tensor_at(1, 4096, 8, 64);
     fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
-                             .q = tensor, .k = tensor, .v = tensor, .o = tensor_at(2, 4096, 8, 64)};
+                             .q = tensor,
+                             .k = tensor,
+                             .v = tensor,
+                             .o = tensor_at(2, 4096, 8, 64)};
     (void)fa2_prepare(NULL, &problem);
     fa2_context *context = create_with((fa2_config){.struct_bytes = sizeof(fa2_config), .database = database});
     CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
@@ -94,7 +97,10 @@ static void test_scattered_bias(void)
     fa2_problem problem = tuned_problem(4, 4096);
     const fa2_tensor tensor = tensor_at(1, 4096, 8, 64);
     fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
-                             .q = tensor, .k = tensor, .v = tensor, .o = tensor_at(2, 4096, 8, 64)};
+                             .q = tensor,
+                             .k = tensor,
+                             .v = tensor,
+                             .o = tensor_at(2, 4096, 8, 64)};
     tuned_database database;
     tuned_begin(&database);
     (void)fa2_prepare(NULL, &problem);
@@ -118,18 +124,17 @@ static void test_scattered_bias(void)
     CHECK_EQ(fake_live(), 0);
 }
 
-static fa2_status forward(fa2_context *context, const fa2_problem *problem, int64_t stride_batch,
-                          int64_t stride_query, CUstream stream)
+static fa2_status forward(fa2_context *context, const fa2_problem *problem, int64_t stride_batch, int64_t stride_query,
+                          CUstream stream)
 {
     const int32_t seq = problem->seq_q;
     const fa2_tensor tensor = tensor_at(1, seq, 8, 64);
-    fa2_forward_args args = {
-        .struct_bytes = sizeof(fa2_forward_args),
-        .q = tensor,
-        .k = tensor,
-        .v = tensor,
-        .o = tensor_at(2, seq, 8, 64),
-        .bias = {.data = place(3), .stride_query = stride_query, .stride_key = 1}};
+    fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args),
+                             .q = tensor,
+                             .k = tensor,
+                             .v = tensor,
+                             .o = tensor_at(2, seq, 8, 64),
+                             .bias = {.data = place(3), .stride_query = stride_query, .stride_key = 1}};
     args.k.stride_batch = stride_batch;
     return fa2_forward(context, problem, &args, stream);
 }
@@ -335,8 +340,7 @@ static void test_workspace(void)
         {GRADIENTS, .head_dim = 64, .sinks = 1},
         {GRADIENTS, .head_dim = 80, .softcap = 1, .sinks = 1},
         {GRADIENTS, .head_dim = 128, .deterministic = 1, .sinks = 1},
-        {GRADIENTS, .head_dim = 64, .causal = 1, .varlen = 1, .total_q = 7001, .total_k = 7001,
-         .sinks = 1},
+        {GRADIENTS, .head_dim = 64, .causal = 1, .varlen = 1, .total_q = 7001, .total_k = 7001, .sinks = 1},
     };
     fa2_context *context = create();
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {

@@ -7,15 +7,13 @@
 static void test_cost(void)
 {
     fa2i_generator *generator = open_generator();
-    const fa2_problem problem = problem_of(64, FA2_FP16, 0, 4096),
-                      causal = problem_of(64, FA2_FP16, 1, 4096);
+    const fa2_problem problem = problem_of(64, FA2_FP16, 0, 4096), causal = problem_of(64, FA2_FP16, 1, 4096);
     fa2i_card card;
     double lean = 0, fat = 0, half = 0;
     CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
     CHECK_EQ(fa2i_generator_cost(generator, good, &problem, &card, 128, &lean), FA2_OK);
     CHECK_EQ(fa2i_generator_cost(generator, good, &problem, &card, 254, &fat), FA2_OK);
-    CHECK(fa2i_generator_cost(generator, "naive d=64 dtype=fp16 causal=0", &problem, &card, 0,
-                              &half) != FA2_OK);
+    CHECK(fa2i_generator_cost(generator, "naive d=64 dtype=fp16 causal=0", &problem, &card, 0, &half) != FA2_OK);
     CHECK_CONTAINS(fa2_last_message(), "it has no model");
     CHECK(lean < fat);
     CHECK_EQ(fa2i_generator_cost(generator, good, &causal, &card, 254, &half), FA2_OK);
@@ -131,8 +129,7 @@ static void test_launch_axes(void)
 static const int archs[] = {75, 80}; /* one card for each code path */
 
 /* Returns the cost of the first candidate. All candidates must contain these words. */
-static double best_us(fa2i_generator *generator, const fa2i_card *card, const fa2_problem *problem,
-                      const char *words)
+static double best_us(fa2i_generator *generator, const fa2i_card *card, const fa2_problem *problem, const char *words)
 {
     fa2i_variant *list = NULL;
     char class_key[FA2I_CLASS_CHARS];
@@ -154,8 +151,7 @@ static double best_us(fa2i_generator *generator, const fa2i_card *card, const fa
  * and the model includes their costs and savings. */
 static void test_features(void)
 {
-    static const char *const words[] = {
-        " br=", " softcap=1 br=", " window=1 br=", " softcap=1 window=1 br="};
+    static const char *const words[] = {" br=", " softcap=1 br=", " window=1 br=", " softcap=1 window=1 br="};
     fa2i_generator *generator = open_generator();
     for (size_t a = 0; a < 2; a++)
         for (int causal = 0; causal < 2; causal++)
@@ -220,9 +216,8 @@ static void test_more_features(void)
 /* An unbounded window costs as much as none, or as a causal mask. A wider window costs more. */
 static void test_windows(void)
 {
-    static const char form[] =
-        "fwd_sm80 d=64 dtype=fp16 causal=%d%s br=128 bc=64 warps=4 kstages=2 "
-        "vstages=2 layout=swizzle q=smem fill=whole";
+    static const char form[] = "fwd_sm80 d=64 dtype=fp16 causal=%d%s br=128 bc=64 warps=4 kstages=2 "
+                               "vstages=2 layout=swizzle q=smem fill=whole";
     fa2i_generator *generator = open_generator();
     fa2i_card card;
     CHECK_EQ(fa2i_generator_card(generator, 90, &card), FA2_OK);
@@ -274,13 +269,10 @@ static const char *const bad_texts[][2] = {
     {"fwd_sm80 d=064", "'d=064' is not a plain integer"},
     {"fwd_sm80 d=-8", "'d=-8' is not a plain integer"},
     {"fwd_sm80  d=64", "where 'd=' is expected"},
-    {"fwd_sm80 d=64 dtype=fp16 causal=0 softcap=0 br=128",
-     "'softcap=0' is not softcap=1, which is left out otherwise"},
-    {"fwd_sm80 d=64 dtype=fp16 causal=0 window=1 softcap=1 br=128",
-     "'softcap=1' where 'br=' is expected"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 softcap=0 br=128", "'softcap=0' is not softcap=1, which is left out otherwise"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 window=1 softcap=1 br=128", "'softcap=1' where 'br=' is expected"},
     {"fwd_sm80 d=64 dtype=fp16 causal=0 softcap=yes br=128", "'softcap=yes' is not softcap=1"},
-    {"fwd_sm80 d=64 dtype=fp16 causal=0 window=yes br=128",
-     "'window=yes' is not a plain integer below 100000"},
+    {"fwd_sm80 d=64 dtype=fp16 causal=0 window=yes br=128", "'window=yes' is not a plain integer below 100000"},
     {"fwd_sm80 d=64 dtype=fp32", "'dtype=fp32' is not one of fp16, bf16"},
     {"fwd_sm80 d=64 dtype=fp16 causal=0 br=128 bc=64 warps=4 kstages=2 vstages=2 "
      "layout=swizzle q=smem fill=whole ",
@@ -312,16 +304,11 @@ static const char *const bad_texts[][2] = {
     {"fwd_splitkv_sm80 d=64 dtype=fp16 causal=0 br=16 bc=32 warps=4 kstages=2 vstages=2 "
      "layout=swizzle q=smem",
      "'kstages=2' where 'teams=' is expected"},
-    {SPLIT "bc=48 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem",
-     "bc is none of 16, 32, 64"},
-    {SPLIT "bc=32 warps=2 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem",
-     "no such br, warps and teams"},
-    {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=1 waves=1 layout=swizzle q=smem",
-     "kstages and vstages differ"},
-    {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=3 layout=swizzle q=smem",
-     "waves is none of 1, 2, 4"},
-    {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=pad q=smem",
-     "'layout=pad' is not one of swizzle"},
+    {SPLIT "bc=48 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem", "bc is none of 16, 32, 64"},
+    {SPLIT "bc=32 warps=2 teams=4 kstages=2 vstages=2 waves=1 layout=swizzle q=smem", "no such br, warps and teams"},
+    {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=1 waves=1 layout=swizzle q=smem", "kstages and vstages differ"},
+    {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=3 layout=swizzle q=smem", "waves is none of 1, 2, 4"},
+    {SPLIT "bc=32 warps=4 teams=4 kstages=2 vstages=2 waves=1 layout=pad q=smem", "'layout=pad' is not one of swizzle"},
     {"fwd_sm75 d=64 dtype=bf16 causal=0 br=128 bc=64 warps=4 kstages=1 vstages=1 "
      "layout=swizzle q=smem fill=whole",
      "bf16 needs compute capability 8.0"},

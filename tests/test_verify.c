@@ -40,13 +40,12 @@ static void make_output(const fa2i_expected *e, unsigned char *output)
             const fa2i_place *place = &w->places[r];
             const size_t width = (size_t)w->width;
             const size_t at =
-                e->all ? (size_t)fa2i_extent_at(&extent, place->batch, place->head, place->row)
-                       : r * width;
+                e->all ? (size_t)fa2i_extent_at(&extent, place->batch, place->head, place->row) : r * width;
             for (size_t d = 0; d < width; d++) {
                 const float number = (float)w->values[r * width + d];
                 const uint16_t bits = fa2i_to_bits(e->c.problem.dtype, number);
-                memcpy(output + (at + d) * extent.elem_bytes,
-                       extent.elem_bytes == 4 ? (const void *)&number : &bits, extent.elem_bytes);
+                memcpy(output + (at + d) * extent.elem_bytes, extent.elem_bytes == 4 ? (const void *)&number : &bits,
+                       extent.elem_bytes);
             }
         }
         output += output_bytes_of(e, i);
@@ -168,12 +167,10 @@ static void test_class(const fa2_problem *class)
     printf("%s: %zu cases\n", text, count);
 }
 
-static float data_at(const fa2i_case *c, const uint16_t *data, int operand, fa2i_place place,
-                     int column)
+static float data_at(const fa2i_case *c, const uint16_t *data, int operand, fa2i_place place, int column)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
-    return fa2i_from_bits(c->problem.dtype,
-                          data[fa2i_extent_at(&e, place.batch, place.head, place.row) + column]);
+    return fa2i_from_bits(c->problem.dtype, data[fa2i_extent_at(&e, place.batch, place.head, place.row) + column]);
 }
 
 /* Returns the first score of a query in the late-maximum case, in log2 units. It is too large for fp16, but so little
@@ -181,8 +178,8 @@ static float data_at(const fa2i_case *c, const uint16_t *data, int operand, fa2i
 static void test_late_maximum(fa2_dtype dtype, int32_t head_dim, bool softcap)
 {
     fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX];
-    const fa2_problem class = {.struct_bytes = sizeof(fa2_problem),
-                               .dtype = dtype, .head_dim = head_dim, .softcap = softcap};
+    const fa2_problem class = {
+        .struct_bytes = sizeof(fa2_problem), .dtype = dtype, .head_dim = head_dim, .softcap = softcap};
     const size_t count = fa2i_judge_of(class.op)->cases(&class, 100, cases);
     const fa2i_case *c = NULL;
     for (size_t i = 0; i < count; i++)
@@ -227,9 +224,7 @@ static void test_sampled(void)
     CHECK_EQ(fa2i_expected_sampled(&c, 1, 1, &again), FA2_OK);
     CHECK_EQ(e.place_count, FA2I_VERIFY_ROWS);
     CHECK_EQ(memcmp(e.places, again.places, e.place_count * sizeof *e.places), 0);
-    CHECK_EQ(
-        memcmp(e.outputs[0].values, again.outputs[0].values, e.place_count * 24 * sizeof(double)),
-        0);
+    CHECK_EQ(memcmp(e.outputs[0].values, again.outputs[0].values, e.place_count * 24 * sizeof(double)), 0);
     CHECK_EQ(e.places[0].row, 0);
     CHECK_EQ(e.places[FA2I_VERIFY_ROWS - 1].batch, 15);
     CHECK_EQ(e.places[FA2I_VERIFY_ROWS - 1].row, 4095);
@@ -324,8 +319,7 @@ static void test_extents(void)
                 CHECK(at.head < e.heads && at.row < e.seq && column < e.pitch);
                 rows += column == 0;
             }
-            const bool shared =
-                layout == FA2I_LAYOUT_SHARED && operand != OPERAND_Q && operand != OPERAND_O;
+            const bool shared = layout == FA2I_LAYOUT_SHARED && operand != OPERAND_Q && operand != OPERAND_O;
             CHECK_EQ(rows, (shared ? 1 : e.batch) * e.heads * e.seq);
         }
     }

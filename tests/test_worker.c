@@ -65,10 +65,8 @@ static void make_kernels(void)
     for (int i = 0; i < KERNELS; i++) {
         char source[256];
         snprintf(source, sizeof source, "constexpr int kHeadDim = 16; %s\n", plans[i].text);
-        kernels[i].variant.recipe =
-            plain_recipe(plans[i].entry, 128, 64, 64, i == TOO_BIG ? 1 << 20 : 8192);
-        snprintf(kernels[i].variant.text, sizeof kernels[i].variant.text, "%s d=16 id=%d",
-                 plans[i].entry, i);
+        kernels[i].variant.recipe = plain_recipe(plans[i].entry, 128, 64, 64, i == TOO_BIG ? 1 << 20 : 8192);
+        snprintf(kernels[i].variant.text, sizeof kernels[i].variant.text, "%s d=16 id=%d", plans[i].entry, i);
         strcpy(kernels[i].target, i == NEWER ? "sm_90" : "sm_86");
         fake_image(plans[i].entry, kernels[i].target, source, &kernels[i].image);
     }
@@ -96,8 +94,7 @@ static fa2_status run_small(fa2i_worker *worker, uint32_t id, fa2i_failure *ret_
     uint32_t overwritten = 0;
     CHECK_EQ(fa2i_expected_all(&small, 1, &e), FA2_OK);
     unsigned char *output = malloc(e.output_bytes);
-    const fa2_status st =
-        fa2i_worker_check(worker, id, NULL, 0, output, e.output_bytes, &overwritten, ret_failure);
+    const fa2_status st = fa2i_worker_check(worker, id, NULL, 0, output, e.output_bytes, &overwritten, ret_failure);
     free(output);
     fa2i_expected_done(&e);
     return st;
@@ -110,8 +107,8 @@ static fa2i_verification check_kernel(fa2i_worker *worker, uint32_t id, const fa
     fa2i_verification verdict = {0};
     uint32_t overwritten = 0;
     unsigned char *output = malloc(e->output_bytes);
-    CHECK_EQ(fa2i_worker_check(worker, id, e->places, fa2i_expected_asked(e), output,
-                               e->output_bytes, &overwritten, &failure),
+    CHECK_EQ(fa2i_worker_check(worker, id, e->places, fa2i_expected_asked(e), output, e->output_bytes, &overwritten,
+                               &failure),
              FA2_OK);
     verdict.outcome = failure.outcome;
     memcpy(verdict.detail, failure.detail, sizeof failure.detail);
@@ -368,8 +365,7 @@ static void test_clean_exit(void)
     int to[2], from[2], status = -1;
     pid_t pid;
     char *argv[] = {"test_worker", "worker", NULL};
-    fa2i_message requests[2] = {{.request = FA2I_REQUEST_OPEN},
-                                {.request = FA2I_REQUEST_CASE, .bytes = sizeof small}};
+    fa2i_message requests[2] = {{.request = FA2I_REQUEST_OPEN}, {.request = FA2I_REQUEST_CASE, .bytes = sizeof small}};
     posix_spawn_file_actions_t actions;
     CHECK(pipe(to) == 0 && pipe(from) == 0);
     high_ends(to);

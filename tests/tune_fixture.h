@@ -22,8 +22,7 @@ typedef struct run {
 
 #define SHAPE_SHORT "Hq=2,Sq=100,D=16"
 
-static inline int collect(char **argv, const char *path, const char *const *shapes,
-                          const char *extra)
+static inline int collect(char **argv, const char *path, const char *const *shapes, const char *extra)
 {
     int argc = 0;
     const char *fixed[] = {"tune", "--device", "0", "--json", "--jobs", "2", "--db", path};
@@ -40,8 +39,7 @@ static inline int collect(char **argv, const char *path, const char *const *shap
 }
 
 /* Tunes in this process, with stdout in a file. */
-static inline void tune(const tuned_database *database, const char *const *shapes,
-                        const char *extra, run *ret_run)
+static inline void tune(const tuned_database *database, const char *const *shapes, const char *extra, run *ret_run)
 {
     char *argv[32];
     int argc = collect(argv, database->path, shapes, extra);

@@ -66,19 +66,17 @@ static inline fa2i_key tuned_key(int id)
 static inline void tuned_put_kernel(fa2i_cache *cache, const tuned_winner *winner)
 {
     fa2i_kernel kernel = {.key = tuned_key(winner->id),
-                          .variant.recipe =
-                              plain_recipe("fwd_sm80", 128, 64, 64, winner->smem_bytes),
+                          .variant.recipe = plain_recipe("fwd_sm80", 128, 64, 64, winner->smem_bytes),
                           .nvrtc = 13000,
                           .generator = "0123456789abcdef",
                           .registers = 96};
     char source[32];
-    snprintf(kernel.variant.text, sizeof(kernel.variant.text), "fwd_sm80 d=%d id=%d",
-             (int)winner->problem.head_dim, winner->id);
+    snprintf(kernel.variant.text, sizeof(kernel.variant.text), "fwd_sm80 d=%d id=%d", (int)winner->problem.head_dim,
+             winner->id);
     if (winner->text != NULL)
         snprintf(kernel.variant.text, sizeof(kernel.variant.text), "%s", winner->text);
     fa2i_problem_class(&winner->problem, kernel.variant.class_key);
-    snprintf(kernel.target, sizeof(kernel.target), "%s",
-             winner->target == NULL ? "sm_86" : winner->target);
+    snprintf(kernel.target, sizeof(kernel.target), "%s", winner->target == NULL ? "sm_86" : winner->target);
     snprintf(source, sizeof(source), "tuned, id=%d", winner->id);
     fake_image("fwd_sm80", kernel.target, source, &kernel.image);
     CHECK_EQ(fa2i_cache_put_kernel(cache, &kernel), FA2_OK);
@@ -88,8 +86,7 @@ static inline void tuned_put_kernel(fa2i_cache *cache, const tuned_winner *winne
 static inline void tuned_put(const tuned_database *database, const tuned_winner *winner)
 {
     fa2i_cache *cache = NULL;
-    fa2i_session session = {
-        .driver = 13000, .nvrtc = 13000, .generator = "0123456789abcdef", .origin = "tune"};
+    fa2i_session session = {.driver = 13000, .nvrtc = 13000, .generator = "0123456789abcdef", .origin = "tune"};
     int64_t session_id = 0, problem_id = 0;
     const fa2i_card card = winner->card == NULL ? tuned_card(0) : *winner->card;
     const fa2i_winner row = {.kernel = tuned_key(winner->id),

@@ -13,32 +13,32 @@
 #include "tuner/commands/manual.h"
 #include "tuner/input/nearest.h"
 
-#define SHAPE_HELP                                                                                 \
-    "  --preset NAME     seeds, paper, quick, llm, vision or diffusion (fa2-tune help\n"          \
-    "                    presets); repeatable, as are --shapes and --shape\n"                      \
-    "  --shapes FILE     CSV with a header that names the columns (below). Problems with many\n"   \
-    "                    calls come first. \"-\" is standard input\n"                               \
-    "  --shape TEXT      KEY=VALUE,... (below), for example Hq=8,Sq=512,D=64,causal=1\n"           \
-    "  --op OPS          operation of the shapes: forward, backward or all; default: both for\n"   \
-    "                    presets, else forward. Rows of a file or a program that name another\n"   \
+#define SHAPE_HELP                                                                                                     \
+    "  --preset NAME     seeds, paper, quick, llm, vision or diffusion (fa2-tune help\n"                               \
+    "                    presets); repeatable, as are --shapes and --shape\n"                                          \
+    "  --shapes FILE     CSV with a header that names the columns (below). Problems with many\n"                       \
+    "                    calls come first. \"-\" is standard input\n"                                                  \
+    "  --shape TEXT      KEY=VALUE,... (below), for example Hq=8,Sq=512,D=64,causal=1\n"                               \
+    "  --op OPS          operation of the shapes: forward, backward or all; default: both for\n"                       \
+    "                    presets, else forward. Rows of a file or a program that name another\n"                       \
     "                    operation are left out. A --shape with op=backward must agree with it\n"
-#define DEVICE_HELP                                                                                \
-    "  --device D        the number of a device of this machine (fa2-tune devices), a part of\n"   \
+#define DEVICE_HELP                                                                                                    \
+    "  --device D        the number of a device of this machine (fa2-tune devices), a part of\n"                       \
     "                    any device's name, or all\n"
-#define FILTER_HELP                                                                                \
-    "  --shape FIELDS    problems with these fields: D=64,causal=1\n"                              \
+#define FILTER_HELP                                                                                                    \
+    "  --shape FIELDS    problems with these fields: D=64,causal=1\n"                                                  \
     "  --op OPS          forward, backward or all\n" DEVICE_HELP
-#define DB_HELP                                                                                    \
-    "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"        \
+#define DB_HELP                                                                                                        \
+    "  --db FILE         the database; default $FA2_DB, else $XDG_CACHE_HOME/fa2/fa2.db,\n"                            \
     "                    else ~/.cache/fa2/fa2.db\n"
-#define JOBS_HELP    "  --jobs N          compile in N threads; default: all processors\n"
-#define ARCH_HELP                                                                                  \
-    "  --arch LIST       with commas between: sm_75, sm_80, sm_86 ...; native: the devices here;\n"   \
+#define JOBS_HELP "  --jobs N          compile in N threads; default: all processors\n"
+#define ARCH_HELP                                                                                                      \
+    "  --arch LIST       with commas between: sm_75, sm_80, sm_86 ...; native: the devices here;\n"                    \
     "                    all: every SM that this NVRTC compiles for\n"
-#define DRY_RUN_HELP                                                                               \
-    "  --dry-run         say what there is to do, about how long it takes, and whether the\n"      \
+#define DRY_RUN_HELP                                                                                                   \
+    "  --dry-run         say what there is to do, about how long it takes, and whether the\n"                          \
     "                    database can be written; writes nothing into it\n"
-#define JSON_HELP    "  --json            print the result as JSON\n"
+#define JSON_HELP "  --json            print the result as JSON\n"
 
 static int run_help(int argc, char **argv);
 static int run_completion(int argc, char **argv);
@@ -62,15 +62,12 @@ static const fa2i_command commands[] = {
      "                    ones; if no variant can run, all old results stay\n"
      "  --share           take turns with another fa2-tune on the device; default: wait for its\n"
      "                    end\n" DRY_RUN_HELP JSON_HELP},
-    {"build", fa2i_cmd_build,
-     "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--dry-run] [--json]",
+    {"build", fa2i_cmd_build, "--arch sm_86[,sm_89...] [SHAPES] [--db FILE] [--jobs N] [--dry-run] [--json]",
      "compile for SMs without a GPU; the cost model chooses",
      "Compiles the most promising variants of each shape and stores the best one by the cost "
      "model,\n"
      "marked `modelled`. Kernels that are in the database already are reused. Without shapes:\n"
-     "--preset seeds.\n\n"
-     ARCH_HELP SHAPE_HELP DB_HELP JOBS_HELP
-         DRY_RUN_HELP JSON_HELP},
+     "--preset seeds.\n\n" ARCH_HELP SHAPE_HELP DB_HELP JOBS_HELP DRY_RUN_HELP JSON_HELP},
     {"bench", fa2i_cmd_bench,
      "--device N [SHAPES] [--scale S|B|D] [--runs N] [--rest MS] [--cold] [--db FILE] [--format "
      "text|csv|json]",
@@ -87,10 +84,9 @@ static const fa2i_command commands[] = {
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
      "3.\n\n" JSON_HELP},
-    {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OPS] [--device D] [--db FILE] [--json]",
-     "the winners",
-     "Shows the winners in the database, by device: all, or those that pass the options.\n\n" FILTER_HELP
-         DB_HELP JSON_HELP},
+    {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OPS] [--device D] [--db FILE] [--json]", "the winners",
+     "Shows the winners in the database, by device: all, or those that pass the options.\n\n" FILTER_HELP DB_HELP
+         JSON_HELP},
     {"show", fa2i_cmd_show, "[SHAPES] [--device D] [--db FILE] [--json]",
      "every variant tried for a problem, also losers and failures",
      "Shows the results of each variant, fastest first, then variants that were left out, then\n"
@@ -106,8 +102,7 @@ static const fa2i_command commands[] = {
      "  --device N        decide for this device\n"
      "  --arch LIST       decide for the cards that stand for these SMs: sm_86; sm_80,sm_90; native: the\n"
      "                    SMs of the devices here; all: every SM that this NVRTC compiles for\n"
-     "  --never-compile   decide for a context whose config forbids compiling\n" SHAPE_HELP DB_HELP
-         JSON_HELP},
+     "  --never-compile   decide for a context whose config forbids compiling\n" SHAPE_HELP DB_HELP JSON_HELP},
     {"source", fa2i_cmd_source,
      "[VARIANT] [SHAPES] [--device N | --arch sm_86[,sm_89...]] [--ptx | --sass | --lines] [--db FILE]",
      "the whole text of a kernel, its PTX or its machine code",
@@ -163,8 +158,7 @@ static const fa2i_command commands[] = {
      "NVRTC, this fa2 does not know its variant or finds that it is of another class than its record says,\n"
      "or this NVRTC does not know its SM. Such a winner stays, and is named.\n\n"
      "  --max-size SIZE   from now on the file's size limit, as 256M or 2G; a new file has 256M\n" DB_HELP JOBS_HELP},
-    {"field-report", fa2i_cmd_field_report,
-     "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
+    {"field-report", fa2i_cmd_field_report, "FILE (--device N [--budget SECONDS] [--jobs N] | --check)",
      "one file about a card, for people who cannot use it",
      "Tunes a small preset and twenty random problems, and verifies every candidate. Measures the\n"
      "limits of the card, and how good the cost model and the choice of kernels are. Writes all of it\n"
@@ -229,8 +223,7 @@ static int describe_field(int field, char *out, size_t bytes)
     const fa2i_field *f = &fa2i_fields[field];
     const bool named = strcmp(f->key, f->name) != 0;
     const bool same = f->missing == FA2I_MISSING_SAME_AS;
-    const char *word =
-        same ? fa2i_fields[f->missing_value].key : fa2i_field_word(field, f->missing_value);
+    const char *word = same ? fa2i_fields[f->missing_value].key : fa2i_field_word(field, f->missing_value);
     char number[16], step[32] = "", limit[24] = "";
     snprintf(number, sizeof number, "%d", (int)f->missing_value);
     if (same && f->step > fa2i_fields[f->missing_value].step)
@@ -238,8 +231,8 @@ static int describe_field(int field, char *out, size_t bytes)
     if (same && f->most < fa2i_fields[f->missing_value].most)
         snprintf(limit, sizeof limit, ", up to %d", (int)f->most);
     const bool given = f->missing == FA2I_MISSING_REQUIRED;
-    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "",
-                    named ? f->name : "", named ? ")" : "", given ? "" : " [", same ? "as " : "",
+    return snprintf(out, bytes, "%s%s%s%s%s%s%s%s%s%s", f->key, named ? " (" : "", named ? f->name : "",
+                    named ? ")" : "", given ? "" : " [", same ? "as " : "",
                     given          ? ""
                     : word != NULL ? word
                                    : number,
@@ -270,8 +263,11 @@ static void print_words(void)
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         const fa2i_field *f = &fa2i_fields[field];
         for (int32_t value = 0; value <= f->most && fa2i_field_word(field, value) != NULL; value++)
-            printf("%s%s%s", value == 0 ? f->key : value < f->most ? ", " : " or ", value == 0 ? ": " : "",
-                   fa2i_field_word(field, value));
+            printf("%s%s%s",
+                   value == 0        ? f->key
+                   : value < f->most ? ", "
+                                     : " or ",
+                   value == 0 ? ": " : "", fa2i_field_word(field, value));
         if (fa2i_field_word(field, 0) != NULL)
             printf(".\n");
     }
@@ -416,8 +412,8 @@ static int run_completion(int argc, char **argv)
     if (!takes_words(argc, argv, 1))
         return FA2I_EXIT_USAGE;
     const fa2_status st = list_archs(&archs);
-    const bool printed = st == FA2_OK && argc == 2 &&
-                         fa2i_print_completion(argv[1], commands, COMMAND_COUNT, archs, stdout);
+    const bool printed =
+        st == FA2_OK && argc == 2 && fa2i_print_completion(argv[1], commands, COMMAND_COUNT, archs, stdout);
     fa2i_free(archs);
     if (st != FA2_OK)
         return fa2i_report_failure(st);

@@ -21,9 +21,8 @@
 
 /* Returns the id that `find` selects; if there is none, inserts a row and finds it. `insert` takes the values of
  * `find`, followed by the rest. */
-static fa2_status find_or_insert(fa2i_cache *cache, const char *find, size_t find_count,
-                                 const char *insert, const fa2i_sql_value *values, size_t count,
-                                 int64_t *ret_id)
+static fa2_status find_or_insert(fa2i_cache *cache, const char *find, size_t find_count, const char *insert,
+                                 const fa2i_sql_value *values, size_t count, int64_t *ret_id)
 {
     fa2_status st = fa2i_sql_number(cache, find, values, find_count, ret_id);
     if (st != FA2_E_NOT_FOUND)
@@ -43,24 +42,23 @@ fa2_status fa2i_row_device(fa2i_cache *cache, const fa2i_card *card, bool real, 
         fa2i_sql_int(card->smem_sm_bytes),   fa2i_sql_int(card->clock_khz),
         fa2i_sql_int(card->bandwidth_bytes),
     };
-    return find_or_insert(
-        cache,
-        "SELECT id FROM device WHERE name = ? AND arch = ? AND sm_count = ? "
-        "AND smem_block_bytes = ? AND l2_bytes = ? AND real = ?",
-        6,
-        "INSERT INTO device (name, arch, sm_count, smem_block_bytes, l2_bytes, real, "
-        "smem_sm_bytes, clock_khz, bandwidth_bytes) VALUES (?,?,?,?,?,?,?,?,?)",
-        FA2I_SQL_VALUES(values), ret_id);
+    return find_or_insert(cache,
+                          "SELECT id FROM device WHERE name = ? AND arch = ? AND sm_count = ? "
+                          "AND smem_block_bytes = ? AND l2_bytes = ? AND real = ?",
+                          6,
+                          "INSERT INTO device (name, arch, sm_count, smem_block_bytes, l2_bytes, real, "
+                          "smem_sm_bytes, clock_khz, bandwidth_bytes) VALUES (?,?,?,?,?,?,?,?,?)",
+                          FA2I_SQL_VALUES(values), ret_id);
 }
 
 /* Finds a problem by its fields and its class. */
 #define FA2I_FIELD(name, ...) " AND " #name " = ?"
 static const char find_misfiled[] = "SELECT id FROM problem WHERE true"
 #include "runtime/base/problem.def"
-    " AND class <> ?";
+                                    " AND class <> ?";
 static const char find_problem[] = "SELECT id FROM problem WHERE true"
 #include "runtime/base/problem.def"
-    " AND class = ?";
+                                   " AND class = ?";
 #undef FA2I_FIELD
 
 static const char insert_problem[] = "INSERT INTO problem (id"
@@ -142,8 +140,7 @@ fa2_status fa2i_cache_problem(fa2i_cache *cache, const fa2_problem *problem, int
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_problems(fa2i_cache *cache, const fa2_problem *const *problems, size_t count,
-                               int64_t *ret_ids)
+fa2_status fa2i_cache_problems(fa2i_cache *cache, const fa2_problem *const *problems, size_t count, int64_t *ret_ids)
 {
     fa2_status st = fa2i_sql_begin(cache, mode_of(cache));
     for (size_t i = 0; st == FA2_OK && i < count; i++)
@@ -154,16 +151,14 @@ fa2_status fa2i_cache_problems(fa2i_cache *cache, const fa2_problem *const *prob
 fa2_status fa2i_cache_session_begin(fa2i_cache *cache, const fa2i_session *session, int64_t *ret_id)
 {
     const fa2i_sql_value values[] = {
-        fa2i_sql_int(session->device),  fa2i_sql_int(session->driver),
-        fa2i_sql_int(session->nvrtc),   fa2i_sql_text(session->generator),
-        fa2i_sql_text(session->origin), fa2i_sql_int(session->modelled),
+        fa2i_sql_int(session->device),     fa2i_sql_int(session->driver),  fa2i_sql_int(session->nvrtc),
+        fa2i_sql_text(session->generator), fa2i_sql_text(session->origin), fa2i_sql_int(session->modelled),
     };
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
     if (st == FA2_OK)
         st = fa2i_sql_number(cache,
                              "INSERT INTO session (device, driver, nvrtc, generator, origin, "
-                             "modelled, started_at) VALUES (?,?,?,?,?,?," FA2I_SQL_NOW
-                             ") RETURNING id",
+                             "modelled, started_at) VALUES (?,?,?,?,?,?," FA2I_SQL_NOW ") RETURNING id",
                              FA2I_SQL_VALUES(values), ret_id);
     return fa2i_sql_end(cache, st);
 }
@@ -173,8 +168,8 @@ fa2_status fa2i_cache_session_end(fa2i_cache *cache, int64_t session)
     const fa2i_sql_value values[] = {fa2i_sql_int(session)};
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
     if (st == FA2_OK)
-        st = fa2i_sql_run(cache, "UPDATE session SET ended_at = " FA2I_SQL_NOW " WHERE id = ?",
-                          FA2I_SQL_VALUES(values));
+        st =
+            fa2i_sql_run(cache, "UPDATE session SET ended_at = " FA2I_SQL_NOW " WHERE id = ?", FA2I_SQL_VALUES(values));
     return fa2i_sql_end(cache, st);
 }
 
@@ -183,8 +178,7 @@ fa2_status fa2i_cache_session_end(fa2i_cache *cache, int64_t session)
 fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *ret_id)
 {
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
-    fa2_status st = fa2i_sql_number(cache, "SELECT id FROM kernel WHERE key = ?",
-                                    FA2I_SQL_VALUES(values), ret_id);
+    fa2_status st = fa2i_sql_number(cache, "SELECT id FROM kernel WHERE key = ?", FA2I_SQL_VALUES(values), ret_id);
     if (st == FA2_E_NOT_FOUND) {
         char hex[2 * FA2I_KEY_BYTES + 1];
         fa2i_key_format(key, hex);
@@ -204,16 +198,15 @@ fa2_status fa2i_row_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int
         fa2i_sql_int(kernel->registers),   fa2i_sql_int(kernel->spill_bytes),
         fa2i_sql_real(kernel->compile_ms), fa2i_sql_text(kernel->log),
     };
-    return fa2i_sql_number(
-        cache,
-        "INSERT INTO kernel (key, variant, class, recipe, target, nvrtc, generator, outcome, "
-        "registers, spill_bytes, compile_ms, log) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) "
-        "ON CONFLICT (key) DO UPDATE SET variant = excluded.variant, class = excluded.class, "
-        "recipe = excluded.recipe, target = excluded.target, nvrtc = excluded.nvrtc, "
-        "generator = excluded.generator, outcome = excluded.outcome, "
-        "registers = excluded.registers, spill_bytes = excluded.spill_bytes, "
-        "compile_ms = excluded.compile_ms, log = excluded.log RETURNING id",
-        FA2I_SQL_VALUES(values), ret_id);
+    return fa2i_sql_number(cache,
+                           "INSERT INTO kernel (key, variant, class, recipe, target, nvrtc, generator, outcome, "
+                           "registers, spill_bytes, compile_ms, log) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) "
+                           "ON CONFLICT (key) DO UPDATE SET variant = excluded.variant, class = excluded.class, "
+                           "recipe = excluded.recipe, target = excluded.target, nvrtc = excluded.nvrtc, "
+                           "generator = excluded.generator, outcome = excluded.outcome, "
+                           "registers = excluded.registers, spill_bytes = excluded.spill_bytes, "
+                           "compile_ms = excluded.compile_ms, log = excluded.log RETURNING id",
+                           FA2I_SQL_VALUES(values), ret_id);
 }
 
 /* Writes the row of this code. If it exists, its bytes are written again, because they may be damaged. */
@@ -265,8 +258,8 @@ fa2_status fa2i_cache_note_loaded(fa2i_cache *cache, const fa2i_kernel *kernel)
     const fa2i_sql_value values[] = {fa2i_sql_int(kernel->registers), fa2i_sql_int(kernel->spill_bytes),
                                      fa2i_sql_key(&kernel->key)};
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
-    FA2_TRY(fa2i_sql_run(cache, "UPDATE kernel SET registers = ?, spill_bytes = ? WHERE key = ?",
-                         FA2I_SQL_VALUES(values)));
+    FA2_TRY(
+        fa2i_sql_run(cache, "UPDATE kernel SET registers = ?, spill_bytes = ? WHERE key = ?", FA2I_SQL_VALUES(values)));
 done:
     return fa2i_sql_end(cache, st);
 }
@@ -296,12 +289,11 @@ static fa2_status copy_blob(sqlite3_stmt *stmt, int column, fa2i_blob *ret_blob)
 bool fa2i_row_has_generator(sqlite3_stmt *stmt, int column)
 {
     const char *text = (const char *)sqlite3_column_text(stmt, column);
-    return text != NULL && fa2i_rule_takes_text(fa2i_rule_of("kernel", "generator"), text,
-                                                (size_t)sqlite3_column_bytes(stmt, column));
+    return text != NULL &&
+           fa2i_rule_takes_text(fa2i_rule_of("kernel", "generator"), text, (size_t)sqlite3_column_bytes(stmt, column));
 }
 
-fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
-                                fa2i_kernel *ret_kernel)
+fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kernel *ret_kernel)
 {
     const char *recipe = (const char *)sqlite3_column_text(stmt, 3);
     fa2i_kernel kernel = {
@@ -314,8 +306,7 @@ fa2_status fa2i_row_read_kernel(const fa2i_cache *cache, sqlite3_stmt *stmt,
     if (key == NULL || sqlite3_column_bytes(stmt, 0) != FA2I_KEY_BYTES ||
         !fa2i_sql_column_outcome(stmt, 7, &kernel.outcome) || !fa2i_row_has_generator(stmt, 6) ||
         kernel.registers < 0 || kernel.spill_bytes < 0)
-        return fa2i_fail(FA2_E_NOT_FOUND, "%s: the kernel is damaged; see fa2-tune check",
-                         cache->path);
+        return fa2i_fail(FA2_E_NOT_FOUND, "%s: the kernel is damaged; see fa2-tune check", cache->path);
     memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 1, kernel.variant.text, sizeof kernel.variant.text);
     fa2i_sql_column_text(stmt, 2, kernel.variant.class_key, sizeof kernel.variant.class_key);
@@ -337,9 +328,8 @@ void fa2i_row_report_unused(fa2i_cache *cache, const fa2i_key *key, const char *
     pthread_mutex_lock(&cache->mutex);
     for (size_t i = 0; i < cache->reported_count; i++)
         known = known || memcmp(&cache->reported[i], key, sizeof *key) == 0;
-    fa2i_key *grown = known ? NULL
-                            : fa2i_realloc(cache->reported,
-                                           (cache->reported_count + 1) * sizeof *cache->reported);
+    fa2i_key *grown =
+        known ? NULL : fa2i_realloc(cache->reported, (cache->reported_count + 1) * sizeof *cache->reported);
     if (grown != NULL) { /* without memory, the log may be told twice */
         cache->reported = grown;
         cache->reported[cache->reported_count++] = *key;
@@ -358,9 +348,8 @@ static void drop_damaged_image(fa2i_cache *cache, const fa2i_key *key)
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
     fa2_status st = fa2i_sql_begin(cache, FA2I_CACHE_WRITE);
     if (st == FA2_OK)
-        st = fa2i_sql_run(
-            cache, "DELETE FROM image WHERE kernel IN (" FA2I_DAMAGED_IMAGES " AND k.key = ?)",
-            FA2I_SQL_VALUES(values));
+        st = fa2i_sql_run(cache, "DELETE FROM image WHERE kernel IN (" FA2I_DAMAGED_IMAGES " AND k.key = ?)",
+                          FA2I_SQL_VALUES(values));
     (void)fa2i_sql_end(cache, st);
 }
 
@@ -372,8 +361,7 @@ static fa2_status no_kernel(const fa2i_cache *cache, const fa2i_key *key, const 
 }
 
 /* With with_image, three columns follow the kernel's: seal, code (NULL if it is lost), day of the last use. */
-static fa2_status select_kernel(fa2i_cache *cache, const fa2i_key *key, bool with_image,
-                                sqlite3_stmt **ret_stmt)
+static fa2_status select_kernel(fa2i_cache *cache, const fa2i_key *key, bool with_image, sqlite3_stmt **ret_stmt)
 {
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
     const char *sql = with_image ? "SELECT " FA2I_KERNEL_COLUMNS ", i.seal, c.data, i.used FROM kernel k "
@@ -394,8 +382,7 @@ static fa2_status read_image(sqlite3_stmt *stmt, fa2i_kernel *kernel, bool *ret_
     kernel->used_day = sqlite3_column_int(stmt, FA2I_KERNEL_COLUMN_COUNT + 2);
     fa2i_seal_of(kernel, &seal);
     const void *stored = sqlite3_column_blob(stmt, FA2I_KERNEL_COLUMN_COUNT);
-    *ret_damaged = stored == NULL ||
-                   sqlite3_column_bytes(stmt, FA2I_KERNEL_COLUMN_COUNT) != FA2I_KEY_BYTES ||
+    *ret_damaged = stored == NULL || sqlite3_column_bytes(stmt, FA2I_KERNEL_COLUMN_COUNT) != FA2I_KEY_BYTES ||
                    memcmp(stored, seal.bytes, FA2I_KEY_BYTES) != 0;
     return FA2_OK;
 }

@@ -95,8 +95,7 @@ static bool claim(fa2i_cache *cache, off_t place)
         if (cache->claims < 0)
             return true;
         const int file = cache->claims - 1;
-        const bool taken =
-            !lock_bytes(file, F_WRLCK, place, 1) && (errno == EAGAIN || errno == EACCES);
+        const bool taken = !lock_bytes(file, F_WRLCK, place, 1) && (errno == EAGAIN || errno == EACCES);
         if (!is_removed(file))
             return !taken;
         close(file);

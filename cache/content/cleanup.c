@@ -40,8 +40,7 @@ static fa2_status run_steps(fa2i_cache *cache, const step *steps, size_t count)
 }
 
 /* Deletes the rows of a table that are not valid. */
-#define UNSOUND(table, key)                                                                        \
-    "DELETE FROM " table " WHERE (" key ") NOT IN (SELECT " key " FROM temp.sound_" table ")"
+#define UNSOUND(table, key) "DELETE FROM " table " WHERE (" key ") NOT IN (SELECT " key " FROM temp.sound_" table ")"
 
 /* Call it under the write lock. Rows that refer to others go before these. */
 static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *cleanup)
@@ -107,8 +106,7 @@ fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_clean
 
 /* ---- kernels that came without code ---- */
 
-static fa2_status read_kernels(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kernel **kernels,
-                               size_t *count)
+static fa2_status read_kernels(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kernel **kernels, size_t *count)
 {
     bool row = false;
     size_t capacity = 0;
@@ -127,8 +125,7 @@ static fa2_status read_kernels(fa2i_cache *cache, sqlite3_stmt *stmt, fa2i_kerne
     return st;
 }
 
-fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret_kernels,
-                                            size_t *ret_count)
+fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret_kernels, size_t *ret_count)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -136,14 +133,13 @@ fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret
     size_t count = 0;
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
-    FA2_TRY(fa2i_sql_prepare(
-        cache,
-        "SELECT " FA2I_KERNEL_COLUMNS " FROM kernel k "
-        "WHERE k.outcome <> 'compile_error' AND k.id IN (SELECT kernel FROM winner) "
-        "AND k.id NOT IN (" FA2I_REFUTED_KERNELS ") AND k.id NOT IN (" FA2I_OTHER_KERNELS ") "
-        "AND (k.id NOT IN (SELECT kernel FROM image) OR k.id IN (" FA2I_DAMAGED_IMAGES
-        " AND i.kernel IN (SELECT kernel FROM winner))) ORDER BY k.id",
-        NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_prepare(cache,
+                             "SELECT " FA2I_KERNEL_COLUMNS " FROM kernel k "
+                             "WHERE k.outcome <> 'compile_error' AND k.id IN (SELECT kernel FROM winner) "
+                             "AND k.id NOT IN (" FA2I_REFUTED_KERNELS ") AND k.id NOT IN (" FA2I_OTHER_KERNELS ") "
+                             "AND (k.id NOT IN (SELECT kernel FROM image) OR k.id IN (" FA2I_DAMAGED_IMAGES
+                             " AND i.kernel IN (SELECT kernel FROM winner))) ORDER BY k.id",
+                             NULL, 0, &stmt));
     FA2_TRY(read_kernels(cache, stmt, &kernels, &count));
 done:
     sqlite3_finalize(stmt);
@@ -173,8 +169,7 @@ static fa2_status move_references(fa2i_cache *cache, int64_t from, int64_t to)
     return st != FA2_OK ? st : fa2i_sql_run(cache, "DELETE FROM kernel WHERE id = ?", values, 1);
 }
 
-fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
-                                    const fa2i_kernel *kernel)
+fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key, const fa2i_kernel *kernel)
 {
     fa2_status st;
     int64_t from = 0;

@@ -34,8 +34,7 @@ static void *make_room(void *array, size_t count, size_t *room, size_t item_byte
     return grown == NULL ? array : grown;
 }
 
-#define MAKE_ROOM(array, count, room, st)                                                          \
-    ((array) = make_room(array, count, room, sizeof *(array), st))
+#define MAKE_ROOM(array, count, room, st) ((array) = make_room(array, count, room, sizeof *(array), st))
 
 void fa2i_evidence_done(fa2i_evidence *evidence)
 {
@@ -82,17 +81,15 @@ static const char kernels_sql[] =
 /* Reads the row's kernel. Returns false if it is not for this operation, version or card. */
 static bool read_kernel(const reading *r, sqlite3_stmt *stmt, fa2i_known_kernel *ret_kernel)
 {
-    fa2i_known_kernel kernel = {.registers = sqlite3_column_int(stmt, 5),
-                                .has_code = sqlite3_column_int(stmt, 7) != 0};
+    fa2i_known_kernel kernel = {.registers = sqlite3_column_int(stmt, 5), .has_code = sqlite3_column_int(stmt, 7) != 0};
     fa2i_recipe recipe;
     fa2i_outcome outcome;
     const char *recipe_text = (const char *)sqlite3_column_text(stmt, 4);
     const void *key = sqlite3_column_blob(stmt, 1);
     if (key == NULL || sqlite3_column_bytes(stmt, 1) != FA2I_KEY_BYTES || recipe_text == NULL ||
         fa2i_recipe_parse(recipe_text, &recipe) != FA2_OK || recipe.op != r->op ||
-        fa2i_recipe_most_smem(&recipe) > r->card->smem_block_bytes ||
-        !fa2i_sql_column_outcome(stmt, 6, &outcome) || !fa2i_row_has_generator(stmt, 8) ||
-        kernel.registers < 0)
+        fa2i_recipe_most_smem(&recipe) > r->card->smem_block_bytes || !fa2i_sql_column_outcome(stmt, 6, &outcome) ||
+        !fa2i_row_has_generator(stmt, 8) || kernel.registers < 0)
         return false;
     memcpy(kernel.key.bytes, key, FA2I_KEY_BYTES);
     fa2i_sql_column_text(stmt, 2, kernel.text, sizeof kernel.text);
@@ -187,8 +184,7 @@ static bool read_problem(reading *r, sqlite3_stmt *stmt, size_t kernel, fa2_prob
 }
 
 /* Finds the row's set: the last one, or a new one. NULL with FA2_OK: the row is damaged. */
-static fa2_status find_set(reading *r, sqlite3_stmt *stmt, size_t kernel, int64_t last[3],
-                           fa2i_known_set **ret_set)
+static fa2_status find_set(reading *r, sqlite3_stmt *stmt, size_t kernel, int64_t last[3], fa2i_known_set **ret_set)
 {
     fa2i_evidence *found = &r->found;
     const int64_t device = sqlite3_column_int64(stmt, 0), id = sqlite3_column_int64(stmt, 1),
@@ -231,8 +227,7 @@ static fa2_status add_time(reading *r, sqlite3_stmt *stmt, int64_t last[3])
     MAKE_ROOM(found->times, found->time_count, &r->time_room, &st);
     if (st != FA2_OK)
         return st;
-    found->times[found->time_count++] =
-        (fa2i_known_time){.kernel = kernel, .us = sqlite3_column_double(stmt, 3)};
+    found->times[found->time_count++] = (fa2i_known_time){.kernel = kernel, .us = sqlite3_column_double(stmt, 3)};
     found->kernels[kernel].timed = true;
     set->count++;
     return FA2_OK;

@@ -20,9 +20,9 @@ typedef struct fa2i_known_kernel {
     int registers;
     bool spilled;
     bool is_known_to_spill; /* spilled, or a driver said so later about its PTX */
-    bool timed;    /* a set of the database has a time for it */
-    bool has_code; /* there is code; only loading shows if it is intact */
-    bool shipped;  /* from a shipped file, not from a database: shipped.h */
+    bool timed;             /* a set of the database has a time for it */
+    bool has_code;          /* there is code; only loading shows if it is intact */
+    bool shipped;           /* from a shipped file, not from a database: shipped.h */
 } fa2i_known_kernel;
 
 /* The times of kernels on one problem and one card. Measured and modelled times are separate sets. */
@@ -54,8 +54,7 @@ fa2_status fa2i_cache_evidence(fa2i_cache *cache, const fa2i_card *card, fa2_op 
                                fa2i_evidence *ret_evidence);
 
 /* Make room for this many more items. FA2_E_MEMORY: the evidence is unchanged. */
-fa2_status fa2i_evidence_reserve(fa2i_evidence *evidence, size_t kernels, size_t sets,
-                                 size_t times);
+fa2_status fa2i_evidence_reserve(fa2i_evidence *evidence, size_t kernels, size_t sets, size_t times);
 
 void fa2i_evidence_done(fa2i_evidence *evidence); /* zeroed objects are fine */
 

@@ -15,8 +15,8 @@ static void add_contains(fa2i_text *sql, const char *column, const char *part)
     fa2i_text_add(sql, "')) > 0");
 }
 
-void fa2i_filter_where(const fa2i_filter *filter, const char *device, const char *variant,
-                       const char *fields, fa2i_text *sql)
+void fa2i_filter_where(const fa2i_filter *filter, const char *device, const char *variant, const char *fields,
+                       fa2i_text *sql)
 {
     if (filter == NULL)
         return;
@@ -39,8 +39,7 @@ void fa2i_filter_where(const fa2i_filter *filter, const char *device, const char
 
 /* ---- problems ---- */
 
-static fa2_status read_problems(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_problem **ret_problems,
-                                size_t *ret_count)
+static fa2_status read_problems(fa2i_cache *cache, sqlite3_stmt *stmt, fa2_problem **ret_problems, size_t *ret_count)
 {
     fa2_status st = FA2_OK;
     size_t capacity = 0;
@@ -59,8 +58,8 @@ done:
     return st;
 }
 
-fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *filter,
-                                        fa2_problem **ret_problems, size_t *ret_count)
+fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
+                                        size_t *ret_count)
 {
     static const char columns[] = "SELECT DISTINCT "
 #define FA2I_FIELD(name, ...) #name ", "
@@ -98,29 +97,25 @@ done:
 /* ---- forgetting ---- */
 
 /* Each collects the rows of one table that go. */
-static const char collect[] =
-    "CREATE TEMP TABLE gone AS SELECT m.device, m.problem, m.kernel FROM measurement m "
-    "JOIN device d ON d.id = m.device JOIN problem p ON p.id = m.problem "
-    "JOIN kernel k ON k.id = m.kernel "
-    "LEFT JOIN verification v ON v.device = m.device AND v.kernel = m.kernel WHERE true";
+static const char collect[] = "CREATE TEMP TABLE gone AS SELECT m.device, m.problem, m.kernel FROM measurement m "
+                              "JOIN device d ON d.id = m.device JOIN problem p ON p.id = m.problem "
+                              "JOIN kernel k ON k.id = m.kernel "
+                              "LEFT JOIN verification v ON v.device = m.device AND v.kernel = m.kernel WHERE true";
 
-static const char collect_winners[] =
-    "CREATE TEMP TABLE gone_winner AS SELECT w.device, w.problem FROM winner w "
-    "JOIN device d ON d.id = w.device JOIN problem p ON p.id = w.problem "
-    "JOIN kernel k ON k.id = w.kernel WHERE true";
+static const char collect_winners[] = "CREATE TEMP TABLE gone_winner AS SELECT w.device, w.problem FROM winner w "
+                                      "JOIN device d ON d.id = w.device JOIN problem p ON p.id = w.problem "
+                                      "JOIN kernel k ON k.id = w.kernel WHERE true";
 
 static const char collect_verified[] =
     "CREATE TEMP TABLE gone_verdict AS SELECT v.device, v.kernel FROM verification v "
     "JOIN device d ON d.id = v.device JOIN kernel k ON k.id = v.kernel WHERE true";
 
-static const char collect_kernels[] =
-    "CREATE TEMP TABLE gone_kernel AS SELECT k.id FROM kernel k WHERE true";
+static const char collect_kernels[] = "CREATE TEMP TABLE gone_kernel AS SELECT k.id FROM kernel k WHERE true";
 
 static const char collect_classes[] =
     "CREATE TEMP TABLE gone_class AS SELECT DISTINCT p.class FROM problem p WHERE true";
 
-static fa2_status run_with(fa2i_cache *cache, const char *base, const fa2i_filter *filter,
-                           const char *failures)
+static fa2_status run_with(fa2i_cache *cache, const char *base, const fa2i_filter *filter, const char *failures)
 {
     fa2_status st;
     fa2i_text text = {0};
@@ -155,11 +150,10 @@ static fa2_status keep_of_problems(fa2i_cache *cache, const fa2i_filter *filter)
         return fa2i_sql_script(cache, "DELETE FROM temp.gone_verdict WHERE kernel NOT IN "
                                       "(SELECT kernel FROM temp.gone)");
     const fa2_status st = run_with(cache, collect_classes, &fields, "");
-    return st != FA2_OK
-               ? st
-               : fa2i_sql_script(cache, "DELETE FROM temp.gone_verdict WHERE kernel NOT IN "
-                                        "(SELECT id FROM kernel WHERE class IN "
-                                        "(SELECT class FROM temp.gone_class))");
+    return st != FA2_OK ? st
+                        : fa2i_sql_script(cache, "DELETE FROM temp.gone_verdict WHERE kernel NOT IN "
+                                                 "(SELECT id FROM kernel WHERE class IN "
+                                                 "(SELECT class FROM temp.gone_class))");
 }
 
 static fa2_status collect_all(fa2i_cache *cache, const fa2i_filter *filter)
@@ -170,8 +164,7 @@ static fa2_status collect_all(fa2i_cache *cache, const fa2i_filter *filter)
     fa2i_filter kernels = {.variant = filter->variant};
     const bool of_problems = names_problem(filter);
     verdicts.failures = kernels.failures = filter->failures;
-    FA2_TRY(run_with(cache, collect, filter,
-                     " AND (m.outcome <> 'ok' OR coalesce(v.outcome, 'ok') <> 'ok')"));
+    FA2_TRY(run_with(cache, collect, filter, " AND (m.outcome <> 'ok' OR coalesce(v.outcome, 'ok') <> 'ok')"));
     FA2_TRY(run_with(cache, collect_winners, filter, " AND false"));
     FA2_TRY(run_with(cache, collect_verified, &verdicts, " AND v.outcome <> 'ok'"));
     FA2_TRY(run_with(cache, collect_kernels, &kernels, " AND k.outcome <> 'ok'"));
@@ -193,26 +186,24 @@ static const char collect_losers[] =
 
 /* The rows of each table that go. */
 #define GONE_WINNERS "winner WHERE (device, problem) IN (SELECT device, problem FROM temp.gone_winner)"
-#define GONE_MEASUREMENTS                                                                          \
-    "measurement WHERE (device, problem, kernel) IN (SELECT device, problem, kernel FROM temp.gone) " \
+#define GONE_MEASUREMENTS                                                                                              \
+    "measurement WHERE (device, problem, kernel) IN (SELECT device, problem, kernel FROM temp.gone) "                  \
     "OR kernel IN (SELECT id FROM temp.gone_kernel)"
-#define GONE_VERIFICATIONS                                                                         \
-    "verification WHERE (device, kernel) IN (SELECT device, kernel FROM temp.gone_verdict) "       \
+#define GONE_VERIFICATIONS                                                                                             \
+    "verification WHERE (device, kernel) IN (SELECT device, kernel FROM temp.gone_verdict) "                           \
     "OR kernel IN (SELECT id FROM temp.gone_kernel)"
 #define GONE_KERNELS "kernel WHERE id IN (SELECT id FROM temp.gone_kernel)"
 
-static const char drop_all[] =
-    "UPDATE measurement SET settled = 0 WHERE outcome = 'ok' AND (device, problem) IN "
-    "(SELECT device, problem FROM temp.gone_winner);"
-    "DELETE FROM " GONE_WINNERS ";"
-    "DELETE FROM " GONE_MEASUREMENTS ";"
-    "DELETE FROM " GONE_VERIFICATIONS ";"
-    "DELETE FROM " GONE_KERNELS ";";
+static const char drop_all[] = "UPDATE measurement SET settled = 0 WHERE outcome = 'ok' AND (device, problem) IN "
+                               "(SELECT device, problem FROM temp.gone_winner);"
+                               "DELETE FROM " GONE_WINNERS ";"
+                               "DELETE FROM " GONE_MEASUREMENTS ";"
+                               "DELETE FROM " GONE_VERIFICATIONS ";"
+                               "DELETE FROM " GONE_KERNELS ";";
 
-static const char drop_tables[] =
-    "DROP TABLE IF EXISTS temp.gone; DROP TABLE IF EXISTS temp.gone_winner;"
-    "DROP TABLE IF EXISTS temp.gone_verdict; DROP TABLE IF EXISTS temp.gone_kernel;"
-    "DROP TABLE IF EXISTS temp.gone_class;";
+static const char drop_tables[] = "DROP TABLE IF EXISTS temp.gone; DROP TABLE IF EXISTS temp.gone_winner;"
+                                  "DROP TABLE IF EXISTS temp.gone_verdict; DROP TABLE IF EXISTS temp.gone_kernel;"
+                                  "DROP TABLE IF EXISTS temp.gone_class;";
 
 static fa2_status count_gone(fa2i_cache *cache, fa2i_forgotten *ret_counts)
 {
@@ -244,14 +235,12 @@ done:
     return st;
 }
 
-fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter,
-                             fa2i_forgotten *ret_forgotten)
+fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter, fa2i_forgotten *ret_forgotten)
 {
     return forget(cache, filter, FA2I_CACHE_WRITE, ret_forgotten);
 }
 
-fa2_status fa2i_cache_would_forget(fa2i_cache *cache, const fa2i_filter *filter,
-                                   fa2i_forgotten *ret_forgotten)
+fa2_status fa2i_cache_would_forget(fa2i_cache *cache, const fa2i_filter *filter, fa2i_forgotten *ret_forgotten)
 {
     return forget(cache, filter, FA2I_CACHE_READ, ret_forgotten);
 }

@@ -18,13 +18,13 @@ typedef struct fa2i_filter {
 
 /* Append " AND ..." to a statement. The arguments name its columns: `device` is the device's name, `variant` the
  * variant, and `fields` the prefix of a problem's fields ("p."). */
-void fa2i_filter_where(const fa2i_filter *filter, const char *device, const char *variant,
-                       const char *fields, fa2i_text *sql);
+void fa2i_filter_where(const fa2i_filter *filter, const char *device, const char *variant, const char *fields,
+                       fa2i_text *sql);
 
 /* Get the problems of the view `measurements` that the filter selects. *ret_problems belongs to the caller
  * (fa2i_free). */
-fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *filter,
-                                        fa2_problem **ret_problems, size_t *ret_count);
+fa2_status fa2i_cache_measured_problems(fa2i_cache *cache, const fa2i_filter *filter, fa2_problem **ret_problems,
+                                        size_t *ret_count);
 
 typedef struct fa2i_forgotten {
     size_t measurements, winners, verifications, kernels;
@@ -34,11 +34,9 @@ typedef struct fa2i_forgotten {
  * - With a device alone: drop all results of the device, including its verifications.
  * - With a variant or failures: drop also verifications and compiled kernels of these variants, or with these outcomes.
  * The next tuning measures a problem again as a whole if it loses its winner here. */
-fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter,
-                             fa2i_forgotten *ret_forgotten);
+fa2_status fa2i_cache_forget(fa2i_cache *cache, const fa2i_filter *filter, fa2i_forgotten *ret_forgotten);
 
 /* Count what fa2i_cache_forget would drop. Writes nothing. */
-fa2_status fa2i_cache_would_forget(fa2i_cache *cache, const fa2i_filter *filter,
-                                   fa2i_forgotten *ret_forgotten);
+fa2_status fa2i_cache_would_forget(fa2i_cache *cache, const fa2i_filter *filter, fa2i_forgotten *ret_forgotten);
 
 #endif

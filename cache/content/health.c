@@ -26,25 +26,23 @@ static fa2_status examine_file(fa2i_cache *cache, fa2i_cache_health *health)
 }
 
 /* Problems that are invalid, or whose row has another class than their fields. */
-static const char misfiled_table[] =
-    "CREATE TEMP TABLE misfiled AS SELECT id FROM problem WHERE fa2_misfiled(class"
+static const char misfiled_table[] = "CREATE TEMP TABLE misfiled AS SELECT id FROM problem WHERE fa2_misfiled(class"
 #define FA2I_FIELD(name, ...) ", " #name
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
-    ")";
+                                     ")";
 
 /* Rows of a table that tie a kernel to a problem of another class, to a device that does not run its code, or to a
  * session of another device. */
-#define MISFITS(table)                                                                             \
-    " FROM " table " WHERE problem IN (SELECT id FROM temp.misfiled) OR EXISTS "                   \
-    "(SELECT 1 FROM problem p CROSS JOIN kernel k CROSS JOIN device d CROSS JOIN session s "       \
-    "WHERE p.id = " table ".problem AND k.id = " table ".kernel AND d.id = " table ".device "      \
-    "AND s.id = " table ".session AND (p.class <> k.class OR s.device <> d.id "                    \
+#define MISFITS(table)                                                                                                 \
+    " FROM " table " WHERE problem IN (SELECT id FROM temp.misfiled) OR EXISTS "                                       \
+    "(SELECT 1 FROM problem p CROSS JOIN kernel k CROSS JOIN device d CROSS JOIN session s "                           \
+    "WHERE p.id = " table ".problem AND k.id = " table ".kernel AND d.id = " table ".device "                          \
+    "AND s.id = " table ".session AND (p.class <> k.class OR s.device <> d.id "                                        \
     "OR NOT " FA2I_TARGET_FITS "))"
 
 /* fault: the sentence about the first row with an impossible value. */
-static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, char *fault,
-                               size_t fault_bytes)
+static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, char *fault, size_t fault_bytes)
 {
     const fa2i_sql_count counts[] = {
         {"SELECT count(*) FROM kernel", &health->kernels},
@@ -63,15 +61,15 @@ static fa2_status examine_rows(fa2i_cache *cache, fa2i_cache_health *health, cha
         {"SELECT count(*) FROM winner WHERE kernel IN (" FA2I_OTHER_KERNELS ")", &health->other_version},
         {"SELECT count(*) FROM winner WHERE kernel IN (" FA2I_REFUTED_KERNELS ")", &health->refuted},
         {"SELECT count(*) FROM winner JOIN measurement USING (device, problem, kernel) WHERE outcome <> 'ok' "
-         "AND kernel NOT IN (" FA2I_REFUTED_KERNELS ")", &health->failed},
+         "AND kernel NOT IN (" FA2I_REFUTED_KERNELS ")",
+         &health->failed},
     };
     static const char *const own[] = {"code", "image", "setting", "answer"}; /* tables that export leaves out */
     fa2_status st = fa2i_sql_script(cache, misfiled_table);
     if (st == FA2_OK)
         st = fa2i_sql_counts(cache, counts, sizeof counts / sizeof counts[0]);
     for (int i = 0; st == FA2_OK && i < FA2I_JUDGED_COUNT; i++)
-        st = fa2i_sound_count_faults(cache, fa2i_judged_tables[i].table, &health->faults, fault,
-                                     fault_bytes);
+        st = fa2i_sound_count_faults(cache, fa2i_judged_tables[i].table, &health->faults, fault, fault_bytes);
     for (size_t i = 0; st == FA2_OK && i < sizeof own / sizeof *own; i++)
         st = fa2i_sound_count_faults(cache, own[i], &health->faults, fault, fault_bytes);
     return st == FA2_OK ? fa2i_sql_script(cache, "DROP TABLE temp.misfiled") : st;
@@ -88,12 +86,11 @@ static void describe_rows(fa2i_cache_health *health, const char *fault)
                  "refers to them",
                  health->faults, fault);
     else if (health->damaged_images > 0 && health->without_code > 0)
-        snprintf(
-            text, bytes,
-            "kernels whose code is damaged: %zu, and winners without sound code: %zu; fa2-tune "
-            "gc drops the damaged, and compiles that of winners again where NVRTC is, as does "
-            "their next call",
-            health->damaged_images, health->without_code);
+        snprintf(text, bytes,
+                 "kernels whose code is damaged: %zu, and winners without sound code: %zu; fa2-tune "
+                 "gc drops the damaged, and compiles that of winners again where NVRTC is, as does "
+                 "their next call",
+                 health->damaged_images, health->without_code);
     else if (health->damaged_images > 0)
         snprintf(text, bytes,
                  "kernels whose code is damaged: %zu, none of them a winner that a call takes; fa2-tune gc drops it",

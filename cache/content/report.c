@@ -83,8 +83,7 @@ static const char damaged_column[] =
 #undef FA2I_FIELD
     ")";
 
-static const char refuted_column[] =
-    "(SELECT x.outcome FROM temp.refuted x WHERE x.key IS winners.key)";
+static const char refuted_column[] = "(SELECT x.outcome FROM temp.refuted x WHERE x.key IS winners.key)";
 
 /* Call it inside a transaction. The tables disappear if it fails; else drop_damaged drops them. */
 static fa2_status begin_damaged(fa2i_cache *cache)
@@ -134,8 +133,7 @@ static const extra of_winners[] = {{"damaged", damaged_column},
                                    {"refuted", refuted_column},
                                    {"other_version", FA2I_OTHER_VERSION_OF("winners.key")},
                                    {NULL, NULL}};
-static const extra of_measurements[] = {{"other_version", FA2I_OTHER_VERSION_OF("measurements.key")},
-                                        {NULL, NULL}};
+static const extra of_measurements[] = {{"other_version", FA2I_OTHER_VERSION_OF("measurements.key")}, {NULL, NULL}};
 static const extra no_extras[] = {{NULL, NULL}};
 
 /* A view, the choice and the order of its rows, and further columns to show. */
@@ -159,12 +157,11 @@ static query winners_query(const fa2i_filter *filter)
 
 static query measurements_query(const fa2i_filter *filter)
 {
-    return (query){"measurements", measurements_of_problem, measurements_order, filter,
-                   of_measurements};
+    return (query){"measurements", measurements_of_problem, measurements_order, filter, of_measurements};
 }
 
-static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
-                       size_t count, fa2i_row_fn row, void *user)
+static fa2_status list(fa2i_cache *cache, const query *q, const fa2i_sql_value *values, size_t count, fa2i_row_fn row,
+                       void *user)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -186,8 +183,7 @@ done:
     return st;
 }
 
-fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
-                                   void *user)
+fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row, void *user)
 {
     const query q = winners_query(filter);
     fa2_status st;
@@ -212,8 +208,8 @@ done:
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
-                                        const fa2i_filter *filter, fa2i_row_fn row, void *user)
+fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem, const fa2i_filter *filter,
+                                        fa2i_row_fn row, void *user)
 {
     const query q = measurements_query(filter);
     fa2i_sql_value values[FA2I_FIELD_COUNT];
@@ -236,8 +232,7 @@ static fa2_status list_alone(fa2i_cache *cache, const query *q, fa2i_row_fn row,
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
-                                            fa2i_row_fn row, void *user)
+fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row, void *user)
 {
     const query q = {"measurements", measurements_from, measurements_order, filter, no_extras};
     return list_alone(cache, &q, row, user);
@@ -245,8 +240,7 @@ fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter
 
 fa2_status fa2i_cache_list_devices(fa2i_cache *cache, fa2i_row_fn row, void *user)
 {
-    const query q = {"device", " FROM device WHERE true", " ORDER BY name, arch, real, id",
-                     NULL, no_extras};
+    const query q = {"device", " FROM device WHERE true", " ORDER BY name, arch, real, id", NULL, no_extras};
     return list_alone(cache, &q, row, user);
 }
 
@@ -261,8 +255,7 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
     return list_alone(cache, &q, row, user);
 }
 
-fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json,
-                                fa2i_row_fn row, void *user)
+fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json, fa2i_row_fn row, void *user)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -303,8 +296,7 @@ done:
 }
 
 /* Prints the rows as elements of an array. *separator tells if elements stand before them. */
-static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const char **separator,
-                                 FILE *out)
+static fa2_status print_elements(fa2i_cache *cache, sqlite3_stmt *stmt, const char **separator, FILE *out)
 {
     bool row = false;
     fa2_status st = fa2i_sql_step(cache, stmt, &row);
@@ -326,8 +318,8 @@ static fa2_status end_array(const char *separator, FILE *out)
     return FA2_OK;
 }
 
-static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_value *values,
-                             size_t count, const char **separator, FILE *out)
+static fa2_status print_json(fa2i_cache *cache, const query *q, const fa2i_sql_value *values, size_t count,
+                             const char **separator, FILE *out)
 {
     fa2_status st;
     char *sql = NULL;
@@ -358,8 +350,8 @@ done:
     return fa2i_sql_end(cache, st);
 }
 
-fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems,
-                                              size_t count, const fa2i_filter *filter, FILE *out)
+fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems, size_t count,
+                                              const fa2i_filter *filter, FILE *out)
 {
     const query q = measurements_query(filter);
     const char *separator = "[\n";

@@ -9,8 +9,7 @@
 
 /* Receives one row as text; a NULL value is SQL NULL. The arguments are borrowed for the length of the call. Return
  * nonzero to stop, which is no error. The function must not use the cache, because its mutex is held. */
-typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
-                           const char *const *values);
+typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names, const char *const *values);
 
 /* List the view `winners`, ordered by device and problem, with three more columns:
  *
@@ -19,20 +18,18 @@ typedef int (*fa2i_row_fn)(void *user, int columns, const char *const *names,
  *     other_version   1 if its kernel is of another version of fa2 (cache/database/versions.h)
  *
  * filter, here and below: the rows to list; NULL: all. */
-fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row,
-                                   void *user);
+fa2_status fa2i_cache_list_winners(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row, void *user);
 
 /* Count damaged winners among all. The views leave out winners whose references lead to no row. */
 fa2_status fa2i_cache_damaged_winners(fa2i_cache *cache, size_t *ret_count);
 
 /* List the view `measurements` of one problem, and the column `other_version`: every variant tried, fastest first, then
  * the failures. */
-fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem,
-                                        const fa2i_filter *filter, fa2i_row_fn row, void *user);
+fa2_status fa2i_cache_list_measurements(fa2i_cache *cache, const fa2_problem *problem, const fa2i_filter *filter,
+                                        fa2i_row_fn row, void *user);
 
 /* List the whole view, without further columns, ordered by device and problem, and within a problem as above. */
-fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter,
-                                            fa2i_row_fn row, void *user);
+fa2_status fa2i_cache_list_all_measurements(fa2i_cache *cache, const fa2i_filter *filter, fa2i_row_fn row, void *user);
 
 /* List the table device (schema.sql), or the table session, the oldest first. A session's row also has its device's
  * name and SM, and the number of its measurements. */
@@ -41,14 +38,13 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
 
 /* List the rows of a statement that reads no table, only a JSON text, its ?1. FA2_E_DATABASE: the text is not JSON, or
  * does not have the form that the statement expects. */
-fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json,
-                                fa2i_row_fn row, void *user);
+fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json, fa2i_row_fn row, void *user);
 
 /* Print the winners, or the measurements of these problems, as one JSON array of objects, one object per line, with
  * numbers as numbers. Without rows the array is empty. */
 fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out);
-fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems,
-                                              size_t count, const fa2i_filter *filter, FILE *out);
+fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems, size_t count,
+                                              const fa2i_filter *filter, FILE *out);
 
 typedef struct fa2i_export_counts {
     size_t rows;     /* written */
@@ -65,12 +61,12 @@ typedef fa2_status (*fa2i_variant_fn)(void *user, const fa2i_variant *variant);
 
 /* The numbers of rows by what import did with them. */
 typedef struct fa2i_import_counts {
-    size_t rows;          /* of the file: the sum of fresh, known, verifications and passed_over */
-    size_t fresh;         /* new here */
-    size_t known;         /* already here; left as they are */
-    size_t verifications; /* not imported */
-    size_t passed_over;   /* kernels of unknown variants, and rows that refer to them */
-    size_t unknown;       /* kernels of unknown variants */
+    size_t rows;                            /* of the file: the sum of fresh, known, verifications and passed_over */
+    size_t fresh;                           /* new here */
+    size_t known;                           /* already here; left as they are */
+    size_t verifications;                   /* not imported */
+    size_t passed_over;                     /* kernels of unknown variants, and rows that refer to them */
+    size_t unknown;                         /* kernels of unknown variants */
     char first_unknown[FA2I_MESSAGE_BYTES]; /* why the first of them is unknown */
 } fa2i_import_counts;
 
@@ -79,21 +75,19 @@ typedef struct fa2i_import_counts {
  * measurements come unsettled: the caller compiles and verifies the kernels. Rows that exist here are kept. name: for
  * messages. variant (may be NULL) is asked about every kernel's variant. A kernel of an unknown variant is passed over
  * with its results. *ret_counts may be NULL. */
-fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant,
-                             void *user, fa2i_import_counts *ret_counts);
+fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant, void *user,
+                             fa2i_import_counts *ret_counts);
 
 /* Get kernels that winners refer to and whose image is missing or damaged, for compiling. Kernels that are known not to
  * compile are left out. Kernels that no call takes are left out, too: they were refuted, or are of another version of
  * fa2. *ret_kernels (array of records without images) belongs to the caller: fa2i_kernel_done each, then fa2i_free. */
-fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret_kernels,
-                                            size_t *ret_count);
+fa2_status fa2i_cache_kernels_without_image(fa2i_cache *cache, fa2i_kernel **ret_kernels, size_t *ret_count);
 
 /* Put a kernel, and let all rows that refer to old_key refer to it, in one transaction. An imported kernel gets another
  * key here if the compiler version differs. Measurements of the old kernel move and become unsettled, because the code
  * is different; if the new kernel has its own, these stay instead. Verifications do not move. The old record is
  * deleted. FA2_E_NOT_FOUND: there is no old kernel. */
-fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key,
-                                    const fa2i_kernel *kernel);
+fa2_status fa2i_cache_rebind_kernel(fa2i_cache *cache, const fa2i_key *old_key, const fa2i_kernel *kernel);
 
 typedef struct fa2i_cache_health {
     size_t kernels, images, measurements, winners;
@@ -108,7 +102,7 @@ typedef struct fa2i_cache_health {
     size_t refuted;        /* winners that a device found wrong: no call takes them */
     size_t failed;         /* winners whose own measurement failed */
     bool intact;           /* SQLite's own check found nothing */
-    bool schema; /* all objects of a new file exist, and no index, trigger or view was changed */
+    bool schema;           /* all objects of a new file exist, and no index, trigger or view was changed */
     char first_problem[600];
 } fa2i_cache_health;
 
@@ -123,10 +117,10 @@ bool fa2i_cache_is_damaged(const fa2i_cache_health *health);
 bool fa2i_cache_is_healthy(const fa2i_cache_health *health);
 
 typedef struct fa2i_cache_cleanup {
-    size_t images;  /* damaged, or dropped for the size limit */
-    size_t winners; /* damaged, or their kernel does not compile */
-    size_t rows;    /* other damaged rows that were dropped */
-    size_t mended;  /* damaged values that were restored or set to "not known" */
+    size_t images;      /* damaged, or dropped for the size limit */
+    size_t winners;     /* damaged, or their kernel does not compile */
+    size_t rows;        /* other damaged rows that were dropped */
+    size_t mended;      /* damaged values that were restored or set to "not known" */
     const char *remade; /* why opening made the file anew; NULL: it did not; borrowed from the cache */
     int64_t bytes_freed;
 } fa2i_cache_cleanup;

@@ -22,14 +22,12 @@ fa2_status fa2i_row_put_verification(fa2i_cache *cache, int64_t device, const fa
     const fa2_status st = fa2i_row_kernel_id(cache, kernel, &id);
     const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(id),
                                      fa2i_sql_text(fa2i_outcome_string(verification->outcome)),
-                                     fa2i_sql_real(verification->max_error),
-                                     fa2i_sql_text(verification->detail)};
-    return st != FA2_OK
-               ? st
-               : fa2i_sql_run(cache,
-                              "INSERT OR REPLACE INTO verification (device, kernel, outcome, max_error, "
-                              "detail, verified_at) VALUES (?,?,?,?,?," FA2I_SQL_NOW ")",
-                              FA2I_SQL_VALUES(values));
+                                     fa2i_sql_real(verification->max_error), fa2i_sql_text(verification->detail)};
+    return st != FA2_OK ? st
+                        : fa2i_sql_run(cache,
+                                       "INSERT OR REPLACE INTO verification (device, kernel, outcome, max_error, "
+                                       "detail, verified_at) VALUES (?,?,?,?,?," FA2I_SQL_NOW ")",
+                                       FA2I_SQL_VALUES(values));
 }
 
 fa2_status fa2i_cache_put_verification(fa2i_cache *cache, int64_t device, const fa2i_key *kernel,
@@ -95,12 +93,11 @@ done:
     return st;
 }
 
-#define REFUTATION_OF(column)                                                                       \
-    "SELECT v.outcome FROM " VERIFICATION_ROWS " CROSS JOIN kernel k ON k.id = v.kernel "           \
+#define REFUTATION_OF(column)                                                                                          \
+    "SELECT v.outcome FROM " VERIFICATION_ROWS " CROSS JOIN kernel k ON k.id = v.kernel "                              \
     "WHERE v.outcome <> 'ok' AND +k." column " = ? ORDER BY v.device LIMIT 1"
 
-fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel,
-                                 fa2i_outcome *ret_outcome)
+fa2_status fa2i_cache_refutation(fa2i_cache *cache, const fa2i_key *kernel, fa2i_outcome *ret_outcome)
 {
     return find_refutation(cache, REFUTATION_OF("key"), fa2i_sql_key(kernel), ret_outcome);
 }
@@ -121,8 +118,8 @@ static fa2i_refutation *next_refutation(fa2i_refutation **list, size_t count, si
     return &grown[count];
 }
 
-fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than,
-                                  fa2i_refutation **ret_refutations, size_t *ret_count)
+fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than, fa2i_refutation **ret_refutations,
+                                  size_t *ret_count)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -132,12 +129,11 @@ fa2_status fa2i_cache_refutations(fa2i_cache *cache, int64_t other_than,
     const fa2i_sql_value values[] = {fa2i_sql_int(other_than)};
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
-    FA2_TRY(fa2i_sql_prepare(
-        cache,
-        "SELECT k.key, v.outcome, d.name, v.detail FROM " VERIFICATION_ROWS
-        " CROSS JOIN kernel k ON k.id = v.kernel LEFT JOIN device d ON d.id = v.device "
-        "WHERE v.outcome <> 'ok' AND v.device <> ? AND length(k.key) = 32 ORDER BY v.device, k.id",
-        FA2I_SQL_VALUES(values), &stmt));
+    FA2_TRY(fa2i_sql_prepare(cache,
+                             "SELECT k.key, v.outcome, d.name, v.detail FROM " VERIFICATION_ROWS
+                             " CROSS JOIN kernel k ON k.id = v.kernel LEFT JOIN device d ON d.id = v.device "
+                             "WHERE v.outcome <> 'ok' AND v.device <> ? AND length(k.key) = 32 ORDER BY v.device, k.id",
+                             FA2I_SQL_VALUES(values), &stmt));
     FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     while (row) {
         fa2i_refutation *one = next_refutation(&list, count, &capacity);
@@ -164,14 +160,13 @@ done:
 
 /* ---- measurements ---- */
 
-fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t problem,
-                                      const fa2i_key *kernel, fa2i_measurement *ret_measurement)
+fa2_status fa2i_cache_get_measurement(fa2i_cache *cache, int64_t device, int64_t problem, const fa2i_key *kernel,
+                                      fa2i_measurement *ret_measurement)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     fa2i_measurement found = {0};
-    const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(problem),
-                                     fa2i_sql_key(kernel)};
+    const fa2i_sql_value values[] = {fa2i_sql_int(device), fa2i_sql_int(problem), fa2i_sql_key(kernel)};
 
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     st = fa2i_sql_row(cache,
@@ -220,8 +215,7 @@ static bool read_winner(sqlite3_stmt *stmt, fa2i_winner *ret_winner)
     return has_key && fa2i_winner_fault(&winner) == NULL;
 }
 
-fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t problem,
-                                 fa2i_winner *ret_winner)
+fa2_status fa2i_cache_get_winner(fa2i_cache *cache, int64_t device, int64_t problem, fa2i_winner *ret_winner)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -300,8 +294,7 @@ static const char *const faults[OTHER_PROBLEM] = {
 
 /* Does the row's kernel serve the class, and if not, why? A kernel whose own record is damaged fits: its loader notices
  * the damage and says what to do. *choice is always written. */
-static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *class_key, int abi,
-                       fa2i_choice *choice)
+static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *class_key, int abi, fa2i_choice *choice)
 {
     const int c = WINNER_COLUMN_COUNT;
     const char *recipe_text = (const char *)sqlite3_column_text(stmt, c + 6);
@@ -309,8 +302,8 @@ static fit read_choice(const fa2i_cache *cache, sqlite3_stmt *stmt, const char *
     fa2i_recipe recipe;
 
     const bool is_missing = sqlite3_column_int(stmt, c + 8) != 0;
-    const bool is_winner = read_winner(stmt, &choice->winner) ||
-                           (is_missing && fa2i_winner_fault(&choice->winner) == NULL);
+    const bool is_winner =
+        read_winner(stmt, &choice->winner) || (is_missing && fa2i_winner_fault(&choice->winner) == NULL);
     fa2i_sql_column_text(stmt, c, choice->device, sizeof choice->device);
     choice->sm_count = sqlite3_column_int(stmt, c + 1);
     choice->smem_block_bytes = sqlite3_column_int64(stmt, c + 2);

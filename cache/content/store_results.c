@@ -10,14 +10,13 @@
 static fa2_status check_measurement(const fa2i_measurement *measurement)
 {
     const char *fault = fa2i_measurement_fault(measurement);
-    return fault == NULL
-               ? FA2_OK
-               : fa2i_fail(FA2_E_INVALID, "a measurement of %d samples of %g us is not stored: %s",
-                           measurement->n, measurement->median_us, fault);
+    return fault == NULL ? FA2_OK
+                         : fa2i_fail(FA2_E_INVALID, "a measurement of %d samples of %g us is not stored: %s",
+                                     measurement->n, measurement->median_us, fault);
 }
 
-static fa2_status put_measurement(fa2i_cache *cache, const fa2i_results_of *of,
-                                  const fa2i_key *kernel, const fa2i_measurement *measurement)
+static fa2_status put_measurement(fa2i_cache *cache, const fa2i_results_of *of, const fa2i_key *kernel,
+                                  const fa2i_measurement *measurement)
 {
     fa2_status st = FA2_OK;
     int64_t id = 0;
@@ -52,26 +51,19 @@ static fa2_status check_winner(const fa2i_winner *winner)
     const char *fault = fa2i_winner_fault(winner);
     return fault == NULL
                ? FA2_OK
-               : fa2i_fail(FA2_E_INVALID,
-                           "a winner of %g us (default %g us, cost model %g us) is not stored: %s",
+               : fa2i_fail(FA2_E_INVALID, "a winner of %g us (default %g us, cost model %g us) is not stored: %s",
                            winner->median_us, winner->default_us, winner->model_us, fault);
 }
 
-static fa2_status put_winner(fa2i_cache *cache, const fa2i_results_of *of,
-                             const fa2i_winner *winner)
+static fa2_status put_winner(fa2i_cache *cache, const fa2i_results_of *of, const fa2i_winner *winner)
 {
     fa2_status st = FA2_OK;
     int64_t id = 0;
     FA2_TRY(fa2i_row_kernel_id(cache, &winner->kernel, &id));
     const fa2i_sql_value values[] = {
-        fa2i_sql_int(of->device),
-        fa2i_sql_int(of->problem),
-        fa2i_sql_int(id),
-        fa2i_sql_int(of->session),
-        fa2i_sql_int(winner->measured),
-        fa2i_sql_real(winner->median_us),
-        fa2i_sql_real(winner->default_us),
-        fa2i_sql_real(winner->model_us),
+        fa2i_sql_int(of->device),          fa2i_sql_int(of->problem),       fa2i_sql_int(id),
+        fa2i_sql_int(of->session),         fa2i_sql_int(winner->measured),  fa2i_sql_real(winner->median_us),
+        fa2i_sql_real(winner->default_us), fa2i_sql_real(winner->model_us),
     };
     st = fa2i_sql_run(cache,
                       "INSERT OR REPLACE INTO winner (device, problem, kernel, session, measured, "
@@ -95,9 +87,8 @@ static fa2_status note_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, size
 
 /* ---- one transaction ---- */
 
-fa2_status fa2i_cache_put_results(fa2i_cache *cache, const fa2i_results_of *of,
-                                  const fa2i_result *results, size_t count,
-                                  const fa2i_winner *winner, size_t *ret_noted)
+fa2_status fa2i_cache_put_results(fa2i_cache *cache, const fa2i_results_of *of, const fa2i_result *results,
+                                  size_t count, const fa2i_winner *winner, size_t *ret_noted)
 {
     fa2_status st = FA2_OK;
     size_t noted = 0;
@@ -125,8 +116,8 @@ done:
     return st;
 }
 
-fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device,
-                                 int64_t problem, const fa2i_winner *winner)
+fa2_status fa2i_cache_put_winner(fa2i_cache *cache, int64_t session, int64_t device, int64_t problem,
+                                 const fa2i_winner *winner)
 {
     const fa2i_results_of of = {.session = session, .device = device, .problem = problem};
     return fa2i_cache_put_results(cache, &of, NULL, 0, winner, NULL);

@@ -39,14 +39,12 @@ bool fa2i_columns_parse(int field, sqlite3_value *value, int32_t *ret_value)
     const int type = sqlite3_value_type(value);
     const int64_t number = sqlite3_value_int64(value);
     if (fa2i_fields[field].type != FA2I_TYPE_INT)
-        return type == SQLITE_TEXT &&
-               fa2i_field_parse_word(field, (const char *)sqlite3_value_text(value), ret_value);
+        return type == SQLITE_TEXT && fa2i_field_parse_word(field, (const char *)sqlite3_value_text(value), ret_value);
     *ret_value = (int32_t)number;
     return type == SQLITE_INTEGER && number >= INT32_MIN && number <= INT32_MAX;
 }
 
-fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first,
-                             fa2_problem *ret_problem)
+fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first, fa2_problem *ret_problem)
 {
     fa2_problem problem = {.struct_bytes = sizeof problem, .op = FA2_OP_FORWARD};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
@@ -171,11 +169,10 @@ static fa2_status add_column(const fa2i_cache *cache, const char *name, columns 
     if (is_other_column(name))
         return FA2_OK;
     if (field < 0)
-        return fa2i_fail(
-            FA2_E_DATABASE,
-            "%s: its problems have the column '%s', which this fa2 does not know; use "
-            "the newer fa2 that wrote it, or name another database with --db or FA2_DB",
-            cache->path, name);
+        return fa2i_fail(FA2_E_DATABASE,
+                         "%s: its problems have the column '%s', which this fa2 does not know; use "
+                         "the newer fa2 that wrote it, or name another database with --db or FA2_DB",
+                         cache->path, name);
     found->fields[found->count++] = field;
     return FA2_OK;
 }
@@ -187,8 +184,7 @@ static fa2_status read_columns(fa2i_cache *cache, columns *ret_columns)
     columns found = {.count = 0};
     bool row = false;
 
-    FA2_TRY(fa2i_sql_prepare(cache, "SELECT name FROM pragma_table_info('problem') ORDER BY cid",
-                             NULL, 0, &stmt));
+    FA2_TRY(fa2i_sql_prepare(cache, "SELECT name FROM pragma_table_info('problem') ORDER BY cid", NULL, 0, &stmt));
     FA2_TRY(fa2i_sql_step(cache, stmt, &row));
     while (row) {
         FA2_TRY(add_column(cache, (const char *)sqlite3_column_text(stmt, 0), &found));
@@ -245,11 +241,9 @@ static fa2_status add_missing(fa2i_cache *cache, columns *found)
         const char *name = fa2i_fields[field].name;
         const char *word = fa2i_field_word(field, 0);
         if (word != NULL)
-            snprintf(sql, sizeof sql,
-                     "ALTER TABLE problem ADD COLUMN %s TEXT NOT NULL DEFAULT '%s'", name, word);
+            snprintf(sql, sizeof sql, "ALTER TABLE problem ADD COLUMN %s TEXT NOT NULL DEFAULT '%s'", name, word);
         else
-            snprintf(sql, sizeof sql,
-                     "ALTER TABLE problem ADD COLUMN %s INTEGER NOT NULL DEFAULT 0", name);
+            snprintf(sql, sizeof sql, "ALTER TABLE problem ADD COLUMN %s INTEGER NOT NULL DEFAULT 0", name);
         st = fa2i_sql_script(cache, sql);
         found->fields[found->count++] = field;
     }
@@ -267,12 +261,10 @@ static const object objects[] = {{"index", "problem_fields", NULL},
                                  {"view", "winners", "cache/database/view_winners.sql"},
                                  {"view", "measurements", "cache/database/view_measurements.sql"}};
 
-static void add_names(fa2i_text *sql, const columns *found, const char *prefix,
-                      const char *separator)
+static void add_names(fa2i_text *sql, const columns *found, const char *prefix, const char *separator)
 {
     for (int i = 0; i < found->count; i++)
-        fa2i_text_add(sql, "%s%s%s", i == 0 ? "" : separator, prefix,
-                      fa2i_fields[found->fields[i]].name);
+        fa2i_text_add(sql, "%s%s%s", i == 0 ? "" : separator, prefix, fa2i_fields[found->fields[i]].name);
 }
 
 /* Adds the text of a view, from CREATE on. */
@@ -306,20 +298,19 @@ static fa2_status make_text(const object *made, const columns *found, char **ret
 /* Does the database have the object with this text? */
 static fa2_status has_object(fa2i_cache *cache, const object *made, const char *text, bool *ret_has)
 {
-    const fa2i_sql_value values[] = {fa2i_sql_text(made->type), fa2i_sql_text(made->name),
-                                     fa2i_sql_text(text)};
+    const fa2i_sql_value values[] = {fa2i_sql_text(made->type), fa2i_sql_text(made->name), fa2i_sql_text(text)};
     int64_t count = 0;
-    const fa2_status st = fa2i_sql_number(
-        cache, "SELECT count(*) FROM sqlite_schema WHERE type = ? AND name = ? AND sql = ?",
-        FA2I_SQL_VALUES(values), &count);
+    const fa2_status st =
+        fa2i_sql_number(cache, "SELECT count(*) FROM sqlite_schema WHERE type = ? AND name = ? AND sql = ?",
+                        FA2I_SQL_VALUES(values), &count);
     if (st == FA2_OK)
         *ret_has = count == 1;
     return st;
 }
 
 /* Compares the object with the database's. make: make it anew if it differs; else *ret_is_there says if it is there. */
-static fa2_status bring_object(fa2i_cache *cache, const object *made, const columns *found,
-                               bool make, bool *ret_is_there)
+static fa2_status bring_object(fa2i_cache *cache, const object *made, const columns *found, bool make,
+                               bool *ret_is_there)
 {
     fa2_status st;
     char *text = NULL;
@@ -402,8 +393,7 @@ fa2_status fa2i_columns_make_views(fa2i_cache *cache)
     return st;
 }
 
-fa2_status fa2i_columns_find_changed(fa2i_cache *cache, char *type, size_t type_bytes, char *name,
-                                     size_t name_bytes)
+fa2_status fa2i_columns_find_changed(fa2i_cache *cache, char *type, size_t type_bytes, char *name, size_t name_bytes)
 {
     columns found = {.count = 0};
     bool is_there = true;

@@ -27,8 +27,7 @@ bool fa2i_columns_parse(int field, sqlite3_value *value, int32_t *ret_value);
 
 /* Read the problem from the columns from `first` on, in the order of problem.def. FA2_E_DATABASE: they are no problem
  * of this fa2; *ret_problem is then untouched. */
-fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first,
-                             fa2_problem *ret_problem);
+fa2_status fa2i_columns_read(const fa2i_cache *cache, sqlite3_stmt *stmt, int first, fa2_problem *ret_problem);
 
 /* Register functions with SQLite, and return its result code. All take the fields in the order of problem.def:
  *
@@ -55,7 +54,6 @@ fa2_status fa2i_columns_make_views(fa2i_cache *cache);
 
 /* Inside a transaction: get type and name of the first object (the index or a view) that differs from the one that
  * would be made; "" if none differs. */
-fa2_status fa2i_columns_find_changed(fa2i_cache *cache, char *type, size_t type_bytes, char *name,
-                                     size_t name_bytes);
+fa2_status fa2i_columns_find_changed(fa2i_cache *cache, char *type, size_t type_bytes, char *name, size_t name_bytes);
 
 #endif

@@ -31,8 +31,7 @@ fa2_status fa2i_cache_library_check(int version)
 {
     if (version >= STRICT_TABLES_SINCE)
         return FA2_OK;
-    return fa2i_fail(FA2_E_DATABASE,
-                     "SQLite %d.%d.%d is too old: the tuning database needs 3.37 (STRICT tables)",
+    return fa2i_fail(FA2_E_DATABASE, "SQLite %d.%d.%d is too old: the tuning database needs 3.37 (STRICT tables)",
                      version / 1000000, version / 1000 % 1000, version % 1000);
 }
 
@@ -101,8 +100,7 @@ static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, cons
         FA2_TRY(fa2i_strangers_refuse(cache, true));
     FA2_TRY(fa2i_schema_bring_forward(cache, repair));
     /* SQLite refuses while others use the file (SQLITE_BUSY). Then the file keeps its mode, which works too. */
-    snprintf(pragma, sizeof pragma, "PRAGMA journal_mode = %s",
-             fa2i_cache_journal_mode(sqlite3_libversion_number()));
+    snprintf(pragma, sizeof pragma, "PRAGMA journal_mode = %s", fa2i_cache_journal_mode(sqlite3_libversion_number()));
     (void)sqlite3_exec(cache->db, pragma, NULL, NULL, NULL);
 done:
     return st;
@@ -239,14 +237,13 @@ static fa2_status create(const char *path, fa2i_cache_mode mode, fa2i_log_fn log
         fa2i_free(cache);
         return fa2i_fail(FA2_E_MEMORY, "out of memory");
     }
-    *cache = (fa2i_cache){
-        .path = copy,
-        .writable = mode != FA2I_CACHE_READ,
-        .wait_ms = FA2I_CACHE_WAIT_MS,
-        .waits_by_call = true,
-        .seconds_max = FA2I_CACHE_LONG_S,
-        .log = log,
-        .log_user = log_user};
+    *cache = (fa2i_cache){.path = copy,
+                          .writable = mode != FA2I_CACHE_READ,
+                          .wait_ms = FA2I_CACHE_WAIT_MS,
+                          .waits_by_call = true,
+                          .seconds_max = FA2I_CACHE_LONG_S,
+                          .log = log,
+                          .log_user = log_user};
     pthread_mutex_init(&cache->mutex, NULL); /* cannot fail with default attributes on Linux */
     pthread_mutex_init(&cache->claims_mutex, NULL);
     *ret_cache = cache;
@@ -288,8 +285,8 @@ fa2_status fa2i_cache_open(const char *path, fa2i_cache_mode mode, fa2i_log_fn l
     return fa2i_cache_open_within(path, mode, &wait_ms, log, log_user, ret_cache);
 }
 
-fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log,
-                                  void *log_user, fa2i_cache **ret_cache)
+fa2_status fa2i_cache_open_within(const char *path, fa2i_cache_mode mode, int *wait_ms, fa2i_log_fn log, void *log_user,
+                                  fa2i_cache **ret_cache)
 {
     fa2_status st;
     struct stat info;

@@ -74,9 +74,8 @@ static fa2_status cannot_create(const char *name, const char *path, int cause)
                          "%s: cannot create %s, the disk is full; make room there, or name a "
                          "database elsewhere with --db or FA2_DB",
                          name, path);
-    return fa2i_fail(FA2_E_DATABASE,
-                     "%s: cannot create %s (%s); name another database with --db or FA2_DB", name,
-                     path, strerror(cause));
+    return fa2i_fail(FA2_E_DATABASE, "%s: cannot create %s (%s); name another database with --db or FA2_DB", name, path,
+                     strerror(cause));
 }
 
 /* May a missing folder be created? cause: errno of its stat. A mistyped path is not created, and neither is the home of
@@ -222,20 +221,18 @@ static fa2_status no_such_database(const char *path)
 {
     struct stat info;
     char target[PATH_MAX];
-    const ssize_t bytes = lstat(path, &info) == 0 && S_ISLNK(info.st_mode)
-                              ? readlink(path, target, sizeof target - 1)
-                              : -1;
+    const ssize_t bytes =
+        lstat(path, &info) == 0 && S_ISLNK(info.st_mode) ? readlink(path, target, sizeof target - 1) : -1;
     if (bytes < 0)
         return fa2i_fail(FA2_E_NOT_FOUND,
                          "%s: there is no such database; fa2-tune makes it when it tunes or "
                          "builds, and --db or FA2_DB names another",
                          path);
     target[bytes] = '\0';
-    return fa2i_fail(
-        FA2_E_NOT_FOUND,
-        "%s: is a symbolic link to %s, which is not there; make that, remove the link, "
-        "or name another database with --db or FA2_DB",
-        path, target);
+    return fa2i_fail(FA2_E_NOT_FOUND,
+                     "%s: is a symbolic link to %s, which is not there; make that, remove the link, "
+                     "or name another database with --db or FA2_DB",
+                     path, target);
 }
 
 fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *ret_info)
@@ -246,9 +243,8 @@ fa2_status fa2i_path_check(const char *path, char **ret_resolved, struct stat *r
     char *resolved = realpath(path, NULL);
 
     if (resolved == NULL || stat(resolved, &info) != 0) {
-        st = errno == ENOENT || errno == ENOTDIR
-                 ? no_such_database(path)
-                 : fa2i_fail(FA2_E_DATABASE, "%s: %s", path, strerror(errno));
+        st = errno == ENOENT || errno == ENOTDIR ? no_such_database(path)
+                                                 : fa2i_fail(FA2_E_DATABASE, "%s: %s", path, strerror(errno));
         goto done;
     }
     FA2_TRY(fa2i_trust_file(path, resolved, &info));
@@ -318,8 +314,7 @@ fa2_status fa2i_path_check_writable(const char *name, const char *resolved)
         return not_writable(name, "the file", resolved, errno);
     fa2_status st = folder_of(resolved, &folder);
     if (st == FA2_OK && !is_writable(folder, W_OK | X_OK))
-        st = not_writable(name, "SQLite keeps its journal beside the file, and that folder", folder,
-                          errno);
+        st = not_writable(name, "SQLite keeps its journal beside the file, and that folder", folder, errno);
     fa2i_free(folder);
     return st;
 }

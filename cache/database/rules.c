@@ -16,7 +16,7 @@
 #define NO_MOMENT    "'1970-01-01T00:00:00Z'"
 
 static const fa2i_rule rules[] = {
-#define FA2I_RULE(table, column, kind, least, most, mend)                                          \
+#define FA2I_RULE(table, column, kind, least, most, mend)                                                              \
     {#table, #column, FA2I_RULE_##kind, (int64_t)(least), (int64_t)(most), mend},
 #include "cache/database/rules.def"
 #undef FA2I_RULE
@@ -37,8 +37,7 @@ const fa2i_rule *fa2i_rule_of(const char *table, const char *column)
 
 bool fa2i_rule_takes_int(const fa2i_rule *rule, int64_t value)
 {
-    return rule->kind == FA2I_RULE_ID ||
-           (rule->kind == FA2I_RULE_INT && value >= rule->least && value <= rule->most);
+    return rule->kind == FA2I_RULE_ID || (rule->kind == FA2I_RULE_INT && value >= rule->least && value <= rule->most);
 }
 
 bool fa2i_rule_takes_real(const fa2i_rule *rule, double value)
@@ -55,9 +54,7 @@ static bool has_form(const char *text, size_t bytes, const char *pattern)
     for (size_t i = 0; i < bytes; i++) {
         const bool digit = text[i] >= '0' && text[i] <= '9';
         const bool letter = text[i] >= 'a' && text[i] <= 'f';
-        if (pattern[i] == '0'   ? !digit
-            : pattern[i] == 'h' ? !digit && !letter
-                                : text[i] != pattern[i])
+        if (pattern[i] == '0' ? !digit : pattern[i] == 'h' ? !digit && !letter : text[i] != pattern[i])
             return false;
     }
     return true;
@@ -74,8 +71,8 @@ static bool is_one_of(const char *text, size_t bytes, const char *const *words, 
 
 static bool is_target(const char *text, size_t bytes)
 {
-    return has_form(text, bytes, "sm_00") || has_form(text, bytes, "sm_000") ||
-           has_form(text, bytes, "compute_00") || has_form(text, bytes, "compute_000");
+    return has_form(text, bytes, "sm_00") || has_form(text, bytes, "sm_000") || has_form(text, bytes, "compute_00") ||
+           has_form(text, bytes, "compute_000");
 }
 
 /* If false, the thread's message says why. */
@@ -130,8 +127,7 @@ static void describe(const fa2i_rule *rule, char *out, size_t bytes)
 {
     switch (rule->kind) {
     case FA2I_RULE_INT:
-        snprintf(out, bytes, "a whole number from %lld to %lld", (long long)rule->least,
-                 (long long)rule->most);
+        snprintf(out, bytes, "a whole number from %lld to %lld", (long long)rule->least, (long long)rule->most);
         break;
     case FA2I_RULE_REAL:
         snprintf(out, bytes, "a number from 0 to %g", FA2I_US_MAX);
@@ -190,8 +186,8 @@ void fa2i_rule_sentence(const fa2i_rule *rule, const char *value, char out[FA2I_
         snprintf(out, FA2I_RULE_CHARS, "%s", fa2_last_message());
         return;
     }
-    snprintf(out, FA2I_RULE_CHARS, "'%s' must be %s%s%.60s%s", rule->column, wanted,
-             shown ? ", and is '" : "", shown ? value : "", shown ? "'" : "");
+    snprintf(out, FA2I_RULE_CHARS, "'%s' must be %s%s%.60s%s", rule->column, wanted, shown ? ", and is '" : "",
+             shown ? value : "", shown ? "'" : "");
 }
 
 /* ---- results ---- */
@@ -355,8 +351,8 @@ int fa2i_rules_register(sqlite3 *db, size_t *mended)
     const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
     int code = SQLITE_OK;
     for (size_t i = 0; code == SQLITE_OK && i < sizeof functions / sizeof *functions; i++)
-        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags,
-                                          mended, functions[i].function, NULL, NULL, NULL);
+        code = sqlite3_create_function_v2(db, functions[i].name, functions[i].arguments, flags, mended,
+                                          functions[i].function, NULL, NULL, NULL);
     return code;
 }
 

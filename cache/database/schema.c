@@ -184,11 +184,10 @@ static fa2_status refuse_table(const fa2i_cache *cache, const part *missing)
 {
     if (strcmp(missing->type, "table") != 0)
         return FA2_OK;
-    return fa2i_fail(
-        FA2_E_DATABASE,
-        "%s: is a damaged fa2 database: its table '%s' is not there; put a copy in its "
-        "place, or make the table anew, without rows: fa2-tune gc --db '%s'",
-        cache->path, missing->name, cache->path);
+    return fa2i_fail(FA2_E_DATABASE,
+                     "%s: is a damaged fa2 database: its table '%s' is not there; put a copy in its "
+                     "place, or make the table anew, without rows: fa2-tune gc --db '%s'",
+                     cache->path, missing->name, cache->path);
 }
 
 fa2_status fa2i_schema_check(fa2i_cache *cache)
@@ -216,9 +215,8 @@ static fa2_status make_part(fa2i_cache *cache, fa2i_cache *reference, const part
 {
     sqlite3_stmt *stmt = NULL;
     const fa2i_sql_value values[] = {fa2i_sql_text(missing->type), fa2i_sql_text(missing->name)};
-    fa2_status st =
-        fa2i_sql_row(reference, "SELECT sql FROM sqlite_schema WHERE type = ? AND name = ?",
-                     FA2I_SQL_VALUES(values), &stmt);
+    fa2_status st = fa2i_sql_row(reference, "SELECT sql FROM sqlite_schema WHERE type = ? AND name = ?",
+                                 FA2I_SQL_VALUES(values), &stmt);
     if (st == FA2_OK)
         st = fa2i_sql_script(cache, (const char *)sqlite3_column_text(stmt, 0));
     sqlite3_finalize(stmt);
@@ -229,9 +227,8 @@ static fa2_status make_part(fa2i_cache *cache, fa2i_cache *reference, const part
  * because columns were added. columns.c checks the objects that it makes. */
 static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *ret_changed)
 {
-    static const char parts[] =
-        "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('index', 'trigger') "
-        "AND sql IS NOT NULL AND name <> 'problem_fields'";
+    static const char parts[] = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('index', 'trigger') "
+                                "AND sql IS NOT NULL AND name <> 'problem_fields'";
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
     bool row = false;
@@ -315,13 +312,11 @@ fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair)
 
 /* ---- examination ---- */
 
-static const char columns_sql[] =
-    "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c "
-    "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%'";
+static const char columns_sql[] = "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c "
+                                  "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%'";
 
 /* Finds a column of a new file that this one lacks. If there is none, sentence stays empty. */
-static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *sentence,
-                               size_t sentence_bytes)
+static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *sentence, size_t sentence_bytes)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -349,8 +344,7 @@ done:
 }
 
 /* Finds an object that gc would make anew. Call it if no column is missing. */
-static fa2_status find_other(fa2i_cache *cache, fa2i_cache *reference, char *sentence,
-                             size_t sentence_bytes)
+static fa2_status find_other(fa2i_cache *cache, fa2i_cache *reference, char *sentence, size_t sentence_bytes)
 {
     part other;
     fa2_status st = find_missing(cache, true, &other);
@@ -358,18 +352,16 @@ static fa2_status find_other(fa2i_cache *cache, fa2i_cache *reference, char *sen
     if (st == FA2_E_NOT_FOUND)
         st = find_changed(cache, reference, &other);
     if (st == FA2_OK && other.type[0] == '\0')
-        st = fa2i_columns_find_changed(cache, other.type, sizeof other.type, other.name,
-                                       sizeof other.name);
+        st = fa2i_columns_find_changed(cache, other.type, sizeof other.type, other.name, sizeof other.name);
     if (st == FA2_OK && other.type[0] != '\0')
-        snprintf(sentence, sentence_bytes, "its %s '%s' is %s; fa2-tune gc makes it anew",
-                 other.type, other.name, missing ? "not there" : "not the one that this fa2 makes");
+        snprintf(sentence, sentence_bytes, "its %s '%s' is %s; fa2-tune gc makes it anew", other.type, other.name,
+                 missing ? "not there" : "not the one that this fa2 makes");
     else if (st == FA2_OK)
         st = fa2i_strangers_find(cache, reference, sentence, sentence_bytes);
     return st;
 }
 
-fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes,
-                               bool *ret_readable)
+fa2_status fa2i_schema_examine(fa2i_cache *cache, char *sentence, size_t sentence_bytes, bool *ret_readable)
 {
     fa2i_cache *reference = NULL;
     sentence[0] = '\0';

@@ -30,13 +30,11 @@ static const char *advice(int code)
         {SQLITE_READONLY_ROLLBACK, ": a writer was stopped half-way; `fa2-tune check --db FILE` "
                                    "restores the last good state"},
         {SQLITE_READONLY_DBMOVED, moved},
-        {SQLITE_READONLY,
-         ": make the file and its folder writable, or name another with --db or FA2_DB"},
+        {SQLITE_READONLY, ": make the file and its folder writable, or name another with --db or FA2_DB"},
         {SQLITE_NOTADB, ": move the file away, or name another with --db or FA2_DB; if it was one of fa2's, "
                         "`fa2-tune gc --db FILE` mends it"},
         {SQLITE_CORRUPT, ": the file is damaged; `fa2-tune gc --db FILE` makes it anew from what can be read"},
-        {SQLITE_ERROR,
-         ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},
+        {SQLITE_ERROR, ": its tables are not those of this fa2; `fa2-tune check --db FILE` says more"},
         {SQLITE_CANTOPEN, ": check the permissions of the file and of its folder"},
         {SQLITE_PERM, ": check the permissions of the file and of its folder"},
         {SQLITE_INTERRUPT, " after all the time that a call may take; `fa2-tune check --db FILE` says more"},
@@ -63,8 +61,7 @@ static int bind(sqlite3_stmt *stmt, int index, const fa2i_sql_value *value)
     case FA2I_SQL_INT:
         return sqlite3_bind_int64(stmt, index, value->integer);
     case FA2I_SQL_REAL:
-        return isfinite(value->real) ? sqlite3_bind_double(stmt, index, value->real)
-                                     : sqlite3_bind_null(stmt, index);
+        return isfinite(value->real) ? sqlite3_bind_double(stmt, index, value->real) : sqlite3_bind_null(stmt, index);
     case FA2I_SQL_TEXT: /* SQLite binds NULL for a NULL pointer */
         return sqlite3_bind_text(stmt, index, value->data, -1, SQLITE_STATIC);
     case FA2I_SQL_BLOB:
@@ -74,8 +71,8 @@ static int bind(sqlite3_stmt *stmt, int index, const fa2i_sql_value *value)
     return SQLITE_MISUSE;
 }
 
-fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
-                            size_t count, sqlite3_stmt **ret_stmt)
+fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
+                            sqlite3_stmt **ret_stmt)
 {
     sqlite3_stmt *stmt = NULL;
     int code = sqlite3_prepare_v2(cache->db, sql, -1, &stmt, NULL);
@@ -100,8 +97,8 @@ fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row)
     return FA2_OK;
 }
 
-fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
-                        size_t count, sqlite3_stmt **ret_stmt)
+fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
+                        sqlite3_stmt **ret_stmt)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -120,8 +117,7 @@ done:
     return st;
 }
 
-fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
-                        size_t count)
+fa2_status fa2i_sql_run(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -135,8 +131,8 @@ done:
     return st;
 }
 
-fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values,
-                           size_t count, int64_t *ret_number)
+fa2_status fa2i_sql_number(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
+                           int64_t *ret_number)
 {
     sqlite3_stmt *stmt = NULL;
     fa2_status st = fa2i_sql_row(cache, sql, values, count, &stmt);
@@ -239,8 +235,7 @@ fa2_status fa2i_sql_need_json(fa2i_cache *cache)
     int64_t valid = 0;
     if (fa2i_sql_number(cache, "SELECT json_valid('{}')", NULL, 0, &valid) == FA2_OK && valid == 1)
         return FA2_OK;
-    return fa2i_fail(FA2_E_DATABASE,
-                     "%s: SQLite %s was built without its JSON functions, which this needs",
+    return fa2i_fail(FA2_E_DATABASE, "%s: SQLite %s was built without its JSON functions, which this needs",
                      cache->path, sqlite3_libversion());
 }
 

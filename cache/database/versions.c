@@ -49,9 +49,8 @@ static void key_sql(sqlite3_context *context, int count, sqlite3_value **values)
 int fa2i_versions_register(sqlite3 *db)
 {
     const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
-    const int code = sqlite3_create_function_v2(db, "fa2_other_version", 2, flags, NULL,
-                                                other_version_sql, NULL, NULL, NULL);
+    const int code =
+        sqlite3_create_function_v2(db, "fa2_other_version", 2, flags, NULL, other_version_sql, NULL, NULL, NULL);
     return code != SQLITE_OK ? code
-                             : sqlite3_create_function_v2(db, "fa2_key", 1, flags, NULL, key_sql,
-                                                          NULL, NULL, NULL);
+                             : sqlite3_create_function_v2(db, "fa2_key", 1, flags, NULL, key_sql, NULL, NULL, NULL);
 }

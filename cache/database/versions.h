@@ -14,7 +14,7 @@
 int fa2i_versions_register(sqlite3 *db);
 
 /* For a row of a view with a column `key`; pass its full name, such as "winners.key". */
-#define FA2I_OTHER_VERSION_OF(key)                                                                 \
+#define FA2I_OTHER_VERSION_OF(key)                                                                                     \
     "coalesce((SELECT fa2_other_version(x.class, x.recipe) FROM kernel x WHERE x.key = fa2_key(" key ")), 0)"
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * How: copy the file into memory and open the copy, so that neither locks nor journals beside the file count. It is read
- * as any database is (evidence.c).
+ * How: copy the file into memory and open the copy, so that neither locks nor journals beside the file count. It is
+ * read as any database is (evidence.c).
  */
 #include "cache/shipped/shipped.h"
 
@@ -53,8 +53,7 @@ done:
 /* Appends what was found in a file. */
 static fa2_status append(const fa2i_evidence *found, fa2i_evidence *evidence)
 {
-    const fa2_status st =
-        fa2i_evidence_reserve(evidence, found->kernel_count, found->set_count, found->time_count);
+    const fa2_status st = fa2i_evidence_reserve(evidence, found->kernel_count, found->set_count, found->time_count);
     if (st != FA2_OK)
         return st;
     for (size_t i = 0; i < found->time_count; i++) {
@@ -79,8 +78,7 @@ static fa2_status append(const fa2i_evidence *found, fa2i_evidence *evidence)
     return FA2_OK;
 }
 
-fa2_status fa2i_shipped_read(const char *path, const fa2i_card *card, fa2_op op, int abi,
-                             fa2i_evidence *evidence)
+fa2_status fa2i_shipped_read(const char *path, const fa2i_card *card, fa2_op op, int abi, fa2i_evidence *evidence)
 {
     fa2_status st;
     unsigned char *data = NULL;
@@ -106,12 +104,10 @@ static bool is_here(const fa2i_known_set *set, const fa2i_card *card)
 }
 
 /* Is there a set of this problem and card among the first `count` sets? */
-static bool has_problem(const fa2i_evidence *evidence, size_t count, const fa2i_card *card,
-                        const fa2_problem *problem)
+static bool has_problem(const fa2i_evidence *evidence, size_t count, const fa2i_card *card, const fa2_problem *problem)
 {
     for (size_t i = 0; i < count; i++)
-        if (is_here(&evidence->sets[i], card) &&
-            memcmp(&evidence->sets[i].problem, problem, sizeof *problem) == 0)
+        if (is_here(&evidence->sets[i], card) && memcmp(&evidence->sets[i].problem, problem, sizeof *problem) == 0)
             return true;
     return false;
 }
@@ -122,8 +118,7 @@ static size_t merge_kernel(const fa2i_known_kernel *kernel, fa2i_evidence *evide
     size_t found = evidence->kernel_count;
     for (size_t i = 0; i < evidence->kernel_count; i++) {
         const fa2i_known_kernel *one = &evidence->kernels[i];
-        if (strcmp(one->text, kernel->text) == 0 &&
-            strcmp(one->class_key, kernel->class_key) == 0 &&
+        if (strcmp(one->text, kernel->text) == 0 && strcmp(one->class_key, kernel->class_key) == 0 &&
             (found == evidence->kernel_count || one->has_code))
             found = i;
     }
@@ -132,13 +127,11 @@ static size_t merge_kernel(const fa2i_known_kernel *kernel, fa2i_evidence *evide
     return found;
 }
 
-fa2_status fa2i_shipped_merge(const fa2i_evidence *shipped, const fa2i_card *card,
-                              fa2i_evidence *evidence)
+fa2_status fa2i_shipped_merge(const fa2i_evidence *shipped, const fa2i_card *card, fa2i_evidence *evidence)
 {
     const size_t own = evidence->set_count;
     size_t *places = NULL;
-    fa2_status st = fa2i_evidence_reserve(evidence, shipped->kernel_count, shipped->set_count,
-                                          shipped->time_count);
+    fa2_status st = fa2i_evidence_reserve(evidence, shipped->kernel_count, shipped->set_count, shipped->time_count);
     if (st != FA2_OK || shipped->kernel_count == 0)
         return st;
     places = fa2i_alloc_array(shipped->kernel_count, sizeof *places); /* index + 1; 0: none yet */
@@ -166,13 +159,11 @@ fa2_status fa2i_shipped_merge(const fa2i_evidence *shipped, const fa2i_card *car
     return FA2_OK;
 }
 
-bool fa2i_shipped_knows(const fa2i_evidence *evidence, const fa2i_card *card,
-                        const fa2_problem *problem)
+bool fa2i_shipped_knows(const fa2i_evidence *evidence, const fa2i_card *card, const fa2_problem *problem)
 {
     for (size_t i = 0; i < evidence->set_count; i++) {
         const fa2i_known_set *set = &evidence->sets[i];
-        if (set->shipped && is_here(set, card) &&
-            memcmp(&set->problem, problem, sizeof *problem) == 0)
+        if (set->shipped && is_here(set, card) && memcmp(&set->problem, problem, sizeof *problem) == 0)
             return true;
     }
     return false;

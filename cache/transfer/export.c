@@ -124,8 +124,7 @@ static void write_end(output *out)
     char hex[2 * FA2I_KEY_BYTES + 1];
     SHA256Final(hash.bytes, &out->sha);
     fa2i_key_format(&hash, hex);
-    note_error(out, fprintf(out->file, "{\"type\":\"end\",\"rows\":%zu,\"sha256\":\"%s\"}\n",
-                            out->rows, hex) < 0);
+    note_error(out, fprintf(out->file, "{\"type\":\"end\",\"rows\":%zu,\"sha256\":\"%s\"}\n", out->rows, hex) < 0);
     note_error(out, fflush(out->file) != 0);
 }
 
@@ -176,11 +175,10 @@ fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *
         FA2_TRY(write_rows(cache, queries[i], &out));
     write_end(&out);
     if (out.error != 0) {
-        st =
-            fa2i_fail(FA2_E_IO, "cannot write the export (%s)%s", strerror(out.error),
-                      out.error == ENOSPC || out.error == EDQUOT ? "; make room there, or write it "
-                                                                   "elsewhere"
-                                                                 : "");
+        st = fa2i_fail(FA2_E_IO, "cannot write the export (%s)%s", strerror(out.error),
+                       out.error == ENOSPC || out.error == EDQUOT ? "; make room there, or write it "
+                                                                    "elsewhere"
+                                                                  : "");
         goto done;
     }
     FA2_TRY(fa2i_sound_end(cache));

@@ -48,8 +48,8 @@ static fa2_status read_end(fa2i_import *in)
     FA2_TRY(fa2i_members_number(&in->members, "rows", 0, INT64_MAX, &rows));
     FA2_TRY(fa2i_members_key(&in->members, "sha256", &theirs));
     if (rows != (int64_t)in->counts.rows) {
-        st = fa2i_fail(FA2_E_INVALID, "'rows' is %lld, and above there are %zu: %s",
-                       (long long)rows, in->counts.rows, export_again);
+        st = fa2i_fail(FA2_E_INVALID, "'rows' is %lld, and above there are %zu: %s", (long long)rows, in->counts.rows,
+                       export_again);
         goto done;
     }
     SHA256Final(ours.bytes, &in->sha);
@@ -99,9 +99,7 @@ static fa2_status import_row(fa2i_import *in)
             in->counts.known++;
         return st == FA2_OK && in->ours != 0 ? fa2i_import_remember_id(in) : st;
     }
-    return st != FA2_OK
-               ? st
-               : fa2i_fail(FA2_E_INVALID, "'type' is '%s', which this fa2 does not know", type);
+    return st != FA2_OK ? st : fa2i_fail(FA2_E_INVALID, "'type' is '%s', which this fa2 does not know", type);
 }
 
 /* Reads the next line, without its newline. *ret_more is false at the end of the file. */
@@ -114,8 +112,7 @@ static fa2_status next_line(FILE *in, char *line, bool *ret_more)
     if (length > 0 && line[length - 1] == '\n')
         line[length - 1] = '\0';
     else if (!feof(in)) /* the line is too long or has a NUL byte */
-        return fa2i_fail(FA2_E_INVALID,
-                         "the line has a NUL byte or more than %d bytes, which no export has",
+        return fa2i_fail(FA2_E_INVALID, "the line has a NUL byte or more than %d bytes, which no export has",
                          LINE_BYTES_MAX - 2);
     return FA2_OK;
 }
@@ -160,8 +157,8 @@ static fa2_status import_lines(fa2i_import *in, FILE *file, char *line, size_t *
     }
 }
 
-fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant,
-                             void *user, fa2i_import_counts *ret_counts)
+fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant, void *user,
+                             fa2i_import_counts *ret_counts)
 {
     fa2_status st;
     fa2i_import state = {.cache = cache, .variant = variant, .user = user};

@@ -23,8 +23,7 @@ fa2_status fa2i_import_verification(fa2i_import *in)
     FA2_TRY(fa2i_import_kernel_id(in, &id));
     FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &verification.outcome));
     FA2_TRY(fa2i_members_real(&in->members, "max_error", &verification.max_error));
-    FA2_TRY(fa2i_members_remark(&in->members, "detail", verification.detail,
-                                sizeof verification.detail));
+    FA2_TRY(fa2i_members_remark(&in->members, "detail", verification.detail, sizeof verification.detail));
     FA2_TRY(fa2i_members_text(&in->members, "verified_at", verified_at, sizeof verified_at));
 done:
     return st;
@@ -48,13 +47,12 @@ static fa2_status read_references(fa2i_import *in, references *ret)
     FA2_TRY(fa2i_import_kernel_id(in, &refs.kernel));
     if (in->is_unknown)
         goto done;
-    const fa2i_sql_value values[] = {fa2i_sql_int(refs.kernel), fa2i_sql_int(refs.problem),
-                                     fa2i_sql_int(refs.session), fa2i_sql_int(refs.device)};
+    const fa2i_sql_value values[] = {fa2i_sql_int(refs.kernel), fa2i_sql_int(refs.problem), fa2i_sql_int(refs.session),
+                                     fa2i_sql_int(refs.device)};
     FA2_TRY(fa2i_sql_number(in->cache, fits_sql, FA2I_SQL_VALUES(values), &fits));
     if (fits == 0) {
-        st = fa2i_fail(FA2_E_INVALID,
-                       "the kernel is of another class than the problem or for another SM than the "
-                       "device's, or the session is of another device");
+        st = fa2i_fail(FA2_E_INVALID, "the kernel is of another class than the problem or for another SM than the "
+                                      "device's, or the session is of another device");
         goto done;
     }
     *ret = refs;
@@ -102,12 +100,11 @@ fa2_status fa2i_import_measurement(fa2i_import *in)
                                      fa2i_sql_real(m.max_error),
                                      fa2i_sql_text(m.detail),
                                      fa2i_sql_text(measured_at)};
-    FA2_TRY(
-        fa2i_sql_run(in->cache,
-                     "INSERT INTO measurement (device, problem, kernel, session, outcome, settled, "
-                     "n, min_us, q1_us, median_us, q3_us, max_error, detail, measured_at) "
-                     "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
-                     FA2I_SQL_VALUES(values)));
+    FA2_TRY(fa2i_sql_run(in->cache,
+                         "INSERT INTO measurement (device, problem, kernel, session, outcome, settled, "
+                         "n, min_us, q1_us, median_us, q3_us, max_error, detail, measured_at) "
+                         "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+                         FA2I_SQL_VALUES(values)));
 done:
     return st;
 }
@@ -132,12 +129,11 @@ fa2_status fa2i_import_winner(fa2i_import *in)
         fa2i_sql_int(refs.device),   fa2i_sql_int(refs.problem), fa2i_sql_int(refs.kernel),
         fa2i_sql_int(refs.session),  fa2i_sql_int(w.measured),   fa2i_sql_real(w.median_us),
         fa2i_sql_real(w.default_us), fa2i_sql_real(w.model_us),  fa2i_sql_text(tuned_at)};
-    FA2_TRY(
-        fa2i_sql_run(in->cache,
-                     "INSERT INTO winner (device, problem, kernel, session, measured, median_us, "
-                     "default_us, model_us, tuned_at) VALUES (?,?,?,?,?,?,?,?,?) "
-                     "ON CONFLICT DO NOTHING",
-                     FA2I_SQL_VALUES(values)));
+    FA2_TRY(fa2i_sql_run(in->cache,
+                         "INSERT INTO winner (device, problem, kernel, session, measured, median_us, "
+                         "default_us, model_us, tuned_at) VALUES (?,?,?,?,?,?,?,?,?) "
+                         "ON CONFLICT DO NOTHING",
+                         FA2I_SQL_VALUES(values)));
 done:
     return st;
 }

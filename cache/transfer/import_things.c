@@ -10,10 +10,9 @@
 /* ---- ids ---- */
 
 /* unknown: kernels that were passed over */
-static const char tables[] =
-    "CREATE TEMP TABLE import_id (type TEXT NOT NULL, theirs INTEGER NOT NULL, "
-    "ours INTEGER NOT NULL, PRIMARY KEY (type, theirs)) STRICT, WITHOUT ROWID;"
-    "CREATE TEMP TABLE import_unknown (key BLOB PRIMARY KEY) STRICT, WITHOUT ROWID";
+static const char tables[] = "CREATE TEMP TABLE import_id (type TEXT NOT NULL, theirs INTEGER NOT NULL, "
+                             "ours INTEGER NOT NULL, PRIMARY KEY (type, theirs)) STRICT, WITHOUT ROWID;"
+                             "CREATE TEMP TABLE import_unknown (key BLOB PRIMARY KEY) STRICT, WITHOUT ROWID";
 
 fa2_status fa2i_import_begin(fa2i_cache *cache)
 {
@@ -31,13 +30,10 @@ fa2_status fa2i_import_remember_id(fa2i_import *in)
     fa2_status st = fa2i_members_number(&in->members, "id", INT64_MIN, INT64_MAX, &theirs);
     if (st != FA2_OK)
         return st;
-    const fa2i_sql_value values[] = {fa2i_sql_text(in->type), fa2i_sql_int(theirs),
-                                     fa2i_sql_int(in->ours)};
-    st = fa2i_sql_run(in->cache, "INSERT OR IGNORE INTO temp.import_id VALUES (?,?,?)",
-                      FA2I_SQL_VALUES(values));
+    const fa2i_sql_value values[] = {fa2i_sql_text(in->type), fa2i_sql_int(theirs), fa2i_sql_int(in->ours)};
+    st = fa2i_sql_run(in->cache, "INSERT OR IGNORE INTO temp.import_id VALUES (?,?,?)", FA2I_SQL_VALUES(values));
     if (st == FA2_OK && sqlite3_changes(in->cache->db) == 0)
-        return fa2i_fail(FA2_E_INVALID, "'id' %lld is given to two lines of type %s",
-                         (long long)theirs, in->type);
+        return fa2i_fail(FA2_E_INVALID, "'id' %lld is given to two lines of type %s", (long long)theirs, in->type);
     return st;
 }
 
@@ -51,8 +47,7 @@ fa2_status fa2i_import_id(fa2i_import *in, const char *type, int64_t *ret_ours)
     st = fa2i_sql_number(in->cache, "SELECT ours FROM temp.import_id WHERE type = ? AND theirs = ?",
                          FA2I_SQL_VALUES(values), ret_ours);
     if (st == FA2_E_NOT_FOUND)
-        return fa2i_fail(FA2_E_INVALID, "there is no %s with the id %lld above", type,
-                         (long long)theirs);
+        return fa2i_fail(FA2_E_INVALID, "there is no %s with the id %lld above", type, (long long)theirs);
     return st;
 }
 
@@ -61,8 +56,7 @@ static fa2_status find_unknown(fa2i_import *in, const fa2i_key *key)
     const fa2i_sql_value values[] = {fa2i_sql_key(key)};
     int64_t one = 0;
     const fa2_status st =
-        fa2i_sql_number(in->cache, "SELECT 1 FROM temp.import_unknown WHERE key = ?",
-                        FA2I_SQL_VALUES(values), &one);
+        fa2i_sql_number(in->cache, "SELECT 1 FROM temp.import_unknown WHERE key = ?", FA2I_SQL_VALUES(values), &one);
     in->is_unknown = st == FA2_OK;
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
@@ -151,8 +145,7 @@ static fa2_status read_field(fa2i_import *in, fa2_problem *problem, int field)
     } else {
         st = fa2i_members_word(&in->members, f->name, word, sizeof word);
         if (st == FA2_OK && !fa2i_field_parse_word(field, word, &value))
-            st = fa2i_fail(FA2_E_INVALID, "'%s' is '%s', which this fa2 does not know", f->name,
-                           word);
+            st = fa2i_fail(FA2_E_INVALID, "'%s' is '%s', which this fa2 does not know", f->name, word);
     }
     if (st == FA2_OK)
         fa2i_field_set(problem, field, value);
@@ -184,9 +177,8 @@ fa2_status fa2i_import_session(fa2i_import *in)
     FA2_TRY(fa2i_members_text(&in->members, "generator", generator, sizeof generator));
     FA2_TRY(fa2i_members_text(&in->members, "started_at", started_at, sizeof started_at));
     FA2_TRY(fa2i_members_bool(&in->members, "modelled", &modelled));
-    const fa2i_sql_value values[] = {fa2i_sql_int(device),      fa2i_sql_int(driver),
-                                     fa2i_sql_int(nvrtc),       fa2i_sql_text(generator),
-                                     fa2i_sql_text(started_at), fa2i_sql_int(modelled)};
+    const fa2i_sql_value values[] = {fa2i_sql_int(device),     fa2i_sql_int(driver),      fa2i_sql_int(nvrtc),
+                                     fa2i_sql_text(generator), fa2i_sql_text(started_at), fa2i_sql_int(modelled)};
     /* A file that is imported again, or comes back to where it was written, adds nothing. */
     st = fa2i_sql_number(in->cache,
                          "SELECT id FROM session WHERE device = ? AND driver = ? AND nvrtc = ? "
@@ -214,8 +206,7 @@ static fa2_status read_kernel(fa2i_import *in, fa2i_kernel *kernel)
     FA2_TRY(fa2i_recipe_parse(recipe, &variant->recipe));
     FA2_TRY(fa2i_members_text(&in->members, "target", kernel->target, sizeof kernel->target));
     FA2_TRY(fa2i_members_int(&in->members, "nvrtc", &kernel->nvrtc));
-    FA2_TRY(
-        fa2i_members_text(&in->members, "generator", kernel->generator, sizeof kernel->generator));
+    FA2_TRY(fa2i_members_text(&in->members, "generator", kernel->generator, sizeof kernel->generator));
     FA2_TRY(fa2i_members_outcome(&in->members, "outcome", &kernel->outcome));
     FA2_TRY(fa2i_members_int(&in->members, "registers", &kernel->registers));
     FA2_TRY(fa2i_members_int(&in->members, "spill_bytes", &kernel->spill_bytes));
@@ -230,10 +221,9 @@ static fa2_status pass_over(fa2i_import *in, const fa2i_kernel *kernel)
     const fa2i_sql_value values[] = {fa2i_sql_key(&kernel->key)};
     const int before = sqlite3_total_changes(in->cache->db);
     if (in->counts.unknown == 0)
-        snprintf(in->counts.first_unknown, sizeof in->counts.first_unknown, "%s",
-                 fa2_last_message());
-    const fa2_status st = fa2i_sql_run(
-        in->cache, "INSERT OR IGNORE INTO temp.import_unknown VALUES (?)", FA2I_SQL_VALUES(values));
+        snprintf(in->counts.first_unknown, sizeof in->counts.first_unknown, "%s", fa2_last_message());
+    const fa2_status st =
+        fa2i_sql_run(in->cache, "INSERT OR IGNORE INTO temp.import_unknown VALUES (?)", FA2I_SQL_VALUES(values));
     in->is_unknown = true;
     if (sqlite3_total_changes(in->cache->db) > before) /* else the file has it twice */
         in->counts.unknown++;

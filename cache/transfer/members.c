@@ -16,8 +16,8 @@ fa2_status fa2i_members_open(fa2i_cache *cache, fa2i_members *ret_members)
     const fa2i_sql_value values[] = {fa2i_sql_text(NULL), fa2i_sql_text(NULL)};
     fa2_status st = fa2i_sql_need_json(cache);
     if (st == FA2_OK)
-        st = fa2i_sql_prepare(cache, "SELECT json_type(?1, ?2), json_extract(?1, ?2)",
-                              FA2I_SQL_VALUES(values), &members.member);
+        st = fa2i_sql_prepare(cache, "SELECT json_type(?1, ?2), json_extract(?1, ?2)", FA2I_SQL_VALUES(values),
+                              &members.member);
     if (st == FA2_OK)
         *ret_members = members;
     return st;
@@ -45,9 +45,9 @@ fa2_status fa2i_members_set(fa2i_members *members, const char *line)
 {
     const fa2i_sql_value values[] = {fa2i_sql_text(line)};
     int64_t object = 0;
-    fa2_status st = fa2i_sql_number(
-        members->cache, "SELECT CASE WHEN json_valid(?1) THEN json_type(?1) = 'object' ELSE 0 END",
-        FA2I_SQL_VALUES(values), &object);
+    fa2_status st =
+        fa2i_sql_number(members->cache, "SELECT CASE WHEN json_valid(?1) THEN json_type(?1) = 'object' ELSE 0 END",
+                        FA2I_SQL_VALUES(values), &object);
     if (st != FA2_OK)
         return st;
     if (!object)
@@ -85,8 +85,7 @@ bool fa2i_members_has(fa2i_members *members, const char *name)
     return member(members, name, &type) == FA2_OK && type[0] != '\0';
 }
 
-fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t min, int64_t max,
-                               int64_t *ret)
+fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t min, int64_t max, int64_t *ret)
 {
     const char *type = "";
     fa2_status st = member(members, name, &type);
@@ -94,10 +93,10 @@ fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t 
         return st;
     /* A number that does not fit 64 bits comes as a real value. */
     const int64_t value = sqlite3_column_int64(members->member, 1);
-    if (strcmp(type, "integer") != 0 || sqlite3_column_type(members->member, 1) != SQLITE_INTEGER ||
-        value < min || value > max)
-        return fa2i_fail(FA2_E_INVALID, "'%s' must be a whole number from %lld to %lld", name,
-                         (long long)min, (long long)max);
+    if (strcmp(type, "integer") != 0 || sqlite3_column_type(members->member, 1) != SQLITE_INTEGER || value < min ||
+        value > max)
+        return fa2i_fail(FA2_E_INVALID, "'%s' must be a whole number from %lld to %lld", name, (long long)min,
+                         (long long)max);
     *ret = value;
     return FA2_OK;
 }
@@ -107,17 +106,15 @@ static fa2_status plain_text(fa2i_members *members, const char *name, const char
 {
     const char *type = "";
     const fa2_status st = member(members, name, &type);
-    *ret_text = st == FA2_OK && strcmp(type, "text") == 0
-                    ? (const char *)sqlite3_column_text(members->member, 1)
-                    : "";
+    *ret_text = st == FA2_OK && strcmp(type, "text") == 0 ? (const char *)sqlite3_column_text(members->member, 1) : "";
     return st;
 }
 
 /* ---- columns ---- */
 
 /* Steps to the member of a column. *ret_text is NULL if it is no text. */
-static fa2_status column(fa2i_members *members, const char *name, const fa2i_rule **ret_rule,
-                         const char **ret_type, const char **ret_text, size_t *ret_bytes)
+static fa2_status column(fa2i_members *members, const char *name, const fa2i_rule **ret_rule, const char **ret_type,
+                         const char **ret_text, size_t *ret_bytes)
 {
     *ret_rule = fa2i_rule_of(members->table, name);
     const fa2_status st = member(members, name, ret_type);
@@ -203,8 +200,7 @@ fa2_status fa2i_members_word(fa2i_members *members, const char *name, char *out,
         return st;
     if (text[0] == '\0' || strlen(text) >= out_bytes ||
         text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_")] != '\0')
-        return fa2i_fail(FA2_E_INVALID, "'%s' must be a word of up to %zu letters a-z and digits",
-                         name, out_bytes - 1);
+        return fa2i_fail(FA2_E_INVALID, "'%s' must be a word of up to %zu letters a-z and digits", name, out_bytes - 1);
     memcpy(out, text, strlen(text) + 1);
     return FA2_OK;
 }

@@ -26,8 +26,7 @@ fa2_status fa2i_members_set(fa2i_members *members, const char *line);
 bool fa2i_members_has(fa2i_members *members, const char *name);
 
 /* Get a member that is no column: a whole number in a range; a word of a-z, 0-9 and '_'; a key of 64 hex digits. */
-fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t min, int64_t max,
-                               int64_t *ret);
+fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t min, int64_t max, int64_t *ret);
 fa2_status fa2i_members_word(fa2i_members *members, const char *name, char *out, size_t out_bytes);
 fa2_status fa2i_members_key(fa2i_members *members, const char *name, fa2i_key *ret);
 
@@ -38,8 +37,7 @@ fa2_status fa2i_members_int(fa2i_members *members, const char *name, int *ret);
 fa2_status fa2i_members_bool(fa2i_members *members, const char *name, bool *ret);
 fa2_status fa2i_members_real(fa2i_members *members, const char *name, double *ret);
 fa2_status fa2i_members_text(fa2i_members *members, const char *name, char *out, size_t out_bytes);
-fa2_status fa2i_members_remark(fa2i_members *members, const char *name, char *out,
-                               size_t out_bytes);
+fa2_status fa2i_members_remark(fa2i_members *members, const char *name, char *out, size_t out_bytes);
 fa2_status fa2i_members_outcome(fa2i_members *members, const char *name, fa2i_outcome *ret);
 
 #endif

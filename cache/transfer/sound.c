@@ -16,16 +16,13 @@ static const char problem_is_filed[] = "NOT fa2_misfiled(t.class"
                                        ")";
 
 /* The kernel of a result must be of its problem's class, and its code must run on the device. */
-static const char result_fits[] =
-    SOUND("device", "device") " AND " SOUND("problem", "problem") " AND " SOUND(
-        "kernel",
-        "kernel") " AND " SOUND("session",
-                                "session") " AND (SELECT device FROM session WHERE id = t.session) "
-                                           "= t.device"
-                                           " AND (SELECT p.class = k.class AND " FA2I_TARGET_FITS
-                                           " FROM problem p CROSS JOIN kernel k CROSS JOIN device d"
-                                           " WHERE p.id = t.problem AND k.id = t.kernel AND d.id = "
-                                           "t.device)";
+static const char result_fits[] = SOUND("device", "device") " AND " SOUND("problem", "problem") " AND " SOUND(
+    "kernel", "kernel") " AND " SOUND("session", "session") " AND (SELECT device FROM session WHERE id = t.session) "
+                                                            "= t.device"
+                                                            " AND (SELECT p.class = k.class AND " FA2I_TARGET_FITS
+                                                            " FROM problem p CROSS JOIN kernel k CROSS JOIN device d"
+                                                            " WHERE p.id = t.problem AND k.id = t.kernel AND d.id = "
+                                                            "t.device)";
 
 const fa2i_judged fa2i_judged_tables[FA2I_JUDGED_COUNT] = {
     {"device", "id", "true"},
@@ -51,13 +48,13 @@ static fa2_status run_text(fa2i_cache *cache, fa2i_text *text)
 static fa2_status judge(fa2i_cache *cache, const fa2i_judged *judged)
 {
     fa2i_text text = {0};
-    fa2i_text_add(&text, "CREATE TEMP TABLE sound_%s (%s, PRIMARY KEY (%s)) WITHOUT ROWID",
-                  judged->table, judged->key, judged->key);
+    fa2i_text_add(&text, "CREATE TEMP TABLE sound_%s (%s, PRIMARY KEY (%s)) WITHOUT ROWID", judged->table, judged->key,
+                  judged->key);
     fa2_status st = run_text(cache, &text);
     if (st != FA2_OK)
         return st;
-    fa2i_text_add(&text, "INSERT INTO temp.sound_%s SELECT %s FROM %s t WHERE %s AND ",
-                  judged->table, judged->key, judged->table, judged->also);
+    fa2i_text_add(&text, "INSERT INTO temp.sound_%s SELECT %s FROM %s t WHERE %s AND ", judged->table, judged->key,
+                  judged->table, judged->also);
     fa2i_rules_add_fault(&text, judged->table);
     fa2i_text_add(&text, " IS NULL");
     return run_text(cache, &text);
@@ -82,8 +79,8 @@ fa2_status fa2i_sound_end(fa2i_cache *cache)
     return st;
 }
 
-fa2_status fa2i_sound_count_faults(fa2i_cache *cache, const char *table, size_t *count,
-                                   char *sentence, size_t sentence_bytes)
+fa2_status fa2i_sound_count_faults(fa2i_cache *cache, const char *table, size_t *count, char *sentence,
+                                   size_t sentence_bytes)
 {
     fa2_status st;
     sqlite3_stmt *stmt = NULL;
@@ -97,8 +94,7 @@ fa2_status fa2i_sound_count_faults(fa2i_cache *cache, const char *table, size_t 
     FA2_TRY(fa2i_sql_row(cache, sql, NULL, 0, &stmt));
     const size_t found = (size_t)sqlite3_column_int64(stmt, 0);
     if (found > 0 && sentence[0] == '\0')
-        snprintf(sentence, sentence_bytes, "%s: %s", table,
-                 (const char *)sqlite3_column_text(stmt, 1));
+        snprintf(sentence, sentence_bytes, "%s: %s", table, (const char *)sqlite3_column_text(stmt, 1));
     *count += found;
 done:
     sqlite3_finalize(stmt);

@@ -11,8 +11,8 @@
 #include "cache/internal.h"
 
 /* For kernel k and device d: is the code for this device's SM? */
-#define FA2I_TARGET_FITS                                                                           \
-    "iif(substr(k.target, 1, 3) = 'sm_', CAST(substr(k.target, 4) AS INTEGER) = d.arch, "          \
+#define FA2I_TARGET_FITS                                                                                               \
+    "iif(substr(k.target, 1, 3) = 'sm_', CAST(substr(k.target, 4) AS INTEGER) = d.arch, "                              \
     "CAST(substr(k.target, 9) AS INTEGER) <= d.arch)"
 
 /* A table whose rows are judged. */
@@ -33,7 +33,7 @@ fa2_status fa2i_sound_end(fa2i_cache *cache);
 
 /* Count the rows of a table that have an invalid value, and write the sentence about one of them: "kernel: 'outcome'
  * must be ...". Adds to *count; writes the sentence only if it is empty. */
-fa2_status fa2i_sound_count_faults(fa2i_cache *cache, const char *table, size_t *count,
-                                   char *sentence, size_t sentence_bytes);
+fa2_status fa2i_sound_count_faults(fa2i_cache *cache, const char *table, size_t *count, char *sentence,
+                                   size_t sentence_bytes);
 
 #endif

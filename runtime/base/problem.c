@@ -22,21 +22,20 @@ enum { FORWARD = 1u << FA2_OP_FORWARD, BACKWARD = 1u << FA2_OP_BACKWARD };
 #define SHOWN_UNLESS_0         false
 
 const fa2i_field fa2i_fields[FA2I_FIELD_COUNT] = {
-#define FA2I_FIELD(name, key, type, role, least, most, step, missing, needs, shown, rounded,       \
-                   distance, ops)                                                                  \
-    [FA2I_FIELD_##name] = {#name,                                                                  \
-                           key,                                                                    \
-                           FA2I_TYPE_##type,                                                       \
-                           FA2I_ROLE_##role,                                                       \
-                           least,                                                                  \
-                           most,                                                                   \
-                           step,                                                                   \
-                           MISSING_##missing,                                                      \
-                           NEEDS_##needs,                                                          \
-                           SHOWN_##shown,                                                          \
-                           FA2I_ROUNDING_##rounded,                                                \
-                           FA2I_DISTANCE_##distance,                                               \
-                           ops,                                                                    \
+#define FA2I_FIELD(name, key, type, role, least, most, step, missing, needs, shown, rounded, distance, ops)            \
+    [FA2I_FIELD_##name] = {#name,                                                                                      \
+                           key,                                                                                        \
+                           FA2I_TYPE_##type,                                                                           \
+                           FA2I_ROLE_##role,                                                                           \
+                           least,                                                                                      \
+                           most,                                                                                       \
+                           step,                                                                                       \
+                           MISSING_##missing,                                                                          \
+                           NEEDS_##needs,                                                                              \
+                           SHOWN_##shown,                                                                              \
+                           FA2I_ROUNDING_##rounded,                                                                    \
+                           FA2I_DISTANCE_##distance,                                                                   \
+                           ops,                                                                                        \
                            offsetof(fa2_problem, name)},
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
@@ -50,8 +49,7 @@ _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(
                    sizeof(fa2_bias) == sizeof(int32_t) && sizeof(fa2_rotary) == sizeof(int32_t),
                "fields are read as int32_t");
 
-static const char *const op_words[] = {
-    [FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
+static const char *const op_words[] = {[FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
 static const char *const dtype_words[] = {[FA2_FP16] = "fp16", [FA2_BF16] = "bf16"};
 static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
                                          [FA2_BIAS_FP16] = "fp16",
@@ -61,9 +59,8 @@ static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
                                          [FA2_BIAS_FP16_GRADIENT] = "fp16_gradient",
                                          [FA2_BIAS_BF16_GRADIENT] = "bf16_gradient",
                                          [FA2_BIAS_FP32_GRADIENT] = "fp32_gradient"};
-static const char *const rotary_words[] = {[FA2_ROTARY_NONE] = "none",
-                                           [FA2_ROTARY_HALVES] = "halves",
-                                           [FA2_ROTARY_INTERLEAVED] = "interleaved"};
+static const char *const rotary_words[] = {
+    [FA2_ROTARY_NONE] = "none", [FA2_ROTARY_HALVES] = "halves", [FA2_ROTARY_INTERLEAVED] = "interleaved"};
 
 static const char *const window_names[] = {[FA2_WINDOW_NONE] = "none",
                                            [FA2_WINDOW_SLIDING] = "sliding",
@@ -182,10 +179,8 @@ static void format(const fa2_problem *problem, bool kinds_only, char *out, size_
         if ((kinds_only && f->role != FA2I_ROLE_KIND) || !fa2i_field_is_shown(problem, field))
             continue;
         const char *word = fa2i_field_word(field, value);
-        used += (size_t)(word != NULL ? snprintf(out + used, out_bytes - used, "%s%s=%s", space,
-                                                 f->key, word)
-                                      : snprintf(out + used, out_bytes - used, "%s%s=%d", space,
-                                                 f->key, (int)value));
+        used += (size_t)(word != NULL ? snprintf(out + used, out_bytes - used, "%s%s=%s", space, f->key, word)
+                                      : snprintf(out + used, out_bytes - used, "%s%s=%d", space, f->key, (int)value));
     }
 }
 

@@ -53,11 +53,7 @@ typedef enum fa2i_field_distance {
     FA2I_DISTANCE_COUNT
 } fa2i_field_distance;
 
-typedef enum fa2i_field_rounding {
-    FA2I_ROUNDING_EXACT,
-    FA2I_ROUNDING_UP,
-    FA2I_ROUNDING_TILES
-} fa2i_field_rounding;
+typedef enum fa2i_field_rounding { FA2I_ROUNDING_EXACT, FA2I_ROUNDING_UP, FA2I_ROUNDING_TILES } fa2i_field_rounding;
 
 /* A line of problem.def, which explains the columns. */
 typedef struct fa2i_field {

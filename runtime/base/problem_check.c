@@ -32,13 +32,11 @@ const char *fa2i_field_accepted(int field, char out[FA2I_ACCEPTED_CHARS])
 {
     const fa2i_field *f = &fa2i_fields[field];
     const bool named = fa2i_field_is_named(field);
-    const char *kind = named                           ? "one of "
-                       : f->least == 0 && f->most == 1 ? "0 or 1"
-                                                       : "a whole number";
+    const char *kind = named ? "one of " : f->least == 0 && f->most == 1 ? "0 or 1" : "a whole number";
     size_t used = (size_t)snprintf(out, FA2I_ACCEPTED_CHARS, "%s", kind);
     for (int32_t i = f->least; named && i <= f->most && used < FA2I_ACCEPTED_CHARS; i++)
-        used += (size_t)snprintf(out + used, FA2I_ACCEPTED_CHARS - used, "%s%d (%s)",
-                                 i == f->least ? "" : ", ", (int)i, fa2i_field_name(field, i));
+        used += (size_t)snprintf(out + used, FA2I_ACCEPTED_CHARS - used, "%s%d (%s)", i == f->least ? "" : ", ", (int)i,
+                                 fa2i_field_name(field, i));
     if (used < FA2I_ACCEPTED_CHARS)
         snprintf(out + used, FA2I_ACCEPTED_CHARS - used, "%s", remark_on(field));
     return out;
@@ -53,14 +51,12 @@ fa2_status fa2i_field_check(int field, int32_t value)
         return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be %s", f->name, (int)value,
                          fa2i_field_accepted(field, accepted));
     if (f->step > 1 && (value < f->least || value > f->most || value % f->step != 0))
-        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be a multiple of %d from %d to %d",
-                         f->name, (int)value, (int)f->step, (int)f->least, (int)f->most);
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be a multiple of %d from %d to %d", f->name, (int)value,
+                         (int)f->step, (int)f->least, (int)f->most);
     if (value < f->least)
-        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %d", f->name, (int)value,
-                         (int)f->least);
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %d", f->name, (int)value, (int)f->least);
     if (value > f->most)
-        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at most %d", f->name, (int)value,
-                         (int)f->most);
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at most %d", f->name, (int)value, (int)f->most);
     return FA2_OK;
 }
 
@@ -82,9 +78,8 @@ static fa2_status refuse_unasked(const fa2_problem *problem, int field)
     const fa2i_field *f = &fa2i_fields[field];
     char value[VALUE_CHARS], none[VALUE_CHARS], unasked[VALUE_CHARS];
     return fa2i_fail(FA2_E_INVALID, "%s is %s; it must be %s where %s is %s", f->name,
-                     value_text(field, fa2i_field_get(problem, field), value),
-                     value_text(field, 0, none), fa2i_fields[f->needs].name,
-                     value_text(f->needs, 0, unasked));
+                     value_text(field, fa2i_field_get(problem, field), value), value_text(field, 0, none),
+                     fa2i_fields[f->needs].name, value_text(f->needs, 0, unasked));
 }
 
 /* Returns an alternative for an operation that lacks the field. */
@@ -102,10 +97,9 @@ fa2_status fa2i_field_check_of(const fa2_problem *problem, int field)
         return value == 0 ? FA2_OK : refuse_unasked(problem, field);
     if ((f->ops >> (int)problem->op & 1u) == 0)
         return value == 0 ? FA2_OK
-                          : fa2i_fail(FA2_E_UNSUPPORTED, "%s is %s; the operation %s has no %s%s",
-                                      f->name, value_text(field, value, text),
-                                      fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op), f->name,
-                                      instead_of(field));
+                          : fa2i_fail(FA2_E_UNSUPPORTED, "%s is %s; the operation %s has no %s%s", f->name,
+                                      value_text(field, value, text),
+                                      fa2i_field_word(FA2I_FIELD_op, (int32_t)problem->op), f->name, instead_of(field));
     return fa2i_field_check(field, value);
 }
 
@@ -115,13 +109,12 @@ static fa2_status check_heads(const fa2_problem *problem, int *field)
 {
     *field = FA2I_FIELD_heads_q;
     if (problem->heads_q % problem->heads_kv != 0)
-        return fa2i_fail(FA2_E_INVALID, "heads_q is %d; it must be a multiple of heads_kv (%d)",
-                         (int)problem->heads_q, (int)problem->heads_kv);
+        return fa2i_fail(FA2_E_INVALID, "heads_q is %d; it must be a multiple of heads_kv (%d)", (int)problem->heads_q,
+                         (int)problem->heads_kv);
     const int64_t group_rows = (int64_t)problem->seq_q * (problem->heads_q / problem->heads_kv);
     *field = FA2I_FIELD_seq_q;
     if (group_rows > GROUP_ROWS_MAX)
-        return fa2i_fail(FA2_E_INVALID,
-                         "seq_q times heads_q / heads_kv is %lld; it must be at most %d",
+        return fa2i_fail(FA2_E_INVALID, "seq_q times heads_q / heads_kv is %lld; it must be at most %d",
                          (long long)group_rows, (int)GROUP_ROWS_MAX);
     return FA2_OK;
 }
@@ -131,15 +124,14 @@ static fa2_status check_columns(const fa2_problem *problem, int *field)
 {
     *field = FA2I_FIELD_head_dim;
     if (problem->op == FA2_OP_BACKWARD && problem->head_dim > BACKWARD_HEAD_DIM_MAX)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim is %d; backward takes up to %d",
-                         (int)problem->head_dim, BACKWARD_HEAD_DIM_MAX);
+        return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim is %d; backward takes up to %d", (int)problem->head_dim,
+                         BACKWARD_HEAD_DIM_MAX);
     *field = FA2I_FIELD_head_dim_v;
     if (problem->head_dim_v > 0 && problem->head_dim_v == problem->head_dim)
         return fa2i_fail(FA2_E_INVALID, "head_dim_v is %d, which is head_dim; it must be 0 then",
                          (int)problem->head_dim_v);
     if (problem->head_dim_v > problem->head_dim)
-        return fa2i_fail(FA2_E_UNSUPPORTED,
-                         "head_dim_v is %d; it must be below head_dim (%d), or 0",
+        return fa2i_fail(FA2_E_UNSUPPORTED, "head_dim_v is %d; it must be below head_dim (%d), or 0",
                          (int)problem->head_dim_v, (int)problem->head_dim);
     return FA2_OK;
 }
@@ -156,13 +148,12 @@ static fa2_status check_window(const fa2_problem *p, int *field)
         return fa2i_fail(FA2_E_INVALID, "window is %s; causal must be 1 with it", name);
     *field = FA2I_FIELD_window_left;
     if (p->window_left < least)
-        return fa2i_fail(FA2_E_INVALID,
-                         "window_left is %d; it must be at least %d where window is %s",
+        return fa2i_fail(FA2_E_INVALID, "window_left is %d; it must be at least %d where window is %s",
                          (int)p->window_left, (int)least, name);
     *field = FA2I_FIELD_window_right;
     if (p->window_right != -1)
-        return fa2i_fail(FA2_E_INVALID, "window_right is %d; it must be -1 where window is %s",
-                         (int)p->window_right, name);
+        return fa2i_fail(FA2_E_INVALID, "window_right is %d; it must be -1 where window is %s", (int)p->window_right,
+                         name);
     return FA2_OK;
 }
 
@@ -173,9 +164,8 @@ static fa2_status check_total(const char *name, int32_t batch, int32_t seq, int3
 {
     if (total > 0 || (int64_t)batch * seq <= TOTAL_MAX)
         return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID,
-                     "total_%s is 0, which means batch times seq_%s: %lld; it must be at most %d",
-                     name, name, (long long)batch * seq, TOTAL_MAX);
+    return fa2i_fail(FA2_E_INVALID, "total_%s is 0, which means batch times seq_%s: %lld; it must be at most %d", name,
+                     name, (long long)batch * seq, TOTAL_MAX);
 }
 
 /* Packed sequences have no padding. They say where the rows of a sequence are, and so does a table of pages. */
@@ -184,12 +174,12 @@ static fa2_status check_cache(const fa2_problem *p, int *field)
     const bool is_told = p->varlen || p->paged;
     *field = p->leftpad && p->varlen ? FA2I_FIELD_leftpad : FA2I_FIELD_cache_rows;
     if ((p->varlen && p->leftpad) || (is_told && p->cache_rows))
-        return fa2i_fail(FA2_E_UNSUPPORTED, "%s is 1; it must be 0 where %s is 1",
-                         fa2i_fields[*field].name, p->varlen ? "varlen" : "paged");
+        return fa2i_fail(FA2_E_UNSUPPORTED, "%s is 1; it must be 0 where %s is 1", fa2i_fields[*field].name,
+                         p->varlen ? "varlen" : "paged");
     *field = FA2I_FIELD_rotary_dim;
     if (p->rotary_dim > p->head_dim)
-        return fa2i_fail(FA2_E_INVALID, "rotary_dim is %d; it must be at most head_dim (%d)",
-                         (int)p->rotary_dim, (int)p->head_dim);
+        return fa2i_fail(FA2_E_INVALID, "rotary_dim is %d; it must be at most head_dim (%d)", (int)p->rotary_dim,
+                         (int)p->head_dim);
     return FA2_OK;
 }
 
@@ -269,8 +259,7 @@ static fa2_status check_reserved(const fa2_problem *problem)
     const size_t reserved = sizeof problem->reserved / sizeof *problem->reserved;
     for (size_t i = 0; i < reserved; i++) {
         if (problem->reserved[i] != 0)
-            return fa2i_fail(FA2_E_INVALID,
-                             "reserved[%zu] is %d; it must be 0: zero-initialise fa2_problem", i,
+            return fa2i_fail(FA2_E_INVALID, "reserved[%zu] is %d; it must be 0: zero-initialise fa2_problem", i,
                              (int)problem->reserved[i]);
     }
     return FA2_OK;
@@ -305,6 +294,5 @@ fa2_status fa2i_problem_find_fault(const fa2_problem *problem, int *ret_field)
 fa2_status fa2i_problem_check(const fa2_problem *problem)
 {
     int field = -1;
-    return problem == NULL ? fa2i_fail(FA2_E_INVALID, "problem is NULL")
-                           : fa2i_problem_find_fault(problem, &field);
+    return problem == NULL ? fa2i_fail(FA2_E_INVALID, "problem is NULL") : fa2i_problem_find_fault(problem, &field);
 }

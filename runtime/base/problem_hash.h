@@ -31,8 +31,7 @@ static inline uint64_t fa2i_problem_hash(const fa2_problem *problem)
         odd += words[i + 1] * factors[i + 1] + words[i + 3] * factors[i + 3];
     }
     const uint64_t sum = even + odd;
-    return (sum ^ sum >> 32) *
-           UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio: spreads low bits */
+    return (sum ^ sum >> 32) * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio: spreads low bits */
 }
 
 #endif

@@ -34,8 +34,7 @@ fa2_problem fa2i_problem_rounded(const fa2_problem *problem)
 {
     fa2_problem rounded = *problem;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++)
-        fa2i_field_set(&rounded, field,
-                       round_field(fa2i_field_get(problem, field), fa2i_fields[field].rounding));
+        fa2i_field_set(&rounded, field, round_field(fa2i_field_get(problem, field), fa2i_fields[field].rounding));
     return fa2i_problem_check(&rounded) == FA2_OK ? rounded : *problem;
 }
 

@@ -112,10 +112,9 @@ static fa2_status check_numbers(const void *object, const number *numbers, size_
         if (value >= n->least && value <= n->most && value % n->multiple == 0)
             continue;
         if (n->multiple > 1)
-            return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be a multiple of %d from %d to %d",
-                             n->key, value, n->multiple, n->least, n->most);
-        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be from %d to %d", n->key, value,
-                         n->least, n->most);
+            return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be a multiple of %d from %d to %d", n->key, value,
+                             n->multiple, n->least, n->most);
+        return fa2i_fail(FA2_E_INVALID, "%s is %d; it must be from %d to %d", n->key, value, n->least, n->most);
     }
     return FA2_OK;
 }
@@ -125,8 +124,7 @@ static fa2_status check_entry(const char *entry)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
     if (entry[0] == '\0' || strspn(entry, letters) != strlen(entry))
-        return fa2i_fail(FA2_E_INVALID, "its entry point is '%s'; it must be letters, digits and _",
-                         entry);
+        return fa2i_fail(FA2_E_INVALID, "its entry point is '%s'; it must be letters, digits and _", entry);
     return FA2_OK;
 }
 
@@ -142,11 +140,9 @@ static fa2_status check_step(const fa2i_step *step)
 static fa2_status check_splitting(const fa2i_recipe *recipe)
 {
     if ((recipe->waves > 0) != (recipe->max_splits > 1))
-        return fa2i_fail(FA2_E_INVALID,
-                         "waves is %d and splits %d; keys are split with both, or none",
-                         recipe->waves, recipe->max_splits);
-    if (recipe->waves > 0 && recipe->op == FA2_OP_FORWARD &&
-        recipe->workspace != FA2I_WORKSPACE_PARTIALS &&
+        return fa2i_fail(FA2_E_INVALID, "waves is %d and splits %d; keys are split with both, or none", recipe->waves,
+                         recipe->max_splits);
+    if (recipe->waves > 0 && recipe->op == FA2_OP_FORWARD && recipe->workspace != FA2I_WORKSPACE_PARTIALS &&
         recipe->workspace != FA2I_WORKSPACE_PARTIALS_AND_QUERIES)
         return fa2i_fail(FA2_E_INVALID, "keys are split, which needs workspace=partials");
     if (recipe->waves > 0 && fa2i_recipe_step(recipe, FA2I_STEP_COMBINE) == NULL)
@@ -160,8 +156,7 @@ static fa2_status check_words(const fa2i_recipe *recipe)
     const char *op = fa2i_field_word(FA2I_FIELD_op, (int32_t)recipe->op);
     const unsigned bit = 1u << (int)recipe->op;
     if ((workspace_ops[recipe->workspace] & bit) == 0)
-        return fa2i_fail(FA2_E_INVALID, "workspace=%s is not for op=%s",
-                         workspaces[recipe->workspace], op);
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s is not for op=%s", workspaces[recipe->workspace], op);
     for (int i = 0; i < recipe->step_count; i++) {
         if ((blocks_ops[recipe->steps[i].blocks] & bit) == 0)
             return fa2i_fail(FA2_E_INVALID, "step %d: blocks=%s is not for op=%s", i + 1,
@@ -180,8 +175,7 @@ static fa2_status check_maps(const fa2i_recipe *recipe)
         const char *word = operands[map->operand];
         if ((operand_ops[map->operand] & bit) == 0 || (seen & 1u << (int)map->operand) != 0)
             return fa2i_fail(FA2_E_INVALID, "maps: a map of %s %s", word,
-                             (operand_ops[map->operand] & bit) == 0 ? "is not for this operation"
-                                                                    : "is there twice");
+                             (operand_ops[map->operand] & bit) == 0 ? "is not for this operation" : "is there twice");
         seen |= 1u << (int)map->operand;
         const fa2_status st = check_numbers(map, &per_map, 1);
         if (st != FA2_OK)
@@ -194,30 +188,25 @@ static fa2_status check_maps(const fa2i_recipe *recipe)
  * convert step must exist for sums. */
 static fa2_status check_rows(const fa2i_recipe *recipe)
 {
-    const bool shared_sums = recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ ||
-                             recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
+    const bool shared_sums =
+        recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ || recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
     const bool sums = shared_sums || recipe->workspace == FA2I_WORKSPACE_DQ_OF_TILES;
     const bool rows = shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS;
     const bool parts = recipe->op == FA2_OP_BACKWARD && recipe->waves > 0;
     if ((sums || parts) != (recipe->columns > 0))
-        return fa2i_fail(
-            FA2_E_INVALID,
-            "columns is %d; it must be more than 0 with "
-            "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or if backward has "
-            "waves; else 0",
-            recipe->columns);
+        return fa2i_fail(FA2_E_INVALID,
+                         "columns is %d; it must be more than 0 with "
+                         "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or if backward has "
+                         "waves; else 0",
+                         recipe->columns);
     const bool column_keys = recipe->workspace == FA2I_WORKSPACE_COLUMN_KEYS;
     const bool counter = recipe->workspace == FA2I_WORKSPACE_COUNTER || column_keys;
-    if ((rows || counter || fa2i_recipe_has_queries(recipe)) &&
-        fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
-        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step prepares it",
-                         workspaces[recipe->workspace]);
+    if ((rows || counter || fa2i_recipe_has_queries(recipe)) && fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step prepares it", workspaces[recipe->workspace]);
     if (column_keys && fa2i_recipe_step(recipe, FA2I_STEP_PREPARE)->blocks != FA2I_BLOCKS_KEYS)
-        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but its step has no blocks=keys",
-                         workspaces[recipe->workspace]);
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but its step has no blocks=keys", workspaces[recipe->workspace]);
     if (!rows && fa2i_recipe_step(recipe, FA2I_STEP_SINKS) != NULL)
-        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but a step for sinks reads rows",
-                         workspaces[recipe->workspace]);
+        return fa2i_fail(FA2_E_INVALID, "workspace=%s, but a step for sinks reads rows", workspaces[recipe->workspace]);
     if (sums && fa2i_recipe_step(recipe, FA2I_STEP_CONVERT) == NULL)
         return fa2i_fail(FA2_E_INVALID, "workspace=%s, but no step converts what is in it",
                          workspaces[recipe->workspace]);
@@ -228,13 +217,11 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
 static fa2_status check(const fa2i_recipe *recipe)
 {
     fa2_status st = check_numbers(recipe, head_numbers, COUNT(head_numbers));
-    if (st == FA2_OK &&
-        strspn(recipe->suffix, "abcdefghijklmnopqrstuvwxyz") != strlen(recipe->suffix))
-        st = fa2i_fail(FA2_E_INVALID, "suffix is '%s'; it must be a lower-case letter",
-                       recipe->suffix);
+    if (st == FA2_OK && strspn(recipe->suffix, "abcdefghijklmnopqrstuvwxyz") != strlen(recipe->suffix))
+        st = fa2i_fail(FA2_E_INVALID, "suffix is '%s'; it must be a lower-case letter", recipe->suffix);
     if (st == FA2_OK && (recipe->step_count < 1 || recipe->step_count > FA2I_RECIPE_STEPS))
-        st = fa2i_fail(FA2_E_INVALID, "there are %d steps; there must be 1 to %d",
-                       recipe->step_count, FA2I_RECIPE_STEPS);
+        st = fa2i_fail(FA2_E_INVALID, "there are %d steps; there must be 1 to %d", recipe->step_count,
+                       FA2I_RECIPE_STEPS);
     for (int i = 0; st == FA2_OK && i < recipe->step_count; i++) {
         st = check_step(&recipe->steps[i]);
         if (st != FA2_OK)
@@ -254,8 +241,7 @@ static fa2_status check(const fa2i_recipe *recipe)
 /* ---- writing ---- */
 
 /* Appends to the text. `used` also counts bytes that did not fit, so that the caller sees if there was room. */
-static void add(char text[FA2I_RECIPE_CHARS], size_t *used, const char *format, ...)
-    FA2I_PRINTF(3, 4);
+static void add(char text[FA2I_RECIPE_CHARS], size_t *used, const char *format, ...) FA2I_PRINTF(3, 4);
 
 static void add(char text[FA2I_RECIPE_CHARS], size_t *used, const char *format, ...)
 {
@@ -268,8 +254,8 @@ static void add(char text[FA2I_RECIPE_CHARS], size_t *used, const char *format, 
     *used += (size_t)length;
 }
 
-static void add_numbers(char text[FA2I_RECIPE_CHARS], size_t *used, const void *object,
-                        const number *numbers, size_t count)
+static void add_numbers(char text[FA2I_RECIPE_CHARS], size_t *used, const void *object, const number *numbers,
+                        size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const int value = get(object, &numbers[i]);
@@ -301,13 +287,11 @@ fa2_status fa2i_recipe_format(fa2i_recipe *recipe)
     if (recipe->suffix[0] != '\0')
         add(text, &used, " suffix=%s", recipe->suffix);
     for (int i = 0; i < recipe->map_count; i++)
-        add(text, &used, "%s%s/%d", i == 0 ? " maps=" : ",", operands[recipe->maps[i].operand],
-            recipe->maps[i].rows);
+        add(text, &used, "%s%s/%d", i == 0 ? " maps=" : ",", operands[recipe->maps[i].operand], recipe->maps[i].rows);
     for (int i = 0; i < recipe->step_count; i++)
         add_step(text, &used, &recipe->steps[i]);
     if (used >= sizeof text)
-        return fa2i_fail(FA2_E_INVALID, "a recipe of %zu bytes; it must be at most %zu", used,
-                         sizeof text - 1);
+        return fa2i_fail(FA2_E_INVALID, "a recipe of %zu bytes; it must be at most %zu", used, sizeof text - 1);
     memcpy(recipe->text, text, used + 1);
     return FA2_OK;
 }
@@ -356,15 +340,13 @@ static fa2_status take_numbers(const char **at, void *object, const number *numb
 }
 
 /* Reads the word that follows a key, and finds its index. fallback: the index if the key is absent, or REQUIRED. */
-static fa2_status take_word(const char **at, const char *key, const char *const *words,
-                            size_t count, int fallback, int *ret_index)
+static fa2_status take_word(const char **at, const char *key, const char *const *words, size_t count, int fallback,
+                            int *ret_index)
 {
     char value[FA2I_ENTRY_CHARS];
     if (!take(at, key, value)) {
         *ret_index = fallback;
-        return fallback != REQUIRED
-                   ? FA2_OK
-                   : fa2i_fail(FA2_E_INVALID, "'%s=' is expected at '%.40s'", key, *at);
+        return fallback != REQUIRED ? FA2_OK : fa2i_fail(FA2_E_INVALID, "'%s=' is expected at '%.40s'", key, *at);
     }
     for (size_t i = 0; i < count; i++) {
         if (strcmp(value, words[i]) == 0) {
@@ -454,8 +436,7 @@ static fa2_status take_head(const char **at, fa2i_recipe *recipe)
         return fa2i_fail(FA2_E_INVALID, "op=%s is not known to this fa2", value);
     recipe->op = (fa2_op)op;
     FA2_TRY(take_numbers(at, recipe, head_numbers, COUNT(head_numbers)));
-    FA2_TRY(
-        take_word(at, "workspace", workspaces, COUNT(workspaces), FA2I_WORKSPACE_NONE, &workspace));
+    FA2_TRY(take_word(at, "workspace", workspaces, COUNT(workspaces), FA2I_WORKSPACE_NONE, &workspace));
     recipe->workspace = (fa2i_workspace)workspace;
     if (take(at, "suffix", value))
         snprintf(recipe->suffix, sizeof recipe->suffix, "%c", value[0]);

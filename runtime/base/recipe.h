@@ -26,66 +26,64 @@
 #define FA2I_ENTRY_CHARS  64
 
 /* The purpose of a step. X(NAME, word). */
-#define FA2I_ROLE_LIST(X)                                                                          \
-    X(FA2I_STEP_MAIN, "main") /* the operation itself; timed, shown and checked for fitting */     \
-    X(FA2I_STEP_COMBINE,                                                                           \
-      "combine") /* merges partial results; runs only if keys are split */                         \
-    X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                     \
-    X(FA2I_STEP_CONVERT, "convert") /* after it: turns results in the workspace into outputs */    \
-    X(FA2I_STEP_SINKS, "sinks")     /* after prepare: computes dsinks from prepared rows */        \
+#define FA2I_ROLE_LIST(X)                                                                                              \
+    X(FA2I_STEP_MAIN, "main")       /* the operation itself; timed, shown and checked for fitting */                   \
+    X(FA2I_STEP_COMBINE, "combine") /* merges partial results; runs only if keys are split */                          \
+    X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                                         \
+    X(FA2I_STEP_CONVERT, "convert") /* after it: turns results in the workspace into outputs */                        \
+    X(FA2I_STEP_SINKS, "sinks")     /* after prepare: computes dsinks from prepared rows */                            \
     X(FA2I_STEP_CLEAR, "clear")     /* before the main step: zeros what that adds to */
 
 /* The work of one block of a step, and the operations that have such blocks. X(NAME, word, ops).
  *
  * Padded rows are the query rows of all heads and batches. Each head is rounded up to whole tiles of `rows`. In packed
  * sequences, each sequence is rounded up to whole tiles of 8. */
-#define FA2I_BLOCKS_LIST(X)                                                                        \
-    X(FA2I_BLOCKS_ROW_TILES, "row_tiles",                                                          \
-      FORWARD) /* `rows` rows of a head, and one of the splits of the keys */                      \
-    X(FA2I_BLOCKS_RESIDENT_ROW_TILES, "resident_row_tiles",                                        \
-      FORWARD) /* several of these; block_rows blocks on each SM, at most one a tile */            \
-    X(FA2I_BLOCKS_ONE, "one", FORWARD)   /* all the work */                                        \
-    X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */            \
-    X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows keys of a sequence, in whole `keys` */      \
-    X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                            \
-      FORWARD) /* block_rows rows: new K and V, one for each query; also Q if it is rotated */     \
-    X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows padded rows */               \
-    X(FA2I_BLOCKS_QUERY_TILES, "query_tiles", BACKWARD) /* block_rows queries of a query head */   \
-    X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */            \
-    X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                      \
-      BACKWARD) /* first key tiles, then block_rows rows of a query head */                        \
-    X(FA2I_BLOCKS_KEY_TILE_SUMS, "key_tile_sums", BACKWARD) /* dK or dV of a tile of keys */       \
-    X(FA2I_BLOCKS_HEADS, "heads", BACKWARD)                 /* a query head, in all batches */     \
-    X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD)         /* a key head, in one batch */         \
-    X(FA2I_BLOCKS_SCORE_ROWS, "score_rows", BACKWARD) /* block_rows queries of heads and batches */
+#define FA2I_BLOCKS_LIST(X)                                                                                            \
+    X(FA2I_BLOCKS_ROW_TILES, "row_tiles", FORWARD) /* `rows` rows of a head, and one of the splits of the keys */      \
+    X(FA2I_BLOCKS_RESIDENT_ROW_TILES, "resident_row_tiles",                                                            \
+      FORWARD)                           /* several of these; block_rows blocks on each SM, at most one a tile */      \
+    X(FA2I_BLOCKS_ONE, "one", FORWARD)   /* all the work */                                                            \
+    X(FA2I_BLOCKS_ROWS, "rows", FORWARD) /* block_rows rows of all heads and batches */                                \
+    X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows keys of a sequence, in whole `keys` */                          \
+    X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                                                \
+      FORWARD) /* block_rows rows: new K and V, one for each query; also Q if it is rotated */                         \
+    X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows padded rows */                                   \
+    X(FA2I_BLOCKS_QUERY_TILES, "query_tiles", BACKWARD) /* block_rows queries of a query head */                       \
+    X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */                                \
+    X(FA2I_BLOCKS_KEY_AND_QUERY_TILES, "key_and_query_tiles",                                                          \
+      BACKWARD) /* first key tiles, then block_rows rows of a query head */                                            \
+    X(FA2I_BLOCKS_KEY_TILE_SUMS, "key_tile_sums", BACKWARD) /* dK or dV of a tile of keys */                           \
+    X(FA2I_BLOCKS_HEADS, "heads", BACKWARD)                 /* a query head, in all batches */                         \
+    X(FA2I_BLOCKS_KEY_HEADS, "key_heads", BACKWARD)         /* a key head, in one batch */                             \
+    X(FA2I_BLOCKS_SCORE_ROWS, "score_rows", BACKWARD)       /* block_rows queries of heads and batches */
 
 /* The contents of the workspace, and the operations that have them. X(NAME, word, ops). */
-#define FA2I_WORKSPACE_LIST(X)                                                                     \
-    X(FA2I_WORKSPACE_NONE, "none", FORWARD | BACKWARD)                                             \
-    X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD) /* O and LSE of each split, fp32 */            \
-    X(FA2I_WORKSPACE_QUERIES, "queries", FORWARD)   /* Q, rotated */                               \
-    X(FA2I_WORKSPACE_PARTIALS_AND_QUERIES, "partials_and_queries", FORWARD) /* both */             \
-    X(FA2I_WORKSPACE_COUNTER, "counter", FORWARD) /* 32 bits that count the work tiles begun */    \
-    X(FA2I_WORKSPACE_COLUMN_KEYS, "column_keys",                                                   \
+#define FA2I_WORKSPACE_LIST(X)                                                                                         \
+    X(FA2I_WORKSPACE_NONE, "none", FORWARD | BACKWARD)                                                                 \
+    X(FA2I_WORKSPACE_PARTIALS, "partials", FORWARD)                         /* O and LSE of each split, fp32 */        \
+    X(FA2I_WORKSPACE_QUERIES, "queries", FORWARD)                           /* Q, rotated */                           \
+    X(FA2I_WORKSPACE_PARTIALS_AND_QUERIES, "partials_and_queries", FORWARD) /* both */                                 \
+    X(FA2I_WORKSPACE_COUNTER, "counter", FORWARD) /* 32 bits that count the work tiles begun */                        \
+    X(FA2I_WORKSPACE_COLUMN_KEYS, "column_keys",                                                                       \
       FORWARD) /* such a counter in 128 bytes, and then 8 bytes for each key of the prepare        \
-                * step's blocks: the factors of dropout */                                         \
-    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD)   /* S of all heads and batches, in the dtype */   \
-    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)      /* LSE and delta of padded rows, fp32 */         \
-    X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                   \
-      BACKWARD) /* rows, and `columns` numbers of each, fp32; packed: of each row of dQ */         \
-    X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                       \
-      BACKWARD) /* rows_and_dq, a counter for each tile of `rows` queries, and one for all */      \
-    X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                   \
+                * step's blocks: the factors of dropout */                   \
+    X(FA2I_WORKSPACE_SCORES, "scores", FORWARD) /* S of all heads and batches, in the dtype */                         \
+    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)    /* LSE and delta of padded rows, fp32 */                               \
+    X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                                       \
+      BACKWARD) /* rows, and `columns` numbers of each, fp32; packed: of each row of dQ */                             \
+    X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                                           \
+      BACKWARD) /* rows_and_dq, a counter for each tile of `rows` queries, and one for all */                          \
+    X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                                       \
       BACKWARD) /* `columns` numbers of each padded row, fp32, if the keys of a head fill several  \
                  * tiles of `keys`. Else nothing, and nothing is converted */
 
 /* The operands that kernels read or write by tensor maps, and their operations. X(NAME, word, ops). */
-#define FA2I_MAPPED_LIST(X)                                                                        \
-    X(FA2I_MAPPED_Q, "q", FORWARD | BACKWARD)                                                      \
-    X(FA2I_MAPPED_K, "k", FORWARD | BACKWARD)                                                      \
-    X(FA2I_MAPPED_V, "v", FORWARD | BACKWARD)                                                      \
-    X(FA2I_MAPPED_O, "o", FORWARD)                                                                 \
-    X(FA2I_MAPPED_DO, "do", BACKWARD)                                                              \
+#define FA2I_MAPPED_LIST(X)                                                                                            \
+    X(FA2I_MAPPED_Q, "q", FORWARD | BACKWARD)                                                                          \
+    X(FA2I_MAPPED_K, "k", FORWARD | BACKWARD)                                                                          \
+    X(FA2I_MAPPED_V, "v", FORWARD | BACKWARD)                                                                          \
+    X(FA2I_MAPPED_O, "o", FORWARD)                                                                                     \
+    X(FA2I_MAPPED_DO, "do", BACKWARD)                                                                                  \
     X(FA2I_MAPPED_BIAS, "bias", FORWARD) /* of 16 bits, if a map can express it (op.h) */
 
 #define FA2I_ENUM_NAME(name, ...) name,
@@ -162,8 +160,7 @@ const char *fa2i_mapped_word(fa2i_mapped operand);
 /* Returns whether the workspace holds Q. */
 static inline bool fa2i_recipe_has_queries(const fa2i_recipe *recipe)
 {
-    return recipe->workspace == FA2I_WORKSPACE_QUERIES ||
-           recipe->workspace == FA2I_WORKSPACE_PARTIALS_AND_QUERIES;
+    return recipe->workspace == FA2I_WORKSPACE_QUERIES || recipe->workspace == FA2I_WORKSPACE_PARTIALS_AND_QUERIES;
 }
 
 /* Returns the largest dynamic shared memory of a block of any step, in bytes. */

@@ -102,8 +102,7 @@ static bool says_the_problem(const char *word)
     const size_t length = strcspn(word, "= ");
     for (int field = 0; word[length] == '=' && field < FA2I_FIELD_COUNT; field++) {
         const fa2i_field *f = &fa2i_fields[field];
-        if (f->role == FA2I_ROLE_KIND && strlen(f->key) == length &&
-            strncasecmp(word, f->key, length) == 0)
+        if (f->role == FA2I_ROLE_KIND && strlen(f->key) == length && strncasecmp(word, f->key, length) == 0)
             return true;
     }
     return false;
@@ -117,8 +116,7 @@ void fa2i_variant_brief(const char *variant_text, char *out, size_t out_bytes)
     for (const char *word = variant_text; *word != '\0';) {
         const size_t bytes = strcspn(word, " ");
         if (!says_the_problem(word) && used < out_bytes)
-            used += (size_t)snprintf(out + used, out_bytes - used, "%s%.*s", used == 0 ? "" : " ",
-                                     (int)bytes, word);
+            used += (size_t)snprintf(out + used, out_bytes - used, "%s%.*s", used == 0 ? "" : " ", (int)bytes, word);
         word += bytes;
         word += strspn(word, " ");
     }

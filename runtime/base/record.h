@@ -56,13 +56,13 @@ typedef struct fa2i_variant {
 fa2_status fa2i_variant_check_class(const fa2i_variant *record, const char *class_key);
 
 /* All possible results of a variant. X(name, value, text as stored). */
-#define FA2I_OUTCOME_LIST(X)                                                                       \
-    X(FA2I_OUTCOME_OK, 0, "ok")                                                                    \
-    X(FA2I_OUTCOME_COMPILE_ERROR, 1, "compile_error")                                              \
-    X(FA2I_OUTCOME_SPILLED, 2, "spilled")                                                          \
-    X(FA2I_OUTCOME_WRONG, 3, "wrong")                                                              \
-    X(FA2I_OUTCOME_FAULT, 4, "fault")                                                              \
-    X(FA2I_OUTCOME_HANG, 5, "hang")                                                                \
+#define FA2I_OUTCOME_LIST(X)                                                                                           \
+    X(FA2I_OUTCOME_OK, 0, "ok")                                                                                        \
+    X(FA2I_OUTCOME_COMPILE_ERROR, 1, "compile_error")                                                                  \
+    X(FA2I_OUTCOME_SPILLED, 2, "spilled")                                                                              \
+    X(FA2I_OUTCOME_WRONG, 3, "wrong")                                                                                  \
+    X(FA2I_OUTCOME_FAULT, 4, "fault")                                                                                  \
+    X(FA2I_OUTCOME_HANG, 5, "hang")                                                                                    \
     X(FA2I_OUTCOME_LAUNCH_ERROR, 6, "launch_error")
 
 typedef enum fa2i_outcome {

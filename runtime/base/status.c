@@ -19,8 +19,8 @@ const char *fa2_status_string(fa2_status status)
 {
     /* int, because the caller may pass a number that is no enumerator. */
     switch ((int)status) {
-#define STATUS_CASE(name, value, text)                                                             \
-    case value:                                                                                    \
+#define STATUS_CASE(name, value, text)                                                                                 \
+    case value:                                                                                                        \
         return text;
         FA2_STATUS_LIST(STATUS_CASE)
 #undef STATUS_CASE

@@ -13,8 +13,7 @@
 #define FA2I_MESSAGE_BYTES 2048
 
 #if defined(__GNUC__)
-#define FA2I_PRINTF(format_index, first_arg)                                                       \
-    __attribute__((format(printf, format_index, first_arg)))
+#define FA2I_PRINTF(format_index, first_arg) __attribute__((format(printf, format_index, first_arg)))
 #else
 #define FA2I_PRINTF(format_index, first_arg)
 #endif
@@ -34,11 +33,11 @@ fa2_status fa2i_fail_prefix(fa2_status status, const char *format, ...) FA2I_PRI
 fa2_status fa2i_fail_log(fa2_status status, const char *log, const char *format, ...) FA2I_PRINTF(3, 4);
 
 /* Evaluates expr. On failure keeps its status in `st` and goes to the clean-up label `done`. */
-#define FA2_TRY(expr)                                                                              \
-    do {                                                                                           \
-        st = (expr);                                                                               \
-        if (st != FA2_OK)                                                                          \
-            goto done;                                                                             \
+#define FA2_TRY(expr)                                                                                                  \
+    do {                                                                                                               \
+        st = (expr);                                                                                                   \
+        if (st != FA2_OK)                                                                                              \
+            goto done;                                                                                                 \
     } while (0)
 
 #endif

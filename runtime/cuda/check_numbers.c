@@ -15,23 +15,18 @@ typedef struct reader {
 } reader;
 
 /* Copies numbers to allocated memory. The caller frees it after waiting for the stream, on errors, too. */
-static fa2_status copy(const reader *r, const char *name, const int32_t *from, size_t count,
-                       int32_t *to)
+static fa2_status copy(const reader *r, const char *name, const int32_t *from, size_t count, int32_t *to)
 {
     const fa2_status st = fa2i_cuda_check(
-        r->cuda,
-        r->cuda->memcpy_dtoh_async(to, (CUdeviceptr)(uintptr_t)from, count * sizeof *to, r->stream),
+        r->cuda, r->cuda->memcpy_dtoh_async(to, (CUdeviceptr)(uintptr_t)from, count * sizeof *to, r->stream),
         "cuMemcpyDtoHAsync");
-    return st == FA2_OK ? st
-                        : fa2i_fail_prefix(st, "%s cannot be read (config.check_numbers)", name);
+    return st == FA2_OK ? st : fa2i_fail_prefix(st, "%s cannot be read (config.check_numbers)", name);
 }
 
 static fa2_status make(const char *name, size_t count, int32_t **ret_numbers)
 {
     *ret_numbers = fa2i_alloc_array(count, sizeof **ret_numbers);
-    return *ret_numbers != NULL
-               ? FA2_OK
-               : fa2i_fail(FA2_E_MEMORY, "no memory for %zu numbers of %s", count, name);
+    return *ret_numbers != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for %zu numbers of %s", count, name);
 }
 
 static fa2_status read_operand(const reader *r, const char *name, const int32_t *from, size_t count,
@@ -45,27 +40,23 @@ static fa2_status read_operand(const reader *r, const char *name, const int32_t 
 static fa2_status wait(const reader *r, fa2_status st)
 {
     const CUresult result = r->cuda->stream_synchronize(r->stream);
-    return st != FA2_OK
-               ? st
-               : fa2i_cuda_check(r->cuda, result, "cuStreamSynchronize (config.check_numbers)");
+    return st != FA2_OK ? st : fa2i_cuda_check(r->cuda, result, "cuStreamSynchronize (config.check_numbers)");
 }
 
-static fa2_status read_all_but_table(const reader *r, const fa2_problem *p,
-                                     const void *args, fa2i_numbers *n)
+static fa2_status read_all_but_table(const reader *r, const fa2_problem *p, const void *args, fa2i_numbers *n)
 {
     fa2_status st = FA2_OK;
-#define READ_OPERAND(name, field, more)                                                            \
-    if (p->field)                                                                                  \
-        FA2_TRY(read_operand(r, #name, fa2i_operand_data(p->op, args, FA2I_OPERAND_##name),                            \
-                             (size_t)p->batch + (more), &n->name));
+#define READ_OPERAND(name, field, more)                                                                                \
+    if (p->field)                                                                                                      \
+        FA2_TRY(read_operand(r, #name, fa2i_operand_data(p->op, args, FA2I_OPERAND_##name), (size_t)p->batch + (more), \
+                             &n->name));
     FA2I_NUMBERS(READ_OPERAND)
 #undef READ_OPERAND
 done:
     return wait(r, st);
 }
 
-static fa2_status read_table(const reader *r, const fa2_problem *p, const void *args,
-                             fa2i_numbers *n)
+static fa2_status read_table(const reader *r, const fa2_problem *p, const void *args, fa2i_numbers *n)
 {
     fa2_status st = FA2_OK;
     const fa2_forward_args *a = args;
@@ -76,8 +67,7 @@ static fa2_status read_table(const reader *r, const fa2_problem *p, const void *
     for (int32_t b = 0; b < p->batch; b++) {
         const size_t pages = (size_t)fa2i_numbers_pages(p, args, n, b);
         if (pages > 0)
-            FA2_TRY(copy(r, "block_table", a->block_table + b * a->block_table_stride,
-                         pages, n->block_table + at));
+            FA2_TRY(copy(r, "block_table", a->block_table + b * a->block_table_stride, pages, n->block_table + at));
         at += pages;
     }
 done:
@@ -90,10 +80,8 @@ static fa2_status check_capture(const fa2i_device *device, CUstream stream)
     const fa2_status st = fa2i_device_is_capturing(device, stream, &capturing);
     if (st != FA2_OK || !capturing)
         return st;
-    return fa2i_fail(
-        FA2_E_CAPTURE,
-        "config.check_numbers is 1 and the stream is being captured: the numbers in device "
-        "memory cannot be read then; capture with a context that does not check them");
+    return fa2i_fail(FA2_E_CAPTURE, "config.check_numbers is 1 and the stream is being captured: the numbers in device "
+                                    "memory cannot be read then; capture with a context that does not check them");
 }
 
 static void free_numbers(fa2i_numbers *n)
@@ -104,8 +92,7 @@ static void free_numbers(fa2i_numbers *n)
     fa2i_free(n->block_table);
 }
 
-fa2_status fa2i_check_numbers(const fa2i_device *device, const fa2_problem *problem,
-                              const void *args, CUstream stream)
+fa2_status fa2i_check_numbers(const fa2i_device *device, const fa2_problem *problem, const void *args, CUstream stream)
 {
     const reader r = {device->cuda, stream};
     fa2_status st = FA2_OK;

@@ -17,20 +17,14 @@
 #include "runtime/cuda/cuda_api.h"
 #include "runtime/cuda/image.h"
 
-enum {
-    ARCH_MAX = 999,
-    ARCHS_MAX = 64,
-    OPTIONS_MAX = 8,
-    NO_CACHE_SINCE = 12090,
-    SUFFIX_SINCE = 12000
-};
+enum { ARCH_MAX = 999, ARCHS_MAX = 64, OPTIONS_MAX = 8, NO_CACHE_SINCE = 12090, SUFFIX_SINCE = 12000 };
 
 static fa2_status check(const fa2i_nvrtc_table *nvrtc, nvrtcResult result, const char *what)
 {
     if (result == NVRTC_SUCCESS)
         return FA2_OK;
-    return fa2i_fail(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA2_E_MEMORY : FA2_E_COMPILE, "%s: %s",
-                     what, nvrtc->get_error_string(result));
+    return fa2i_fail(result == NVRTC_ERROR_OUT_OF_MEMORY ? FA2_E_MEMORY : FA2_E_COMPILE, "%s: %s", what,
+                     nvrtc->get_error_string(result));
 }
 
 /* ---- target and key ---- */
@@ -38,8 +32,7 @@ static fa2_status check(const fa2i_nvrtc_table *nvrtc, nvrtcResult result, const
 static fa2_status read_archs(const fa2i_nvrtc_table *nvrtc, int archs[ARCHS_MAX], int *ret_count)
 {
     int count = 0;
-    const fa2_status st =
-        check(nvrtc, nvrtc->get_num_supported_archs(&count), "nvrtcGetNumSupportedArchs");
+    const fa2_status st = check(nvrtc, nvrtc->get_num_supported_archs(&count), "nvrtcGetNumSupportedArchs");
     if (st != FA2_OK)
         return st;
     if (count < 1 || count > ARCHS_MAX)
@@ -86,8 +79,7 @@ fa2_status fa2i_target_for(int arch, bool as_ptx, fa2i_target *ret_target)
             oldest = archs[i];
     }
     if (newest == 0) {
-        st = fa2i_fail(FA2_E_UNSUPPORTED,
-                       "this NVRTC makes no code for sm_%d: the oldest it knows is sm_%d", arch,
+        st = fa2i_fail(FA2_E_UNSUPPORTED, "this NVRTC makes no code for sm_%d: the oldest it knows is sm_%d", arch,
                        oldest);
         goto done;
     }
@@ -105,11 +97,9 @@ typedef struct options {
     int count;
 } options;
 
-static void make_options(const fa2i_variant *variant, const fa2i_target *target, int version,
-                         options *o)
+static void make_options(const fa2i_variant *variant, const fa2i_target *target, int version, options *o)
 {
-    snprintf(o->architecture, sizeof o->architecture, "--gpu-architecture=%s%s", target->name,
-             variant->recipe.suffix);
+    snprintf(o->architecture, sizeof o->architecture, "--gpu-architecture=%s%s", target->name, variant->recipe.suffix);
     o->count = 0;
     o->list[o->count++] = o->architecture;
     o->list[o->count++] = "--std=c++17";
@@ -120,8 +110,8 @@ static void make_options(const fa2i_variant *variant, const fa2i_target *target,
         o->list[o->count++] = "--no-cache";
 }
 
-static void make_key(const fa2i_variant *variant, const char *source, const fa2i_target *target,
-                     int version, const options *o, fa2i_key *ret_key)
+static void make_key(const fa2i_variant *variant, const char *source, const fa2i_target *target, int version,
+                     const options *o, fa2i_key *ret_key)
 {
     const char *recipe = variant->recipe.text, *class_key = variant->class_key;
     char compiler[32];
@@ -139,16 +129,16 @@ static void make_key(const fa2i_variant *variant, const char *source, const fa2i
     fa2i_key_of(parts, count, ret_key);
 }
 
-void fa2i_compile_key_of(const fa2i_variant *variant, const char *source, const fa2i_target *target,
-                         int version, fa2i_key *ret_key)
+void fa2i_compile_key_of(const fa2i_variant *variant, const char *source, const fa2i_target *target, int version,
+                         fa2i_key *ret_key)
 {
     options o;
     make_options(variant, target, version, &o);
     make_key(variant, source, target, version, &o, ret_key);
 }
 
-fa2_status fa2i_compile_key(const fa2i_variant *variant, const char *source,
-                            const fa2i_target *target, fa2i_key *ret_key)
+fa2_status fa2i_compile_key(const fa2i_variant *variant, const char *source, const fa2i_target *target,
+                            fa2i_key *ret_key)
 {
     const fa2i_nvrtc_table *nvrtc = NULL;
     fa2_status st = FA2_OK;
@@ -165,10 +155,9 @@ static fa2_status check_suffix(const fa2i_variant *variant, const fa2i_target *t
 {
     if (variant->recipe.suffix[0] == '\0' || version >= SUFFIX_SINCE)
         return FA2_OK;
-    return fa2i_fail(FA2_E_UNSUPPORTED,
-                     "NVRTC %d.%d compiles nothing for %s%s; it must be %d.%d or newer",
-                     version / 1000, version % 1000 / 10, target->name, variant->recipe.suffix,
-                     SUFFIX_SINCE / 1000, SUFFIX_SINCE % 1000 / 10);
+    return fa2i_fail(FA2_E_UNSUPPORTED, "NVRTC %d.%d compiles nothing for %s%s; it must be %d.%d or newer",
+                     version / 1000, version % 1000 / 10, target->name, variant->recipe.suffix, SUFFIX_SINCE / 1000,
+                     SUFFIX_SINCE % 1000 / 10);
 }
 
 fa2_status fa2i_compile_check(const fa2i_variant *variant, const fa2i_target *target)
@@ -186,8 +175,8 @@ done:
 /* ---- compiling ---- */
 
 /* Older NVRTCs read "2.22e-16" as 2 under a locale with a decimal comma, and changed the locale. */
-static fa2_status compile_in_c_locale(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program,
-                                      const options *o, nvrtcResult *ret_result, double *ret_ms)
+static fa2_status compile_in_c_locale(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const options *o,
+                                      nvrtcResult *ret_result, double *ret_ms)
 {
     struct timespec start, end;
     const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -199,8 +188,7 @@ static fa2_status compile_in_c_locale(const fa2i_nvrtc_table *nvrtc, nvrtcProgra
     clock_gettime(CLOCK_MONOTONIC, &end);
     uselocale(callers);
     freelocale(c_locale);
-    *ret_ms =
-        1e3 * (double)(end.tv_sec - start.tv_sec) + 1e-6 * (double)(end.tv_nsec - start.tv_nsec);
+    *ret_ms = 1e3 * (double)(end.tv_sec - start.tv_sec) + 1e-6 * (double)(end.tv_nsec - start.tv_nsec);
     return FA2_OK;
 }
 
@@ -226,22 +214,19 @@ done:
     return st;
 }
 
-static fa2_status take_image(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, bool ptx,
-                             fa2i_blob *ret_image)
+static fa2_status take_image(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, bool ptx, fa2i_blob *ret_image)
 {
     fa2_status st = FA2_OK;
     fa2i_blob image = {0};
     FA2_TRY(check(nvrtc,
-                  ptx ? nvrtc->get_ptx_size(program, &image.bytes)
-                      : nvrtc->get_cubin_size(program, &image.bytes),
+                  ptx ? nvrtc->get_ptx_size(program, &image.bytes) : nvrtc->get_cubin_size(program, &image.bytes),
                   "the size of the compiled code"));
     image.data = fa2i_alloc(image.bytes);
     if (image.data == NULL) {
         st = fa2i_fail(FA2_E_MEMORY, "out of memory for %zu bytes of compiled code", image.bytes);
         goto done;
     }
-    FA2_TRY(check(nvrtc,
-                  ptx ? nvrtc->get_ptx(program, image.data) : nvrtc->get_cubin(program, image.data),
+    FA2_TRY(check(nvrtc, ptx ? nvrtc->get_ptx(program, image.data) : nvrtc->get_cubin(program, image.data),
                   "the compiled code"));
     *ret_image = image;
     image = (fa2i_blob){0};
@@ -262,8 +247,7 @@ static bool is_helper(const fa2i_recipe *recipe, const char *name, size_t length
 {
     for (int i = 0; i < recipe->step_count; i++) {
         const fa2i_step *step = &recipe->steps[i];
-        if (step->role != FA2I_STEP_MAIN && strlen(step->entry) == length &&
-            memcmp(step->entry, name, length) == 0)
+        if (step->role != FA2I_STEP_MAIN && strlen(step->entry) == length && memcmp(step->entry, name, length) == 0)
             return true;
     }
     return false;
@@ -275,8 +259,7 @@ static bool is_helper(const fa2i_recipe *recipe, const char *name, size_t length
  * - waits are inserted between products */
 static bool is_slowed(const char *log)
 {
-    return strstr(log, "Potential Performance Loss") != NULL ||
-           strstr(log, "is injected in around line") != NULL;
+    return strstr(log, "Potential Performance Loss") != NULL || strstr(log, "is injected in around line") != NULL;
 }
 
 /* Reads registers and spills from the log: the registers of the function that has most, and the spills of all. A stack
@@ -301,8 +284,7 @@ static void read_usage(fa2i_kernel *kernel)
             kernel->spill_bytes += stores + loads;
             framed |= find_words(line, length, " 0 bytes stack frame, ") == NULL;
         }
-        if (counts && used != NULL && sscanf(used, "%d registers", &registers) == 1 &&
-            registers > kernel->registers)
+        if (counts && used != NULL && sscanf(used, "%d registers", &registers) == 1 && registers > kernel->registers)
             kernel->registers = registers;
         line += length + (line[length] == '\n');
     }
@@ -332,8 +314,7 @@ static fa2_status check_entries(fa2i_kernel *kernel)
         char sentence[FA2I_ENTRY_CHARS + 64];
         if (fa2i_image_has_entry(&kernel->image, recipe->steps[i].entry))
             continue;
-        snprintf(sentence, sizeof sentence, "the code has no entry point %s",
-                 recipe->steps[i].entry);
+        snprintf(sentence, sizeof sentence, "the code has no entry point %s", recipe->steps[i].entry);
         fa2i_blob_done(&kernel->image);
         kernel->outcome = FA2I_OUTCOME_COMPILE_ERROR;
         return put_before_log(sentence, &kernel->log);
@@ -342,8 +323,8 @@ static fa2_status check_entries(fa2i_kernel *kernel)
 }
 
 /* Compiles a program, and stores the result in kernel. */
-static fa2_status run(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const options *o,
-                      bool ptx, fa2i_kernel *kernel)
+static fa2_status run(const fa2i_nvrtc_table *nvrtc, nvrtcProgram program, const options *o, bool ptx,
+                      fa2i_kernel *kernel)
 {
     fa2_status st = FA2_OK;
     nvrtcResult result = NVRTC_SUCCESS;
@@ -392,8 +373,7 @@ fa2_status fa2i_compile(const fa2i_variant *variant, const char *source, const f
         kernel.outcome = FA2I_OUTCOME_COMPILE_ERROR;
         FA2_TRY(put_before_log(fa2_last_message(), &kernel.log));
     } else {
-        FA2_TRY(check(nvrtc, nvrtc->create_program(&program, source, name, 0, NULL, NULL),
-                      "nvrtcCreateProgram"));
+        FA2_TRY(check(nvrtc, nvrtc->create_program(&program, source, name, 0, NULL, NULL), "nvrtcCreateProgram"));
         FA2_TRY(run(nvrtc, program, &o, target->ptx, &kernel));
     }
     *ret_kernel = kernel;

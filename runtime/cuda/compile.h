@@ -27,12 +27,12 @@ bool fa2i_target_is_ptx(const char *name);
 
 /* Computes the artifact key: a hash of source, compiler options, target, NVRTC version, class and recipe. Variants that
  * differ only in how they are launched, or in the class that they serve, have one source and several keys. */
-fa2_status fa2i_compile_key(const fa2i_variant *variant, const char *source,
-                            const fa2i_target *target, fa2i_key *ret_key);
+fa2_status fa2i_compile_key(const fa2i_variant *variant, const char *source, const fa2i_target *target,
+                            fa2i_key *ret_key);
 
 /* The same for an NVRTC of this version (1000 * major + 10 * minor), which need not be installed. */
-void fa2i_compile_key_of(const fa2i_variant *variant, const char *source, const fa2i_target *target,
-                         int version, fa2i_key *ret_key);
+void fa2i_compile_key_of(const fa2i_variant *variant, const char *source, const fa2i_target *target, int version,
+                         fa2i_key *ret_key);
 
 /* Checks that this NVRTC can compile for the SM-specific target (such as sm_90a) that a variant's recipe asks for.
  * FA2_E_UNSUPPORTED names the version that is needed. FA2_E_NO_NVRTC. */

@@ -211,8 +211,7 @@ static void open_builtins(const fa2i_nvrtc_table *table)
     if (slash == NULL || table->version(&major, &minor) != NVRTC_SUCCESS)
         return;
     char path[PATH_BYTES];
-    snprintf(path, sizeof path, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc_path),
-             nvrtc_path, major, minor);
+    snprintf(path, sizeof path, "%.*s/libnvrtc-builtins.so.%d.%d", (int)(slash - nvrtc_path), nvrtc_path, major, minor);
     if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL)
         (void)dlerror(); /* discard the error */
 }
@@ -237,8 +236,7 @@ static fa2_status start_cuda(const fa2i_cuda_table *cuda)
         return FA2_OK;
     (void)fa2i_cuda_check(cuda, result, "cuInit");
     return fa2i_fail_prefix(result == CUDA_ERROR_NO_DEVICE ? FA2_E_NO_DEVICE : FA2_E_NO_DRIVER,
-                            "the CUDA driver%s%s does not start", cuda_path[0] != '\0' ? " " : "",
-                            cuda_path);
+                            "the CUDA driver%s%s does not start", cuda_path[0] != '\0' ? " " : "", cuda_path);
 }
 
 fa2_status fa2i_cuda_get(const fa2i_cuda_table **ret_table)
@@ -328,9 +326,7 @@ fa2_status fa2i_cuda_is_software(const fa2i_cuda_table *cuda, bool *ret_software
 {
     int version = 0;
     const fa2_status st =
-        cuda->sim_version == NULL
-            ? FA2_OK
-            : fa2i_cuda_check(cuda, cuda->sim_version(&version), "fa2_sim_version");
+        cuda->sim_version == NULL ? FA2_OK : fa2i_cuda_check(cuda, cuda->sim_version(&version), "fa2_sim_version");
     if (st == FA2_OK)
         *ret_software = version > 0;
     return st;

@@ -22,13 +22,12 @@ typedef struct attribute {
     int *value;
 } attribute;
 
-static fa2_status read_attributes(const fa2i_cuda_table *cuda, CUdevice handle,
-                                  const attribute *attributes, size_t count)
+static fa2_status read_attributes(const fa2i_cuda_table *cuda, CUdevice handle, const attribute *attributes,
+                                  size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const fa2_status st = fa2i_cuda_check(
-            cuda, cuda->device_get_attribute(attributes[i].value, attributes[i].id, handle),
-            attributes[i].name);
+            cuda, cuda->device_get_attribute(attributes[i].value, attributes[i].id, handle), attributes[i].name);
         if (st != FA2_OK)
             return st;
     }
@@ -44,10 +43,8 @@ static fa2_status read_card(const fa2i_cuda_table *cuda, CUdevice handle, fa2i_c
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, "compute capability", &major},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, "compute capability", &minor},
         {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "SM count", &card.sm_count},
-        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, "shared memory per block",
-         &card.smem_block_bytes},
-        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, "shared memory per SM",
-         &card.smem_sm_bytes},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, "shared memory per block", &card.smem_block_bytes},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, "shared memory per SM", &card.smem_sm_bytes},
         {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, "L2 size", &l2_bytes},
         {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, "clock rate", &card.clock_khz},
         {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, "memory clock rate", &memory_khz},
@@ -55,8 +52,7 @@ static fa2_status read_card(const fa2i_cuda_table *cuda, CUdevice handle, fa2i_c
     };
     _Static_assert(sizeof card.name == NAME_BYTES, "the name's buffer is passed as an int");
 
-    FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get_name(card.name, NAME_BYTES, handle),
-                            "cuDeviceGetName"));
+    FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get_name(card.name, NAME_BYTES, handle), "cuDeviceGetName"));
     FA2_TRY(read_attributes(cuda, handle, attributes, sizeof attributes / sizeof *attributes));
     card.arch = 10 * major + minor;
     card.generic = cuda->tensor_map_encode_tiled == NULL;
@@ -78,8 +74,8 @@ static fa2_status find_device(const fa2i_cuda_table *cuda, int ordinal, CUdevice
     if (count == 0)
         return fa2i_fail(FA2_E_NO_DEVICE, "the CUDA driver sees no device");
     if (ordinal < 0 || ordinal >= count)
-        return fa2i_fail(FA2_E_NO_DEVICE, "there is no CUDA device %d: there %s %d, counted from 0",
-                         ordinal, count == 1 ? "is" : "are", count);
+        return fa2i_fail(FA2_E_NO_DEVICE, "there is no CUDA device %d: there %s %d, counted from 0", ordinal,
+                         count == 1 ? "is" : "are", count);
     return fa2i_cuda_check(cuda, cuda->device_get(ret_handle, ordinal), "cuDeviceGet");
 }
 
@@ -104,8 +100,7 @@ static fa2_status borrow_current(fa2i_device *device)
     FA2_TRY(fa2i_cuda_check(cuda, cuda->ctx_get_device(&device->handle), "cuCtxGetDevice"));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get_count(&count), "cuDeviceGetCount"));
     for (device->ordinal = 0; device->ordinal < count; device->ordinal++) {
-        FA2_TRY(
-            fa2i_cuda_check(cuda, cuda->device_get(&candidate, device->ordinal), "cuDeviceGet"));
+        FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get(&candidate, device->ordinal), "cuDeviceGet"));
         if (candidate == device->handle)
             goto done;
     }
@@ -130,10 +125,9 @@ fa2_status fa2i_device_open(int device_plus_one, fa2i_device *ret_device)
     }
     FA2_TRY(read_card(cuda, device.handle, &device.card));
     if (device.card.arch < ARCH_MIN) {
-        st = fa2i_fail(FA2_E_UNSUPPORTED,
-                       "device %d (%s) has compute capability %d.%d; fa2 needs %d.%d or newer",
-                       device.ordinal, device.card.name, device.card.arch / 10,
-                       device.card.arch % 10, ARCH_MIN / 10, ARCH_MIN % 10);
+        st = fa2i_fail(FA2_E_UNSUPPORTED, "device %d (%s) has compute capability %d.%d; fa2 needs %d.%d or newer",
+                       device.ordinal, device.card.name, device.card.arch / 10, device.card.arch % 10, ARCH_MIN / 10,
+                       ARCH_MIN % 10);
         goto done;
     }
     if (device.context == NULL) {

@@ -36,7 +36,6 @@ void fa2i_device_leave(const fa2i_device *device);
 
 /* Sets *ret_capturing to whether the stream is being captured, or is the default stream while another one is captured.
  * The device's context is current. */
-fa2_status fa2i_device_is_capturing(const fa2i_device *device, CUstream stream,
-                                    bool *ret_capturing);
+fa2_status fa2i_device_is_capturing(const fa2i_device *device, CUstream stream, bool *ret_capturing);
 
 #endif

@@ -23,19 +23,16 @@ static bool take(const fa2i_blob *image, uint64_t offset, void *out, size_t byte
     return true;
 }
 
-static bool take_section(const fa2i_blob *image, const Elf64_Ehdr *header, uint64_t index,
-                         Elf64_Shdr *ret_section)
+static bool take_section(const fa2i_blob *image, const Elf64_Ehdr *header, uint64_t index, Elf64_Shdr *ret_section)
 {
     return index < header->e_shnum && header->e_shentsize == sizeof *ret_section &&
            lies_in(image, header->e_shoff, 0) &&
-           take(image, header->e_shoff + index * sizeof *ret_section, ret_section,
-                sizeof *ret_section) &&
+           take(image, header->e_shoff + index * sizeof *ret_section, ret_section, sizeof *ret_section) &&
            lies_in(image, ret_section->sh_offset, ret_section->sh_size);
 }
 
 /* Returns whether the symbol table has this function. names: the section of the symbols' names. */
-static bool has_function(const fa2i_blob *image, const Elf64_Shdr *symbols, const Elf64_Shdr *names,
-                         const char *name)
+static bool has_function(const fa2i_blob *image, const Elf64_Shdr *symbols, const Elf64_Shdr *names, const char *name)
 {
     const size_t bytes = strlen(name) + 1;
     const char *text = (const char *)image->data + names->sh_offset;
@@ -59,8 +56,7 @@ static bool cubin_has(const fa2i_blob *image, const char *name)
         return false;
     for (uint64_t i = 0; i < header.e_shnum; i++) {
         if (take_section(image, &header, i, &symbols) && symbols.sh_type == SHT_SYMTAB &&
-            take_section(image, &header, symbols.sh_link, &names) &&
-            has_function(image, &symbols, &names, name))
+            take_section(image, &header, symbols.sh_link, &names) && has_function(image, &symbols, &names, name))
             return true;
     }
     return false;
@@ -68,8 +64,7 @@ static bool cubin_has(const fa2i_blob *image, const char *name)
 
 static bool is_name(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '$';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$';
 }
 
 static bool ptx_has(const char *text, size_t bytes, const char *name)

@@ -9,19 +9,17 @@
 
 /* Launches with attributes, because cuLaunchKernel supports neither clusters nor launches that overlap the one
  * before. */
-static CUresult launch_with_attributes(const fa2i_cuda_table *cuda, const fa2i_loaded_step *step,
-                                       unsigned blocks, CUstream stream, void **arguments)
+static CUresult launch_with_attributes(const fa2i_cuda_table *cuda, const fa2i_loaded_step *step, unsigned blocks,
+                                       CUstream stream, void **arguments)
 {
     CUlaunchAttribute attributes[2];
     unsigned count = 0;
     if (step->cluster > 1)
-        attributes[count++] =
-            (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                                .value.clusterDim = {.x = step->cluster, .y = 1, .z = 1}};
+        attributes[count++] = (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                                                  .value.clusterDim = {.x = step->cluster, .y = 1, .z = 1}};
     if (step->early)
-        attributes[count++] =
-            (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-                                .value.programmaticStreamSerializationAllowed = 1};
+        attributes[count++] = (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                                  .value.programmaticStreamSerializationAllowed = 1};
     const CUlaunchConfig config = {.gridDimX = blocks,
                                    .gridDimY = 1,
                                    .gridDimZ = 1,
@@ -54,12 +52,11 @@ fa2_status fa2i_launch(const fa2i_device *device, const fa2i_loaded *loaded, con
     }
     for (int i = 0; i < recipe->step_count && result == CUDA_SUCCESS; i++) {
         const fa2i_loaded_step *step = &loaded->steps[i];
-        if (grid->blocks[i] == 0 ||
-            (op->does_without != NULL && op->does_without(recipe->steps[i].role, args)))
+        if (grid->blocks[i] == 0 || (op->does_without != NULL && op->does_without(recipe->steps[i].role, args)))
             continue;
         if (step->cluster == 1 && !step->early)
-            result = cuda->launch_kernel(step->function, grid->blocks[i], 1, 1, step->threads, 1, 1,
-                                         step->smem_bytes, stream, arguments, NULL);
+            result = cuda->launch_kernel(step->function, grid->blocks[i], 1, 1, step->threads, 1, 1, step->smem_bytes,
+                                         stream, arguments, NULL);
         else
             result = launch_with_attributes(cuda, step, grid->blocks[i], stream, arguments);
     }

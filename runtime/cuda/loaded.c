@@ -12,8 +12,8 @@
 enum {
     SMEM_WITHOUT_OPT_IN = 48 * 1024, /* CUDA's limit on every SM without opting in */
     CLUSTER_WITHOUT_OPT_IN = 8,      /* blocks; every SM with clusters allows this many */
-    WAITING_ARCH = 90,      /* from this SM on, code has an instruction to wait for another grid */
-    WAITING_DRIVER = 12030, /* from this version on, captured launches keep the attribute to begin early */
+    WAITING_ARCH = 90,               /* from this SM on, code has an instruction to wait for another grid */
+    WAITING_DRIVER = 12030,          /* from this version on, captured launches keep the attribute to begin early */
     JIT_LOG_BYTES = 1024
 };
 
@@ -37,16 +37,15 @@ fa2_status fa2i_loaded_check_card(const fa2i_variant *variant, const fa2i_card *
     for (int i = 0; i < recipe->step_count; i++) {
         const fa2i_step *step = &recipe->steps[i];
         if (step->smem_bytes > card->smem_block_bytes)
-            return fa2i_fail(FA2_E_UNSUPPORTED,
-                             "%s: %s needs %d bytes of shared memory per block; %s has %d", variant->text,
-                             step->entry, step->smem_bytes, card->name, card->smem_block_bytes);
+            return fa2i_fail(FA2_E_UNSUPPORTED, "%s: %s needs %d bytes of shared memory per block; %s has %d",
+                             variant->text, step->entry, step->smem_bytes, card->name, card->smem_block_bytes);
     }
     return FA2_OK;
 }
 
 /* Checks what is known of the driver without asking it. */
-static fa2_status check_step(const fa2i_device *device, const fa2i_recipe *recipe,
-                             const fa2i_step *step, const char *variant)
+static fa2_status check_step(const fa2i_device *device, const fa2i_recipe *recipe, const fa2i_step *step,
+                             const char *variant)
 {
     if (recipe->map_count > 0 && device->cuda->tensor_map_encode_tiled == NULL)
         return fa2i_fail(FA2_E_UNSUPPORTED,
@@ -68,9 +67,8 @@ static fa2_status load_module(loading *l, const fa2i_kernel *kernel)
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)sizeof log}; /* CUDA passes numbers as pointers */
 
-    const fa2_status st = check(
-        l, cuda->module_load_data_ex(&l->loaded.module, kernel->image.data, 2, options, values),
-        "cuModuleLoadDataEx");
+    const fa2_status st = check(l, cuda->module_load_data_ex(&l->loaded.module, kernel->image.data, 2, options, values),
+                                "cuModuleLoadDataEx");
     if (st == FA2_OK)
         return FA2_OK;
     log[sizeof log - 1] = '\0';
@@ -82,8 +80,7 @@ static fa2_status find_function(loading *l, const fa2i_step *step, CUfunction *r
 {
     const fa2i_cuda_table *cuda = l->device->cuda;
     const fa2_status st =
-        check(l, cuda->module_get_function(ret_function, l->loaded.module, step->entry),
-              "cuModuleGetFunction");
+        check(l, cuda->module_get_function(ret_function, l->loaded.module, step->entry), "cuModuleGetFunction");
     return st == FA2_OK ? FA2_OK : fa2i_fail_prefix(st, "entry point %s", step->entry);
 }
 
@@ -92,8 +89,8 @@ static fa2_status find_function(loading *l, const fa2i_step *step, CUfunction *r
 static bool begins_early(const loading *l, const fa2i_step *step)
 {
     const char *number = strchr(l->target, '_'); /* after sm_ or compute_ */
-    return step->early && number != NULL && atoi(number + 1) >= WAITING_ARCH &&
-           l->device->driver >= WAITING_DRIVER && l->device->cuda->launch_kernel_ex != NULL;
+    return step->early && number != NULL && atoi(number + 1) >= WAITING_ARCH && l->device->driver >= WAITING_DRIVER &&
+           l->device->cuda->launch_kernel_ex != NULL;
 }
 
 /* Allows the function what its step needs, and finalises its code. A step that begins early shares SMs with the step
@@ -103,21 +100,16 @@ static fa2_status prepare_function(loading *l, const fa2i_step *step, CUfunction
     const fa2i_cuda_table *cuda = l->device->cuda;
     fa2_status st = FA2_OK;
     if (step->smem_bytes > SMEM_WITHOUT_OPT_IN)
-        FA2_TRY(check(l,
-                      cuda->func_set_attribute(function,
-                                               CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                               step->smem_bytes),
-                      "opting in to shared memory"));
+        FA2_TRY(check(
+            l, cuda->func_set_attribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, step->smem_bytes),
+            "opting in to shared memory"));
     if (step->smem_bytes > 0 || begins_early(l, step))
         FA2_TRY(check(l,
-                      cuda->func_set_attribute(function,
-                                               CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                      cuda->func_set_attribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                                                CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
                       "preferring shared memory to L1"));
     if (step->cluster > CLUSTER_WITHOUT_OPT_IN)
-        FA2_TRY(check(l,
-                      cuda->func_set_attribute(
-                          function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+        FA2_TRY(check(l, cuda->func_set_attribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
                       "opting in to large clusters"));
     if (cuda->func_load != NULL)
         FA2_TRY(check(l, cuda->func_load(function), "cuFuncLoad"));
@@ -135,19 +127,16 @@ static fa2_status inspect_function(loading *l, const fa2i_step *step, CUfunction
 
     FA2_TRY(check(l, cuda->func_get_attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
                   "reading the register count"));
-    FA2_TRY(check(
-        l, cuda->func_get_attribute(&local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function),
-        "reading the local memory size"));
-    FA2_TRY(check(l,
-                  cuda->occupancy_max_blocks(&blocks_per_sm, function, step->threads,
-                                             (size_t)step->smem_bytes),
+    FA2_TRY(check(l, cuda->func_get_attribute(&local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function),
+                  "reading the local memory size"));
+    FA2_TRY(check(l, cuda->occupancy_max_blocks(&blocks_per_sm, function, step->threads, (size_t)step->smem_bytes),
                   "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
     if (blocks_per_sm < 1)
         FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED,
                           "%s: no SM of %s can hold a block of %d threads with %d registers each "
                           "and %d bytes of shared memory, as %s needs",
-                          loaded->variant.text, l->device->card.name, step->threads, registers,
-                          step->smem_bytes, step->entry));
+                          loaded->variant.text, l->device->card.name, step->threads, registers, step->smem_bytes,
+                          step->entry));
     if (step == fa2i_recipe_main(&loaded->variant.recipe)) {
         loaded->registers = registers;
         loaded->local_bytes = local_bytes;

@@ -16,7 +16,7 @@ typedef struct fa2i_loaded_step {
 typedef struct fa2i_loaded {
     CUmodule module;
     fa2i_loaded_step steps[FA2I_RECIPE_STEPS]; /* as many as the recipe has */
-    struct fa2i_kept_maps *maps; /* owned; NULL if the recipe has none (tensor_map.h) */
+    struct fa2i_kept_maps *maps;               /* owned; NULL if the recipe has none (tensor_map.h) */
     fa2i_variant variant;
     int registers;     /* registers of the main step; the driver reports them */
     int local_bytes;   /* local memory of the main step per thread: spills and stack */

@@ -76,21 +76,18 @@ static cuuint64_t extent(const fa2i_view *view, int dimension)
 /* The stride of a dimension of extent 1 is never used, and may be anything. The driver still checks it. */
 static cuuint64_t stride_bytes(const fa2i_view *view, int dimension)
 {
-    return extent(view, dimension) == 1 ? ANY_STRIDE_BYTES
-                                        : (cuuint64_t)view->strides[dimension] * ELEM_BYTES;
+    return extent(view, dimension) == 1 ? ANY_STRIDE_BYTES : (cuuint64_t)view->strides[dimension] * ELEM_BYTES;
 }
 
 static bool has_map(const fa2i_view *view)
 {
-    return stride_bytes(view, BATCH) < STRIDE_END_BYTES &&
-           stride_bytes(view, SEQ) < STRIDE_END_BYTES &&
+    return stride_bytes(view, BATCH) < STRIDE_END_BYTES && stride_bytes(view, SEQ) < STRIDE_END_BYTES &&
            stride_bytes(view, HEAD) < STRIDE_END_BYTES;
 }
 
 /* Returns whether all operands that the kernel reads by maps have them. This looks at the parameters that the kernel
  * would get. */
-static bool have_maps(const fa2i_recipe *recipe, const fa2i_grid *grid, const fa2_problem *problem,
-                      const void *args)
+static bool have_maps(const fa2i_recipe *recipe, const fa2i_grid *grid, const fa2_problem *problem, const void *args)
 {
     const fa2i_op *op = fa2i_op_of(problem);
     bool all = true;
@@ -112,14 +109,13 @@ static bool maps_bias(const fa2i_recipe *recipe)
     return does;
 }
 
-fa2i_maps_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid,
-                                  const fa2_problem *problem, const void *args)
+fa2i_maps_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid, const fa2_problem *problem,
+                                  const void *args)
 {
     if (recipe->map_count == 0)
         return FA2I_MAPS_SERVE;
     const fa2i_op *op = fa2i_op_of(problem);
-    if (op->strides(problem, args) >= STRIDE_END_BYTES / ELEM_BYTES &&
-        !have_maps(recipe, grid, problem, args))
+    if (op->strides(problem, args) >= STRIDE_END_BYTES / ELEM_BYTES && !have_maps(recipe, grid, problem, args))
         return FA2I_MAPS_DO_NOT_SERVE;
     if (op->is_scattered != NULL && op->is_scattered(problem, args) && maps_bias(recipe))
         return FA2I_MAPS_SERVE_SLOWLY;
@@ -130,12 +126,10 @@ static map_key key_of(const fa2_problem *problem, const fa2i_view *view, int row
 {
     return (map_key){
         .address = view->address,
-        .extents = {(cuuint64_t)view->columns, extent(view, SEQ), extent(view, HEAD),
-                    extent(view, BATCH)},
+        .extents = {(cuuint64_t)view->columns, extent(view, SEQ), extent(view, HEAD), extent(view, BATCH)},
         .strides = {stride_bytes(view, SEQ), stride_bytes(view, HEAD), stride_bytes(view, BATCH)},
         .rows = (cuuint32_t)rows,
-        .type = problem->dtype == FA2_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                           : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        .type = problem->dtype == FA2_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
     };
 }
 
@@ -152,15 +146,14 @@ static CUresult encode(const fa2i_cuda_table *cuda, const map_key *key, CUtensor
 {
     const cuuint32_t box[RANK] = {BOX_COLUMNS, key->rows, 1, 1};
     static const cuuint32_t every[RANK] = {1, 1, 1, 1};
-    return cuda->tensor_map_encode_tiled(
-        map, (CUtensorMapDataType)key->type, RANK, (void *)(uintptr_t)key->address, key->extents,
-        key->strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return cuda->tensor_map_encode_tiled(map, (CUtensorMapDataType)key->type, RANK, (void *)(uintptr_t)key->address,
+                                         key->extents, key->strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 /* Finds or encodes a map. The calling thread owns the table. A map that fails is not kept. */
-static CUresult find_or_encode(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
-                               const map_key *key, CUtensorMap *map)
+static CUresult find_or_encode(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept, const map_key *key, CUtensorMap *map)
 {
     map_set *set = set_of(kept, key);
     for (int i = 0; i < WAYS; i++) {
@@ -178,14 +171,12 @@ static CUresult find_or_encode(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept
     return result;
 }
 
-fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
-                         const fa2i_recipe *recipe, const fa2_problem *problem,
-                         const fa2i_params *params, CUtensorMap maps[FA2I_RECIPE_MAPS])
+fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept, const fa2i_recipe *recipe,
+                         const fa2_problem *problem, const fa2i_params *params, CUtensorMap maps[FA2I_RECIPE_MAPS])
 {
     CUresult result = CUDA_SUCCESS;
     int i = 0;
-    const bool mine =
-        kept != NULL && !atomic_flag_test_and_set_explicit(&kept->busy, memory_order_acquire);
+    const bool mine = kept != NULL && !atomic_flag_test_and_set_explicit(&kept->busy, memory_order_acquire);
 
     for (; i < recipe->map_count && result == CUDA_SUCCESS; i++) {
         fa2i_view view;
@@ -202,6 +193,5 @@ fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
     if (result == CUDA_SUCCESS)
         return FA2_OK;
     const fa2_status st = fa2i_cuda_check(cuda, result, "cuTensorMapEncodeTiled");
-    return fa2i_fail_prefix(st, "a tensor map of %s",
-                            fa2i_mapped_word(recipe->maps[i - 1].operand));
+    return fa2i_fail_prefix(st, "a tensor map of %s", fa2i_mapped_word(recipe->maps[i - 1].operand));
 }

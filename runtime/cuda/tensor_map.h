@@ -25,13 +25,12 @@ typedef enum fa2i_maps_service {
 } fa2i_maps_service;
 
 /* Decides this without asking the driver. grid: from the recipe. The arguments were checked. */
-fa2i_maps_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid,
-                                  const fa2_problem *problem, const void *args);
+fa2i_maps_service fa2i_maps_serve(const fa2i_recipe *recipe, const fa2i_grid *grid, const fa2_problem *problem,
+                                  const void *args);
 
 /* Gets the maps of a recipe, in its order, for a call that it serves. kept: from that recipe's kernel, or NULL. params:
  * filled for the problem. FA2_E_CUDA names the operand for which the driver makes no map. Allocates nothing. */
-fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept,
-                         const fa2i_recipe *recipe, const fa2_problem *problem,
-                         const fa2i_params *params, CUtensorMap maps[FA2I_RECIPE_MAPS]);
+fa2_status fa2i_maps_get(const fa2i_cuda_table *cuda, fa2i_kept_maps *kept, const fa2i_recipe *recipe,
+                         const fa2_problem *problem, const fa2i_params *params, CUtensorMap maps[FA2I_RECIPE_MAPS]);
 
 #endif

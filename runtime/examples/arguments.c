@@ -24,8 +24,8 @@ static int read_window(const char *text, fa2_problem *problem)
     if (comma == text || *comma != ',')
         return -1;
     const long right = strtol(comma + 1, &end, 10);
-    if (end == comma + 1 || *end != '\0' || left < INT32_MIN || left > INT32_MAX ||
-        right < INT32_MIN || right > INT32_MAX)
+    if (end == comma + 1 || *end != '\0' || left < INT32_MIN || left > INT32_MAX || right < INT32_MIN ||
+        right > INT32_MAX)
         return -1;
     problem->window = 1;
     problem->window_left = (int32_t)left;

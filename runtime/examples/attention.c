@@ -84,8 +84,8 @@ static void tell(void *user, const char *message)
 /* Makes a prepared fa2 context for device 0, and makes device 0's primary CUDA context current in this thread. */
 static int open_device(resources *r)
 {
-    const fa2_config config = {.struct_bytes = sizeof(fa2_config),
-                               .database = r->wanted.database, .device_plus_one = 1, .log = tell};
+    const fa2_config config = {
+        .struct_bytes = sizeof(fa2_config), .database = r->wanted.database, .device_plus_one = 1, .log = tell};
     const fa2_problem backward = backward_of(&r->wanted.problem);
     fa2_status status = fa2_context_create(&config, &r->fa2);
     if (status == FA2_OK)
@@ -127,8 +127,7 @@ static int fill_tensors(resources *r, const fa2_problem *p)
         if (r->cuda.memcpy_htod(r->gpu[t], r->host[t], bytes) != CUDA_SUCCESS)
             return complain("the tensors cannot be copied to the GPU");
     }
-    if (reserve(r, &r->lse, rows * sizeof(float)) != 0 ||
-        reserve(r, &r->workspace, r->workspace_bytes) != 0)
+    if (reserve(r, &r->lse, rows * sizeof(float)) != 0 || reserve(r, &r->workspace, r->workspace_bytes) != 0)
         return complain("no memory for LSE and workspace");
     return 0;
 }
@@ -222,11 +221,9 @@ static int measure_error(const resources *r, const fa2_problem *p, double *ret_e
         const long row = n * rows / checked; /* index in [B, S, H] */
         const int h = (int)(row % p->heads_q), i = (int)(row / p->heads_q % p->seq_q);
         const int b = (int)(row / p->heads_q / p->seq_q);
-        reference_row(p, (double)r->wanted.softcap, r->host[Q], r->host[K], r->host[V], b, h, i,
-                      scores, expected);
+        reference_row(p, (double)r->wanted.softcap, r->host[Q], r->host[K], r->host[V], b, h, i, scores, expected);
         for (int d = 0; d < p->head_dim; d++)
-            worst =
-                larger_error(worst, half_to_double(r->host[O][row * p->head_dim + d]), expected[d]);
+            worst = larger_error(worst, half_to_double(r->host[O][row * p->head_dim + d]), expected[d]);
     }
     free(scores);
     *ret_error = worst;
@@ -242,9 +239,8 @@ static int measure_gradients(const resources *r, const fa2_problem *p, double *r
     double *expected = malloc(3 * elems * sizeof(*expected));
 
     if (expected == NULL ||
-        reference_gradients(p, (double)r->wanted.softcap, r->host[Q], r->host[K], r->host[V],
-                            r->host[D_O], b, h, expected, expected + elems,
-                            expected + 2 * elems) != 0) {
+        reference_gradients(p, (double)r->wanted.softcap, r->host[Q], r->host[K], r->host[V], r->host[D_O], b, h,
+                            expected, expected + elems, expected + 2 * elems) != 0) {
         free(expected);
         return complain("no memory for the reference");
     }
@@ -269,9 +265,8 @@ static int report(resources *r, const fa2_problem *problem, double us)
     fa2_explanation e = {.struct_bytes = sizeof(e)};
     if (fa2_explain(r->fa2, problem, &e) != FA2_OK)
         return complain(fa2_last_message());
-    printf("problem    %s B=%d H=%d S=%d D=%d causal=%d",
-           problem->op == FA2_OP_FORWARD ? "forward" : "backward", (int)problem->batch,
-           (int)problem->heads_q, (int)problem->seq_q, (int)problem->head_dim,
+    printf("problem    %s B=%d H=%d S=%d D=%d causal=%d", problem->op == FA2_OP_FORWARD ? "forward" : "backward",
+           (int)problem->batch, (int)problem->heads_q, (int)problem->seq_q, (int)problem->head_dim,
            (int)problem->causal);
     if (problem->softcap)
         printf(" softcap=%g", (double)r->wanted.softcap);
@@ -279,8 +274,8 @@ static int report(resources *r, const fa2_problem *problem, double us)
         printf(" window=%d,%d", (int)problem->window_left, (int)problem->window_right);
     printf("\nkernel     %s (%s)\n", e.variant, e.target);
     printf("rule       %s: %s\n", fa2_rule_string(e.rule), e.reason);
-    printf("resources  %d registers, %d bytes spilled, %d bytes shared memory\n", e.registers,
-           e.spill_bytes, e.smem_bytes);
+    printf("resources  %d registers, %d bytes spilled, %d bytes shared memory\n", e.registers, e.spill_bytes,
+           e.smem_bytes);
     printf("time       %.1f us per call, mean of %d launched back to back\n", us, CALLS);
     return 0;
 }
@@ -309,8 +304,7 @@ static int run_backward(resources *r, const fa2_problem *problem)
         status = report(r, &backward, us);
     static const char *const names[] = {"dQ", "dK", "dV"};
     for (int t = 0; status == 0 && t < 3; t++)
-        printf("max error  %s: %.2e of its largest number (bound %.2e)\n", names[t], errors[t],
-               gradient_bound);
+        printf("max error  %s: %.2e of its largest number (bound %.2e)\n", names[t], errors[t], gradient_bound);
     for (int t = 0; status == 0 && t < 3; t++)
         if (!(errors[t] <= gradient_bound))
             status = EXIT_WRONG;
@@ -343,8 +337,7 @@ int main(int argc, char **argv)
                         "[--window LEFT,RIGHT] [--db FILE]\n");
         return EXIT_ARGUMENTS;
     }
-    r.elems = (size_t)problem->batch * (size_t)problem->seq_q * (size_t)problem->heads_q *
-              (size_t)problem->head_dim;
+    r.elems = (size_t)problem->batch * (size_t)problem->seq_q * (size_t)problem->heads_q * (size_t)problem->head_dim;
     int exit_status = open_device(&r);
     if (exit_status == 0)
         exit_status = fill_tensors(&r, problem);

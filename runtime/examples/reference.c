@@ -19,8 +19,7 @@ double half_to_double(uint16_t half)
 
 uint16_t half_random(uint64_t *state)
 {
-    *state =
-        *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407); /* Knuth's LCG */
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407); /* Knuth's LCG */
     /* ten random bits give a multiple of 1/512 in [-1, 1) */
     const double value = (double)(*state >> 54) / 512 - 1;
     if (fabs(value) < 1.0 / 512)
@@ -31,11 +30,9 @@ uint16_t half_random(uint64_t *state)
     return (uint16_t)((value < 0 ? 0x8000 : 0) | (exponent + 14) << 10 | fraction);
 }
 
-static const uint16_t *row_of(const uint16_t *tensor, int seq, int heads, int dim, int b, int h,
-                              int i)
+static const uint16_t *row_of(const uint16_t *tensor, int seq, int heads, int dim, int b, int h, int i)
 {
-    return tensor +
-           (((size_t)b * (size_t)seq + (size_t)i) * (size_t)heads + (size_t)h) * (size_t)dim;
+    return tensor + (((size_t)b * (size_t)seq + (size_t)i) * (size_t)heads + (size_t)h) * (size_t)dim;
 }
 
 /* Finds the first and the last key that query row i sees. It sees none if the last is before the first. */
@@ -53,8 +50,8 @@ static void keys_seen(const fa2_problem *p, int i, int *ret_first, int *ret_last
     *ret_last = last;
 }
 
-void reference_row(const fa2_problem *problem, double softcap, const uint16_t *q, const uint16_t *k,
-                   const uint16_t *v, int b, int h, int i, double *scores, double *out)
+void reference_row(const fa2_problem *problem, double softcap, const uint16_t *q, const uint16_t *k, const uint16_t *v,
+                   int b, int h, int i, double *scores, double *out)
 {
     const fa2_problem *p = problem;
     const int kv = h / (p->heads_q / p->heads_kv);
@@ -87,13 +84,11 @@ void reference_row(const fa2_problem *problem, double softcap, const uint16_t *q
 }
 
 /* Reads a head of a tensor as numbers, [seq, head_dim]. */
-static void read_head(const uint16_t *tensor, int seq, int heads, int dim, int b, int h,
-                      double *ret_head)
+static void read_head(const uint16_t *tensor, int seq, int heads, int dim, int b, int h, double *ret_head)
 {
     for (int i = 0; i < seq; i++)
         for (int d = 0; d < dim; d++)
-            ret_head[(size_t)i * (size_t)dim + (size_t)d] =
-                half_to_double(row_of(tensor, seq, heads, dim, b, h, i)[d]);
+            ret_head[(size_t)i * (size_t)dim + (size_t)d] = half_to_double(row_of(tensor, seq, heads, dim, b, h, i)[d]);
 }
 
 static double dot(const double *a, const double *b, int count)
@@ -116,8 +111,8 @@ typedef struct head {
 } head;
 
 /* Adds the contribution of query row i to the gradients. */
-static void add_row(const fa2_problem *problem, double softcap, const head *in, int i, double *dq,
-                    double *dk, double *dv)
+static void add_row(const fa2_problem *problem, double softcap, const head *in, int i, double *dq, double *dk,
+                    double *dv)
 {
     const int dim = problem->head_dim;
     const double scale = 1 / sqrt(dim);
@@ -149,13 +144,12 @@ static void add_row(const fa2_problem *problem, double softcap, const head *in, 
     }
 }
 
-int reference_gradients(const fa2_problem *problem, double softcap, const uint16_t *q,
-                        const uint16_t *k, const uint16_t *v, const uint16_t *d_o, int b, int h,
-                        double *dq, double *dk, double *dv)
+int reference_gradients(const fa2_problem *problem, double softcap, const uint16_t *q, const uint16_t *k,
+                        const uint16_t *v, const uint16_t *d_o, int b, int h, double *dq, double *dk, double *dv)
 {
     const fa2_problem *p = problem;
-    const size_t of_q = (size_t)p->seq_q * (size_t)p->head_dim,
-                 of_k = (size_t)p->seq_k * (size_t)p->head_dim, keys = (size_t)p->seq_k;
+    const size_t of_q = (size_t)p->seq_q * (size_t)p->head_dim, of_k = (size_t)p->seq_k * (size_t)p->head_dim,
+                 keys = (size_t)p->seq_k;
     double *all = malloc((2 * of_q + 2 * of_k + 3 * keys) * sizeof(*all));
     if (all == NULL)
         return -1;

@@ -133,21 +133,21 @@ extern "C" {
 FA2_API int fa2_version(void);
 
 /* X(name, value, text). The values are part of the ABI and never change. */
-#define FA2_STATUS_LIST(X)                                                                         \
-    X(FA2_OK, 0, "success")                                                                        \
-    X(FA2_E_INVALID, 1, "invalid argument")                                                        \
-    X(FA2_E_UNSUPPORTED, 2, "not supported on this device or by this version")                     \
-    X(FA2_E_NO_DRIVER, 3, "no CUDA driver")                                                        \
-    X(FA2_E_NO_DEVICE, 4, "no such CUDA device")                                                   \
-    X(FA2_E_NO_NVRTC, 5, "a kernel must be compiled and there is no NVRTC")                        \
-    X(FA2_E_COMPILE, 6, "a kernel does not compile")                                               \
-    X(FA2_E_CUDA, 7, "a CUDA call failed")                                                         \
-    X(FA2_E_DATABASE, 8, "the tuning database cannot be used")                                     \
-    X(FA2_E_MEMORY, 9, "out of host memory")                                                       \
-    X(FA2_E_CAPTURE, 10, "not while the stream is being captured")                                 \
-    X(FA2_E_GENERATOR, 11, "the kernel generator failed")                                          \
-    X(FA2_E_IO, 12, "a file cannot be read or written")                                            \
-    X(FA2_E_NOT_FOUND, 13, "no such record")                                                       \
+#define FA2_STATUS_LIST(X)                                                                                             \
+    X(FA2_OK, 0, "success")                                                                                            \
+    X(FA2_E_INVALID, 1, "invalid argument")                                                                            \
+    X(FA2_E_UNSUPPORTED, 2, "not supported on this device or by this version")                                         \
+    X(FA2_E_NO_DRIVER, 3, "no CUDA driver")                                                                            \
+    X(FA2_E_NO_DEVICE, 4, "no such CUDA device")                                                                       \
+    X(FA2_E_NO_NVRTC, 5, "a kernel must be compiled and there is no NVRTC")                                            \
+    X(FA2_E_COMPILE, 6, "a kernel does not compile")                                                                   \
+    X(FA2_E_CUDA, 7, "a CUDA call failed")                                                                             \
+    X(FA2_E_DATABASE, 8, "the tuning database cannot be used")                                                         \
+    X(FA2_E_MEMORY, 9, "out of host memory")                                                                           \
+    X(FA2_E_CAPTURE, 10, "not while the stream is being captured")                                                     \
+    X(FA2_E_GENERATOR, 11, "the kernel generator failed")                                                              \
+    X(FA2_E_IO, 12, "a file cannot be read or written")                                                                \
+    X(FA2_E_NOT_FOUND, 13, "no such record")                                                                           \
     X(FA2_E_FORBIDDEN, 14, "a kernel must be compiled and the context's config forbids compiling")
 
 typedef enum fa2_status {
@@ -210,16 +210,16 @@ typedef enum fa2_rotary {
 typedef struct fa2_problem {
     size_t struct_bytes; /* sizeof(fa2_problem) */
     fa2_op op;
-    fa2_dtype dtype;  /* bf16 needs compute capability 8.0 */
-    int32_t batch;    /* >= 1 */
-    int32_t heads_q;  /* 1 ... 2^16, a multiple of heads_kv */
-    int32_t heads_kv; /* >= 1 */
-    int32_t seq_q;    /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
-    int32_t seq_k;    /* 1 ... 2^29 */
-    int32_t head_dim; /* a multiple of 8; forward 8 ... 576, backward 8 ... 256 */
-    int32_t causal;   /* 0 or 1 */
-    int32_t softcap;  /* 1: cap the scores, by the value in the arguments. Else 0 */
-    int32_t window;   /* a fa2_window. If it is NONE, the next two are 0 */
+    fa2_dtype dtype;       /* bf16 needs compute capability 8.0 */
+    int32_t batch;         /* >= 1 */
+    int32_t heads_q;       /* 1 ... 2^16, a multiple of heads_kv */
+    int32_t heads_kv;      /* >= 1 */
+    int32_t seq_q;         /* 1 ... 2^29; times heads_q / heads_kv: at most 2^30 */
+    int32_t seq_k;         /* 1 ... 2^29 */
+    int32_t head_dim;      /* a multiple of 8; forward 8 ... 576, backward 8 ... 256 */
+    int32_t causal;        /* 0 or 1 */
+    int32_t softcap;       /* 1: cap the scores, by the value in the arguments. Else 0 */
+    int32_t window;        /* a fa2_window. If it is NONE, the next two are 0 */
     int32_t window_left;   /* keys before the query's own position, 0 ... 2^29, or -1 for all of them.
                             * PREFIX: keys that all queries see, 0 ... 2^29. CHUNK: keys of a chunk, 1 ... 2^29 */
     int32_t window_right;  /* keys after it, likewise; a causal problem sees none of them. PREFIX, CHUNK: -1 */
@@ -229,33 +229,33 @@ typedef struct fa2_problem {
     int32_t sinks;         /* 1: sinks, with the values in the arguments. Else 0 */
     fa2_bias bias;         /* if not NONE, the arguments have a bias of this type */
     int32_t dropout;       /* 1: dropout, by the probability and seed in the arguments. Else 0 */
-    int32_t seqused; /* forward (backward has varlen). 1: device memory holds how many keys each sequence has.
-                      * seq_k is then the largest possible number. Else 0 */
-    int32_t varlen;  /* 1: packed sequences of different lengths, one after the other. Device memory holds where
-                      * each begins; seq_q and seq_k are the longest. Q, O, dO and dQ are
-                      * [total_q, heads_q, head_dim]. K, V, dK and dV are [total_k, heads_kv, head_dim]. LSE is
-                      * [heads_q, total_q]. stride_batch is not read. Else 0; then the next two are 0, too */
-    int32_t total_q; /* 1 ... 2^29. 0: batch * seq_q, which must be at most 2^29 */
-    int32_t total_k; /* 1 ... 2^29. 0: batch * seq_k, which must be at most 2^29 */
-    int32_t paged;   /* forward. 1: K and V lie in pages, [pages, page, heads_kv, head_dim]. A table in device
-                      * memory names the pages of each sequence. stride_batch is the distance of two pages.
-                      * Else 0; then the next one is 0, too */
-    int32_t page;    /* rows of a page: a power of two, 1 ... 2^20. 0: 16 */
-    int32_t leftpad; /* forward, without varlen. 1: the first keys of each sequence are padding. Device memory
-                      * holds how many. Else 0 */
-    int32_t cache_rows; /* forward, without varlen and paged. 1: K and V are
-                         * [cache_row_count, seq_k, heads_kv, head_dim]. Device memory holds which row belongs to
-                         * each sequence. Else 0 */
-    int32_t head_dim_v; /* columns of V, O, dO and dV: a multiple of 8 below head_dim. 0: head_dim */
-    int32_t append;     /* forward. 1: new keys and values, in the arguments, are first written into K and V after
-                         * the keys that a sequence has. Attention sees them. Else 0; then the next two are 0, too */
-    fa2_rotary rotary;  /* if not NONE, new keys and Q are rotated, by the tables in the arguments. If NONE, the
-                         * next one is 0 */
-    int32_t rotary_dim; /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim, at most
-                         * 256 */
-    int32_t v_in_k;     /* forward. 1: V is the first columns of K, or all of them, in the same memory, and is read
-                         * once. args.v and args.append.v are not read. Else 0 */
-    int32_t reserved[17]; /* 0. Fields that come later take their places, so that the size stays the same */
+    int32_t seqused;       /* forward (backward has varlen). 1: device memory holds how many keys each sequence has.
+                            * seq_k is then the largest possible number. Else 0 */
+    int32_t varlen;        /* 1: packed sequences of different lengths, one after the other. Device memory holds where
+                            * each begins; seq_q and seq_k are the longest. Q, O, dO and dQ are
+                            * [total_q, heads_q, head_dim]. K, V, dK and dV are [total_k, heads_kv, head_dim]. LSE is
+                            * [heads_q, total_q]. stride_batch is not read. Else 0; then the next two are 0, too */
+    int32_t total_q;       /* 1 ... 2^29. 0: batch * seq_q, which must be at most 2^29 */
+    int32_t total_k;       /* 1 ... 2^29. 0: batch * seq_k, which must be at most 2^29 */
+    int32_t paged;         /* forward. 1: K and V lie in pages, [pages, page, heads_kv, head_dim]. A table in device
+                            * memory names the pages of each sequence. stride_batch is the distance of two pages.
+                            * Else 0; then the next one is 0, too */
+    int32_t page;          /* rows of a page: a power of two, 1 ... 2^20. 0: 16 */
+    int32_t leftpad;       /* forward, without varlen. 1: the first keys of each sequence are padding. Device memory
+                            * holds how many. Else 0 */
+    int32_t cache_rows;    /* forward, without varlen and paged. 1: K and V are
+                            * [cache_row_count, seq_k, heads_kv, head_dim]. Device memory holds which row belongs to
+                            * each sequence. Else 0 */
+    int32_t head_dim_v;    /* columns of V, O, dO and dV: a multiple of 8 below head_dim. 0: head_dim */
+    int32_t append;        /* forward. 1: new keys and values, in the arguments, are first written into K and V after
+                            * the keys that a sequence has. Attention sees them. Else 0; then the next two are 0, too */
+    fa2_rotary rotary;     /* if not NONE, new keys and Q are rotated, by the tables in the arguments. If NONE, the
+                            * next one is 0 */
+    int32_t rotary_dim;    /* columns that are rotated, the first ones: a multiple of 16, 16 ... head_dim, at most
+                            * 256 */
+    int32_t v_in_k;        /* forward. 1: V is the first columns of K, or all of them, in the same memory, and is read
+                            * once. args.v and args.append.v are not read. Else 0 */
+    int32_t reserved[17];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */
@@ -436,7 +436,7 @@ typedef struct fa2_forward_args {
  *     bias is wanted.
  *   - Without one of dk and dv, only its writes are saved. */
 typedef struct fa2_backward_args {
-    size_t struct_bytes; /* sizeof(fa2_backward_args) */
+    size_t struct_bytes;   /* sizeof(fa2_backward_args) */
     fa2_tensor q, k, v;    /* read, as in forward */
     fa2_tensor o;          /* read, what forward wrote */
     fa2_tensor d_o;        /* read: dO */
@@ -558,8 +558,7 @@ FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem)
  * More bytes are always fine. A shorter seq_k can need more than a longer one, because its keys may be divided among
  * more blocks. For growing lengths, ask for each, or take the largest answer. The answer holds for all strides: another
  * kernel that serves strides which no tensor map expresses needs no more. */
-FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem,
-                                      size_t *ret_bytes);
+FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, size_t *ret_bytes);
 
 /* ---- calls ---- */
 
@@ -576,17 +575,16 @@ FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *p
  * because its kernel is loaded. Once a second, for each head_dim, dtype, causal and set of features, a new problem asks
  * the database for changes. If another process has locked it, the call waits, at most 10 s in all. If it waited in
  * vain, no call waits until the lock is gone or a minute has passed. */
-FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
-                               const fa2_forward_args *args, void *stream);
+FA2_API fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args,
+                               void *stream);
 
 /* The same for the gradients. problem.op is FA2_OP_BACKWARD. */
-FA2_API fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem,
-                                const fa2_backward_args *args, void *stream);
+FA2_API fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem, const fa2_backward_args *args,
+                                void *stream);
 
 /* Computes on the CPU, for tests, which elements a call with this dropout keeps (1) or drops (0). mask is host memory,
  * [batch, heads_q, seq_q, seq_k]. Needs no device. seed_at and offset_at are NULL. */
-FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropout,
-                                    uint8_t *mask);
+FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropout, uint8_t *mask);
 
 /* ---- explanations ---- */
 
@@ -628,8 +626,7 @@ typedef struct fa2_explanation {
 
 /* Says which kernel the problem gets and why. It prepares the problem (fa2_prepare). It does not describe the other
  * kernel that serves some strides or a bias. */
-FA2_API fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
-                               fa2_explanation *ret_explanation);
+FA2_API fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem, fa2_explanation *ret_explanation);
 
 #ifdef __cplusplus
 }

@@ -30,8 +30,7 @@ typedef struct call {
     fa2i_card ret_card;
 } call;
 
-fa2_status fa2i_generator_run(fa2i_generator *generator, lua_CFunction body, void *argument,
-                              const fa2_status *status)
+fa2_status fa2i_generator_run(fa2i_generator *generator, lua_CFunction body, void *argument, const fa2_status *status)
 {
     fa2i_lua_host *host = &generator->host;
     fa2_status st = fa2i_lua_host_run(host, body, argument);
@@ -54,8 +53,7 @@ fa2_status fa2i_generator_create(fa2i_generator **ret_generator)
     return fa2i_generator_create_stoppable(NULL, ret_generator);
 }
 
-fa2_status fa2i_generator_create_stoppable(const volatile sig_atomic_t *stop,
-                                           fa2i_generator **ret_generator)
+fa2_status fa2i_generator_create_stoppable(const volatile sig_atomic_t *stop, fa2i_generator **ret_generator)
 {
     fa2_status st = FA2_OK;
     char hex[2 * FA2I_KEY_BYTES + 1];
@@ -131,8 +129,7 @@ static int body_candidates(lua_State *L)
         return 0;
     const lua_Integer length = luaL_len(L, -1);
     if (length < 1 || length > CANDIDATES_MAX)
-        return luaL_error(L, "there are %I candidates; there must be from 1 to %d", length,
-                          CANDIDATES_MAX);
+        return luaL_error(L, "there are %I candidates; there must be from 1 to %d", length, CANDIDATES_MAX);
     const size_t count = (size_t)length;
     c->variants = fa2i_alloc_array(count, sizeof *c->variants);
     if (c->variants == NULL) {
@@ -154,8 +151,7 @@ fa2_status fa2i_generator_check_class(const fa2_problem *problem, const fa2i_var
     fa2i_problem_class(problem, class_key);
     if (strcmp(variant->class_key, class_key) == 0)
         return FA2_OK;
-    return fa2i_fail(FA2_E_UNSUPPORTED,
-                     "the generator does not know all of %s: it answers with %s, which is for %s",
+    return fa2i_fail(FA2_E_UNSUPPORTED, "the generator does not know all of %s: it answers with %s, which is for %s",
                      class_key, variant->text, variant->class_key);
 }
 
@@ -167,9 +163,8 @@ static fa2_status check_classes(const call *c)
     return st;
 }
 
-fa2_status fa2i_generator_candidates(fa2i_generator *generator, const fa2_problem *problem,
-                                     const fa2i_card *card, fa2i_variant **ret_variants,
-                                     size_t *ret_count)
+fa2_status fa2i_generator_candidates(fa2i_generator *generator, const fa2_problem *problem, const fa2i_card *card,
+                                     fa2i_variant **ret_variants, size_t *ret_count)
 {
     fa2_status st = FA2_OK;
     call c = {.generator = generator, .problem = problem, .card = card};
@@ -213,8 +208,8 @@ static int body_rejected(lua_State *L)
     return 0;
 }
 
-fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem *problem,
-                                   const fa2i_card *card, char **ret_text)
+fa2_status fa2i_generator_rejected(fa2i_generator *generator, const fa2_problem *problem, const fa2i_card *card,
+                                   char **ret_text)
 {
     call c = {.generator = generator, .problem = problem, .card = card};
     const fa2_status st = fa2i_problem_check(problem);
@@ -251,8 +246,7 @@ static int body_named_variant(lua_State *L)
     return 0;
 }
 
-fa2_status fa2i_generator_variant(fa2i_generator *generator, const char *variant_text,
-                                  fa2i_variant *ret_variant)
+fa2_status fa2i_generator_variant(fa2i_generator *generator, const char *variant_text, fa2i_variant *ret_variant)
 {
     fa2_status st = FA2_OK;
     call c = {.generator = generator, .text = variant_text};
@@ -287,8 +281,7 @@ static int body_source(lua_State *L)
     return 0;
 }
 
-fa2_status fa2i_generator_source(fa2i_generator *generator, const char *variant_text,
-                                 char **ret_source)
+fa2_status fa2i_generator_source(fa2i_generator *generator, const char *variant_text, char **ret_source)
 {
     call c = {.generator = generator, .text = variant_text};
     return run_for_text(&c, body_source, ret_source);
@@ -308,16 +301,11 @@ static int body_cost(lua_State *L)
     return 0;
 }
 
-fa2_status fa2i_generator_cost(fa2i_generator *generator, const char *variant_text,
-                               const fa2_problem *problem, const fa2i_card *card, int registers,
-                               double *ret_us)
+fa2_status fa2i_generator_cost(fa2i_generator *generator, const char *variant_text, const fa2_problem *problem,
+                               const fa2i_card *card, int registers, double *ret_us)
 {
     fa2_status st = FA2_OK;
-    call c = {.generator = generator,
-              .text = variant_text,
-              .problem = problem,
-              .card = card,
-              .registers = registers};
+    call c = {.generator = generator, .text = variant_text, .problem = problem, .card = card, .registers = registers};
     FA2_TRY(fa2i_problem_check(problem));
     FA2_TRY(run(&c, body_cost));
     *ret_us = c.us;

@@ -15,13 +15,11 @@ struct fa2i_generator {
 };
 
 /* Runs body(argument). Then returns *status, which the body may have set. */
-fa2_status fa2i_generator_run(fa2i_generator *generator, lua_CFunction body, void *argument,
-                              const fa2_status *status);
+fa2_status fa2i_generator_run(fa2i_generator *generator, lua_CFunction body, void *argument, const fa2_status *status);
 
 /* For bodies: calls the entry point below its arguments. Returns true if its result is on top of the stack. Returns
  * false if it returned nil and a message. That message becomes the failure *ret_status. */
-bool fa2i_generator_answers(lua_State *L, int arguments, fa2_status refusal,
-                            fa2_status *ret_status);
+bool fa2i_generator_answers(lua_State *L, int arguments, fa2_status refusal, fa2_status *ret_status);
 
 /* For bodies: reads the candidate in the table on top of the stack. The table stays there. */
 void fa2i_generator_get_candidate(lua_State *L, fa2i_variant *ret_variant);

@@ -51,8 +51,7 @@ static bool ends_with(const char *name, const char *suffix)
 static bool is_of_kind(const char *name, size_t kind)
 {
     const size_t length = strlen(kinds[kind].folder);
-    return strncmp(name, kinds[kind].folder, length) == 0 && name[length] == '/' &&
-           ends_with(name, kinds[kind].suffix);
+    return strncmp(name, kinds[kind].folder, length) == 0 && name[length] == '/' && ends_with(name, kinds[kind].suffix);
 }
 
 static bool has(const fa2i_generator_files *files, const char *name)
@@ -64,19 +63,16 @@ static bool has(const fa2i_generator_files *files, const char *name)
 }
 
 /* Copies name. Borrows data permanently. owned: taken on FA2_OK; NULL if data belongs to an asset. */
-static fa2_status add(fa2i_generator_files *files, const char *name, const char *data, char *owned,
-                      size_t bytes)
+static fa2_status add(fa2i_generator_files *files, const char *name, const char *data, char *owned, size_t bytes)
 {
-    fa2i_generator_file *items =
-        fa2i_room_for(files->items, files->count + 1, &files->capacity, sizeof *items);
+    fa2i_generator_file *items = fa2i_room_for(files->items, files->count + 1, &files->capacity, sizeof *items);
     if (items == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
     files->items = items;
     char *copy = fa2i_strdup(name);
     if (copy == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
-    files->items[files->count++] =
-        (fa2i_generator_file){.name = copy, .data = data, .owned = owned, .bytes = bytes};
+    files->items[files->count++] = (fa2i_generator_file){.name = copy, .data = data, .owned = owned, .bytes = bytes};
     return FA2_OK;
 }
 
@@ -124,12 +120,12 @@ done:
     return st;
 }
 
-static fa2_status add_folder(fa2i_generator_files *files, const char *root, const char *folder,
-                             const char *suffix, int depth, bool *found);
+static fa2_status add_folder(fa2i_generator_files *files, const char *root, const char *folder, const char *suffix,
+                             int depth, bool *found);
 
 /* name: a file or a folder, relative to root. */
-static fa2_status add_entry(fa2i_generator_files *files, const char *root, const char *name,
-                            const char *suffix, int depth)
+static fa2_status add_entry(fa2i_generator_files *files, const char *root, const char *name, const char *suffix,
+                            int depth)
 {
     fa2_status st = FA2_OK;
     fa2i_text text = {0};
@@ -145,16 +141,15 @@ static fa2_status add_entry(fa2i_generator_files *files, const char *root, const
     }
     if (S_ISDIR(info.st_mode) && !ends_with(name, suffix)) {
         if (depth == DEPTH_MAX)
-            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s lies deeper than %d folders", path,
-                           DEPTH_MAX);
+            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s lies deeper than %d folders", path, DEPTH_MAX);
         else
             st = add_folder(files, root, name, suffix, depth + 1, &found);
     } else if (ends_with(name, suffix) && !has(files, name)) {
         if (!S_ISREG(info.st_mode))
             st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s is no regular file", path);
         else if (info.st_size > FILE_MAX)
-            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s has %lld bytes; at most %d are read",
-                           path, (long long)info.st_size, FILE_MAX);
+            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s has %lld bytes; at most %d are read", path,
+                           (long long)info.st_size, FILE_MAX);
         else
             st = add_file(files, root, name);
     }
@@ -164,8 +159,8 @@ done:
 }
 
 /* Adds the files of one kind in a folder of root and its subfolders. Sets *found to true if the folder exists. */
-static fa2_status add_folder(fa2i_generator_files *files, const char *root, const char *folder,
-                             const char *suffix, int depth, bool *found)
+static fa2_status add_folder(fa2i_generator_files *files, const char *root, const char *folder, const char *suffix,
+                             int depth, bool *found)
 {
     fa2_status st = FA2_OK;
     fa2i_text text = {0};
@@ -203,14 +198,12 @@ static fa2_status add_path(fa2i_generator_files *files, const char *path)
     if (roots == NULL)
         return fa2i_fail(FA2_E_MEMORY, "out of memory for the generator's files");
     char *rest = NULL;
-    for (char *root = strtok_r(roots, ":", &rest); root != NULL;
-         root = strtok_r(NULL, ":", &rest)) {
+    for (char *root = strtok_r(roots, ":", &rest); root != NULL; root = strtok_r(NULL, ":", &rest)) {
         bool found = false;
         for (size_t kind = 0; kind < KINDS; kind++)
             FA2_TRY(add_folder(files, root, kinds[kind].folder, kinds[kind].suffix, 0, &found));
         if (!found) {
-            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s has neither gen/ nor templates/",
-                           root);
+            st = fa2i_fail(FA2_E_GENERATOR, "FA2_GEN_PATH: %s has neither gen/ nor templates/", root);
             goto done;
         }
     }
@@ -275,8 +268,7 @@ bool fa2i_generator_files_are_own(const fa2i_generator_files *files)
     return true;
 }
 
-const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files,
-                                                     const char *name)
+const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files, const char *name)
 {
     return bsearch(name, files->items, files->count, sizeof *files->items, compare_to_name);
 }

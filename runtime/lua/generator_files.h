@@ -33,8 +33,7 @@ void fa2i_generator_files_done(fa2i_generator_files *files); /* zeroed objects a
 bool fa2i_generator_files_are_own(const fa2i_generator_files *files);
 
 /* NULL when there is none of that name. Borrowed. */
-const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files,
-                                                     const char *name);
+const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files, const char *name);
 
 /* Computes a hash of the files that fa2i_generator_files_open would read. Without $FA2_GEN_PATH the build computed it,
  * and no file is read. */

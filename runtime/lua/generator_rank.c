@@ -50,8 +50,7 @@ static void push_kernel(lua_State *L, const fa2i_known_kernel *kernel)
     set_bool(L, "code", kernel->has_code);
 }
 
-static void push_set(lua_State *L, const fa2i_evidence *evidence, const fa2i_known_set *set,
-                     const fa2i_card *card)
+static void push_set(lua_State *L, const fa2i_evidence *evidence, const fa2i_known_set *set, const fa2i_card *card)
 {
     lua_createtable(L, 0, 5);
     fa2i_lua_push_problem(L, &set->problem);
@@ -108,8 +107,8 @@ fa2_status fa2i_generator_learn(fa2i_generator *generator, fa2_op op, const fa2i
     return st;
 }
 
-fa2_status fa2i_generator_learn_more(fa2i_generator *generator, fa2_op op,
-                                     const fa2i_evidence *evidence, const fa2i_card *card)
+fa2_status fa2i_generator_learn_more(fa2i_generator *generator, fa2_op op, const fa2i_evidence *evidence,
+                                     const fa2i_card *card)
 {
     call c = {.op = op, .evidence = evidence, .card = card, .entry = "learn_more"};
     const fa2_status st = fa2i_generator_run(generator, body_learn, &c, &c.status);
@@ -194,8 +193,7 @@ static int body_rank(lua_State *L)
         return 0;
     const lua_Integer length = luaL_len(L, -1);
     if (length < 1 || length > OPTIONS_MAX)
-        return luaL_error(L, "there are %I options; there must be from 1 to %d", length,
-                          OPTIONS_MAX);
+        return luaL_error(L, "there are %I options; there must be from 1 to %d", length, OPTIONS_MAX);
     c->options = fa2i_alloc_array((size_t)length, sizeof *c->options);
     if (c->options == NULL) {
         c->status = fa2i_fail(FA2_E_MEMORY, "out of memory for %lld options", (long long)length);
@@ -209,8 +207,8 @@ static int body_rank(lua_State *L)
     return 0;
 }
 
-fa2_status fa2i_generator_rank(fa2i_generator *generator, const fa2_problem *problem,
-                               const fa2i_card *card, fa2i_option **ret_options, size_t *ret_count)
+fa2_status fa2i_generator_rank(fa2i_generator *generator, const fa2_problem *problem, const fa2i_card *card,
+                               fa2i_option **ret_options, size_t *ret_count)
 {
     call c = {.problem = problem, .card = card};
     fa2_status st = fa2i_problem_check(problem);
@@ -244,27 +242,20 @@ static int body_judge(lua_State *L)
     if (!fa2i_generator_answers(L, 3, FA2_E_UNSUPPORTED, &c->status))
         return 0;
     if (luaL_len(L, -1) != (lua_Integer)c->count)
-        return luaL_error(L, "there are %I judgements of %I kernels", luaL_len(L, -1),
-                          (lua_Integer)c->count);
+        return luaL_error(L, "there are %I judgements of %I kernels", luaL_len(L, -1), (lua_Integer)c->count);
     for (size_t i = 0; i < c->count; i++) {
         lua_geti(L, -1, (lua_Integer)i + 1);
-        c->judgements[i] = (fa2i_judgement){.us = get_number(L, "us"),
-                                            .doubt = get_number(L, "doubt"),
-                                            .known = get_number(L, "known")};
+        c->judgements[i] = (fa2i_judgement){
+            .us = get_number(L, "us"), .doubt = get_number(L, "doubt"), .known = get_number(L, "known")};
         lua_pop(L, 1);
     }
     return 0;
 }
 
-fa2_status fa2i_generator_judge(fa2i_generator *generator, const fa2_problem *problem,
-                                const fa2i_card *card, const char *const *texts, size_t count,
-                                fa2i_judgement *ret_judgements)
+fa2_status fa2i_generator_judge(fa2i_generator *generator, const fa2_problem *problem, const fa2i_card *card,
+                                const char *const *texts, size_t count, fa2i_judgement *ret_judgements)
 {
-    call c = {.problem = problem,
-              .card = card,
-              .texts = texts,
-              .count = count,
-              .judgements = ret_judgements};
+    call c = {.problem = problem, .card = card, .texts = texts, .count = count, .judgements = ret_judgements};
     const fa2_status st = fa2i_problem_check(problem);
     return st == FA2_OK ? fa2i_generator_run(generator, body_judge, &c, &c.status) : st;
 }

@@ -117,8 +117,7 @@ static int guarded_pattern(lua_State *L)
     size_t subject = 0, length = 0;
     (void)luaL_checklstring(L, 1, &subject);
     const char *pattern = luaL_checklstring(L, 2, &length);
-    fa2i_lua_expect(
-        L, match_steps(pattern, length, (double)subject, lua_toboolean(L, lua_upvalueindex(2))));
+    fa2i_lua_expect(L, match_steps(pattern, length, (double)subject, lua_toboolean(L, lua_upvalueindex(2))));
     return call_watched(L);
 }
 

@@ -183,8 +183,7 @@ static int body_setup(lua_State *L)
                                          {LUA_TABLIBNAME, luaopen_table},
                                          {LUA_STRLIBNAME, luaopen_string},
                                          {LUA_MATHLIBNAME, luaopen_math}};
-    static const char *const base[] = {"collectgarbage", "dofile", "loadfile",
-                                       "print",          "warn",   NULL};
+    static const char *const base[] = {"collectgarbage", "dofile", "loadfile", "print", "warn", NULL};
     static const char *const math[] = {"random", "randomseed", NULL};
     static const char *const string[] = {"dump", "pack", "packsize", "unpack", NULL};
     fa2i_lua_host *host = lua_touserdata(L, 1);

@@ -18,13 +18,13 @@ typedef struct fa2i_lua_host {
     fa2i_lua_limits limits;
     locale_t c_locale;
     fa2i_generator_files files;
-    fa2i_key key;         /* of the files */
-    char *answer;         /* that is being pushed; NULL otherwise */
+    fa2i_key key; /* of the files */
+    char *answer; /* that is being pushed; NULL otherwise */
 } fa2i_lua_host;
 
 /* Reads the files, opens the state, loads gen/init.lua. *ret_host must be zeroed, except for limits.stop, and must
- * not move afterwards. The caller frees it (fa2i_lua_host_done), also after an error. FA2_E_GENERATOR with Lua's message
- * and traceback; FA2_E_IO; FA2_E_MEMORY. */
+ * not move afterwards. The caller frees it (fa2i_lua_host_done), also after an error. FA2_E_GENERATOR with Lua's
+ * message and traceback; FA2_E_IO; FA2_E_MEMORY. */
 fa2_status fa2i_lua_host_open(fa2i_lua_host *ret_host);
 void fa2i_lua_host_done(fa2i_lua_host *host); /* zeroed objects are fine */
 

@@ -110,9 +110,8 @@ static void on_tick(lua_State *L, lua_Debug *event)
 void fa2i_lua_expect(lua_State *L, double steps)
 {
     if (steps > FA2I_LUA_CALL_STEPS_MAX)
-        luaL_error(L,
-                   "this call may take %f million steps; one may take %f: do it in smaller parts",
-                   1e-6 * steps, 1e-6 * FA2I_LUA_CALL_STEPS_MAX);
+        luaL_error(L, "this call may take %f million steps; one may take %f: do it in smaller parts", 1e-6 * steps,
+                   1e-6 * FA2I_LUA_CALL_STEPS_MAX);
     if (steps > STEPS_LARGE && is_late(limits_of(L)))
         luaL_error(L, "the scripts met a limit");
 }
@@ -146,15 +145,12 @@ void fa2i_lua_limits_end(fa2i_lua_limits *limits)
 fa2_status fa2i_lua_limits_fail(const fa2i_lua_limits *limits)
 {
     if (limits->met == FA2I_LUA_STEPS)
-        return fa2i_fail(FA2_E_GENERATOR,
-                         "the scripts run without end: stopped after %.0f million instructions",
+        return fa2i_fail(FA2_E_GENERATOR, "the scripts run without end: stopped after %.0f million instructions",
                          1e-6 * FA2I_LUA_STEPS_MAX);
     if (limits->met == FA2I_LUA_STOPPED)
         return fa2i_fail(FA2_E_GENERATOR, "interrupted while the scripts ran");
     if (limits->met == FA2I_LUA_SECONDS)
-        return fa2i_fail(FA2_E_GENERATOR,
-                         "the scripts run without end: stopped after %g s of processor time",
+        return fa2i_fail(FA2_E_GENERATOR, "the scripts run without end: stopped after %g s of processor time",
                          limits->seconds_max);
-    return fa2i_fail(FA2_E_GENERATOR, "the scripts need too much memory: stopped at %d MiB",
-                     FA2I_LUA_BYTES_MAX >> 20);
+    return fa2i_fail(FA2_E_GENERATOR, "the scripts need too much memory: stopped at %d MiB", FA2I_LUA_BYTES_MAX >> 20);
 }

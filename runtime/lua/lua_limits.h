@@ -15,12 +15,7 @@
 
 /* Limits of a run. The longest run is a survey of backward's candidates. The limits are twice its instructions and ten
  * times its processor time, which does not grow on a loaded machine. */
-enum {
-    FA2I_LUA_TICK = 10000,
-    FA2I_LUA_STEPS_MAX = 400000000,
-    FA2I_LUA_SECONDS_MAX = 20,
-    FA2I_LUA_BYTES_MAX = 1 << 28
-};
+enum { FA2I_LUA_TICK = 10000, FA2I_LUA_STEPS_MAX = 400000000, FA2I_LUA_SECONDS_MAX = 20, FA2I_LUA_BYTES_MAX = 1 << 28 };
 
 /* Instructions between two checks of the limits, times the bytes that Lua holds. An instruction may read all these
  * bytes, so this takes about a second. */
@@ -40,17 +35,17 @@ typedef enum fa2i_lua_limit {
 typedef struct fa2i_lua_limits {
     const volatile sig_atomic_t *stop; /* ends the scripts when it is nonzero; NULL: nothing stops them */
     lua_State *lua;
-    fa2i_lua_pool pool;   /* of its memory */
-    bool out_of_memory;   /* a request failed in the current run, whatever a script made of it */
-    size_t bytes;         /* that Lua holds */
-    double seconds_max;   /* of processor time: FA2I_LUA_SECONDS_MAX; less in tests */
-    double deadline;      /* of the current run, on the thread's clock; HUGE_VAL: there is no run */
-    bool counts;          /* instructions: the scripts are not the library's own */
-    int tick;             /* instructions until the next look at the limits */
-    long steps;           /* instructions, in the current run */
-    unsigned requests;    /* of memory, where instructions are not counted */
-    int calls;            /* of watched library functions, since the last look at the clock */
-    fa2i_lua_limit met;   /* the limit that the current run met */
+    fa2i_lua_pool pool; /* of its memory */
+    bool out_of_memory; /* a request failed in the current run, whatever a script made of it */
+    size_t bytes;       /* that Lua holds */
+    double seconds_max; /* of processor time: FA2I_LUA_SECONDS_MAX; less in tests */
+    double deadline;    /* of the current run, on the thread's clock; HUGE_VAL: there is no run */
+    bool counts;        /* instructions: the scripts are not the library's own */
+    int tick;           /* instructions until the next look at the limits */
+    long steps;         /* instructions, in the current run */
+    unsigned requests;  /* of memory, where instructions are not counted */
+    int calls;          /* of watched library functions, since the last look at the clock */
+    fa2i_lua_limit met; /* the limit that the current run met */
 } fa2i_lua_limits;
 
 /* The allocator of the state. user: its limits. They must not move while the state exists. */

@@ -1,8 +1,8 @@
 /*
- * Memory for a Lua state. Lua asks for millions of small blocks, and tells the size of each when it gives it back. The C
- * allocator took a fifth of the generator's time. So blocks of up to FA2I_LUA_SMALL bytes are cut from large ones here,
- * and kept for the next request of their size. Larger ones come from the C allocator. Under AddressSanitizer all do, so
- * that it sees each.
+ * Memory for a Lua state. Lua asks for millions of small blocks, and tells the size of each when it gives it back. The
+ * C allocator took a fifth of the generator's time. So blocks of up to FA2I_LUA_SMALL bytes are cut from large ones
+ * here, and kept for the next request of their size. Larger ones come from the C allocator. Under AddressSanitizer all
+ * do, so that it sees each.
  *
  * Not thread-safe: a pool belongs to one state. Zeroed is empty.
  */

@@ -101,8 +101,7 @@ static int64_t get_integer(lua_State *L, const char *field)
 static int to_int(lua_State *L, const char *field, lua_Integer value, int least, int most)
 {
     if (value < least || value > most)
-        luaL_error(L, "field '%s' is %I; it must be from %d to %d", field, (LUAI_UACINT)value,
-                   least, most);
+        luaL_error(L, "field '%s' is %I; it must be from %d to %d", field, (LUAI_UACINT)value, least, most);
     return (int)value;
 }
 

@@ -7,10 +7,8 @@
 #include "runtime/ops/call.h"
 #include "runtime/ops/forward.h"
 
-_Static_assert(offsetof(fa2i_backward_params, features) == 336 &&
-                   offsetof(fa2i_backward_params, softcap_rate) == 320 &&
-                   offsetof(fa2i_backward_params, q_stride) == 88 &&
-                   offsetof(fa2i_backward_params, scale) == 280,
+_Static_assert(offsetof(fa2i_backward_params, features) == 336 && offsetof(fa2i_backward_params, softcap_rate) == 320 &&
+                   offsetof(fa2i_backward_params, q_stride) == 88 && offsetof(fa2i_backward_params, scale) == 280,
                "kernels in databases read their parameters at these places");
 
 static void fill_strides(const fa2_backward_args *a, fa2i_backward_params *params)
@@ -98,10 +96,8 @@ double fa2i_backward_flop_unmasked(const fa2_problem *problem)
 static double bytes(const fa2_problem *p)
 {
     const double queries = (double)p->batch * p->heads_q * p->seq_q;
-    const double keys =
-        (double)p->batch * p->heads_kv * (double)(p->seq_k + fa2i_forward_seen_keys(p)) / 2;
-    return 2 * (queries + keys) * (p->head_dim + fa2i_head_dim_v(p)) * sizeof(uint16_t) +
-           queries * sizeof(float);
+    const double keys = (double)p->batch * p->heads_kv * (double)(p->seq_k + fa2i_forward_seen_keys(p)) / 2;
+    return 2 * (queries + keys) * (p->head_dim + fa2i_head_dim_v(p)) * sizeof(uint16_t) + queries * sizeof(float);
 }
 
 double fa2i_backward_bytes(const fa2_problem *problem)

@@ -33,8 +33,7 @@ typedef struct extents {
 static extents extents_of(const fa2_problem *p)
 {
     if (p->varlen)
-        return (extents){{1, fa2i_forward_total_q(p), p->heads_q},
-                         {1, fa2i_forward_total_k(p), p->heads_kv}};
+        return (extents){{1, fa2i_forward_total_q(p), p->heads_q}, {1, fa2i_forward_total_k(p), p->heads_kv}};
     return (extents){{p->batch, p->seq_q, p->heads_q}, {p->batch, p->seq_k, p->heads_kv}};
 }
 
@@ -51,8 +50,7 @@ static fa2_status locate_inputs(const fa2_problem *p, const fa2_backward_args *a
     FA2_TRY(fa2i_memory_of_tensor("d_o", &args->d_o, of_query, columns_v, NULL, &m->memory[DO]));
     if (args->lse == NULL)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "lse is NULL; backward reads the LSE that forward gave"));
-    FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse,
-                                 &m->memory[LSE]));
+    FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse, &m->memory[LSE]));
     m->count = INPUTS;
 done:
     return st;
@@ -87,14 +85,12 @@ static fa2_status locate_gradients(const fa2_problem *p, const fa2_backward_args
         FA2_TRY(check_apart(m));
     }
     if (m->count == INPUTS)
-        st = fa2i_fail(FA2_E_INVALID,
-                       "dq.data, dk.data and dv.data are NULL; at least one gradient is wanted");
+        st = fa2i_fail(FA2_E_INVALID, "dq.data, dk.data and dv.data are NULL; at least one gradient is wanted");
 done:
     return st;
 }
 
-static fa2_status check_features(const fa2_problem *p, const fa2_backward_args *args,
-                                 const operands *m)
+static fa2_status check_features(const fa2_problem *p, const fa2_backward_args *args, const operands *m)
 {
     const fa2i_memory *outputs[OPERANDS];
     for (int i = INPUTS; i < m->count; i++)
@@ -102,8 +98,7 @@ static fa2_status check_features(const fa2_problem *p, const fa2_backward_args *
     return fa2i_features_check(p, args, outputs, m->count - INPUTS);
 }
 
-fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args,
-                                    const fa2i_grid *grid)
+fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args, const fa2i_grid *grid)
 {
     const fa2_backward_args *a = args;
     operands m;
@@ -116,8 +111,7 @@ fa2_status fa2i_backward_check_args(const fa2_problem *problem, const void *args
                           : a->dq.data == NULL ? grid->partial_bytes + grid->rows_bytes
                                                : grid->workspace_bytes;
     if (needed > 0) {
-        FA2_TRY(
-            fa2i_workspace_memory(a->workspace, a->workspace_bytes, needed, &m.memory[m.count]));
+        FA2_TRY(fa2i_workspace_memory(a->workspace, a->workspace_bytes, needed, &m.memory[m.count]));
         FA2_TRY(check_apart(&m));
     }
     if (fa2i_features_asked(problem))

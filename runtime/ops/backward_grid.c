@@ -25,8 +25,7 @@ static fa2_status too_many(const fa2_problem *problem, const char *what, int64_t
     return fa2i_fail(FA2_E_UNSUPPORTED,
                      "%lld %s x %d heads x %d batches are more blocks than one launch can have "
                      "(%d)",
-                     (long long)tiles, what, (int)problem->heads_q, (int)problem->batch,
-                     (int)INT32_MAX);
+                     (long long)tiles, what, (int)problem->heads_q, (int)problem->batch, (int)INT32_MAX);
 }
 
 /* Counts the query heads of all batches. */
@@ -38,19 +37,17 @@ static int64_t all_heads(const fa2_problem *problem)
 /* Counts tiles of so many rows, of queries or of keys. Packed: of all sequences together. */
 static int64_t query_tiles(const fa2_problem *problem, int rows)
 {
-    return problem->varlen ? fa2i_forward_total_q(problem) / rows + problem->batch
-                           : ceil_div(problem->seq_q, rows);
+    return problem->varlen ? fa2i_forward_total_q(problem) / rows + problem->batch : ceil_div(problem->seq_q, rows);
 }
 
 static int64_t tiles_of_keys(const fa2_problem *problem, int rows)
 {
-    return problem->varlen ? fa2i_forward_total_k(problem) / rows + problem->batch
-                           : ceil_div(problem->seq_k, rows);
+    return problem->varlen ? fa2i_forward_total_k(problem) / rows + problem->batch : ceil_div(problem->seq_k, rows);
 }
 
 /* Counts the blocks of a step. Each number fits 64 bits, because the factors were checked. */
-static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, int64_t padded_rows,
-                            int64_t key_tiles, int64_t splits)
+static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, int64_t padded_rows, int64_t key_tiles,
+                            int64_t splits)
 {
     const int64_t heads = all_heads(problem);
     const int64_t planes = (int64_t)problem->batch * problem->heads_q;
@@ -76,8 +73,8 @@ static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, i
 
 /* Counts the blocks that share the queries of a tile of keys. There are so many that about `waves` blocks come to each
  * SM. Without a mask, each of them has a tile of queries. gen/ops/backward_cost.lua computes the same. */
-static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe,
-                            const fa2_problem *problem, int64_t key_tiles, int64_t row_tiles)
+static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
+                            int64_t key_tiles, int64_t row_tiles)
 {
     const int64_t tiles = row_tiles * (problem->heads_q / problem->heads_kv);
     int64_t splits = (int64_t)recipe->waves * card->sm_count / key_tiles;
@@ -99,8 +96,8 @@ static void spread_workspace(const fa2i_recipe *recipe, const fa2_problem *probl
     const size_t heads = (size_t)all_heads(problem);
     const size_t tiles = heads * (size_t)query_tiles(problem, recipe->rows);
     const size_t rows = 2 * sizeof(float) * heads * (size_t)pad_rows(problem, recipe->rows);
-    const size_t dq_rows = problem->varlen ? heads * (size_t)fa2i_forward_total_q(problem)
-                                           : tiles * (size_t)recipe->rows;
+    const size_t dq_rows =
+        problem->varlen ? heads * (size_t)fa2i_forward_total_q(problem) : tiles * (size_t)recipe->rows;
     const size_t sums = dq_rows * (size_t)recipe->columns * sizeof(float);
     switch (recipe->workspace) {
     case FA2I_WORKSPACE_ROWS_DQ_AND_TURNS: /* a counter per tile, and one for tickets */
@@ -128,27 +125,25 @@ size_t fa2i_backward_unmapped_bytes(const fa2_problem *problem)
 {
     const fa2i_recipe recipe = {.rows = 64,
                                 .columns = (problem->head_dim + 31) / 32 * 32,
-                                .workspace = problem->deterministic
-                                                 ? FA2I_WORKSPACE_ROWS_DQ_AND_TURNS
-                                                 : FA2I_WORKSPACE_ROWS_AND_DQ};
+                                .workspace = problem->deterministic ? FA2I_WORKSPACE_ROWS_DQ_AND_TURNS
+                                                                    : FA2I_WORKSPACE_ROWS_AND_DQ};
     fa2i_grid grid = {.splits = 1};
     spread_workspace(&recipe, problem, &grid);
     return grid.workspace_bytes;
 }
 
-fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
-                              const fa2_problem *problem, fa2i_grid *ret_grid)
+fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
+                              fa2i_grid *ret_grid)
 {
     const int64_t heads = all_heads(problem);
     const int64_t kv_heads = heads / problem->heads_q * problem->heads_kv;
     const int64_t row_tiles = query_tiles(problem, recipe->rows);
     const int64_t key_tiles = tiles_of_keys(problem, recipe->keys);
-    fa2i_grid grid = {
-        .row_tiles = (int32_t)row_tiles, .key_tiles = (int32_t)key_tiles, .splits = 1};
+    fa2i_grid grid = {.row_tiles = (int32_t)row_tiles, .key_tiles = (int32_t)key_tiles, .splits = 1};
 
     if (recipe->columns > 0 && recipe->columns < problem->head_dim)
-        return fa2i_fail(FA2_E_UNSUPPORTED, "columns is %d in the recipe; head_dim is %d",
-                         recipe->columns, (int)problem->head_dim);
+        return fa2i_fail(FA2_E_UNSUPPORTED, "columns is %d in the recipe; head_dim is %d", recipe->columns,
+                         (int)problem->head_dim);
     if (heads > INT32_MAX || kv_heads * key_tiles > INT32_MAX)
         return too_many(problem, "key tiles", key_tiles);
     if (row_tiles > INT32_MAX / heads || pad_rows(problem, recipe->rows) > INT32_MAX)
@@ -156,19 +151,17 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
     grid.splits = (int32_t)count_splits(card, recipe, problem, kv_heads * key_tiles, row_tiles);
     const int64_t padded_rows = heads * pad_rows(problem, recipe->rows);
     for (int i = 0; i < recipe->step_count; i++) {
-        const int64_t blocks = count_blocks(&recipe->steps[i], problem, padded_rows,
-                                            kv_heads * key_tiles, grid.splits);
+        const int64_t blocks = count_blocks(&recipe->steps[i], problem, padded_rows, kv_heads * key_tiles, grid.splits);
         if (blocks > INT32_MAX)
-            return too_many(problem, "query tiles",
-                            query_tiles(problem, recipe->steps[i].block_rows));
+            return too_many(problem, "query tiles", query_tiles(problem, recipe->steps[i].block_rows));
         const bool summed =
             recipe->workspace != FA2I_WORKSPACE_DQ_OF_TILES || key_tiles > 1; /* whether there are sums to convert */
         if (recipe->steps[i].role != FA2I_STEP_CONVERT || summed)
             grid.blocks[i] = (unsigned)blocks;
     }
     if (grid.splits > 1)
-        grid.partial_bytes = (size_t)grid.splits * (size_t)(kv_heads * key_tiles) * 2 *
-                             (size_t)recipe->keys * (size_t)recipe->columns * sizeof(float);
+        grid.partial_bytes = (size_t)grid.splits * (size_t)(kv_heads * key_tiles) * 2 * (size_t)recipe->keys *
+                             (size_t)recipe->columns * sizeof(float);
     spread_workspace(recipe, problem, &grid);
     const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
     if (st == FA2_OK)

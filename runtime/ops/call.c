@@ -31,8 +31,7 @@ static fa2_status check_softcap(const fa2_problem *problem, float softmax_scale,
                          (double)softcap, (double)FA2I_SCALE_MAX);
     const double rate = fa2i_softmax_scale(problem, softmax_scale) / (double)softcap;
     if (rate > (double)FLT_MAX)
-        return fa2i_fail(FA2_E_INVALID,
-                         "softcap is %g; the softmax scale divided by it must be at most %g",
+        return fa2i_fail(FA2_E_INVALID, "softcap is %g; the softmax scale divided by it must be at most %g",
                          (double)softcap, (double)FLT_MAX);
     return FA2_OK;
 }
@@ -102,11 +101,10 @@ int32_t fa2i_window_right(const fa2_problem *problem)
 fa2_status fa2i_workspace_check(const void *workspace, size_t workspace_bytes)
 {
     if (workspace == NULL && workspace_bytes > 0)
-        return fa2i_fail(FA2_E_INVALID, "workspace is NULL, but workspace_bytes is %zu",
-                         workspace_bytes);
+        return fa2i_fail(FA2_E_INVALID, "workspace is NULL, but workspace_bytes is %zu", workspace_bytes);
     if ((uintptr_t)workspace % FA2I_WORKSPACE_ALIGN_BYTES != 0)
-        return fa2i_fail(FA2_E_INVALID, "workspace is %p; it must be a multiple of %d bytes",
-                         workspace, FA2I_WORKSPACE_ALIGN_BYTES);
+        return fa2i_fail(FA2_E_INVALID, "workspace is %p; it must be a multiple of %d bytes", workspace,
+                         FA2I_WORKSPACE_ALIGN_BYTES);
     return FA2_OK;
 }
 
@@ -114,11 +112,9 @@ fa2_status fa2i_workspace_memory(const void *workspace, size_t workspace_bytes, 
                                  fa2i_memory *ret_memory)
 {
     if (workspace_bytes < needed_bytes)
-        return fa2i_fail(FA2_E_INVALID,
-                         "workspace_bytes is %zu; this problem needs %zu (fa2_workspace_size)",
+        return fa2i_fail(FA2_E_INVALID, "workspace_bytes is %zu; this problem needs %zu (fa2_workspace_size)",
                          workspace_bytes, needed_bytes);
-    return fa2i_memory_of_array("workspace", workspace, needed_bytes, FA2I_WORKSPACE_ALIGN_BYTES,
-                                ret_memory);
+    return fa2i_memory_of_array("workspace", workspace, needed_bytes, FA2I_WORKSPACE_ALIGN_BYTES, ret_memory);
 }
 
 fa2_status fa2i_clusters_check(const fa2i_recipe *recipe, const unsigned *blocks)
@@ -126,8 +122,7 @@ fa2_status fa2i_clusters_check(const fa2i_recipe *recipe, const unsigned *blocks
     for (int i = 0; i < recipe->step_count; i++) {
         const fa2i_step *step = &recipe->steps[i];
         if (blocks[i] % (unsigned)step->cluster != 0)
-            return fa2i_fail(FA2_E_UNSUPPORTED,
-                             "%s: %u blocks cannot be divided into clusters of %d", step->entry,
+            return fa2i_fail(FA2_E_UNSUPPORTED, "%s: %u blocks cannot be divided into clusters of %d", step->entry,
                              blocks[i], step->cluster);
     }
     return FA2_OK;

@@ -53,8 +53,7 @@ static fa2i_dropout_key key_of(uint64_t seed, uint64_t offset, uint32_t of, int3
 {
     fa2i_dropout_key key;
     for (int t = 0; t < 4; t++) {
-        uint32_t x[4] = {(uint32_t)offset, (uint32_t)(offset >> 32),
-                         (uint32_t)(i / 32 * 32 + i % 8 * 4 + t), of};
+        uint32_t x[4] = {(uint32_t)offset, (uint32_t)(offset >> 32), (uint32_t)(i / 32 * 32 + i % 8 * 4 + t), of};
         fa2i_philox(x, (uint32_t)seed, (uint32_t)(seed >> 32), ROUNDS);
         for (int k = 0; k < 4; k++)
             key.bytes[4 * t + k] = (int16_t)(x[i / 8 % 4] >> 8 * k & 0xff);
@@ -93,8 +92,7 @@ uint32_t fa2i_dropout_word(uint64_t seed, uint64_t offset, int64_t plane, int32_
     return word;
 }
 
-uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row,
-                             int32_t column)
+uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row, int32_t column)
 {
     const uint32_t r = (uint32_t)row / 2 % 4, c = (uint32_t)column % 8;
     const uint32_t choice = word + (((c ^ r * 2) * 4 + r) << 27);
@@ -106,8 +104,7 @@ static bool keeps(uint32_t number, int32_t column, uint32_t threshold)
     return (number >> 8 * (column % 2) & 0xff) >= threshold;
 }
 
-bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
-                        int32_t column)
+bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row, int32_t column)
 {
     const fa2i_dropout_key of_row = fa2i_dropout_row_key(seed, offset, plane, row);
     const fa2i_dropout_key of_pair = fa2i_dropout_pair_key(seed, offset, column / 2);
@@ -117,8 +114,7 @@ bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, 
 }
 
 /* Fills the columns of MASK_PAIRS pairs, beginning at first_pair, in all rows. */
-static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, int32_t first_pair,
-                      uint8_t *mask)
+static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, int32_t first_pair, uint8_t *mask)
 {
     const fa2i_dropout_threshold threshold = fa2i_dropout_threshold_of(dropout->p);
     const int64_t planes = (int64_t)problem->batch * problem->heads_q;
@@ -130,8 +126,7 @@ static void fill_mask(const fa2_problem *problem, const fa2_dropout *dropout, in
         pairs[i] = fa2i_dropout_pair_key(dropout->seed, dropout->offset, first_pair + i);
     for (int64_t plane = 0; plane < planes; plane++)
         for (int32_t row = 0; row < problem->seq_q; row++) {
-            const fa2i_dropout_key key =
-                fa2i_dropout_row_key(dropout->seed, dropout->offset, plane, row);
+            const fa2i_dropout_key key = fa2i_dropout_row_key(dropout->seed, dropout->offset, plane, row);
             uint8_t *out = mask + (plane * problem->seq_q + row) * problem->seq_k + first;
             if (row % 32 == 0)
                 word = fa2i_dropout_word(dropout->seed, dropout->offset, plane, row);
@@ -157,11 +152,10 @@ fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropo
     if (st != FA2_OK)
         return st;
     if (dropout->seed_at != NULL || dropout->offset_at != NULL || mask == NULL)
-        return fa2i_fail(
-            FA2_E_INVALID,
-            "seed_at is %p, offset_at is %p and mask is %p; for a mask on the host the "
-            "first two are NULL, the last one is not",
-            (const void *)dropout->seed_at, (const void *)dropout->offset_at, (void *)mask);
+        return fa2i_fail(FA2_E_INVALID,
+                         "seed_at is %p, offset_at is %p and mask is %p; for a mask on the host the "
+                         "first two are NULL, the last one is not",
+                         (const void *)dropout->seed_at, (const void *)dropout->offset_at, (void *)mask);
     for (int32_t pair = 0; pair < (problem->seq_k + 1) / 2; pair += MASK_PAIRS)
         fill_mask(problem, dropout, pair, mask);
     return FA2_OK;

@@ -88,12 +88,10 @@ uint32_t fa2i_dropout_number(const fa2i_dropout_key *row, const fa2i_dropout_key
 uint32_t fa2i_dropout_word(uint64_t seed, uint64_t offset, int64_t plane, int32_t row);
 
 /* Returns the threshold of an element, 0 ... 256. */
-uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row,
-                             int32_t column);
+uint32_t fa2i_dropout_choose(fa2i_dropout_threshold threshold, uint32_t word, int32_t row, int32_t column);
 
 /* Decides for one element. It makes the keys each time; for many elements use the functions above. */
-bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row,
-                        int32_t column);
+bool fa2i_dropout_keeps(float p, uint64_t seed, uint64_t offset, int64_t plane, int32_t row, int32_t column);
 
 void fa2i_philox(uint32_t counter[4], uint32_t key0, uint32_t key1, int rounds);
 

@@ -21,11 +21,10 @@ static fa2_status check_scale(double scale)
 {
     if (scale >= SCALE_LEAST)
         return FA2_OK;
-    return fa2i_fail(
-        FA2_E_INVALID,
-        "the scale of scores is %g; it must be at least %g if something is added to "
-        "them",
-        scale, SCALE_LEAST);
+    return fa2i_fail(FA2_E_INVALID,
+                     "the scale of scores is %g; it must be at least %g if something is added to "
+                     "them",
+                     scale, SCALE_LEAST);
 }
 
 /* ---- a bias and its gradient ---- */
@@ -74,8 +73,7 @@ fa2_status fa2i_bias_gradient_check(const fa2_problem *p, const fa2_backward_arg
 static bool are_side(const fa2_problem *p, const fa2_bias_tensor *bias, int neighbours)
 {
     const size_t align = (size_t)neighbours * fa2i_operand_elem_bytes(p, FA2I_OPERAND_bias);
-    return (p->seq_k == 1 || bias->stride_key == 1) &&
-           (p->batch == 1 || bias->stride_batch % neighbours == 0) &&
+    return (p->seq_k == 1 || bias->stride_key == 1) && (p->batch == 1 || bias->stride_batch % neighbours == 0) &&
            (p->heads_q == 1 || bias->stride_head % neighbours == 0) &&
            (p->seq_q == 1 || bias->stride_query % neighbours == 0) &&
            (uintptr_t)bias->data % (align < 16 ? align : 16) == 0;
@@ -83,8 +81,7 @@ static bool are_side(const fa2_problem *p, const fa2_bias_tensor *bias, int neig
 
 bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *bias)
 {
-    return (problem->bias == FA2_BIAS_FP16 || problem->bias == FA2_BIAS_BF16) &&
-           !are_side(problem, bias, 2);
+    return (problem->bias == FA2_BIAS_FP16 || problem->bias == FA2_BIAS_BF16) && !are_side(problem, bias, 2);
 }
 
 /* ---- dropout ---- */

@@ -25,7 +25,6 @@ bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *b
 fa2_status fa2i_bias_gradient_check(const fa2_problem *problem, const fa2_backward_args *args);
 
 /* Fills the parameters from arguments that were checked. scale: the factor of scores in the exponent. */
-void fa2i_features_fill(const fa2_problem *problem, const void *args, double scale,
-                        fa2i_feature_params *ret_params);
+void fa2i_features_fill(const fa2_problem *problem, const void *args, double scale, fa2i_feature_params *ret_params);
 
 #endif

@@ -10,8 +10,7 @@
 
 /* Expresses the strides of pages and rows in their greatest common divisor. Returns whether 32 bits hold these steps
  * and can count to the last row. The tensor's strides were checked. */
-static bool count_steps(const fa2_problem *p, const fa2_tensor *tensor, int32_t pages,
-                        uint32_t ret_steps[3])
+static bool count_steps(const fa2_problem *p, const fa2_tensor *tensor, int32_t pages, uint32_t ret_steps[3])
 {
     const int32_t last_page = pages - 1, last_row = fa2i_forward_page(p) - 1;
     const int64_t page = last_page > 0 ? tensor->stride_batch : 0;
@@ -30,8 +29,7 @@ static bool count_steps(const fa2_problem *p, const fa2_tensor *tensor, int32_t 
     return elems * 2 <= UINT32_MAX && (page * last_page + row * last_row) / elems <= UINT32_MAX;
 }
 
-static fa2_status check_steps(const fa2_problem *p, const char *name, const fa2_tensor *tensor,
-                              int32_t pages)
+static fa2_status check_steps(const fa2_problem *p, const char *name, const fa2_tensor *tensor, int32_t pages)
 {
     uint32_t steps[3];
     if (count_steps(p, tensor, pages, steps))
@@ -41,8 +39,8 @@ static fa2_status check_steps(const fa2_problem *p, const char *name, const fa2_
                      "must be less than 2^31, and the last row of %d pages of %d must lie less than 2^32 "
                      "times the divisor from the first; make the stride of pages a multiple of the stride "
                      "of rows",
-                     name, name, (long long)tensor->stride_batch, (long long)tensor->stride_seq,
-                     (int)pages, (int)fa2i_forward_page(p));
+                     name, name, (long long)tensor->stride_batch, (long long)tensor->stride_seq, (int)pages,
+                     (int)fa2i_forward_page(p));
 }
 
 /* Checks a number of a call that must be at least so much. what: the same in words. */
@@ -50,9 +48,9 @@ static fa2_status check_least(const char *name, int32_t value, int32_t least, co
 {
     if (value >= least)
         return FA2_OK;
-    return what == NULL ? fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %d", name, (int)value, (int)least)
-                        : fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %s (%d)", name, (int)value, what,
-                                    (int)least);
+    return what == NULL
+               ? fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %d", name, (int)value, (int)least)
+               : fa2i_fail(FA2_E_INVALID, "%s is %d; it must be at least %s (%d)", name, (int)value, what, (int)least);
 }
 
 static fa2_status check_pages(const fa2_problem *p, const fa2_forward_args *args)
@@ -72,19 +70,17 @@ done:
 static fa2_status check_new_count(const fa2_problem *p, const fa2_append *append)
 {
     if (append->seq < 1 || append->seq > p->seq_k)
-        return fa2i_fail(FA2_E_INVALID, "append.seq is %d; it must be from 1 to seq_k (%d)",
-                         (int)append->seq, (int)p->seq_k);
+        return fa2i_fail(FA2_E_INVALID, "append.seq is %d; it must be from 1 to seq_k (%d)", (int)append->seq,
+                         (int)p->seq_k);
     const int64_t heads = p->rotary != FA2_ROTARY_NONE ? p->heads_q : 0;
     const int64_t batch = p->batch, new_rows = batch * append->seq; /* < 2^60 */
     const int64_t of_row = (p->v_in_k ? 1 : 2) * p->heads_kv;
-    if (new_rows > ROWS_MAX / of_row ||
-        (heads > 0 && batch * p->seq_q > (ROWS_MAX - new_rows * of_row) / heads))
-        return fa2i_fail(
-            FA2_E_INVALID,
-            "append.seq is %d; with %d batches of %d heads and %lld x %d rotated rows of "
-            "Q there would be more than %lld rows to write",
-            (int)append->seq, (int)p->batch, (int)p->heads_kv, (long long)heads, (int)p->seq_q,
-            (long long)ROWS_MAX);
+    if (new_rows > ROWS_MAX / of_row || (heads > 0 && batch * p->seq_q > (ROWS_MAX - new_rows * of_row) / heads))
+        return fa2i_fail(FA2_E_INVALID,
+                         "append.seq is %d; with %d batches of %d heads and %lld x %d rotated rows of "
+                         "Q there would be more than %lld rows to write",
+                         (int)append->seq, (int)p->batch, (int)p->heads_kv, (long long)heads, (int)p->seq_q,
+                         (long long)ROWS_MAX);
     return FA2_OK;
 }
 

@@ -9,17 +9,15 @@
 #include <stddef.h>
 #include "runtime/ops/call.h"
 
-_Static_assert(offsetof(fa2i_forward_params, features) == 208 &&
-                   offsetof(fa2i_forward_params, softcap_rate) == 192 &&
-                   offsetof(fa2i_forward_params, partial) == 176 &&
-                   offsetof(fa2i_forward_params, scale) == 136,
+_Static_assert(offsetof(fa2i_forward_params, features) == 208 && offsetof(fa2i_forward_params, softcap_rate) == 192 &&
+                   offsetof(fa2i_forward_params, partial) == 176 && offsetof(fa2i_forward_params, scale) == 136,
                "kernels in databases read their parameters at these places");
 
 /* ---- parameters ---- */
 
 /* Makes the kernel read Q from the workspace, where the step before puts rotated rows. */
-static void read_rotated(const fa2i_grid *grid, const fa2_problem *problem,
-                         const fa2_forward_args *args, fa2i_forward_params *params)
+static void read_rotated(const fa2i_grid *grid, const fa2_problem *problem, const fa2_forward_args *args,
+                         fa2i_forward_params *params)
 {
     const int64_t position = (int64_t)problem->heads_q * problem->head_dim;
     params->features.raw_q = params->q;
@@ -87,19 +85,16 @@ static double clamped_sum(int64_t first, int64_t count, int64_t most)
     const int64_t zeros = clamp(-first, 0, count);
     const int64_t rising = clamp(most - first, zeros, count) - zeros; /* numbers below most */
     const int64_t flat = count - zeros - rising;
-    return (double)rising * ((double)(first + zeros) + (double)(rising - 1) / 2) +
-           (double)flat * (double)most;
+    return (double)rising * ((double)(first + zeros) + (double)(rising - 1) / 2) + (double)flat * (double)most;
 }
 
 /* Counts the pairs of queries at positions 0 ... count - 1 and the keys of their chunks. */
 static double chunk_pairs(const fa2_problem *p, int64_t count)
 {
-    const int64_t chunk = p->window_left,
-                  whole = p->seq_k / chunk * chunk; /* keys of whole chunks */
+    const int64_t chunk = p->window_left, whole = p->seq_k / chunk * chunk; /* keys of whole chunks */
     const int64_t chunks = count / chunk, rest = count % chunk;
     if (p->causal)
-        return (double)chunks * ((double)chunk * (double)(chunk + 1) / 2) +
-               (double)rest * (double)(rest + 1) / 2;
+        return (double)chunks * ((double)chunk * (double)(chunk + 1) / 2) + (double)rest * (double)(rest + 1) / 2;
     const int64_t last = count - clamp(count, 0, whole); /* queries in the last chunk, which is not whole */
     return (double)(count - last) * (double)chunk + (double)last * (double)(p->seq_k - whole);
 }
@@ -112,8 +107,7 @@ static double visible_pairs(const fa2_problem *p)
         return chunk_pairs(p, p->seq_k) - chunk_pairs(p, clamp(position, 0, p->seq_k));
     if (p->window == FA2_WINDOW_PREFIX) {
         const int64_t prefix = clamp(p->window_left, 0, p->seq_k);
-        return (double)p->seq_q * (double)prefix +
-               clamped_sum(position + 1 - prefix, p->seq_q, p->seq_k - prefix);
+        return (double)p->seq_q * (double)prefix + clamped_sum(position + 1 - prefix, p->seq_q, p->seq_k - prefix);
     }
     const double ahead = clamped_sum(position + fa2i_window_right(p) + 1, p->seq_q, p->seq_k);
     const double behind = clamped_sum(position - fa2i_window_left(p), p->seq_q, p->seq_k);
@@ -170,10 +164,8 @@ int fa2i_forward_parts(const fa2_problem *problem, fa2_problem parts[2])
     for (int rank = 0; rank < 2 && rank < batch; rank++) {
         parts[rank] = *problem;
         parts[rank].batch = rank == 0 ? 1 : batch - 1;
-        parts[rank].seq_q =
-            fa2i_forward_packed_length(batch, problem->seq_q, fa2i_forward_total_q(problem), rank);
-        parts[rank].seq_k =
-            fa2i_forward_packed_length(batch, problem->seq_k, fa2i_forward_total_k(problem), rank);
+        parts[rank].seq_q = fa2i_forward_packed_length(batch, problem->seq_q, fa2i_forward_total_q(problem), rank);
+        parts[rank].seq_k = fa2i_forward_packed_length(batch, problem->seq_k, fa2i_forward_total_k(problem), rank);
     }
     return batch > 1 ? 2 : 1;
 }
@@ -218,8 +210,7 @@ int64_t fa2i_forward_seen_keys(const fa2_problem *problem)
     if (problem->window == FA2_WINDOW_PREFIX)
         return problem->seq_k;
     if (problem->window == FA2_WINDOW_CHUNK)
-        return problem->seq_k -
-               clamp(position, 0, problem->seq_k) / problem->window_left * problem->window_left;
+        return problem->seq_k - clamp(position, 0, problem->seq_k) / problem->window_left * problem->window_left;
     return problem->seq_k - clamp(position - fa2i_window_left(problem), 0, problem->seq_k);
 }
 

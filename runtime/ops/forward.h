@@ -15,12 +15,11 @@ typedef struct fa2i_forward_params {
 } fa2i_forward_params;
 
 /* The functions of fa2i_op, which op.h documents. args is a fa2_forward_args. */
-fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,
-                                   const fa2i_grid *grid);
+fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args, const fa2i_grid *grid);
 fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
                                       const fa2i_grid *grid); /* the slow path of check_args: member by member */
-fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
-                             const fa2_problem *problem, fa2i_grid *ret_grid);
+fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
+                             fa2i_grid *ret_grid);
 void fa2i_forward_fill(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
                        fa2i_forward_params *ret_params);
 

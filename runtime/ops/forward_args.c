@@ -16,8 +16,7 @@ typedef struct operands {
 
 static fa2_status locate_tensors(const fa2_problem *p, const fa2_forward_args *args, operands *m)
 {
-    const int32_t of_query[] = {p->varlen ? 1 : p->batch,
-                                p->varlen ? fa2i_forward_total_q(p) : p->seq_q, p->heads_q};
+    const int32_t of_query[] = {p->varlen ? 1 : p->batch, p->varlen ? fa2i_forward_total_q(p) : p->seq_q, p->heads_q};
     int32_t of_key[] = {p->batch, p->seq_k, p->heads_kv};
     if (p->paged) {
         of_key[0] = args->page_count > 0 ? args->page_count : 1; /* checked with the table */
@@ -53,12 +52,10 @@ done:
 
 static fa2_status check_lse(const fa2_problem *p, const fa2_forward_args *args, operands *m)
 {
-    const size_t queries =
-        p->varlen ? (size_t)fa2i_forward_total_q(p) : (size_t)p->batch * (size_t)p->seq_q;
+    const size_t queries = p->varlen ? (size_t)fa2i_forward_total_q(p) : (size_t)p->batch * (size_t)p->seq_q;
     const size_t rows = queries * (size_t)p->heads_q;
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse,
-                                 &m->lse));
+    FA2_TRY(fa2i_memory_of_array("lse", args->lse, rows * sizeof *args->lse, sizeof *args->lse, &m->lse));
     FA2_TRY(check_apart_from_inputs(m, &m->lse));
     FA2_TRY(fa2i_memory_check_apart(&m->lse, &m->o));
 done:
@@ -78,17 +75,14 @@ done:
     return st;
 }
 
-static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *args,
-                                 const operands *m)
+static fa2_status check_features(const fa2_problem *p, const fa2_forward_args *args, const operands *m)
 {
     const fa2i_memory *const outputs[] = {&m->o, &m->lse, &m->workspace, &m->k, &m->v};
     const int cache = 2; /* the last ones of the outputs */
-    return fa2i_features_check(p, args, outputs,
-                               (int)(sizeof outputs / sizeof *outputs) - (p->append ? 0 : cache));
+    return fa2i_features_check(p, args, outputs, (int)(sizeof outputs / sizeof *outputs) - (p->append ? 0 : cache));
 }
 
-fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args,
-                                      const fa2i_grid *grid)
+fa2_status fa2i_forward_check_closely(const fa2_problem *problem, const fa2_forward_args *args, const fa2i_grid *grid)
 {
     operands m = {0}; /* zeroed memory shares no byte with anything */
     fa2_status st = FA2_OK;
@@ -136,8 +130,7 @@ static inline range look_at(const fa2_tensor *tensor, const shape *s, bool writt
     const uint64_t begin = (uintptr_t)tensor->data;
     const uint64_t batch = (uint64_t)tensor->stride_batch, seq = (uint64_t)tensor->stride_seq,
                    head = (uint64_t)tensor->stride_head;
-    const uint64_t batch_reach = batch * s->batch, seq_reach = seq * s->seq,
-                   head_reach = head * s->head;
+    const uint64_t batch_reach = batch * s->batch, seq_reach = seq * s->seq, head_reach = head * s->head;
     all->pointers |= begin;
     all->strides |= batch | seq | head;
     all->reaches |= batch_reach | seq_reach | head_reach;
@@ -159,16 +152,14 @@ static inline bool touch(range a, range b)
 /* Returns whether an output array touches any of the tensors. */
 static inline bool touches_any(range array, const range tensors[4])
 {
-    return touch(array, tensors[0]) || touch(array, tensors[1]) || touch(array, tensors[2]) ||
-           touch(array, tensors[3]);
+    return touch(array, tensors[0]) || touch(array, tensors[1]) || touch(array, tensors[2]) || touch(array, tensors[3]);
 }
 
 /* Returns true only if fa2i_forward_check_closely would find nothing wrong. */
-static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a,
-                                 const fa2i_grid *grid)
+static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a, const fa2i_grid *grid)
 {
-    const shape of_query = {(uint64_t)p->batch - 1, (uint64_t)p->seq_q - 1,
-                            (uint64_t)p->heads_q - 1, (uint64_t)p->head_dim};
+    const shape of_query = {(uint64_t)p->batch - 1, (uint64_t)p->seq_q - 1, (uint64_t)p->heads_q - 1,
+                            (uint64_t)p->head_dim};
     const shape of_key = {(uint64_t)p->batch - 1, (uint64_t)p->seq_k - 1, (uint64_t)p->heads_kv - 1,
                           (uint64_t)p->head_dim};
     shape of_output = of_query, of_value = of_key;
@@ -184,16 +175,13 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
     range lse = {0, 0}; /* touches nothing */
     if (a->lse != NULL) {
         lse.begin = (uintptr_t)a->lse;
-        lse.end = lse.begin +
-                  (uint64_t)p->batch * (uint64_t)p->heads_q * (uint64_t)p->seq_q * sizeof *a->lse;
+        lse.end = lse.begin + (uint64_t)p->batch * (uint64_t)p->heads_q * (uint64_t)p->seq_q * sizeof *a->lse;
         wrong |= lse.begin % sizeof *a->lse != 0 || touches_any(lse, tensors);
     }
     if (grid == NULL || a->workspace_bytes < grid->workspace_bytes || fa2i_features_asked(p))
         return false;
-    const range workspace = {(uintptr_t)a->workspace,
-                             (uintptr_t)a->workspace + grid->workspace_bytes};
-    wrong |= workspace.begin % FA2I_WORKSPACE_ALIGN_BYTES != 0 ||
-             (workspace.begin == 0 && a->workspace_bytes > 0);
+    const range workspace = {(uintptr_t)a->workspace, (uintptr_t)a->workspace + grid->workspace_bytes};
+    wrong |= workspace.begin % FA2I_WORKSPACE_ALIGN_BYTES != 0 || (workspace.begin == 0 && a->workspace_bytes > 0);
     if (grid->workspace_bytes > 0)
         wrong |= touches_any(workspace, tensors) || touch(workspace, lse);
     /* With addresses below 2^57, ends are below 2^60: the end of a tensor is the sum of four of them, doubled. */
@@ -202,10 +190,7 @@ static bool is_right_at_a_glance(const fa2_problem *p, const fa2_forward_args *a
            all.reaches >> 57 == 0 && fa2i_scales_check(p, a) == FA2_OK;
 }
 
-fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args,
-                                   const fa2i_grid *grid)
+fa2_status fa2i_forward_check_args(const fa2_problem *problem, const void *args, const fa2i_grid *grid)
 {
-    return is_right_at_a_glance(problem, args, grid)
-               ? FA2_OK
-               : fa2i_forward_check_closely(problem, args, grid);
+    return is_right_at_a_glance(problem, args, grid) ? FA2_OK : fa2i_forward_check_closely(problem, args, grid);
 }

@@ -27,8 +27,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 /* Counts the queries of all sequences. */
 static int64_t all_queries(const fa2_problem *problem)
 {
-    return problem->varlen ? fa2i_forward_total_q(problem)
-                           : (int64_t)problem->batch * problem->seq_q;
+    return problem->varlen ? fa2i_forward_total_q(problem) : (int64_t)problem->batch * problem->seq_q;
 }
 
 static int64_t all_rows(const fa2_problem *problem)
@@ -40,8 +39,7 @@ static int64_t all_rows(const fa2_problem *problem)
 static int64_t new_rows(const fa2_problem *problem)
 {
     const int64_t tensors = problem->v_in_k ? 1 : 2;
-    const int64_t heads =
-        tensors * problem->heads_kv + (problem->rotary != FA2_ROTARY_NONE ? problem->heads_q : 0);
+    const int64_t heads = tensors * problem->heads_kv + (problem->rotary != FA2_ROTARY_NONE ? problem->heads_q : 0);
     const int64_t rows = all_queries(problem) * heads;
     return rows < INT32_MAX ? rows : INT32_MAX;
 }
@@ -57,22 +55,20 @@ static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_
     char divided[32] = "";
     if (splits > 1)
         snprintf(divided, sizeof divided, " x %d splits", (int)splits);
-    return fa2i_fail(
-        FA2_E_UNSUPPORTED,
-        "%lld query tiles x %d heads x %d batches%s are more blocks than one launch can "
-        "have (%d)",
-        (long long)row_tiles, (int)problem->heads_q, (int)problem->batch, divided, (int)INT32_MAX);
+    return fa2i_fail(FA2_E_UNSUPPORTED,
+                     "%lld query tiles x %d heads x %d batches%s are more blocks than one launch can "
+                     "have (%d)",
+                     (long long)row_tiles, (int)problem->heads_q, (int)problem->batch, divided, (int)INT32_MAX);
 }
 
 /* Computes how many blocks share the keys of a row tile, or the keys of all sequences that have lengths. row_tiles: of
  * a key head, in all batches; < 2^61. */
-static fa2_status divide_keys(const fa2i_card *card, const fa2i_recipe *recipe,
-                              const fa2_problem *problem, int64_t row_tiles, fa2i_grid *grid)
+static fa2_status divide_keys(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
+                              int64_t row_tiles, fa2i_grid *grid)
 {
     if (!fa2i_forward_has_lengths(problem)) {
         grid->splits = fa2i_split_count(
-            problem, card->sm_count,
-            &(fa2i_splitting){recipe->rows, recipe->keys, recipe->waves, recipe->max_splits});
+            problem, card->sm_count, &(fa2i_splitting){recipe->rows, recipe->keys, recipe->waves, recipe->max_splits});
         return FA2_OK;
     }
     const int64_t shares = (int64_t)recipe->waves * card->sm_count / problem->heads_kv;
@@ -117,12 +113,11 @@ static int64_t blocks_of(const fa2i_card *card, const fa2i_recipe *recipe, const
     if (step->blocks == FA2I_BLOCKS_NEW_ROWS)
         return ceil_div(new_rows(problem), step->block_rows);
     const int64_t resident = (int64_t)card->sm_count * step->block_rows;
-    return step->blocks == FA2I_BLOCKS_RESIDENT_ROW_TILES && resident < main_blocks ? resident
-                                                                                    : main_blocks;
+    return step->blocks == FA2I_BLOCKS_RESIDENT_ROW_TILES && resident < main_blocks ? resident : main_blocks;
 }
 
-static fa2_status count_blocks(const fa2i_card *card, const fa2i_recipe *recipe,
-                               const fa2_problem *problem, int64_t main_blocks, fa2i_grid *grid)
+static fa2_status count_blocks(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
+                               int64_t main_blocks, fa2i_grid *grid)
 {
     for (int i = 0; i < recipe->step_count; i++) {
         const fa2i_step *step = &recipe->steps[i];
@@ -143,8 +138,8 @@ static size_t column_key_bytes(const fa2i_recipe *recipe, const fa2i_grid *grid)
     return COLUMN_KEYS_AT + keys * COLUMN_KEY_BYTES;
 }
 
-fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
-                             const fa2_problem *problem, fa2i_grid *ret_grid)
+fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
+                             fa2i_grid *ret_grid)
 {
     const int64_t group = recipe->pack ? problem->heads_q / problem->heads_kv : 1;
     const int64_t rows = problem->seq_q * group; /* kernels count these in int */
@@ -159,20 +154,18 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe,
     if (rows > INT32_MAX || row_tiles > INT32_MAX)
         return too_many(problem, row_tiles, 1);
     if (recipe->waves > 0)
-        FA2_TRY(divide_keys(card, recipe, problem,
-                            problem->varlen ? row_tiles : row_tiles * problem->batch, &grid));
+        FA2_TRY(divide_keys(card, recipe, problem, problem->varlen ? row_tiles : row_tiles * problem->batch, &grid));
     FA2_TRY(spread_main(recipe, problem, tiles, &grid, &blocks, &partial_rows));
     FA2_TRY(count_blocks(card, recipe, problem, blocks, &grid));
     if (grid.splits > 1) {
-        grid.partial_bytes =
-            (size_t)partial_rows * (size_t)fa2i_head_dim_v(problem) * sizeof(float);
+        grid.partial_bytes = (size_t)partial_rows * (size_t)fa2i_head_dim_v(problem) * sizeof(float);
         grid.workspace_bytes = grid.partial_bytes + (size_t)partial_rows * sizeof(float);
     }
     if (fa2i_recipe_has_queries(recipe)) {
-        grid.queries_at = (grid.workspace_bytes + FA2I_WORKSPACE_ALIGN_BYTES - 1) /
-                          FA2I_WORKSPACE_ALIGN_BYTES * FA2I_WORKSPACE_ALIGN_BYTES;
-        grid.workspace_bytes = grid.queries_at + (size_t)all_rows(problem) *
-                                                     (size_t)problem->head_dim * sizeof(uint16_t);
+        grid.queries_at = (grid.workspace_bytes + FA2I_WORKSPACE_ALIGN_BYTES - 1) / FA2I_WORKSPACE_ALIGN_BYTES *
+                          FA2I_WORKSPACE_ALIGN_BYTES;
+        grid.workspace_bytes =
+            grid.queries_at + (size_t)all_rows(problem) * (size_t)problem->head_dim * sizeof(uint16_t);
     }
     if (recipe->workspace == FA2I_WORKSPACE_COUNTER)
         grid.workspace_bytes = sizeof(uint32_t);

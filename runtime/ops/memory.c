@@ -141,8 +141,7 @@ static int64_t bytes_of_position(const fa2i_memory *m)
 static bool are_slices(const fa2i_memory *a, const fa2i_memory *b)
 {
     const int64_t step = a->strides[1];
-    if (step == 0 || b->strides[1] != step || a->strides[0] % step != 0 ||
-        b->strides[0] % step != 0)
+    if (step == 0 || b->strides[1] != step || a->strides[0] % step != 0 || b->strides[0] % step != 0)
         return false;
     const int64_t ahead = a->begin - b->begin - step * floor_div(a->begin - b->begin, step);
     return ahead >= bytes_of_position(b) && ahead + bytes_of_position(a) <= step;
@@ -182,54 +181,44 @@ static fa2_status explain_strides(const fa2i_memory *m, const int64_t strides[DI
         if (m->extents[i] == 1)
             continue;
         if (strides[i] % ROW_ALIGN_ELEMS != 0)
-            return fa2i_fail(FA2_E_INVALID,
-                             "%s.stride_%s is %lld; it must be a multiple of %d elements", m->name,
+            return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be a multiple of %d elements", m->name,
                              dimension_names[i], (long long)strides[i], ROW_ALIGN_ELEMS);
         if (strides[i] < least[i]) {
             const bool is_of_writer = writer != NULL && i != 1;
-            return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be at least %lld%s%s",
-                             m->name, dimension_names[i], (long long)strides[i],
-                             (long long)least[i], is_of_writer ? ", because it is written by " : "",
-                             is_of_writer ? writer : "");
+            return fa2i_fail(FA2_E_INVALID, "%s.stride_%s is %lld; it must be at least %lld%s%s", m->name,
+                             dimension_names[i], (long long)strides[i], (long long)least[i],
+                             is_of_writer ? ", because it is written by " : "", is_of_writer ? writer : "");
         }
-        if ((double)strides[i] * (m->extents[i] - 1) >
-            (double)strides[farthest] * (m->extents[farthest] - 1))
+        if ((double)strides[i] * (m->extents[i] - 1) > (double)strides[farthest] * (m->extents[farthest] - 1))
             farthest = i;
     }
-    return fa2i_fail(
-        FA2_E_INVALID,
-        "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes "
-        "or beyond",
-        m->name, dimension_names[farthest], (long long)strides[farthest],
-        (int)m->extents[farthest]);
+    return fa2i_fail(FA2_E_INVALID,
+                     "%s.stride_%s is %lld; with an extent of %d the tensor would end at 2^60 bytes "
+                     "or beyond",
+                     m->name, dimension_names[farthest], (long long)strides[farthest], (int)m->extents[farthest]);
 }
 
 static fa2_status explain_pointer(const char *name, const void *data, size_t align)
 {
     if ((uintptr_t)data % align != 0)
-        return fa2i_fail(FA2_E_INVALID, "%s is %p; it must be a multiple of %zu bytes", name, data,
-                         align);
-    return fa2i_fail(FA2_E_INVALID, "%s is %p; its data would end at 2^60 bytes or beyond",
-                     name, data);
+        return fa2i_fail(FA2_E_INVALID, "%s is %p; it must be a multiple of %zu bytes", name, data, align);
+    return fa2i_fail(FA2_E_INVALID, "%s is %p; its data would end at 2^60 bytes or beyond", name, data);
 }
 
-static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor,
-                                 const int64_t strides[DIMENSIONS], const int64_t least[DIMENSIONS],
-                                 const char *writer)
+static fa2_status explain_tensor(const fa2i_memory *m, const fa2_tensor *tensor, const int64_t strides[DIMENSIONS],
+                                 const int64_t least[DIMENSIONS], const char *writer)
 {
     char member[32];
     snprintf(member, sizeof member, "%s.data", m->name);
     if (tensor->data == NULL)
         return fa2i_fail(FA2_E_INVALID, "%s is NULL", member);
-    if ((uintptr_t)tensor->data % ROW_ALIGN_BYTES != 0 ||
-        (uintptr_t)tensor->data >= (uintptr_t)FA2I_ADDRESS_END)
+    if ((uintptr_t)tensor->data % ROW_ALIGN_BYTES != 0 || (uintptr_t)tensor->data >= (uintptr_t)FA2I_ADDRESS_END)
         return explain_pointer(member, tensor->data, ROW_ALIGN_BYTES);
     return explain_strides(m, strides, least, writer);
 }
 
-fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
-                                 const int32_t extents[3], int32_t head_dim, const char *writer,
-                                 fa2i_memory *ret_memory)
+fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
+                                 const char *writer, fa2i_memory *ret_memory)
 {
     const int64_t strides[] = {tensor->stride_batch, tensor->stride_seq, tensor->stride_head};
     const int64_t repeat = writer != NULL ? head_dim : 0, least[] = {repeat, head_dim, repeat};
@@ -261,14 +250,12 @@ fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
                          "%s.stride_batch, %s.stride_seq and %s.stride_head are %lld, %lld and "
                          "%lld; some of its %d x %d x %d rows of %d elements would share memory, "
                          "and it is written by %s",
-                         name, name, name, (long long)strides[0], (long long)strides[1],
-                         (long long)strides[2], (int)extents[0], (int)extents[1], (int)extents[2],
-                         (int)head_dim, writer);
+                         name, name, name, (long long)strides[0], (long long)strides[1], (long long)strides[2],
+                         (int)extents[0], (int)extents[1], (int)extents[2], (int)head_dim, writer);
     return FA2_OK;
 }
 
-fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes, size_t align,
-                                fa2i_memory *ret_memory)
+fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes, size_t align, fa2i_memory *ret_memory)
 {
     const uintptr_t begin = (uintptr_t)data;
     *ret_memory = (fa2i_memory){.name = name,
@@ -276,14 +263,12 @@ fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes
                                 .end = (int64_t)(begin + bytes),
                                 .row_bytes = (int64_t)bytes,
                                 .extents = {1, 1, 1}};
-    if (begin % align != 0 || begin >= (uintptr_t)FA2I_ADDRESS_END ||
-        bytes > (uintptr_t)FA2I_ADDRESS_END - begin)
+    if (begin % align != 0 || begin >= (uintptr_t)FA2I_ADDRESS_END || bytes > (uintptr_t)FA2I_ADDRESS_END - begin)
         return explain_pointer(name, data, align);
     return FA2_OK;
 }
 
-bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4],
-                               int64_t elem_bytes)
+bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4], int64_t elem_bytes)
 {
     return share_memory(&(places){strides, extents, PLACES_DIMENSIONS, elem_bytes});
 }

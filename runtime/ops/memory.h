@@ -25,9 +25,8 @@ typedef struct fa2i_memory {
  * and its strides are multiples of 8 elements. A stride of extent 1 is never used, and may be anything. A tensor that
  * is read may repeat batches and heads (stride 0). No two rows of a tensor that is written share a byte. writer: the
  * function that writes it, for messages; NULL: it is read. */
-fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor,
-                                 const int32_t extents[3], int32_t head_dim, const char *writer,
-                                 fa2i_memory *ret_memory);
+fa2_status fa2i_memory_of_tensor(const char *name, const fa2_tensor *tensor, const int32_t extents[3], int32_t head_dim,
+                                 const char *writer, fa2i_memory *ret_memory);
 
 /* Checks and locates a contiguous array, which is a multiple of align bytes. */
 fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes, size_t align,
@@ -35,8 +34,7 @@ fa2_status fa2i_memory_of_array(const char *name, const void *data, size_t bytes
 
 /* Returns whether two elements of elem_bytes bytes share a byte. Strides are in bytes, and 0 if the extent is 1.
  * Elements along a stride of 0 are one element. Returns false if finding out would take long. */
-bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4],
-                               int64_t elem_bytes);
+bool fa2i_memory_elements_meet(const int64_t strides[4], const int32_t extents[4], int64_t elem_bytes);
 
 /* Returns FA2_E_INVALID if an output and another argument share a byte. Rows that lie between each other share no byte:
  * Q, K, V and O may be slices of one packed tensor. If strides are so irregular that finding out would take long, the

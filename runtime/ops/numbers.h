@@ -13,11 +13,11 @@
 
 /* Operands with one number for each sequence. X(operand, the problem's field that asks for it, additional numbers at
  * the end). They are checked in this order, because a check relies on operands before it. */
-#define FA2I_NUMBERS(X)                                                                            \
-    X(cu_seqlens_q, varlen, 1)                                                                     \
-    X(cu_seqlens_k, varlen, 1)                                                                     \
-    X(seqused_k, seqused, 0)                                                                       \
-    X(leftpad, leftpad, 0)                                                                         \
+#define FA2I_NUMBERS(X)                                                                                                \
+    X(cu_seqlens_q, varlen, 1)                                                                                         \
+    X(cu_seqlens_k, varlen, 1)                                                                                         \
+    X(seqused_k, seqused, 0)                                                                                           \
+    X(leftpad, leftpad, 0)                                                                                             \
     X(cache_rows, cache_rows, 0)
 
 /* Copies of the numbers. NULL if the problem does not ask for an operand. */
@@ -32,16 +32,13 @@ typedef struct fa2i_numbers {
 bool fa2i_numbers_asked(const fa2_problem *problem);
 
 /* Checks everything except the block table, which is not read. args: of a call; checked. */
-fa2_status fa2i_numbers_check(const fa2_problem *problem, const void *args,
-                              const fa2i_numbers *numbers);
+fa2_status fa2i_numbers_check(const fa2_problem *problem, const void *args, const fa2i_numbers *numbers);
 
 /* Returns how many pages of a sequence begin before the end of its keys. Pages of padding alone count, but are not
  * checked. The other numbers were checked. */
-int32_t fa2i_numbers_pages(const fa2_problem *problem, const void *args,
-                           const fa2i_numbers *numbers, int32_t sequence);
+int32_t fa2i_numbers_pages(const fa2_problem *problem, const void *args, const fa2i_numbers *numbers, int32_t sequence);
 
 /* Checks the block table. The other numbers were checked. */
-fa2_status fa2i_numbers_check_table(const fa2_problem *problem, const void *args,
-                                    const fa2i_numbers *numbers);
+fa2_status fa2i_numbers_check_table(const fa2_problem *problem, const void *args, const fa2i_numbers *numbers);
 
 #endif

@@ -5,14 +5,12 @@
 
 #include <assert.h>
 
-static void fill_forward(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
-                         fa2i_params *ret_params)
+static void fill_forward(const fa2i_grid *grid, const fa2_problem *problem, const void *args, fa2i_params *ret_params)
 {
     fa2i_forward_fill(grid, problem, args, &ret_params->forward);
 }
 
-static fa2i_view view_of(const fa2_problem *problem, fa2i_mapped operand, uintptr_t address,
-                         const int64_t *strides)
+static fa2i_view view_of(const fa2_problem *problem, fa2i_mapped operand, uintptr_t address, const int64_t *strides)
 {
     const bool is_output = operand == FA2I_MAPPED_O || operand == FA2I_MAPPED_DO;
     const bool of_queries = operand == FA2I_MAPPED_Q || is_output;
@@ -52,8 +50,8 @@ static void view_forward(const fa2_problem *problem, const fa2i_params *params, 
                                               : view_of(problem, operand, p->o, p->o_stride);
 }
 
-static void view_backward(const fa2_problem *problem, const fa2i_params *params,
-                          fa2i_mapped operand, fa2i_view *ret_view)
+static void view_backward(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand,
+                          fa2i_view *ret_view)
 {
     const fa2i_backward_params *p = &params->backward;
     *ret_view = operand == FA2I_MAPPED_Q   ? view_of(problem, operand, p->q, p->q_stride)
@@ -64,20 +62,18 @@ static void view_backward(const fa2_problem *problem, const fa2i_params *params,
 
 static uint64_t strides_of(const fa2_tensor *tensor)
 {
-    return (uint64_t)tensor->stride_batch | (uint64_t)tensor->stride_seq |
-           (uint64_t)tensor->stride_head;
+    return (uint64_t)tensor->stride_batch | (uint64_t)tensor->stride_seq | (uint64_t)tensor->stride_head;
 }
 
 static uint64_t strides_of_forward(const fa2_problem *problem, const void *args)
 {
     const fa2_forward_args *a = args;
     const fa2_bias_tensor *bias = &a->bias;
-    const uint64_t strides = strides_of(&a->q) | strides_of(&a->k) |
-                             strides_of(problem->v_in_k ? &a->k : &a->v) | strides_of(&a->o);
+    const uint64_t strides =
+        strides_of(&a->q) | strides_of(&a->k) | strides_of(problem->v_in_k ? &a->k : &a->v) | strides_of(&a->o);
     if (problem->bias == FA2_BIAS_NONE)
         return strides;
-    return strides | (uint64_t)bias->stride_batch | (uint64_t)bias->stride_head |
-           (uint64_t)bias->stride_query;
+    return strides | (uint64_t)bias->stride_batch | (uint64_t)bias->stride_head | (uint64_t)bias->stride_query;
 }
 
 static uint64_t strides_of_backward(const fa2_problem *problem, const void *args)
@@ -92,8 +88,7 @@ static bool is_scattered(const fa2_problem *problem, const void *args)
     return fa2i_bias_is_scattered(problem, &((const fa2_forward_args *)args)->bias);
 }
 
-static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
-                          fa2i_params *ret_params)
+static void fill_backward(const fa2i_grid *grid, const fa2_problem *problem, const void *args, fa2i_params *ret_params)
 {
     fa2i_backward_fill(grid, problem, args, &ret_params->backward);
 }

@@ -52,13 +52,11 @@ typedef struct fa2i_op {
     size_t (*unmapped_bytes)(const fa2_problem *problem);
 
     /* Fills the parameter block from arguments that were checked. */
-    void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args,
-                 fa2i_params *ret_params);
+    void (*fill)(const fa2i_grid *grid, const fa2_problem *problem, const void *args, fa2i_params *ret_params);
 
     /* Describes the operand of a recipe's tensor map, from a filled parameter block. NULL: the operation's recipes
      * have no maps. */
-    void (*view)(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand,
-                 fa2i_view *ret_view);
+    void (*view)(const fa2_problem *problem, const fa2i_params *params, fa2i_mapped operand, fa2i_view *ret_view);
 
     /* Returns the or of the strides, used or not, of all operands that recipes may map. No stride exceeds it. NULL:
      * like view. */

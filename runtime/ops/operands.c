@@ -28,11 +28,23 @@ enum {
     One = FA2I_DIM_One
 };
 
-#define SHAPE(...)          {__VA_ARGS__}
-#define RANK(...)           (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int))
-#define AT_FORWARD(member)  {offsetof(fa2_forward_args, member), -1}
-#define AT_BACKWARD(member) {-1, offsetof(fa2_backward_args, member)}
-#define AT_BOTH(member)     {offsetof(fa2_forward_args, member), offsetof(fa2_backward_args, member)}
+#define SHAPE(...)                                                                                                     \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+#define RANK(...) (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int))
+#define AT_FORWARD(member)                                                                                             \
+    {                                                                                                                  \
+        offsetof(fa2_forward_args, member), -1                                                                         \
+    }
+#define AT_BACKWARD(member)                                                                                            \
+    {                                                                                                                  \
+        -1, offsetof(fa2_backward_args, member)                                                                        \
+    }
+#define AT_BOTH(member)                                                                                                \
+    {                                                                                                                  \
+        offsetof(fa2_forward_args, member), offsetof(fa2_backward_args, member)                                        \
+    }
 
 const fa2i_operand_line fa2i_operands[FA2I_OPERAND_COUNT] = {
 #define FA2I_OPERAND(id_, name_, member_, elem_, shape_, strides_, field_, ops_, access_, keyword_)                    \

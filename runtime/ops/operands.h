@@ -23,13 +23,7 @@ typedef enum fa2i_operand_id {
     FA2I_OPERAND_COUNT
 } fa2i_operand_id;
 
-typedef enum fa2i_elem {
-    FA2I_ELEM_FP32,
-    FA2I_ELEM_INT32,
-    FA2I_ELEM_UINT64,
-    FA2I_ELEM_DTYPE,
-    FA2I_ELEM_BIAS
-} fa2i_elem;
+typedef enum fa2i_elem { FA2I_ELEM_FP32, FA2I_ELEM_INT32, FA2I_ELEM_UINT64, FA2I_ELEM_DTYPE, FA2I_ELEM_BIAS } fa2i_elem;
 
 typedef enum fa2i_dim {
     FA2I_DIM_NONE,

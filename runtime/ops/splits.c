@@ -34,11 +34,9 @@ int32_t fa2i_split_count(const fa2_problem *problem, int sm_count, const fa2i_sp
     const int64_t group_rows = (int64_t)problem->seq_q * (problem->heads_q / problem->heads_kv);
     const int64_t row_tiles = ceil_div(group_rows, splitting->rows); /* of a key head */
     /* a window may begin inside a tile */
-    const int64_t keys = least_of(problem->seq_k, fa2i_row_tile_keys(problem, splitting->rows) +
-                                                      splitting->keys - 1);
+    const int64_t keys = least_of(problem->seq_k, fa2i_row_tile_keys(problem, splitting->rows) + splitting->keys - 1);
     const int64_t steps = ceil_div(keys, splitting->keys);
-    int64_t splits =
-        (int64_t)splitting->waves * sm_count / row_tiles / problem->heads_kv / problem->batch;
+    int64_t splits = (int64_t)splitting->waves * sm_count / row_tiles / problem->heads_kv / problem->batch;
     splits = least_of(least_of(splits, splitting->max_splits), steps);
     return splits <= 1 ? 1 : (int32_t)ceil_div(steps, ceil_div(steps, splits));
 }

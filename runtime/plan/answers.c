@@ -52,8 +52,7 @@ static void drop(fa2i_answers *answers, fa2i_class_answer *answer)
     fa2i_answer_free(answer);
 }
 
-fa2i_class_answer *fa2i_answers_find(fa2i_answers *answers, const fa2_problem *asked, bool unmapped,
-                                     uint64_t reading)
+fa2i_class_answer *fa2i_answers_find(fa2i_answers *answers, const fa2_problem *asked, bool unmapped, uint64_t reading)
 {
     fa2i_class_answer *found = answers->places == NULL ? NULL : *place_of(answers, asked);
     while (found != NULL && (found->unmapped != unmapped || found->reading != reading ||

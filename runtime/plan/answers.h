@@ -40,8 +40,7 @@ typedef struct fa2i_answers {
 } fa2i_answers; /* zeroed: empty */
 
 /* Returns the answer to exactly this question, or NULL. */
-fa2i_class_answer *fa2i_answers_find(fa2i_answers *answers, const fa2_problem *asked, bool unmapped,
-                                     uint64_t reading);
+fa2i_class_answer *fa2i_answers_find(fa2i_answers *answers, const fa2_problem *asked, bool unmapped, uint64_t reading);
 
 /* Adds an answer to a question that has none yet. fa2i_alloc made it. On FA2_OK the table owns it. */
 fa2_status fa2i_answers_add(fa2i_answers *answers, fa2i_class_answer *answer);

@@ -57,8 +57,7 @@ static void gather(fa2i_capture *capture)
     pthread_mutex_unlock(&capture->mutex);
     for (size_t i = 0; i < counted.place_count; i++) {
         const fa2i_called *called = &counted.places[i];
-        if (called->calls == 0 ||
-            fa2i_call_counts_add(&capture->writing, &called->problem, called->calls) == FA2_OK)
+        if (called->calls == 0 || fa2i_call_counts_add(&capture->writing, &called->problem, called->calls) == FA2_OK)
             continue;
         pthread_mutex_lock(&capture->mutex);
         (void)fa2i_call_table_add(&capture->counted, &called->problem, called->calls);
@@ -196,8 +195,7 @@ static fa2_status find_file(const char *path, char **ret_real)
         *ret_real = realpath(path, NULL);
     }
     return *ret_real != NULL ? FA2_OK
-                             : fa2i_fail(FA2_E_IO, "FA2_CAPTURE=%s: it cannot be written (%s)",
-                                         path, strerror(errno));
+                             : fa2i_fail(FA2_E_IO, "FA2_CAPTURE=%s: it cannot be written (%s)", path, strerror(errno));
 }
 
 fa2_status fa2i_capture_open(fa2i_capture **ret_capture)
@@ -212,8 +210,7 @@ fa2_status fa2i_capture_open(fa2i_capture **ret_capture)
     if (path == NULL)
         return FA2_OK;
     FA2_TRY(find_file(path, &real));
-    FA2_TRY(
-        fa2i_capture_file_add(real, &none)); /* reports an unusable file early */
+    FA2_TRY(fa2i_capture_file_add(real, &none)); /* reports an unusable file early */
     fa2i_capture *capture = fa2i_alloc(sizeof *capture);
     if (capture == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a capture"));

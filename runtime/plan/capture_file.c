@@ -70,8 +70,7 @@ static void merge(fa2i_call_counts *counts)
     for (size_t i = 1; i < counts->count; i++) {
         fa2i_call_count *last = &counts->items[kept], *item = &counts->items[i];
         if (strcmp(last->text, item->text) == 0) {
-            last->calls =
-                item->calls > UINT64_MAX - last->calls ? UINT64_MAX : last->calls + item->calls;
+            last->calls = item->calls > UINT64_MAX - last->calls ? UINT64_MAX : last->calls + item->calls;
             free_text(counts, item->text);
         } else {
             counts->items[++kept] = *item;
@@ -87,11 +86,9 @@ static fa2_status make_room(fa2i_call_counts *counts)
     if (full)
         merge(counts);
     if (full && counts->count >= counts->capacity / 2) { /* otherwise merging made room for a while */
-        fa2i_call_count *grown =
-            fa2i_room_for(counts->items, counts->capacity + 1, &counts->capacity, sizeof *grown);
+        fa2i_call_count *grown = fa2i_room_for(counts->items, counts->capacity + 1, &counts->capacity, sizeof *grown);
         if (grown == NULL)
-            return fa2i_fail(FA2_E_MEMORY, "no memory for the counts of %zu problems",
-                             counts->count);
+            return fa2i_fail(FA2_E_MEMORY, "no memory for the counts of %zu problems", counts->count);
         counts->items = grown;
     }
     return FA2_OK;
@@ -109,8 +106,7 @@ static fa2_status add_text(fa2i_call_counts *counts, char *text, uint64_t calls)
     return FA2_OK;
 }
 
-fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *problem,
-                                uint64_t calls)
+fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *problem, uint64_t calls)
 {
     fa2i_text text = {0};
     char *row = NULL;
@@ -135,11 +131,10 @@ static fa2_status io_failed(const char *path, const char *what)
 
 static fa2_status not_a_capture(const char *path)
 {
-    return fa2i_fail(
-        FA2_E_IO,
-        "FA2_CAPTURE=%s: a file of that name exists and is no capture of this fa2; "
-        "name another, or remove it",
-        path);
+    return fa2i_fail(FA2_E_IO,
+                     "FA2_CAPTURE=%s: a file of that name exists and is no capture of this fa2; "
+                     "name another, or remove it",
+                     path);
 }
 
 static fa2_status not_a_row(const char *path, size_t line)
@@ -165,8 +160,7 @@ static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_ca
         const size_t bytes = strcspn(line, "\n");
         errno = 0;
         const uint64_t calls = strtoull(line, &after, 10);
-        if (line[0] < '0' || line[0] > '9' || errno == ERANGE || *after != ',' ||
-            line[bytes] != '\n')
+        if (line[0] < '0' || line[0] > '9' || errno == ERANGE || *after != ',' || line[bytes] != '\n')
             return not_a_row(path, number);
         line[bytes] = '\0';
         const fa2_status st = add_text(counts, after + 1, calls);
@@ -177,14 +171,12 @@ static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_ca
     return FA2_OK;
 }
 
-static fa2_status read_file(const char *path, int file, fa2i_text *content,
-                            fa2i_call_counts *counts)
+static fa2_status read_file(const char *path, int file, fa2i_text *content, fa2i_call_counts *counts)
 {
     char chunk[CHUNK_BYTES];
     fa2_status st = FA2_OK;
     ssize_t bytes = 0;
-    while ((bytes = read(file, chunk, sizeof chunk)) > 0 &&
-           content->length <= FA2I_CAPTURE_BYTES_MAX)
+    while ((bytes = read(file, chunk, sizeof chunk)) > 0 && content->length <= FA2I_CAPTURE_BYTES_MAX)
         fa2i_text_add_bytes(content, chunk, (size_t)bytes);
     if (bytes < 0)
         st = io_failed(path, "it cannot be read");
@@ -258,8 +250,7 @@ static void write_counts(FILE *out, fa2i_call_counts *counts)
     }
 }
 
-static fa2_status replace(const char *path, const char *fresh, mode_t mode,
-                          fa2i_call_counts *counts)
+static fa2_status replace(const char *path, const char *fresh, mode_t mode, fa2i_call_counts *counts)
 {
     fa2_status st = FA2_OK;
     unlink(fresh);

@@ -30,8 +30,7 @@ typedef struct fa2i_call_counts {
 void fa2i_call_counts_done(fa2i_call_counts *counts);
 
 /* Adds calls of a problem. On FA2_E_MEMORY nothing was added. */
-fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *problem,
-                                uint64_t calls);
+fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *problem, uint64_t calls);
 
 /* Creates the file if it is missing, and adds the counts to it. If they exceed FA2I_CAPTURE_BYTES_MAX, the least called
  * problems are left out. On FA2_E_IO the file is unchanged, and the message names it and the cause: it cannot be

@@ -20,13 +20,12 @@ static bool is_this_card(const fa2i_choice *choice, const fa2i_card *card)
            fa2i_card_is_same(&of_choice, card);
 }
 
-const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count,
-                                     const fa2i_card *card, const fa2_problem *problem)
+const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count, const fa2i_card *card,
+                                     const fa2_problem *problem)
 {
     const fa2i_choice *faulty = NULL;
     for (size_t i = 0; i < count; i++) {
-        if (!is_this_card(&choices[i], card) ||
-            memcmp(&choices[i].problem, problem, sizeof *problem) != 0)
+        if (!is_this_card(&choices[i], card) || memcmp(&choices[i].problem, problem, sizeof *problem) != 0)
             continue;
         if (choices[i].fault == NULL)
             return &choices[i];
@@ -49,8 +48,8 @@ void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision)
     *ret_decision = d;
 }
 
-fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try_fn try_option,
-                              void *user, size_t *ret_chosen, size_t *ret_tried)
+fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try_fn try_option, void *user,
+                              size_t *ret_chosen, size_t *ret_tried)
 {
     size_t chosen = count, tried = 0;
     int compiled = 0, spills = 0;
@@ -117,9 +116,8 @@ static const char *why_not(const fa2i_option *option, const fa2i_trial *trial)
     return option->compile ? "but the gain is too small for compiling it" : "but the gain is too small to be sure of";
 }
 
-fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count,
-                                 const fa2i_decision *decision, const char *chosen,
-                                 fa2i_try_fn try_option, void *user, fa2i_runner_up *ret_runner_up)
+fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count, const fa2i_decision *decision,
+                                 const char *chosen, fa2i_try_fn try_option, void *user, fa2i_runner_up *ret_runner_up)
 {
     const size_t at = index_of(options, count, chosen);
     *ret_runner_up = (fa2i_runner_up){.us = 0};
@@ -159,8 +157,7 @@ void fa2i_decide_replaces(const char *text, const char *why, bool counted, fa2i_
 }
 
 void fa2i_decide_option(const fa2i_option *options, size_t chosen, const fa2i_evidence *evidence,
-                        const fa2_problem *asked, const fa2i_card *card,
-                        fa2i_decision *ret_decision)
+                        const fa2_problem *asked, const fa2i_card *card, fa2i_decision *ret_decision)
 {
     const fa2i_option *option = &options[chosen];
     fa2i_decision d = {.rule = rule_of(option->rests),

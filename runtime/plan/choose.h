@@ -23,9 +23,9 @@ typedef struct fa2i_decision {
     double distance;     /* distance from that problem; 0 for FA2_RULE_EXACT */
     double estimate_us;  /* estimated time on this problem; for FA2_RULE_EXACT the measured time */
     bool corrected;      /* the model's estimate, corrected by measurements of other classes */
-    fa2_problem neighbour;     /* if corrected: the nearest of the measured problems */
-    bool replaces;       /* passed_over is the problem's winner */
-    size_t passed_count; /* number of better kernels that cannot be used */
+    fa2_problem neighbour; /* if corrected: the nearest of the measured problems */
+    bool replaces;         /* passed_over is the problem's winner */
+    size_t passed_count;   /* number of better kernels that cannot be used */
     /* The first of them. "" if its record is unreadable, too. */
     char passed_over[FA2I_VARIANT_CHARS];
     char why[FA2I_WHY_CHARS]; /* why passed_over cannot be used */
@@ -34,8 +34,8 @@ typedef struct fa2i_decision {
 /* Returns this card's winner for exactly this problem among choices (fa2i_cache_choices), or NULL. A choice is this
  * card's if name, SM, SM count, shared memory and L2 agree and a device made it. A choice without a fault is
  * preferred. */
-const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count,
-                                     const fa2i_card *card, const fa2_problem *problem);
+const fa2i_choice *fa2i_choose_exact(const fa2i_choice *choices, size_t count, const fa2i_card *card,
+                                     const fa2_problem *problem);
 
 /* Fills in the basis of such a choice. */
 void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision);
@@ -44,7 +44,7 @@ void fa2i_decide_exact(const fa2i_choice *choice, fa2i_decision *ret_decision);
 typedef struct fa2i_trial {
     bool usable;
     bool predicted; /* it is unusable, and this was known before compiling */
-    int spills;    /* if usable: fa2i_kernel_spills */
+    int spills;     /* if usable: fa2i_kernel_spills */
 } fa2i_trial;
 
 /* Tries an option. A status other than FA2_OK ends the choice. */
@@ -54,14 +54,13 @@ typedef fa2_status (*fa2i_try_fn)(void *user, const fa2i_option *option, fa2i_tr
  * usable one that spills least. Tries at most FA2I_COMPILE_MOST options that must be compiled. *ret_chosen is the
  * option's index, or count if none is usable. *ret_tried (may be NULL) is the number of options tried. */
 enum { FA2I_COMPILE_MOST = 4 /* each takes about a second, and a caller is waiting */ };
-fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try_fn try_option,
-                              void *user, size_t *ret_chosen, size_t *ret_tried);
+fa2_status fa2i_choose_option(const fa2i_option *options, size_t count, fa2i_try_fn try_option, void *user,
+                              size_t *ret_chosen, size_t *ret_tried);
 
 /* Fills in the basis of choosing options[chosen]. asked is the problem for which the options were ranked, with this
  * evidence, on this card. */
 void fa2i_decide_option(const fa2i_option *options, size_t chosen, const fa2i_evidence *evidence,
-                        const fa2_problem *asked, const fa2i_card *card,
-                        fa2i_decision *ret_decision);
+                        const fa2_problem *asked, const fa2i_card *card, fa2i_decision *ret_decision);
 
 /* Adapts a decision that was made for the end of a step to another problem of the step. */
 void fa2i_decide_for_other(const fa2_problem *problem, fa2i_decision *decision);
@@ -78,12 +77,11 @@ void fa2i_decide_replaces(const char *text, const char *why, bool counted, fa2i_
 typedef struct fa2i_runner_up {
     char text[FA2I_VARIANT_CHARS]; /* "" if no other is usable, or it is not known */
     double us;                     /* estimated time */
-    const char *but; /* why it is not taken although it is estimated to be faster; else NULL */
+    const char *but;               /* why it is not taken although it is estimated to be faster; else NULL */
 } fa2i_runner_up;
 
 /* Finds the first usable option after the chosen text. If no option has that text, it considers all options. */
-fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count,
-                                 const fa2i_decision *decision, const char *chosen,
-                                 fa2i_try_fn try_option, void *user, fa2i_runner_up *ret_runner_up);
+fa2_status fa2i_choose_runner_up(const fa2i_option *options, size_t count, const fa2i_decision *decision,
+                                 const char *chosen, fa2i_try_fn try_option, void *user, fa2i_runner_up *ret_runner_up);
 
 #endif

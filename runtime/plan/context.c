@@ -34,7 +34,7 @@
 static const int archs[] = {75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
 
 struct fa2_context {
-    fa2i_device device;         /* does not change after it was opened */
+    fa2i_device device; /* does not change after it was opened */
     fa2i_plans plans;
     fa2i_plans unmapped; /* plans of kernels that read no tensor maps. A plan without a kernel: a slowly served call
                           * asked for one in vain, and does not ask again */
@@ -69,12 +69,10 @@ static fa2_status check_config(const fa2_config *config)
                  {"never_compile", config->never_compile},
                  {"check_numbers", config->check_numbers}};
     if (config->device_plus_one < 0)
-        return fa2i_fail(FA2_E_INVALID, "config.device_plus_one is %d; it must be 0 or more",
-                         config->device_plus_one);
+        return fa2i_fail(FA2_E_INVALID, "config.device_plus_one is %d; it must be 0 or more", config->device_plus_one);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (flags[i].value != 0 && flags[i].value != 1)
-            return fa2i_fail(FA2_E_INVALID, "config.%s is %d; it must be 0 or 1", flags[i].name,
-                             flags[i].value);
+            return fa2i_fail(FA2_E_INVALID, "config.%s is %d; it must be 0 or 1", flags[i].name, flags[i].value);
     if (config->never_compile != 0 && config->arch != 0)
         return fa2i_fail(FA2_E_INVALID,
                          "config.never_compile is 1 and config.arch %d; kernels for another SM must "
@@ -104,7 +102,7 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
         goto done;
     }
     context->checks_numbers = config->check_numbers;
-    pthread_mutex_init(&context->mutex, NULL); /* cannot fail with default attributes */
+    pthread_mutex_init(&context->mutex, NULL);                                /* cannot fail with default attributes */
     context->forks = atomic_load_explicit(&fa2i_forks, memory_order_relaxed); /* so that destroying works from here
                                                                                * on */
     FA2_TRY(fa2i_process_watch(&context->forks));
@@ -137,15 +135,13 @@ void fa2_context_destroy(fa2_context *context)
 
 static fa2_status refuse_fork(void)
 {
-    return fa2i_fail(FA2_E_INVALID,
-                     "the context was made before this process was forked, which CUDA does not survive: "
-                     "start the child by exec (multiprocessing: spawn), or use fa2 first in the child");
+    return fa2i_fail(FA2_E_INVALID, "the context was made before this process was forked, which CUDA does not survive: "
+                                    "start the child by exec (multiprocessing: spawn), or use fa2 first in the child");
 }
 
 /* Copies from this problem's plan. Returns false if the caller must look again under the lock. Marks an aged plan as
  * used only if the lock is free, because a thread that holds it may be compiling. */
-static inline bool find(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
-                        fa2i_ready *ret_ready)
+static inline bool find(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem, fa2i_ready *ret_ready)
 {
     const fa2i_found found = fa2i_plans_find(plans, problem, ret_ready);
     if (found == FA2I_PLAN_AGED && pthread_mutex_trylock(&context->mutex) == 0) {
@@ -174,8 +170,8 @@ static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
 }
 
 /* Finds the problem's plan, or makes one and keeps it. The caller holds the lock. */
-static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem,
-                               bool capturing, fa2i_plan *ret_plan)
+static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem, bool capturing,
+                               fa2i_plan *ret_plan)
 {
     const bool unmapped = plans == &context->unmapped;
     const fa2i_plan *kept = fa2i_plans_get(plans, problem);
@@ -185,8 +181,7 @@ static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa
     }
     if (capturing && !fa2i_planner_recall(&context->planner, problem, unmapped, ret_plan))
         return fail_capture(problem, unmapped);
-    const fa2_status st =
-        capturing ? FA2_OK : fa2i_planner_make(&context->planner, problem, unmapped, ret_plan);
+    const fa2_status st = capturing ? FA2_OK : fa2i_planner_make(&context->planner, problem, unmapped, ret_plan);
     return st != FA2_OK ? st : fa2i_plans_put(plans, ret_plan);
 }
 
@@ -217,8 +212,7 @@ static void lock_planner(fa2_context *context)
 
 /* Makes the plan of a valid problem. One thread makes it, and the others wait and find it. Failures that were overcome
  * leave no message; for example, code could not be stored but was compiled. */
-static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, bool capturing,
-                            fa2i_plan *ret_plan)
+static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, bool capturing, fa2i_plan *ret_plan)
 {
     char kept[FA2I_MESSAGE_BYTES];
     fa2i_message_keep(kept);
@@ -285,8 +279,7 @@ done:
     return st;
 }
 
-static fa2_status find_runner_up(fa2_context *context, const fa2i_plan *plan,
-                                 fa2i_runner_up *ret_runner_up)
+static fa2_status find_runner_up(fa2_context *context, const fa2i_plan *plan, fa2i_runner_up *ret_runner_up)
 {
     char kept[FA2I_MESSAGE_BYTES];
     fa2i_message_keep(kept);
@@ -299,8 +292,7 @@ static fa2_status find_runner_up(fa2_context *context, const fa2i_plan *plan,
     return FA2_OK; /* if this failed, no runner-up is known */
 }
 
-fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
-                       fa2_explanation *ret_explanation)
+fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem, fa2_explanation *ret_explanation)
 {
     fa2_status st = FA2_OK;
     fa2i_plan plan;
@@ -317,16 +309,15 @@ fa2_status fa2_explain(fa2_context *context, const fa2_problem *problem,
     fa2_explanation whole;
     fa2i_planner_explain(&context->planner, &plan, &runner_up, &whole);
     whole.struct_bytes = ret_explanation->struct_bytes;
-    memcpy(ret_explanation, &whole,
-           whole.struct_bytes < sizeof(whole) ? whole.struct_bytes : sizeof(whole));
+    memcpy(ret_explanation, &whole, whole.struct_bytes < sizeof(whole) ? whole.struct_bytes : sizeof(whole));
 done:
     return st;
 }
 
 /* Gets a plan for a problem that has none yet. Checks the arguments first, so nothing is made for a call that could not
  * be launched. */
-static fa2_status get_ready_for_call(fa2_context *context, const fa2_problem *problem,
-                                     const void *args, CUstream stream, fa2i_ready *ret_ready)
+static fa2_status get_ready_for_call(fa2_context *context, const fa2_problem *problem, const void *args,
+                                     CUstream stream, fa2i_ready *ret_ready)
 {
     fa2_status st = FA2_OK;
     bool capturing = false;
@@ -347,14 +338,13 @@ static fa2_status refuse_op(fa2_op op, fa2_op asked)
     const fa2_status st = fa2i_field_check(FA2I_FIELD_op, (int32_t)asked);
     if (st != FA2_OK)
         return st;
-    return fa2i_fail(FA2_E_INVALID, "op is %s; fa2_%s launches %s",
-                     fa2i_field_word(FA2I_FIELD_op, (int32_t)asked), name, name);
+    return fa2i_fail(FA2_E_INVALID, "op is %s; fa2_%s launches %s", fa2i_field_word(FA2I_FIELD_op, (int32_t)asked),
+                     name, name);
 }
 
 /* The caller holds the lock. A plan without a kernel says that the planner was asked in vain. The planner is asked
  * again if it failed for want of memory, or because a stream was captured. */
-static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem, bool capturing,
-                               fa2i_plan *ret_plan)
+static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem, bool capturing, fa2i_plan *ret_plan)
 {
     const fa2i_plan none = {.problem = *problem};
     const fa2i_plan *kept = fa2i_plans_get(&context->unmapped, problem);
@@ -372,8 +362,8 @@ static fa2_status ask_unmapped(fa2_context *context, const fa2_problem *problem,
 
 /* Gets the plan for a call that its problem's kernel serves slowly or not at all. A slow call does without such a plan
  * if it gets none: then ret_ready->slot is NULL. That is no failure and leaves no message. */
-static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
-                               fa2i_maps_service service, CUstream stream, fa2i_ready *ret_ready)
+static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem, fa2i_maps_service service,
+                               CUstream stream, fa2i_ready *ret_ready)
 {
     const bool needed = service == FA2I_MAPS_DO_NOT_SERVE;
     bool capturing = false;
@@ -397,13 +387,12 @@ static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
 }
 
 /* Chooses the plan by which a call is launched. *ready: the problem's plan, with which the arguments were checked. */
-static fa2_status choose_plan(fa2_context *context, const fa2_problem *problem, const void *args,
-                              CUstream stream, fa2i_ready *ready)
+static fa2_status choose_plan(fa2_context *context, const fa2_problem *problem, const void *args, CUstream stream,
+                              fa2i_ready *ready)
 {
     fa2_status st = FA2_OK;
     fa2i_ready unmapped;
-    const fa2i_maps_service service =
-        fa2i_maps_serve(&ready->slot->loaded.variant.recipe, &ready->grid, problem, args);
+    const fa2i_maps_service service = fa2i_maps_serve(&ready->slot->loaded.variant.recipe, &ready->grid, problem, args);
     if (service == FA2I_MAPS_SERVE)
         return FA2_OK;
     FA2_TRY(get_unmapped(context, problem, service, stream, &unmapped));
@@ -415,8 +404,8 @@ done:
     return st;
 }
 
-static fa2_status check_numbers(const fa2_context *context, const fa2_problem *problem,
-                                const void *args, CUstream stream)
+static fa2_status check_numbers(const fa2_context *context, const fa2_problem *problem, const void *args,
+                                CUstream stream)
 {
     fa2_status st = fa2i_device_enter(&context->device);
     if (st != FA2_OK)
@@ -427,8 +416,8 @@ static fa2_status check_numbers(const fa2_context *context, const fa2_problem *p
 }
 
 /* Launches a call whose arguments were checked. ready: from the problem's plan. */
-static fa2_status launch_best(fa2_context *context, fa2i_ready *ready, const fa2_problem *problem,
-                              const void *args, CUstream stream)
+static fa2_status launch_best(fa2_context *context, fa2i_ready *ready, const fa2_problem *problem, const void *args,
+                              CUstream stream)
 {
     fa2_status st = FA2_OK;
     FA2_TRY(choose_plan(context, problem, args, stream, ready));
@@ -440,8 +429,7 @@ done:
 }
 
 /* Launches a call of any operation. op: the operation that args belong to. */
-static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem,
-                         const void *args, CUstream stream)
+static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem, const void *args, CUstream stream)
 {
     fa2_status st = FA2_OK;
     fa2i_ready ready;
@@ -469,14 +457,12 @@ done:
     return st;
 }
 
-fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem,
-                       const fa2_forward_args *args, void *stream)
+fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args, void *stream)
 {
     return launch(context, FA2_OP_FORWARD, problem, args, stream);
 }
 
-fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem,
-                        const fa2_backward_args *args, void *stream)
+fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem, const fa2_backward_args *args, void *stream)
 {
     return launch(context, FA2_OP_BACKWARD, problem, args, stream);
 }

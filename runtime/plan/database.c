@@ -118,7 +118,7 @@ static void forget(fa2i_planner *planner)
         of->told_unreadable = false;
     }
     for (int op = 0; op < FA2I_OPS; op++)
-        planner->calibrations[op].is_partial = true; /* so that it is learned again */
+        planner->calibrations[op].is_partial = true;             /* so that it is learned again */
     planner->notes.answer_count = planner->notes.used_count = 0; /* they are about the other file */
     planner->told_unstored = false;
 }

@@ -41,19 +41,17 @@ static void reason_tuned(const fa2i_decision *d, char *out, size_t out_bytes)
                          "comes with fa2, %s on a %.100s; the nearest is %.200s (distance %.3g)",
                          d->estimate_us, how, d->device, tuned, d->distance);
     else
-        snprintf(
-            out, out_bytes,
-            "this problem is not tuned here: the best of all estimates, about " FA2I_US " us, carried "
-            "over by the cost model from what was %s %s; the nearest is %.300s (distance %.3g)",
-            d->estimate_us, how,
-            d->rule == FA2_RULE_NEAREST ? "on this device"
-            : d->real                   ? "on another card"
-                                        : "offline",
-            tuned, d->distance);
+        snprintf(out, out_bytes,
+                 "this problem is not tuned here: the best of all estimates, about " FA2I_US " us, carried "
+                 "over by the cost model from what was %s %s; the nearest is %.300s (distance %.3g)",
+                 d->estimate_us, how,
+                 d->rule == FA2_RULE_NEAREST ? "on this device"
+                 : d->real                   ? "on another card"
+                                             : "offline",
+                 tuned, d->distance);
 }
 
-static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan, char *out,
-                           size_t out_bytes)
+static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan, char *out, size_t out_bytes)
 {
     char which[160];
     if (plan->ready.slot->spills > 0 && plan->ready.slot->spill_bytes == 0)
@@ -62,11 +60,9 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
                  "slowed by a stack frame or by products that wait for each other",
                  plan->tried);
     else if (plan->ready.slot->spills > 0)
-        snprintf(which, sizeof(which), "the least spilling of the cost model's first %zu choices",
-                 plan->tried);
+        snprintf(which, sizeof(which), "the least spilling of the cost model's first %zu choices", plan->tried);
     else if (plan->tried > 1)
-        snprintf(which, sizeof(which),
-                 "choice %zu of the cost model, because earlier ones fail or spill", plan->tried);
+        snprintf(which, sizeof(which), "choice %zu of the cost model, because earlier ones fail or spill", plan->tried);
     else
         snprintf(which, sizeof(which), "the cost model's first choice");
 
@@ -76,19 +72,17 @@ static void reason_default(int card_arch, int wanted_arch, const fa2i_plan *plan
     else if (plan->decision.corrected) {
         char neighbour[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(&plan->decision.neighbour, neighbour, sizeof(neighbour));
-        snprintf(
-            out, out_bytes,
-            "nothing of this kind is tuned for sm_%d: %s%s, as measurements of other kinds correct "
-            "it, the nearest %.200s; estimated at " FA2I_US " us",
-            card_arch, which, ptx, neighbour, plan->decision.estimate_us);
+        snprintf(out, out_bytes,
+                 "nothing of this kind is tuned for sm_%d: %s%s, as measurements of other kinds correct "
+                 "it, the nearest %.200s; estimated at " FA2I_US " us",
+                 card_arch, which, ptx, neighbour, plan->decision.estimate_us);
     } else
         snprintf(out, out_bytes, "of this kernel nothing near is tuned for sm_%d: %s%s, estimated at " FA2I_US " us",
                  card_arch, which, ptx, plan->decision.estimate_us);
 }
 
 /* Appends the other kernels to the reason, as far as there is room. */
-static void add_others(const fa2i_decision *d, const fa2i_runner_up *runner_up, char *out,
-                       size_t out_bytes)
+static void add_others(const fa2i_decision *d, const fa2i_runner_up *runner_up, char *out, size_t out_bytes)
 {
     size_t used = strlen(out);
     if (d->passed_count > 0) {
@@ -98,12 +92,11 @@ static void add_others(const fa2i_decision *d, const fa2i_runner_up *runner_up, 
         used = strlen(out);
     }
     if (runner_up->but != NULL)
-        snprintf(out + used, out_bytes - used, "; the next is estimated faster, %s",
-                 runner_up->but);
+        snprintf(out + used, out_bytes - used, "; the next is estimated faster, %s", runner_up->but);
 }
 
-void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan,
-                          const fa2i_runner_up *runner_up, fa2_explanation *ret_explanation)
+void fa2i_planner_explain(const fa2i_planner *planner, const fa2i_plan *plan, const fa2i_runner_up *runner_up,
+                          fa2_explanation *ret_explanation)
 {
     const fa2i_card *card = &planner->device->card;
     const fa2i_slot *slot = plan->ready.slot;

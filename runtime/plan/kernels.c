@@ -39,13 +39,13 @@ static const struct code_refusal {
     const char *name;
     bool of_target; /* true: the driver refuses all code for the target; false: this kernel's code only */
 } code_refusals[] = {
-#define REFUSAL(name, of_target) {name, #name, of_target}
-    REFUSAL(CUDA_ERROR_NO_BINARY_FOR_GPU, true),
-    REFUSAL(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, true),
-    REFUSAL(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, true),
-    REFUSAL(CUDA_ERROR_JIT_COMPILATION_DISABLED, true),
-    REFUSAL(CUDA_ERROR_INVALID_IMAGE, false),
-    REFUSAL(CUDA_ERROR_INVALID_PTX, false),
+#define REFUSAL(name, of_target)                                                                                       \
+    {                                                                                                                  \
+        name, #name, of_target                                                                                         \
+    }
+    REFUSAL(CUDA_ERROR_NO_BINARY_FOR_GPU, true),      REFUSAL(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, true),
+    REFUSAL(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, true), REFUSAL(CUDA_ERROR_JIT_COMPILATION_DISABLED, true),
+    REFUSAL(CUDA_ERROR_INVALID_IMAGE, false),         REFUSAL(CUDA_ERROR_INVALID_PTX, false),
 #undef REFUSAL
 };
 
@@ -85,8 +85,7 @@ static const fa2i_refused_code *find_refused(const fa2i_kernels *kernels, const 
     return NULL;
 }
 
-void fa2i_kernels_note_refused(fa2i_kernels *kernels, const char *target, int nvrtc,
-                               CUresult result)
+void fa2i_kernels_note_refused(fa2i_kernels *kernels, const char *target, int nvrtc, CUresult result)
 {
     const fa2i_refused_code *known = find_refused(kernels, target);
     const int at = known != NULL ? (int)(known - kernels->refused) : kernels->refused_count;
@@ -107,8 +106,8 @@ bool fa2i_kernels_refuses(const fa2i_kernels *kernels, const char *target, int n
 /* Refuses an artifact because the driver refuses all code like it. The message is the same for each. */
 static fa2_status refuse_code(fa2i_slot *slot, const fa2i_kernel *kernel, fa2_status refusal)
 {
-    (void)fa2i_fail(refusal, "%s: the driver refuses its %s code (%s)", kernel->variant.text,
-                    kernel->target, find_code_refusal(slot->driver_result)->name);
+    (void)fa2i_fail(refusal, "%s: the driver refuses its %s code (%s)", kernel->variant.text, kernel->target,
+                    find_code_refusal(slot->driver_result)->name);
     snprintf(slot->target, sizeof slot->target, "%s", kernel->target);
     fa2i_kernels_refuse(slot, &kernel->variant, refusal);
     return refusal;
@@ -156,8 +155,7 @@ static void learn_of_ptx(const fa2i_loaded *loaded, fa2i_kernel *kernel)
     kernel->spill_bytes = loaded->local_bytes;
 }
 
-fa2_status fa2i_kernels_predict(const fa2i_kernels *kernels, fa2i_slot *slot,
-                                const fa2i_kernel *kernel)
+fa2_status fa2i_kernels_predict(const fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel)
 {
     assert(slot->state != FA2I_SLOT_LOADED);
     if (refuse_known(kernels, slot, kernel))
@@ -174,8 +172,7 @@ fa2_status fa2i_kernels_predict(const fa2i_kernels *kernels, fa2i_slot *slot,
 }
 
 /* Remembers why the driver did not take an artifact. */
-static fa2_status take_refusal(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel,
-                               fa2_status refusal)
+static fa2_status take_refusal(fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel, fa2_status refusal)
 {
     const struct code_refusal *said = find_code_refusal(slot->driver_result);
     if (said != NULL && said->of_target) {

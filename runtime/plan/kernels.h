@@ -13,7 +13,7 @@
 
 typedef enum fa2i_slot_state {
     FA2I_SLOT_EMPTY = 0, /* not tried yet, or its code was not available */
-    FA2I_SLOT_PREDICTED,  /* its code is available, and is not on the device */
+    FA2I_SLOT_PREDICTED, /* its code is available, and is not on the device */
     FA2I_SLOT_LOADED,
     FA2I_SLOT_REFUSED /* the compiler, the driver or the device refuses it */
 } fa2i_slot_state;
@@ -28,8 +28,8 @@ typedef struct fa2i_slot {
     fa2i_loaded loaded;           /* unless FA2I_SLOT_LOADED: what is known of it without the driver */
     bool compiled;                /* compiled here, because the database had no valid code of it */
     char target[16];
-    int spill_bytes;              /* per thread */
-    int spills;                   /* fa2i_kernel_spills */
+    int spill_bytes; /* per thread */
+    int spills;      /* fa2i_kernel_spills */
     struct fa2i_slot *next;
 } fa2i_slot;
 
@@ -53,8 +53,7 @@ typedef struct fa2i_kernels {
 fa2i_slot *fa2i_kernels_slot(fa2i_kernels *kernels, const fa2i_key *key);
 
 /* Remembers that the driver refuses code for this target made by this NVRTC (fa2i_kernel.nvrtc) or a newer one. */
-void fa2i_kernels_note_refused(fa2i_kernels *kernels, const char *target, int nvrtc,
-                               CUresult result);
+void fa2i_kernels_note_refused(fa2i_kernels *kernels, const char *target, int nvrtc, CUresult result);
 
 /* Returns whether the driver is known to refuse such code. */
 bool fa2i_kernels_refuses(const fa2i_kernels *kernels, const char *target, int nvrtc);
@@ -68,10 +67,9 @@ bool fa2i_kernels_refuses(const fa2i_kernels *kernels, const char *target, int n
  * the first such refusal. */
 fa2_status fa2i_kernels_load(fa2i_kernels *kernels, fa2i_slot *slot, fa2i_kernel *kernel);
 
-/* Fills a slot that is not loaded from an artifact's record. The slot becomes FA2I_SLOT_PREDICTED, or refused if loading
- * would be refused. */
-fa2_status fa2i_kernels_predict(const fa2i_kernels *kernels, fa2i_slot *slot,
-                                const fa2i_kernel *kernel);
+/* Fills a slot that is not loaded from an artifact's record. The slot becomes FA2I_SLOT_PREDICTED, or refused if
+ * loading would be refused. */
+fa2_status fa2i_kernels_predict(const fa2i_kernels *kernels, fa2i_slot *slot, const fa2i_kernel *kernel);
 
 /* Makes a slot FA2I_SLOT_REFUSED, for the reason in the last message. Trying again would fail again. */
 void fa2i_kernels_refuse(fa2i_slot *slot, const fa2i_variant *variant, fa2_status refusal);

@@ -53,8 +53,7 @@ static _Atomic(fa2i_kept_plan *) *place_of(const fa2i_plans *plans, const fa2_pr
 fa2_status fa2i_plans_init(fa2i_plans *plans)
 {
     *plans = (fa2i_plans){.places = fa2i_alloc_array(PLACES, sizeof *plans->places)};
-    return plans->places != NULL ? FA2_OK
-                                 : fa2i_fail(FA2_E_MEMORY, "no memory for the table of plans");
+    return plans->places != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for the table of plans");
 }
 
 void fa2i_plans_done(fa2i_plans *plans)
@@ -80,8 +79,8 @@ static bool is_of(const fa2i_kept_plan *kept, const uint64_t words[PROBLEM_WORDS
 {
     const shared_word *of = kept->problem;
     for (size_t i = 0; i < PROBLEM_WORDS; i += 4)
-        if (((words[i] ^ load(&of[i])) | (words[i + 1] ^ load(&of[i + 1])) |
-             (words[i + 2] ^ load(&of[i + 2])) | (words[i + 3] ^ load(&of[i + 3]))) != 0)
+        if (((words[i] ^ load(&of[i])) | (words[i + 1] ^ load(&of[i + 1])) | (words[i + 2] ^ load(&of[i + 2])) |
+             (words[i + 3] ^ load(&of[i + 3]))) != 0)
             return false;
     return true;
 }
@@ -110,12 +109,10 @@ static void copy_ready(const fa2i_kept_plan *kept, uint64_t ready[READY_WORDS])
         ready[i] = load(&kept->ready[i]);
 }
 
-fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem,
-                           fa2i_ready *ret_ready)
+fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem, fa2i_ready *ret_ready)
 {
     uint64_t words[PROBLEM_WORDS], ready[READY_WORDS];
-    const fa2i_kept_plan *kept =
-        atomic_load_explicit(place_of(plans, problem), memory_order_acquire);
+    const fa2i_kept_plan *kept = atomic_load_explicit(place_of(plans, problem), memory_order_acquire);
     if (has_reserved(problem))
         return FA2I_PLAN_NONE;
     memcpy(words, &problem->op, sizeof words);
@@ -126,8 +123,7 @@ fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem,
             continue;
         }
         copy_ready(kept, ready);
-        if (version % 2 != 0 ||
-            atomic_load_explicit(&kept->version, memory_order_relaxed) != version)
+        if (version % 2 != 0 || atomic_load_explicit(&kept->version, memory_order_relaxed) != version)
             break;
         memcpy(ret_ready, ready, sizeof ready);
         return atomic_load_explicit(&kept->era, memory_order_relaxed) ==
@@ -186,8 +182,7 @@ static fa2i_kept_plan *take_oldest(fa2i_plans *plans)
     _Atomic(fa2i_kept_plan *) *at = place_of(plans, &kept->plan.problem);
     while (atomic_load_explicit(at, memory_order_relaxed) != kept)
         at = &atomic_load_explicit(at, memory_order_relaxed)->next;
-    atomic_store_explicit(at, atomic_load_explicit(&kept->next, memory_order_relaxed),
-                          memory_order_release);
+    atomic_store_explicit(at, atomic_load_explicit(&kept->next, memory_order_relaxed), memory_order_release);
     take_from_list(plans, kept);
     plans->count--;
     return kept;
@@ -223,8 +218,7 @@ fa2_status fa2i_plans_put(fa2i_plans *plans, const fa2i_plan *plan)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a plan");
     _Atomic(fa2i_kept_plan *) *at = place_of(plans, &plan->problem);
     write_plan(kept, plan);
-    atomic_store_explicit(&kept->next, atomic_load_explicit(at, memory_order_relaxed),
-                          memory_order_release);
+    atomic_store_explicit(&kept->next, atomic_load_explicit(at, memory_order_relaxed), memory_order_release);
     atomic_store_explicit(at, kept, memory_order_release);
     put_first(plans, kept);
     plans->count++;

@@ -61,8 +61,7 @@ typedef enum fa2i_found { FA2I_PLAN_NONE = 0, FA2I_PLAN_FRESH, FA2I_PLAN_AGED } 
 
 /* Copies the ready part of exactly this problem's plan. Takes no lock and allocates nothing. While another thread
  * changes the table, the answer may be FA2I_PLAN_NONE although there is a plan. fa2i_plans_get is always right. */
-fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem,
-                           fa2i_ready *ret_ready);
+fa2i_found fa2i_plans_find(const fa2i_plans *plans, const fa2_problem *problem, fa2i_ready *ret_ready);
 
 /* Finds the plan of exactly this problem, and marks it as used. Returns NULL if not found. The result is valid
  * until the table changes. */

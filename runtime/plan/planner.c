@@ -28,8 +28,7 @@
 #include "runtime/plan/planner_kernels.h"
 #include "runtime/plan/share.h"
 
-fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device,
-                             const fa2_config *config)
+fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device, const fa2_config *config)
 {
     fa2_status st = FA2_OK;
 
@@ -78,8 +77,7 @@ void fa2i_planner_done(fa2i_planner *planner)
 static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
 {
     bool read = false;
-    fa2_status st = fa2i_winners_update(&of->winners, planner->cache, planner->device->card.arch,
-                                        problem, &read);
+    fa2_status st = fa2i_winners_update(&of->winners, planner->cache, planner->device->card.arch, problem, &read);
     if (read) {
         of->told_unreadable = false;
         of->reading++;
@@ -99,9 +97,9 @@ static fa2_status refuse_winner(fa2i_planner *planner, const fa2i_choice *choice
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
     if (choice->refuted)
         (void)fa2i_cache_refutation(planner->cache, &choice->winner.kernel, &outcome);
-    (void)fa2i_fail(FA2_E_UNSUPPORTED, "%s%s%s%s%s%s", choice->variant,
-                    choice->variant[0] == '\0' ? "" : ": ", choice->fault, choice->refuted ? " (" : "",
-                    choice->refuted ? fa2i_outcome_string(outcome) : "", choice->refuted ? ")" : "");
+    (void)fa2i_fail(FA2_E_UNSUPPORTED, "%s%s%s%s%s%s", choice->variant, choice->variant[0] == '\0' ? "" : ": ",
+                    choice->fault, choice->refuted ? " (" : "", choice->refuted ? fa2i_outcome_string(outcome) : "",
+                    choice->refuted ? ")" : "");
     fa2i_attempt_refuse(ret_attempt, FA2_E_UNSUPPORTED, choice->variant);
     if (choice->refuted || choice->variant[0] == '\0') /* other faults were logged when the winners were read */
         fa2i_planner_pass_over(planner, slot, "a winner");
@@ -560,8 +558,7 @@ static bool has_winners(const fa2i_planner *planner, bool unmapped)
     return planner->cache != NULL && planner->arch == 0 && !unmapped;
 }
 
-fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
-                             fa2i_plan *ret_plan)
+fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped, fa2i_plan *ret_plan)
 {
     fa2_status st = FA2_OK;
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
@@ -608,13 +605,11 @@ static bool recall(fa2i_planner *planner, fa2i_class *of, bool unmapped, fa2i_pl
     return true;
 }
 
-bool fa2i_planner_recall(fa2i_planner *planner, const fa2_problem *problem, bool unmapped,
-                         fa2i_plan *ret_plan)
+bool fa2i_planner_recall(fa2i_planner *planner, const fa2_problem *problem, bool unmapped, fa2i_plan *ret_plan)
 {
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
     fa2i_class *of = fa2i_planner_class(planner, problem);
-    const bool known =
-        of != NULL && recall(planner, of, unmapped, &plan) && spread(planner, &plan) == FA2_OK;
+    const bool known = of != NULL && recall(planner, of, unmapped, &plan) && spread(planner, &plan) == FA2_OK;
     if (known)
         *ret_plan = plan;
     return known;

@@ -216,8 +216,8 @@ static fa2_status tell(fa2_status st, fa2i_log_fn log, void *log_user)
     return FA2_OK;
 }
 
-fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op, fa2i_log_fn log,
-                           void *log_user, fa2i_evidence *evidence)
+fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op, fa2i_log_fn log, void *log_user,
+                           fa2i_evidence *evidence)
 {
     fa2_status st = FA2_OK;
     const fa2_problem any = {.struct_bytes = sizeof(fa2_problem), .op = op};
@@ -229,8 +229,7 @@ fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op,
     FA2_TRY(tell(list(folder, &files), log, log_user));
     for (size_t i = 0; i < files.count; i++) {
         FA2_TRY(join(folder, files.items[i], &path));
-        FA2_TRY(tell(fa2i_shipped_read(path, card, op, fa2i_op_of(&any)->abi, evidence), log,
-                     log_user));
+        FA2_TRY(tell(fa2i_shipped_read(path, card, op, fa2i_op_of(&any)->abi, evidence), log, log_user));
         fa2i_free(path);
         path = NULL;
     }

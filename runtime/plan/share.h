@@ -18,7 +18,7 @@ fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key);
 
 /* Adds what the files know of an operation on a card's SM, in the order of their names. folder may be NULL: then
  * nothing is added. log may be NULL. */
-fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op, fa2i_log_fn log,
-                           void *log_user, fa2i_evidence *evidence);
+fa2_status fa2i_share_read(const char *folder, const fa2i_card *card, fa2_op op, fa2i_log_fn log, void *log_user,
+                           fa2i_evidence *evidence);
 
 #endif

@@ -45,8 +45,7 @@ void fa2i_attempt_refuse(fa2i_attempt *attempt, fa2_status refusal, const char *
 
 bool fa2i_planner_is_ready(const fa2i_planner *planner, const fa2i_slot *slot)
 {
-    return slot->state == FA2I_SLOT_LOADED ||
-           (planner->predicts && slot->state == FA2I_SLOT_PREDICTED);
+    return slot->state == FA2I_SLOT_LOADED || (planner->predicts && slot->state == FA2I_SLOT_PREDICTED);
 }
 
 void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const char *what)

@@ -27,10 +27,10 @@
 typedef struct fa2i_class {
     char key[FA2I_CLASS_CHARS]; /* fa2i_problem_class */
     fa2i_winners winners;
-    uint64_t reading;           /* counts readings of the database: answers of earlier readings no longer hold */
-    bool told_default;          /* the log says that nothing is tuned for the class */
-    bool told_unreadable;       /* the log says that the winners cannot be read */
-    bool told_without;          /* the log says that scattered biases are read slowly */
+    uint64_t reading;     /* counts readings of the database: answers of earlier readings no longer hold */
+    bool told_default;    /* the log says that nothing is tuned for the class */
+    bool told_unreadable; /* the log says that the winners cannot be read */
+    bool told_without;    /* the log says that scattered biases are read slowly */
     struct fa2i_class *next;
 } fa2i_class;
 
@@ -88,12 +88,12 @@ typedef struct fa2i_planner {
     fa2i_calibration calibrations[FA2I_OPS];
     fa2i_notes notes;
     bool knows_basis;
-    fa2i_key basis; /* of stored answers (notes.c) */
-    bool told_undumped;  /* the log says that FA2_DUMP's folder cannot be written */
-    bool told_old_nvrtc; /* the log says what this NVRTC is too old for */
+    fa2i_key basis;         /* of stored answers (notes.c) */
+    bool told_undumped;     /* the log says that FA2_DUMP's folder cannot be written */
+    bool told_old_nvrtc;    /* the log says what this NVRTC is too old for */
     fa2_status no_compiler; /* why nothing is compiled: FA2_E_FORBIDDEN by the config; FA2_E_NO_NVRTC after it was not
                              * found; else FA2_OK */
-    fa2i_target target;  /* compilation target; its name is "" until it is known */
+    fa2i_target target;     /* compilation target; its name is "" until it is known */
     fa2i_kernels kernels;
     fa2i_answers answers;
     fa2i_class *classes; /* classes of the problems so far, the most recently used first */
@@ -104,14 +104,14 @@ fa2i_class *fa2i_planner_class(fa2i_planner *planner, const fa2_problem *problem
 
 /* The result of trying to have a kernel. slot == NULL: it cannot be used. */
 typedef struct fa2i_attempt {
-    fa2i_slot *slot;      /* it can be launched; if the planner predicts: it could be */
-    fa2i_origin origin;   /* of its code */
-    fa2_status refusal;   /* if slot is NULL: why; the last message says it, too */
-    bool predicted;        /* it was refused without a try */
-    bool for_now;         /* it cannot be used now, but the database may be readable later */
-    bool lost;            /* the database has no valid code of it; code that the driver refuses is valid */
-    bool made;            /* it was compiled now: it was neither in the database nor loaded */
-    fa2i_outcome refuted; /* why verification failed; FA2I_OUTCOME_OK if it did not */
+    fa2i_slot *slot;               /* it can be launched; if the planner predicts: it could be */
+    fa2i_origin origin;            /* of its code */
+    fa2_status refusal;            /* if slot is NULL: why; the last message says it, too */
+    bool predicted;                /* it was refused without a try */
+    bool for_now;                  /* it cannot be used now, but the database may be readable later */
+    bool lost;                     /* the database has no valid code of it; code that the driver refuses is valid */
+    bool made;                     /* it was compiled now: it was neither in the database nor loaded */
+    fa2i_outcome refuted;          /* why verification failed; FA2I_OUTCOME_OK if it did not */
     char text[FA2I_VARIANT_CHARS]; /* the variant, if known */
     char why[FA2I_WHY_CHARS];      /* if it cannot be used: the reason in words, without the variant */
 } fa2i_attempt;

@@ -13,16 +13,14 @@
 #include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 
-static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch,
-                      const fa2_problem *problem, bool *ret_read)
+static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch, const fa2_problem *problem, bool *ret_read)
 {
     fa2i_winners now = {.is_current = true};
 
     fa2_status st = fa2i_cache_data_version(cache, &now.version);
     if (st != FA2_OK || (winners->is_current && winners->version == now.version))
         return st;
-    st = fa2i_cache_choices(cache, arch, problem, fa2i_op_abi(problem), &now.choices,
-                            &now.count);
+    st = fa2i_cache_choices(cache, arch, problem, fa2i_op_abi(problem), &now.choices, &now.count);
     if (st != FA2_OK)
         return st;
     fa2i_winners_done(winners);
@@ -31,8 +29,8 @@ static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch,
     return FA2_OK;
 }
 
-fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *cache, int arch,
-                               const fa2_problem *problem, bool *ret_read)
+fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *cache, int arch, const fa2_problem *problem,
+                               bool *ret_read)
 {
     *ret_read = false;
     if (winners->asked_ns != 0 && fa2i_clock_ns() - winners->asked_ns < FA2I_SECOND_NS)

@@ -58,22 +58,18 @@ static void load_kernel(cost *c, const char *database)
     if (choice == NULL)
         gpu_must_fa2(fa2i_fail(FA2_E_NOT_FOUND, "this problem is not tuned"), database);
     else
-        gpu_must_fa2(fa2i_cache_get_kernel(cache, &choice->winner.kernel, abi, true, &kernel),
-                     "the tuned kernel");
+        gpu_must_fa2(fa2i_cache_get_kernel(cache, &choice->winner.kernel, abi, true, &kernel), "the tuned kernel");
     fa2i_free(choices);
     gpu_must_fa2(fa2i_load(c->device, &kernel, &c->loaded, NULL), "fa2i_load");
-    gpu_must_fa2(
-        fa2i_op_of(problem)->grid(&c->device->card, &c->loaded.variant.recipe, problem, &c->grid),
-        "grid");
+    gpu_must_fa2(fa2i_op_of(problem)->grid(&c->device->card, &c->loaded.variant.recipe, problem, &c->grid), "grid");
     fa2i_kernel_done(&kernel);
     fa2i_cache_close(cache);
 }
 
 static fa2_status call_fa2(const cost *c)
 {
-    return c->problem.op == FA2_OP_FORWARD
-               ? fa2_forward(c->context, &c->problem, &c->call.args, NULL)
-               : fa2_backward(c->context, &c->problem, &c->gradients.args, NULL);
+    return c->problem.op == FA2_OP_FORWARD ? fa2_forward(c->context, &c->problem, &c->call.args, NULL)
+                                           : fa2_backward(c->context, &c->problem, &c->gradients.args, NULL);
 }
 
 /* The launches of a call, with its own parameters, and nothing else. */
@@ -84,9 +80,8 @@ static void launch_steps(const cost *c, fa2i_params *params, CUtensorMap *maps)
         const fa2i_loaded_step *step = &c->loaded.steps[i];
         if (c->grid.blocks[i] > 0)
             gpu_must(c->device,
-                     c->device->cuda->launch_kernel(step->function, c->grid.blocks[i], 1, 1,
-                                                    step->threads, 1, 1, step->smem_bytes, NULL,
-                                                    arguments, NULL),
+                     c->device->cuda->launch_kernel(step->function, c->grid.blocks[i], 1, 1, step->threads, 1, 1,
+                                                    step->smem_bytes, NULL, arguments, NULL),
                      "cuLaunchKernel");
     }
 }
@@ -96,12 +91,10 @@ static double burst_ns(const cost *c, bool bare)
 {
     fa2i_params params;
     CUtensorMap maps[FA2I_RECIPE_MAPS];
-    const void *args = c->problem.op == FA2_OP_FORWARD ? (const void *)&c->call.args
-                                                       : (const void *)&c->gradients.args;
+    const void *args = c->problem.op == FA2_OP_FORWARD ? (const void *)&c->call.args : (const void *)&c->gradients.args;
     fa2i_op_of(&c->problem)->fill(&c->grid, &c->problem, args, &params);
-    gpu_must_fa2(
-        fa2i_maps_get(c->device->cuda, NULL, &c->loaded.variant.recipe, &c->problem, &params, maps),
-        "tensor maps");
+    gpu_must_fa2(fa2i_maps_get(c->device->cuda, NULL, &c->loaded.variant.recipe, &c->problem, &params, maps),
+                 "tensor maps");
     double start = now_ns();
     for (int i = 0; i < BURST; i++) {
         if (bare)
@@ -122,13 +115,11 @@ static void measure(cost *c)
         whole[i] = burst_ns(c, false);
         beyond[i] = whole[i] - bare[i];
     }
-    const fa2i_statistics b = fa2i_statistics_of(bare, ROUNDS),
-                          w = fa2i_statistics_of(whole, ROUNDS),
+    const fa2i_statistics b = fa2i_statistics_of(bare, ROUNDS), w = fa2i_statistics_of(whole, ROUNDS),
                           d = fa2i_statistics_of(beyond, ROUNDS);
     printf("%d launches %.0f ns (%.0f ... %.0f), the call %.0f ns (%.0f ... %.0f), beyond the "
            "launches %.0f ns (%.0f ... %.0f)\n",
-           c->loaded.variant.recipe.step_count, b.median, b.q1, b.q3, w.median, w.q1, w.q3,
-           d.median, d.q1, d.q3);
+           c->loaded.variant.recipe.step_count, b.median, b.q1, b.q3, w.median, w.q1, w.q3, d.median, d.q1, d.q3);
 }
 
 static double call_ns(cost *c)
@@ -141,8 +132,8 @@ static double call_ns(cost *c)
 /* A workspace for any length: how many splits one needs is not known before it is prepared. */
 static void enlarge_workspace(gpu_call *call)
 {
-    const size_t bytes = sizeof(float) * MOST_SPLITS * gpu_lse_elems(&call->problem) *
-                         ((size_t)call->problem.head_dim + 1);
+    const size_t bytes =
+        sizeof(float) * MOST_SPLITS * gpu_lse_elems(&call->problem) * ((size_t)call->problem.head_dim + 1);
     if (call->workspace != 0)
         gpu_must(call->device, call->device->cuda->mem_free(call->workspace), "cuMemFree");
     gpu_must(call->device, call->device->cuda->mem_alloc(&call->workspace, bytes), "cuMemAlloc");
@@ -168,13 +159,12 @@ static void measure_growing(cost *c)
             gpu_must(c->device, c->device->cuda->ctx_synchronize(), "cuCtxSynchronize");
     }
     gpu_must(c->device, c->device->cuda->ctx_synchronize(), "cuCtxSynchronize");
-    const fa2i_statistics f = fa2i_statistics_of(first, count),
-                          s = fa2i_statistics_of(second, count);
+    const fa2i_statistics f = fa2i_statistics_of(first, count), s = fa2i_statistics_of(second, count);
     printf("seq_k 1 ... %d, medians (quartiles): first call of a length %.0f ns (%.0f ... %.0f), "
            "99 %% within %.0f us, the longest %.0f us, all %.1f ms; second call %.0f ns "
            "(%.0f ... %.0f)\n",
-           longest, f.median, f.q1, f.q3, first[count * 99 / 100] * 1e-3, first[count - 1] * 1e-3,
-           sum * 1e-6, s.median, s.q1, s.q3);
+           longest, f.median, f.q1, f.q3, first[count * 99 / 100] * 1e-3, first[count - 1] * 1e-3, sum * 1e-6, s.median,
+           s.q1, s.q3);
     fa2i_free(first);
     fa2i_free(second);
 }
@@ -183,8 +173,7 @@ static void measure_growing(cost *c)
 static void measure_prepared(cost *c, const char *database)
 {
     load_kernel(c, database);
-    printf("%s, %d bursts of %d calls, medians (quartiles): ", c->loaded.variant.text, ROUNDS,
-           BURST);
+    printf("%s, %d bursts of %d calls, medians (quartiles): ", c->loaded.variant.text, ROUNDS, BURST);
     measure(c);
     fa2i_unload(c->device, &c->loaded);
 }
@@ -213,9 +202,8 @@ int main(int argc, char **argv)
         return usage();
     fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = argv[at], .read_only = 1};
     gpu_must_fa2(fa2_context_create(&config, &c.context), "fa2_context_create");
-    gpu_must_fa2(c.problem.op == FA2_OP_FORWARD
-                     ? gpu_call_init(&device, c.context, &c.problem, GPU_BSHD, true, &c.call)
-                     : gpu_gradients_init(&device, c.context, &c.problem, &c.gradients),
+    gpu_must_fa2(c.problem.op == FA2_OP_FORWARD ? gpu_call_init(&device, c.context, &c.problem, GPU_BSHD, true, &c.call)
+                                                : gpu_gradients_init(&device, c.context, &c.problem, &c.gradients),
                  "tensors");
     if (growing)
         measure_growing(&c);

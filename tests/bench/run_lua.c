@@ -35,8 +35,7 @@ static int push_complete(lua_State *L)
 
 static int push_asked(lua_State *L)
 {
-    const fa2_problem problem = check_problem(L),
-                      asked = fa2i_problem_asked(&problem, (int)luaL_checkinteger(L, 2));
+    const fa2_problem problem = check_problem(L), asked = fa2i_problem_asked(&problem, (int)luaL_checkinteger(L, 2));
     fa2i_lua_push_problem(L, &asked);
     return 1;
 }
@@ -58,8 +57,7 @@ static int push_host(lua_State *L)
 
 static void open_state(lua_State *L, int argc, char **argv)
 {
-    static const luaL_Reg functions[] = {
-        {"problem", push_complete}, {"asked", push_asked}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"problem", push_complete}, {"asked", push_asked}, {NULL, NULL}};
     luaL_openlibs(L);
     luaL_newlib(L, functions);
     push_fields(L);

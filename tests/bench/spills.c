@@ -105,15 +105,13 @@ static void compile(const check *c, const fa2i_variant *variant, outcome *ret_ou
     char *source = NULL;
     fa2i_kernel kernel = {0};
     must(fa2i_generator_source(c->generator, variant->text, &source), variant->text);
-    must(fa2i_compile(variant, source, &c->target, fa2i_generator_id(c->generator), &kernel),
-         variant->text);
+    must(fa2i_compile(variant, source, &c->target, fa2i_generator_id(c->generator), &kernel), variant->text);
     *ret_outcome = (outcome){.clean = kernel.outcome == FA2I_OUTCOME_OK,
                              .spill_bytes = kernel.spill_bytes,
                              .beside = bytes_of_log(kernel.log) - kernel.spill_bytes};
     snprintf(ret_outcome->text, sizeof ret_outcome->text, "%s", variant->text);
     if (kernel.outcome == FA2I_OUTCOME_COMPILE_ERROR)
-        must(fa2i_fail(FA2_E_COMPILE, "%s", kernel.log == NULL ? "no log" : kernel.log),
-             variant->text);
+        must(fa2i_fail(FA2_E_COMPILE, "%s", kernel.log == NULL ? "no log" : kernel.log), variant->text);
     fa2i_kernel_done(&kernel);
     fa2i_free(source);
 }
@@ -150,8 +148,7 @@ static bool add_feature(const fa2_problem *base, const char *feature, fa2_proble
 }
 
 /* first: what the first choice came to; tried: candidates, the winner among them, which is NULL if all spill. */
-static void report(check *c, const fa2_problem *problem, const outcome *first, size_t tried,
-                   outcome *winner)
+static void report(check *c, const fa2_problem *problem, const outcome *first, size_t tried, outcome *winner)
 {
     char text[FA2I_PROBLEM_CHARS];
     const bool fails = winner == NULL || tried > FA2I_COMPILE_MOST;
@@ -166,9 +163,8 @@ static void report(check *c, const fa2_problem *problem, const outcome *first, s
     if (tried == 1 || (told && !fails))
         return;
     fa2i_problem_format(problem, text, sizeof text);
-    printf("%s%s, %s: %d bytes are spilled by %s; number %zu: %s\n", fails ? "FAILED " : "",
-           c->target.name, text, first->spill_bytes, first->text, tried,
-           winner == NULL ? "spills, too" : winner->text);
+    printf("%s%s, %s: %d bytes are spilled by %s; number %zu: %s\n", fails ? "FAILED " : "", c->target.name, text,
+           first->spill_bytes, first->text, tried, winner == NULL ? "spills, too" : winner->text);
 }
 
 static void check_problem(check *c, const fa2_problem *problem)
@@ -176,8 +172,7 @@ static void check_problem(check *c, const fa2_problem *problem)
     fa2i_variant *variants = NULL;
     size_t count = 0, tried = 0;
     outcome first = {0}, *winner = NULL;
-    const fa2_status st =
-        fa2i_generator_candidates(c->generator, problem, &c->card, &variants, &count);
+    const fa2_status st = fa2i_generator_candidates(c->generator, problem, &c->card, &variants, &count);
     if (st == FA2_E_UNSUPPORTED)
         return; /* no family of this SM serves it */
     must(st, "candidates");
@@ -195,8 +190,8 @@ static void print_sum(const check *c, const char *of, const check *before)
 {
     printf("%s, %s: %zu problems, %zu variants compiled; the first choice of %zu spills, %zu fail; "
            "steps beside the main one spill in %zu winners\n",
-           c->target.name, of, c->problems - before->problems, c->count - before->count,
-           c->late - before->late, c->failed - before->failed, c->beside - before->beside);
+           c->target.name, of, c->problems - before->problems, c->count - before->count, c->late - before->late,
+           c->failed - before->failed, c->beside - before->beside);
     fflush(stdout);
 }
 

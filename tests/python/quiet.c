@@ -72,7 +72,6 @@ const dl_exchange *quiet_exchange(const dl_exchange *of_host);
 const dl_exchange *quiet_exchange(const dl_exchange *of_host)
 {
     host = of_host;
-    device = (dl_exchange){of_host->header, allocate,    from_object,
-                           to_object,       view_object, current_stream};
+    device = (dl_exchange){of_host->header, allocate, from_object, to_object, view_object, current_stream};
     return &device;
 }

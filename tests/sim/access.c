@@ -11,8 +11,8 @@ static inline bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned 
 {
     if ((address & (bytes - 1)) == 0) /* bytes is a power of two */
         return true;
-    sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address: %u bytes at 0x%llx",
-             bytes, (unsigned long long)address);
+    sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address: %u bytes at 0x%llx", bytes,
+             (unsigned long long)address);
     return false;
 }
 
@@ -21,12 +21,10 @@ static inline bool is_aligned(sim_warp *w, int lane, uint64_t address, unsigned 
 static inline bool is_in_shared(sim_warp *w, int lane, uint64_t address, unsigned bytes)
 {
     const uint32_t size = w->block->launch->shared_bytes;
-    if (address >= SIM_SHARED_BASE && address - SIM_SHARED_BASE <= size &&
-        bytes <= size - (address - SIM_SHARED_BASE))
+    if (address >= SIM_SHARED_BASE && address - SIM_SHARED_BASE <= size && bytes <= size - (address - SIM_SHARED_BASE))
         return true;
-    sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
-             "outside of shared memory: %u bytes at offset %lld; the block has %u", bytes,
-             (long long)(address - SIM_SHARED_BASE), size);
+    sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS, "outside of shared memory: %u bytes at offset %lld; the block has %u",
+             bytes, (long long)(address - SIM_SHARED_BASE), size);
     return false;
 }
 
@@ -91,14 +89,13 @@ static bool spares_mbarriers(sim_warp *w, int lane, uint64_t address, unsigned b
     if (m == NULL)
         return true;
     sim_describe_place(block->program, m->op, made, sizeof made);
-    sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
-             "it writes over the mbarrier at offset %u, made at %s", m->address - SIM_SHARED_BASE,
-             made);
+    sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "it writes over the mbarrier at offset %u, made at %s",
+             m->address - SIM_SHARED_BASE, made);
     return false;
 }
 
-static inline uint8_t *shared_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
-                                 const sim_access *access, note note_access)
+static inline uint8_t *shared_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, const sim_access *access,
+                                 note note_access)
 {
     const uint32_t at = (uint32_t)(address - SIM_SHARED_BASE);
     if (note_access != sim_shadow_read && !spares_mbarriers(w, lane, address, bytes))
@@ -114,17 +111,15 @@ static inline uint8_t *shared_at(sim_warp *w, int lane, uint64_t address, unsign
     return NULL;
 }
 
-static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
-                            unsigned bytes, bool collective, note note_access,
-                            uint8_t *ret_at[SIM_LANES])
+static inline bool lanes_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
+                            bool collective, note note_access, uint8_t *ret_at[SIM_LANES])
 {
     sim_access access = access_of(w, 0, w->pc);
     access.collective = access.all_lanes = collective;
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const int lane = sim_first_lane(left);
         access.thread = sim_thread(w, lane);
-        if (!is_in_shared(w, lane, address[lane], bytes) ||
-            !is_aligned(w, lane, address[lane], bytes))
+        if (!is_in_shared(w, lane, address[lane], bytes) || !is_aligned(w, lane, address[lane], bytes))
             return false;
         ret_at[lane] = shared_at(w, lane, address[lane], bytes, &access, note_access);
         if (ret_at[lane] == NULL)
@@ -156,15 +151,14 @@ static bool chunks_at(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LA
     access.collective = access.all_lanes = collective;
     if (!collective)
         w->block->shadow.touched[w->index] |= lanes;
-    const sim_conflict conflict =
-        sim_shadow_read_lanes(&w->block->shadow, &access, lanes, at, &lane, &other);
+    const sim_conflict conflict = sim_shadow_read_lanes(&w->block->shadow, &access, lanes, at, &lane, &other);
     if (conflict != SIM_NO_CONFLICT)
         stop_conflict(w, lane, conflict, &access, &other, address[lane]);
     return conflict == SIM_NO_CONFLICT;
 }
 
-bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
-                      unsigned bytes, bool write, uint8_t *ret_at[SIM_LANES])
+bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes, bool write,
+                      uint8_t *ret_at[SIM_LANES])
 {
     if (!write && bytes == CHUNK)
         return chunks_at(w, lanes, address, false, ret_at);
@@ -172,15 +166,15 @@ bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LA
                  : lanes_at(w, lanes, address, bytes, false, sim_shadow_read, ret_at);
 }
 
-bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
-                                 unsigned bytes, uint8_t *ret_at[SIM_LANES])
+bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
+                                 uint8_t *ret_at[SIM_LANES])
 {
     return bytes == CHUNK ? chunks_at(w, lanes, address, true, ret_at)
                           : lanes_at(w, lanes, address, bytes, true, sim_shadow_read, ret_at);
 }
 
-static inline uint8_t *lane_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
-                               bool collective, note note_access)
+static inline uint8_t *lane_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, bool collective,
+                               note note_access)
 {
     sim_access access = access_of(w, lane, w->pc);
     access.collective = collective;
@@ -220,8 +214,7 @@ uint8_t *sim_shared_land(sim_warp *w, int lane, uint32_t address, unsigned bytes
 
 /* ---- shared, through the asynchronous proxy ---- */
 
-static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned bytes,
-                              sim_reader by)
+static const uint8_t *read_by(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_reader by)
 {
     sim_access access = access_of(w, lane, w->pc);
     access.by = by;
@@ -246,8 +239,7 @@ const uint8_t *sim_shared_read_matrices(sim_warp *w, int lane, uint64_t address,
     return read_by(w, lane, address, bytes, SIM_BY_MATRICES);
 }
 
-static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbarrier,
-                          uint32_t began)
+static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbarrier, uint32_t began)
 {
     sim_access access = access_of(w, lane, op);
     access.loads = true;
@@ -256,8 +248,7 @@ static sim_access load_of(const sim_warp *w, int lane, int32_t op, unsigned mbar
     return access;
 }
 
-uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes, unsigned mbarrier,
-                         uint32_t began)
+uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes, unsigned mbarrier, uint32_t began)
 {
     const sim_access access = load_of(w, lane, w->pc, mbarrier, began);
     if (!is_in_shared(w, lane, address, bytes) || !is_aligned(w, lane, address, COPIED_BYTES))
@@ -265,8 +256,8 @@ uint8_t *sim_shared_load(sim_warp *w, int lane, uint64_t address, unsigned bytes
     return shared_at(w, lane, address, bytes, &access, sim_shadow_write);
 }
 
-uint8_t *sim_shared_land_at(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op,
-                            unsigned mbarrier, uint32_t began)
+uint8_t *sim_shared_land_at(sim_warp *w, int lane, uint32_t address, unsigned bytes, int32_t op, unsigned mbarrier,
+                            uint32_t began)
 {
     sim_access access = load_of(w, lane, op, mbarrier, began);
     access.copied = true;
@@ -279,8 +270,7 @@ uint8_t *sim_shared_land_at(sim_warp *w, int lane, uint32_t address, unsigned by
 
 static const char *const verbs[] = {"reads", "writes", "adds to"}; /* by sim_way_of_access */
 
-static void stop_race(sim_warp *w, int lane, uint64_t address, sim_way_of_access access,
-                      const sim_toucher *other)
+static void stop_race(sim_warp *w, int lane, uint64_t address, sim_way_of_access access, const sim_toucher *other)
 {
     const unsigned *grid = w->block->launch->grid;
     sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
@@ -291,8 +281,8 @@ static void stop_race(sim_warp *w, int lane, uint64_t address, sim_way_of_access
 }
 
 /* Finds the lane's bytes. The alignment was checked before. */
-static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
-                          sim_way_of_access access, bool constant)
+static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_way_of_access access,
+                          bool constant)
 {
     sim_launch *launch = w->block->launch;
     sim_memory *memory = launch->memory;
@@ -304,19 +294,17 @@ static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned byte
         return NULL;
     }
     sim_allocation *a = sim_memory_find(memory, address);
-    if (a == NULL || a->data == NULL || address - a->base >= a->bytes ||
-        bytes > a->bytes - (address - a->base)) {
+    if (a == NULL || a->data == NULL || address - a->base >= a->bytes || bytes > a->bytes - (address - a->base)) {
         char where[160];
         sim_memory_describe(memory, address, where, sizeof where);
         sim_stop(w, lane, CUDA_ERROR_ILLEGAL_ADDRESS,
-                 "illegal address: it %s %u bytes of global memory that are not allocated: %s",
-                 verbs[access], bytes, where);
+                 "illegal address: it %s %u bytes of global memory that are not allocated: %s", verbs[access], bytes,
+                 where);
         return NULL;
     }
     const size_t at = (size_t)(address - a->base);
     const sim_shadow *shadow = &w->block->shadow;
-    const sim_toucher who = {launch->serial, w->block->index, sim_thread(w, lane),
-                             shadow->whole_barriers};
+    const sim_toucher who = {launch->serial, w->block->index, sim_thread(w, lane), shadow->whole_barriers};
     /* Limits: barriers of some warps do not order global memory here, because kernels do not use them for it. Accesses
      * of different threads to parts of one word are not distinguished. */
     if (bytes >= 4 && !constant) {
@@ -329,16 +317,14 @@ static uint8_t *global_at(sim_warp *w, int lane, uint64_t address, unsigned byte
     return a->data + at;
 }
 
-uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes,
-                       sim_way_of_access access, bool constant)
+uint8_t *sim_global_at(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_way_of_access access, bool constant)
 {
     uint8_t *at = global_at(w, lane, address, bytes, access, constant);
     return at != NULL && is_aligned(w, lane, address, bytes) ? at : NULL;
 }
 
-bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES],
-                      unsigned bytes, sim_way_of_access access, bool constant,
-                      uint8_t *ret_at[SIM_LANES])
+bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
+                      sim_way_of_access access, bool constant, uint8_t *ret_at[SIM_LANES])
 {
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const int lane = sim_first_lane(left);
@@ -349,11 +335,9 @@ bool sim_global_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LA
     return true;
 }
 
-uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes,
-                        sim_way_of_access access)
+uint8_t *sim_global_row(sim_warp *w, int lane, uint64_t address, unsigned bytes, sim_way_of_access access)
 {
-    return is_aligned(w, lane, address, 2) ? global_at(w, lane, address, bytes, access, false)
-                                           : NULL;
+    return is_aligned(w, lane, address, 2) ? global_at(w, lane, address, bytes, access, false) : NULL;
 }
 
 ptx_space sim_resolve(uint64_t *address)

@@ -147,8 +147,7 @@ typedef struct life {
 static int by_first(const void *a, const void *b)
 {
     const life *x = a, *y = b;
-    return x->first != y->first ? (x->first > y->first) - (x->first < y->first)
-                                : (x->reg > y->reg) - (x->reg < y->reg);
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (x->reg > y->reg) - (x->reg < y->reg);
 }
 
 /* places[reg]: the register's place in its class. used: the number of places of each class. */
@@ -211,8 +210,8 @@ static void rewrite(const liveness *l, const int *places, const int used[3])
     program->predicates = used[PTX_PRED];
 }
 
-void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
-                  size_t register_count, sim_program *program)
+void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers, size_t register_count,
+                  sim_program *program)
 {
     liveness l = {.flow = flow,
                   .registers = registers,

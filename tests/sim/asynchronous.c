@@ -1,19 +1,18 @@
 #include "asynchronous.h"
 #include <stdio.h>
 
-static const char head[] =
-    ".version 8.0\n.target sm_90a\n.address_size 64\n"
-    ".extern .shared .align 1024 .b8 smem[];\n"
-    ".visible .entry k(.param .align 64 .b8 map[128], .param .u64 in, .param .u64 out)\n%s{\n"
-    ".reg .pred %%p<16>;\n.reg .b32 %%r<64>;\n.reg .b64 %%rd<16>;\n"
-    "ld.param.u64 %%rd1, [in];\nld.param.u64 %%rd2, [out];\nmov.u32 %%r0, %%tid.x;\n"
-    "mul.wide.u32 %%rd3, %%r0, 4;\nadd.s64 %%rd2, %%rd2, %%rd3;\nmov.b64 %%rd4, map;\n"
-    "cvta.param.u64 %%rd4, %%rd4;\nmov.u32 %%r20, smem;\nadd.s32 %%r21, %%r20, 4096;\n"
-    "add.s32 %%r22, %%r20, 4104;\nshl.b32 %%r23, %%r0, 2;\nadd.s32 %%r23, %%r20, %%r23;\n"
-    "ld.global.u32 %%r24, [%%rd1+800];\nld.global.u32 %%r25, [%%rd1+804];\n"
-    "ld.global.u32 %%r26, [%%rd1+808];\nld.global.u32 %%r27, [%%rd1+812];\n"
-    "setp.eq.u32 %%p1, %%r0, 0;\nsetp.gt.u32 %%p5, %%r0, 31;\nmov.u32 %%r10, 0;\n%s\n"
-    "st.global.u32 [%%rd2], %%r10;\nret;\n}\n";
+static const char head[] = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+                           ".extern .shared .align 1024 .b8 smem[];\n"
+                           ".visible .entry k(.param .align 64 .b8 map[128], .param .u64 in, .param .u64 out)\n%s{\n"
+                           ".reg .pred %%p<16>;\n.reg .b32 %%r<64>;\n.reg .b64 %%rd<16>;\n"
+                           "ld.param.u64 %%rd1, [in];\nld.param.u64 %%rd2, [out];\nmov.u32 %%r0, %%tid.x;\n"
+                           "mul.wide.u32 %%rd3, %%r0, 4;\nadd.s64 %%rd2, %%rd2, %%rd3;\nmov.b64 %%rd4, map;\n"
+                           "cvta.param.u64 %%rd4, %%rd4;\nmov.u32 %%r20, smem;\nadd.s32 %%r21, %%r20, 4096;\n"
+                           "add.s32 %%r22, %%r20, 4104;\nshl.b32 %%r23, %%r0, 2;\nadd.s32 %%r23, %%r20, %%r23;\n"
+                           "ld.global.u32 %%r24, [%%rd1+800];\nld.global.u32 %%r25, [%%rd1+804];\n"
+                           "ld.global.u32 %%r26, [%%rd1+808];\nld.global.u32 %%r27, [%%rd1+812];\n"
+                           "setp.eq.u32 %%p1, %%r0, 0;\nsetp.gt.u32 %%p5, %%r0, 31;\nmov.u32 %%r10, 0;\n%s\n"
+                           "st.global.u32 [%%rd2], %%r10;\nret;\n}\n";
 
 static CUresult launch(const async_run *r, CUfunction function)
 {

@@ -38,20 +38,19 @@ void async_fill(uint32_t in[ASYNC_IN_WORDS]);
 #define MAKE_ONLY(count) "@%p1 mbarrier.init.shared::cta.b64 [%r21], " count ";"
 #define MAKE(count)      MAKE_ONLY(count) "@%p1 fence.mbarrier_init.release.cluster; bar.sync 0;"
 #define EXPECT(bytes)    "@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r21], " bytes ";"
-#define LOAD(bytes)                                                                                \
-    "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r20], "              \
+#define LOAD(bytes)                                                                                                    \
+    "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r20], "                                  \
     "[%rd1], " bytes ", [%r21];"
 #define ARRIVE      "mbarrier.arrive.shared::cta.b64 _, [%r21];"
-#define WAIT(phase)                                                                                \
-    "{ again: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r21], " phase "; @!%p2 bra again; }"
+#define WAIT(phase) "{ again: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r21], " phase "; @!%p2 bra again; }"
 /* Without a loop: the phase may not be complete. */
-#define TRY(phase)  "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r21], " phase ";"
+#define TRY(phase) "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r21], " phase ";"
 /* The same for all arrivals of 64 threads. */
 #define AGAIN(bytes) EXPECT(bytes) "@!%p1 " ARRIVE
 /* %p3: the first lane of its warp. */
-#define LANE_0      "and.b32 %r31, %r0, 31; setp.eq.u32 %p3, %r31, 0;"
-#define READ        "ld.shared.b32 %r10, [%r23];"
-#define WRITE       "st.shared.b32 [%r23], %r0;"
+#define LANE_0 "and.b32 %r31, %r0, 31; setp.eq.u32 %p3, %r31, 0;"
+#define READ   "ld.shared.b32 %r10, [%r23];"
+#define WRITE  "st.shared.b32 [%r23], %r0;"
 /* The word of the same lane in the other warp. */
 #define READ_OTHER   "xor.b32 %r30, %r23, 128; ld.shared.b32 %r10, [%r30];"
 #define FENCE        "fence.proxy.async.shared::cta;"

@@ -33,8 +33,8 @@ size_t axes_note(axes *a, const char *variant, bool run)
     char text[AXES_CHARS];
     size_t fresh = 0;
     if (rows != NULL && keys != NULL) {
-        snprintf(text, sizeof text, "%.*s%.*s%.*s", family, variant,
-                 1 + (int)strcspn(rows + 1, " "), rows, 1 + (int)strcspn(keys + 1, " "), keys);
+        snprintf(text, sizeof text, "%.*s%.*s%.*s", family, variant, 1 + (int)strcspn(rows + 1, " "), rows,
+                 1 + (int)strcspn(keys + 1, " "), keys);
         fresh += visit(a, text, run);
     }
     for (const char *at = variant + family; *at == ' ';) {
@@ -46,8 +46,7 @@ size_t axes_note(axes *a, const char *variant, bool run)
     return fresh;
 }
 
-void axes_cover(axes *a, const char *(*text)(const void *user, size_t i), const void *user,
-                size_t count, bool wanted[])
+void axes_cover(axes *a, const char *(*text)(const void *user, size_t i), const void *user, size_t count, bool wanted[])
 {
     for (size_t i = 0; i < count; i++)
         axes_note(a, text(user, i), wanted[i]);

@@ -25,8 +25,8 @@ size_t axes_note(axes *a, const char *variant, bool run);
 
 /* Records the values of all variants, text(user, i) for i < count. Chooses more variants until each value is in one
  * that is run, those with the most new values first. wanted: the variants to run, in and out. */
-void axes_cover(axes *a, const char *(*text)(const void *user, size_t i), const void *user,
-                size_t count, bool wanted[]);
+void axes_cover(axes *a, const char *(*text)(const void *user, size_t i), const void *user, size_t count,
+                bool wanted[]);
 
 /* Returns how many recorded values no run variant has. Prints each. */
 size_t axes_missing(const axes *a);

@@ -14,16 +14,15 @@
 /* ---- launch ---- */
 
 /* maps: the main step's second parameter, where the recipe has any. */
-static bool launch_step(CUmodule module, const fa2i_step *step, unsigned blocks,
-                        fa2i_params *params, CUtensorMap *maps)
+static bool launch_step(CUmodule module, const fa2i_step *step, unsigned blocks, fa2i_params *params, CUtensorMap *maps)
 {
     CUfunction function = NULL;
     void *arguments[] = {params, maps};
     return cuModuleGetFunction(&function, module, step->entry) == CUDA_SUCCESS &&
-           cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                              step->smem_bytes) == CUDA_SUCCESS &&
-           cuLaunchKernel(function, blocks, 1, 1, (unsigned)step->threads, 1, 1,
-                          (unsigned)step->smem_bytes, NULL, arguments, NULL) == CUDA_SUCCESS &&
+           cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, step->smem_bytes) ==
+               CUDA_SUCCESS &&
+           cuLaunchKernel(function, blocks, 1, 1, (unsigned)step->threads, 1, 1, (unsigned)step->smem_bytes, NULL,
+                          arguments, NULL) == CUDA_SUCCESS &&
            cuCtxSynchronize() == CUDA_SUCCESS;
 }
 
@@ -64,13 +63,11 @@ static bool judge_one(const work *w, int which, const uint16_t *got, char *why)
         for (int h = 0; h < x->heads; h++)
             for (int i = 0; i < x->seq; i++) {
                 const double *exact = row_of(x->exact, w, x, b, h, i);
-                const bool sees_none =
-                    which == DQ && isinf(w->lse[(b * x->heads + h) * x->seq + i]);
+                const bool sees_none = which == DQ && isinf(w->lse[(b * x->heads + h) * x->seq + i]);
                 for (int c = 0; c < d; c++) {
                     const size_t index = row_offset(x, b, h, i) + (size_t)c;
                     const double value = fa2i_from_bits(w->t->dtype, got[index]);
-                    const double error =
-                        sees_none && value != 0 ? INFINITY : fabs(value - exact[c]);
+                    const double error = sees_none && value != 0 ? INFINITY : fabs(value - exact[c]);
                     written[index] = 1;
                     if (!(error <= worst)) {
                         worst = isnan(error) ? INFINITY : error;
@@ -85,10 +82,9 @@ static bool judge_one(const work *w, int which, const uint16_t *got, char *why)
     free(written);
     if (clean && worst <= bound)
         return true;
-    snprintf(why, BACKWARD_WHY_BYTES,
-             "%s%s: %g at b=%d h=%d row=%d column=%d, expected %g: %.2f x the bound",
-             names[which - DQ], clean ? "" : " and beside it", worst_got, worst_at[0], worst_at[1],
-             worst_at[2], worst_at[3], worst_exact, worst / bound);
+    snprintf(why, BACKWARD_WHY_BYTES, "%s%s: %g at b=%d h=%d row=%d column=%d, expected %g: %.2f x the bound",
+             names[which - DQ], clean ? "" : " and beside it", worst_got, worst_at[0], worst_at[1], worst_at[2],
+             worst_at[3], worst_exact, worst / bound);
     return false;
 }
 
@@ -129,16 +125,16 @@ static bool judge_traffic(const tuning *t, char *why)
         if (traffic->moved == traffic->ideal || may_conflict(t, way))
             continue;
         snprintf(why, BACKWARD_WHY_BYTES, "%llu wavefronts too many of %llu, most of them at %s",
-                 (unsigned long long)(traffic->moved - traffic->ideal),
-                 (unsigned long long)traffic->moved, traffic->worst_at);
+                 (unsigned long long)(traffic->moved - traffic->ideal), (unsigned long long)traffic->moved,
+                 traffic->worst_at);
         return false;
     }
     note_conflicts(t, all > 0 ? excess / all : 0);
     return true;
 }
 
-static bool launch_all(const work *w, CUmodule module, const fa2_backward_args *args,
-                       const fa2i_grid *grid, char why[BACKWARD_WHY_BYTES])
+static bool launch_all(const work *w, CUmodule module, const fa2_backward_args *args, const fa2i_grid *grid,
+                       char why[BACKWARD_WHY_BYTES])
 {
     const fa2i_recipe *recipe = &w->t->variant.recipe;
     const fa2i_op *op = fa2i_op_of(&w->problem);
@@ -160,9 +156,8 @@ static bool launch_all(const work *w, CUmodule module, const fa2_backward_args *
 }
 
 /* Launches again. Gradients that must be reproducible must be equal in every byte. */
-static bool repeats(const work *w, CUmodule module, const fa2_backward_args *args,
-                    const fa2i_grid *grid, const fa2_tensor view[TENSORS],
-                    char why[BACKWARD_WHY_BYTES])
+static bool repeats(const work *w, CUmodule module, const fa2_backward_args *args, const fa2i_grid *grid,
+                    const fa2_tensor view[TENSORS], char why[BACKWARD_WHY_BYTES])
 {
     uint16_t *first[TENSORS] = {NULL};
     bool ok = true;
@@ -210,8 +205,7 @@ bool backward_run(const work *w, CUmodule module, char why[BACKWARD_WHY_BYTES])
                               .lse = (float *)put(w->lse, rows * sizeof *w->lse),
                               .softcap = w->softcap};
     /* Without dQ no sums of it are needed. */
-    args.workspace_bytes =
-        view[DQ].data != NULL ? grid.workspace_bytes : grid.partial_bytes + grid.rows_bytes;
+    args.workspace_bytes = view[DQ].data != NULL ? grid.workspace_bytes : grid.partial_bytes + grid.rows_bytes;
     if (args.workspace_bytes > 0)
         args.workspace = (void *)put(NULL, args.workspace_bytes);
     sim_totals before;

@@ -46,8 +46,7 @@ size_t row_offset(const host_tensor *x, int b, int h, int i)
 
 double *row_of(double *rows, const work *w, const host_tensor *x, int b, int h, int i)
 {
-    return rows + (((size_t)b * (size_t)x->heads + (size_t)h) * (size_t)x->seq + (size_t)i) *
-                      (size_t)w->t->d;
+    return rows + (((size_t)b * (size_t)x->heads + (size_t)h) * (size_t)x->seq + (size_t)i) * (size_t)w->t->d;
 }
 
 static void make_tensor(work *w, int which, uint64_t *random)
@@ -80,8 +79,8 @@ static void make_tensor(work *w, int which, uint64_t *random)
         for (int h = 0; h < x->heads; h++)
             for (int i = 0; i < x->seq; i++)
                 for (int c = 0; c < d; c++)
-                    x->data[row_offset(x, b, h, i) + (size_t)c] = fa2i_to_bits(
-                        w->t->dtype, random_number(random) * (which == Q ? s->size : 1.0f));
+                    x->data[row_offset(x, b, h, i) + (size_t)c] =
+                        fa2i_to_bits(w->t->dtype, random_number(random) * (which == Q ? s->size : 1.0f));
 }
 
 static void read_row(const work *w, int which, int b, int h, int i, double *out)
@@ -154,8 +153,7 @@ static double weigh(work *w, const head *of, query *row)
         row->plain[j] = exp(row->plain[j] - largest);
     }
     const size_t at = ((size_t)row->b * (size_t)w->s.heads_q + (size_t)row->h) * (size_t)w->s.seq_q;
-    w->lse[at + (size_t)row->i] =
-        row->keys.first == row->keys.end ? -INFINITY : (float)(largest + log(sum));
+    w->lse[at + (size_t)row->i] = row->keys.first == row->keys.end ? -INFINITY : (float)(largest + log(sum));
     return sum;
 }
 
@@ -192,8 +190,7 @@ static void add_gradients(work *w, const head *of, const query *row)
         const size_t at = (size_t)j * (size_t)d;
         const double dp = dot(row->d_o, of->v + at, d);
         const double ds = row->p[j] * (dp - row->delta) * row->slope[j] * scale;
-        const double plain_dp =
-            round_to(dtype, row->plain[j] * (round_to(dtype, dp) - row->plain_delta));
+        const double plain_dp = round_to(dtype, row->plain[j] * (round_to(dtype, dp) - row->plain_delta));
         const double plain_ds = round_to(dtype, plain_dp * row->plain_slope[j]) * scale;
         add_scaled(dq, ds, of->k + at, d);
         add_scaled(plain_dq, plain_ds, of->k + at, d);
@@ -247,8 +244,7 @@ static void reference(work *w)
             for (int i = 0; i < w->s.seq_q; i++)
                 query_row(w, b, h, i, &of);
             for (int g = 0; g < 2; g++) {
-                double *sum =
-                    row_of(w->tensor[DK + g].plain, w, &w->tensor[DK + g], b, h / group, 0);
+                double *sum = row_of(w->tensor[DK + g].plain, w, &w->tensor[DK + g], b, h / group, 0);
                 for (size_t i = 0; i < count; i++)
                     sum[i] = round_to(w->t->dtype, sum[i] + round_to(w->t->dtype, part[g][i]));
             }

@@ -5,21 +5,20 @@
 #include <string.h>
 #include "half.h"
 
-static const char head[] =
-    ".version 8.0\n.target sm_%d%s\n.address_size 64\n"
-    ".extern .shared .align 16 .b8 smem[];\n"
-    ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n"
-    ".reg .pred %%p<16>;\n.reg .b16 %%h<16>;\n.reg .b32 %%r<64>;\n.reg .f32 %%f<64>;\n"
-    ".reg .b64 %%rd<32>;\n"
-    "ld.param.u64 %%rd1, [in];\nld.param.u64 %%rd2, [out];\n"
-    "mov.u32 %%r0, %%tid.x;\nand.b32 %%r50, %%r0, 31;\nmul.wide.u32 %%rd3, %%r50, 4;\n"
-    "add.s64 %%rd1, %%rd1, %%rd3;\nmov.u32 %%r51, %%ctaid.x;\nmov.u32 %%r52, %%ntid.x;\n"
-    "mad.lo.s32 %%r53, %%r51, %%r52, %%r0;\nmul.wide.u32 %%rd4, %%r53, 4;\n"
-    "add.s64 %%rd2, %%rd2, %%rd4;\nld.global.u32 %%r1, [%%rd1];\n"
-    "ld.global.u32 %%r2, [%%rd1+128];\nld.global.u32 %%r3, [%%rd1+256];\n"
-    "ld.global.u32 %%r4, [%%rd1+384];\nmov.u32 %%r10, 0;\nmov.u32 %%r11, 0;\nmov.u32 %%r12, 0;\n"
-    "mov.u32 %%r13, 0;\n%s\nst.global.u32 [%%rd2], %%r10;\nst.global.u32 [%%rd2+%u], %%r11;\n"
-    "st.global.u32 [%%rd2+%u], %%r12;\nst.global.u32 [%%rd2+%u], %%r13;\nret;\n}\n";
+static const char head[] = ".version 8.0\n.target sm_%d%s\n.address_size 64\n"
+                           ".extern .shared .align 16 .b8 smem[];\n"
+                           ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n"
+                           ".reg .pred %%p<16>;\n.reg .b16 %%h<16>;\n.reg .b32 %%r<64>;\n.reg .f32 %%f<64>;\n"
+                           ".reg .b64 %%rd<32>;\n"
+                           "ld.param.u64 %%rd1, [in];\nld.param.u64 %%rd2, [out];\n"
+                           "mov.u32 %%r0, %%tid.x;\nand.b32 %%r50, %%r0, 31;\nmul.wide.u32 %%rd3, %%r50, 4;\n"
+                           "add.s64 %%rd1, %%rd1, %%rd3;\nmov.u32 %%r51, %%ctaid.x;\nmov.u32 %%r52, %%ntid.x;\n"
+                           "mad.lo.s32 %%r53, %%r51, %%r52, %%r0;\nmul.wide.u32 %%rd4, %%r53, 4;\n"
+                           "add.s64 %%rd2, %%rd2, %%rd4;\nld.global.u32 %%r1, [%%rd1];\n"
+                           "ld.global.u32 %%r2, [%%rd1+128];\nld.global.u32 %%r3, [%%rd1+256];\n"
+                           "ld.global.u32 %%r4, [%%rd1+384];\nmov.u32 %%r10, 0;\nmov.u32 %%r11, 0;\nmov.u32 %%r12, 0;\n"
+                           "mov.u32 %%r13, 0;\n%s\nst.global.u32 [%%rd2], %%r10;\nst.global.u32 [%%rd2+%u], %%r11;\n"
+                           "st.global.u32 [%%rd2+%u], %%r12;\nst.global.u32 [%%rd2+%u], %%r13;\nret;\n}\n";
 
 static CUcontext context;
 
@@ -28,8 +27,7 @@ void bench_open(const char *card)
     setenv("FA2_SIM_CARD", card, 1);
     if (cuInit(0) == CUDA_SUCCESS)
         fa2_sim_reset();
-    if (cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-        cuCtxPushCurrent(context) != CUDA_SUCCESS) {
+    if (cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS || cuCtxPushCurrent(context) != CUDA_SUCCESS) {
         fprintf(stderr, "the software device does not start as %s\n", card);
         exit(1);
     }
@@ -52,16 +50,13 @@ static CUresult launch(CUfunction function, const shape *s, CUdeviceptr in, CUde
     void *params[] = {&in, &out};
     CUresult result = CUDA_SUCCESS;
     if (s->shared_bytes > 48 * 1024)
-        result = cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                    (int)s->shared_bytes);
+        result = cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)s->shared_bytes);
     if (result == CUDA_SUCCESS)
-        result = cuLaunchKernel(function, s->blocks, 1, 1, s->threads, 1, 1, s->shared_bytes, NULL,
-                                params, NULL);
+        result = cuLaunchKernel(function, s->blocks, 1, 1, s->threads, 1, 1, s->shared_bytes, NULL, params, NULL);
     return result != CUDA_SUCCESS ? result : cuCtxSynchronize();
 }
 
-static CUresult run_module(const char *ptx, const shape *s, const uint32_t *in_data,
-                           uint32_t *out_data)
+static CUresult run_module(const char *ptx, const shape *s, const uint32_t *in_data, uint32_t *out_data)
 {
     CUmodule module = NULL;
     CUfunction function = NULL;
@@ -103,22 +98,22 @@ CUresult bench_launch(const bench_run *run)
     char *ptx = malloc(bytes);
     if (ptx == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    snprintf(ptx, bytes, head, run->target > 0 ? run->target : 80, run->target == 90 ? "a" : "",
-             run->body, step, 2 * step, 3 * step);
+    snprintf(ptx, bytes, head, run->target > 0 ? run->target : 80, run->target == 90 ? "a" : "", run->body, step,
+             2 * step, 3 * step);
     const CUresult result = run_module(ptx, &s, run->in, run->out);
     free(ptx);
     return result;
 }
 
-CUresult bench_module(const char *ptx, unsigned blocks, unsigned threads, unsigned shared_bytes,
-                      size_t in_words, size_t out_words)
+CUresult bench_module(const char *ptx, unsigned blocks, unsigned threads, unsigned shared_bytes, size_t in_words,
+                      size_t out_words)
 {
     const shape s = {blocks, threads, shared_bytes, in_words, out_words};
     return run_module(ptx, &s, NULL, NULL);
 }
 
-CUresult bench_module_of(const char *ptx, unsigned threads, unsigned shared_bytes,
-                         const uint32_t *in, size_t in_words, uint32_t *out, size_t out_words)
+CUresult bench_module_of(const char *ptx, unsigned threads, unsigned shared_bytes, const uint32_t *in, size_t in_words,
+                         uint32_t *out, size_t out_words)
 {
     const shape s = {1, threads, shared_bytes, in_words, out_words};
     return run_module(ptx, &s, in, out);

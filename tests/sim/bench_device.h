@@ -35,12 +35,12 @@ const char *bench_start_refused(void);
 CUresult bench_launch(const bench_run *run);
 
 /* The same for a whole PTX module with an entry k(in, out). The last arguments are the words of `in` and `out`. */
-CUresult bench_module(const char *ptx, unsigned blocks, unsigned threads, unsigned shared_bytes,
-                      size_t in_words, size_t out_words);
+CUresult bench_module(const char *ptx, unsigned blocks, unsigned threads, unsigned shared_bytes, size_t in_words,
+                      size_t out_words);
 
 /* The same with given contents of `in`, and a result in `out`. */
-CUresult bench_module_of(const char *ptx, unsigned threads, unsigned shared_bytes,
-                         const uint32_t *in, size_t in_words, uint32_t *out, size_t out_words);
+CUresult bench_module_of(const char *ptx, unsigned threads, unsigned shared_bytes, const uint32_t *in, size_t in_words,
+                         uint32_t *out, size_t out_words);
 
 /* Fill with numbers for the lanes, the same for each seed: any bits; floats around 1; packed halves around 1. */
 void bench_bits(uint32_t out[BENCH_IN_WORDS], uint64_t seed);

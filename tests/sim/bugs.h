@@ -36,94 +36,94 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
 
 /* ---- what candidates must have ---- */
 
-#define JOINT                                                                                      \
-    {                                                                                              \
-        "kstages=2 vstages=2", "q=smem", "swizzle"                                                 \
+#define JOINT                                                                                                          \
+    {                                                                                                                  \
+        "kstages=2 vstages=2", "q=smem", "swizzle"                                                                     \
     }
-#define SEPARATE                                                                                   \
-    {                                                                                              \
-        "kstages=1 vstages=1", "q=reg", "swizzle"                                                  \
+#define SEPARATE                                                                                                       \
+    {                                                                                                                  \
+        "kstages=1 vstages=1", "q=reg", "swizzle"                                                                      \
     }
-#define TURING                                                                                     \
-    {                                                                                              \
-        "kstages=1 vstages=1", "q=reg", "swizzle"                                                  \
+#define TURING                                                                                                         \
+    {                                                                                                                  \
+        "kstages=1 vstages=1", "q=reg", "swizzle"                                                                      \
     }
 
 /* A family that splits the keys: two teams of two warps. */
-#define TEAMS                                                                                      \
-    {                                                                                              \
-        "fwd_splitkv", " br=32 ", "warps=4 teams=2"                                                \
+#define TEAMS                                                                                                          \
+    {                                                                                                                  \
+        "fwd_splitkv", " br=32 ", "warps=4 teams=2"                                                                    \
     }
 
 /* The same for few visible keys, or expensive ones: teams of one warp. */
-#define NARROW_TEAMS                                                                               \
-    {                                                                                              \
-        "fwd_splitkv", " br=16 ", "teams=2"                                                        \
+#define NARROW_TEAMS                                                                                                   \
+    {                                                                                                                  \
+        "fwd_splitkv", " br=16 ", "teams=2"                                                                            \
     }
 
 /* Two tiles are being loaded while a third one is read. */
-#define STAGES                                                                                     \
-    {                                                                                              \
-        "fwd_splitkv", "kstages=3 vstages=3", "q=reg"                                              \
+#define STAGES                                                                                                         \
+    {                                                                                                                  \
+        "fwd_splitkv", "kstages=3 vstages=3", "q=reg"                                                                  \
     }
 
 /* V has fewer columns; four warps divide the columns, for few queries and for many. */
-#define FEWER_VALUES                                                                               \
-    {                                                                                              \
-        "fwd_sm80", " dv=128 "                                                                     \
+#define FEWER_VALUES                                                                                                   \
+    {                                                                                                                  \
+        "fwd_sm80", " dv=128 "                                                                                         \
     }
-#define DIVIDED                                                                                    \
-    {                                                                                              \
-        "fwd_splitkv", " parts=4 ", " teams=1 "                                                    \
+#define DIVIDED                                                                                                        \
+    {                                                                                                                  \
+        "fwd_splitkv", " parts=4 ", " teams=1 "                                                                        \
     }
-#define DIVIDED_ROWS                                                                               \
-    {                                                                                              \
-        "fwd_sm", " parts=4 "                                                                      \
+#define DIVIDED_ROWS                                                                                                   \
+    {                                                                                                                  \
+        "fwd_sm", " parts=4 "                                                                                          \
     }
 
 /* Backward: V has fewer columns; the second macro adds blocks of their own for dQ. */
-#define FEWER_ADDED                                                                                \
-    {                                                                                              \
-        " dv=", " qwarps=2 ", "dq=atomic"                                                             \
+#define FEWER_ADDED                                                                                                    \
+    {                                                                                                                  \
+        " dv=", " qwarps=2 ", "dq=atomic"                                                                              \
     }
-#define FEWER_APART                                                                                \
-    {                                                                                              \
-        " dv=", "dq=separate", "stages=1"                                                             \
+#define FEWER_APART                                                                                                    \
+    {                                                                                                                  \
+        " dv=", "dq=separate", "stages=1"                                                                              \
     }
 
 /* Backward, deterministic, with blocks that begin in reverse order. */
-#define TURNS                                                                                      \
-    {                                                                                              \
-        " qwarps=2 ", "deterministic=1", "dq=atomic"                                                  \
+#define TURNS                                                                                                          \
+    {                                                                                                                  \
+        " qwarps=2 ", "deterministic=1", "dq=atomic"                                                                   \
     }
 
 /* Backward: dQ is summed by atomic additions; warps exchange P and dS. */
-#define ADDED                                                                                      \
-    {                                                                                              \
-        " qwarps=2 ", "stages=2 barriers=2", "dq=atomic"                                              \
+#define ADDED                                                                                                          \
+    {                                                                                                                  \
+        " qwarps=2 ", "stages=2 barriers=2", "dq=atomic"                                                               \
     }
 
 /* Several blocks share the queries of a key tile. */
-#define SHARED                                                                                     \
-    {                                                                                              \
-        "swizzle", "split=1"                                                                       \
+#define SHARED                                                                                                         \
+    {                                                                                                                  \
+        "swizzle", "split=1"                                                                                           \
     }
 
 /* One block has all keys of a head. */
-#define WHOLE                                                                                      \
-    {                                                                                              \
-        "bwd_sm80", "dq=block", "bc=128"                                                           \
+#define WHOLE                                                                                                          \
+    {                                                                                                                  \
+        "bwd_sm80", "dq=block", "bc=128"                                                                               \
     }
 
 /* Backward: separate blocks compute dQ. */
-#define APART                                                                                      \
-    {                                                                                              \
-        "dq=separate", "rows=prepared", "stages=1"                                                    \
+#define APART                                                                                                          \
+    {                                                                                                                  \
+        "dq=separate", "rows=prepared", "stages=1"                                                                     \
     }
 /* The same with any number of stages. */
-#define APART_STAGED                                                                               \
-    {                                                                                              \
-        "dq=separate", "rows=prepared", NULL                                                          \
+#define APART_STAGED                                                                                                   \
+    {                                                                                                                  \
+        "dq=separate", "rows=prepared", NULL                                                                           \
     }
 
 #endif

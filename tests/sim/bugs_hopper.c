@@ -4,42 +4,42 @@
 #include "bugs.h"
 
 /* Forward: one block per row tile; persistent blocks that store O by TMA; and blocks that take work from a counter. */
-#define ROWS                                                                                       \
-    {                                                                                              \
-        "fwd_sm90 ", "groups=2", "!persistent"                                                     \
+#define ROWS                                                                                                           \
+    {                                                                                                                  \
+        "fwd_sm90 ", "groups=2", "!persistent"                                                                         \
     }
-#define STAYS                                                                                      \
-    {                                                                                              \
-        "fwd_sm90 ", "groups=2", "persistent=1"                                                    \
+#define STAYS                                                                                                          \
+    {                                                                                                                  \
+        "fwd_sm90 ", "groups=2", "persistent=1"                                                                        \
     }
-#define COUNTED                                                                                    \
-    {                                                                                              \
-        "fwd_sm90 ", "groups=2", "persistent=2"                                                    \
+#define COUNTED                                                                                                        \
+    {                                                                                                                  \
+        "fwd_sm90 ", "groups=2", "persistent=2"                                                                        \
     }
-#define IN_TURNS                                                                                   \
-    {                                                                                              \
-        "fwd_sm90 ", "pingpong=1", NULL                                                               \
+#define IN_TURNS                                                                                                       \
+    {                                                                                                                  \
+        "fwd_sm90 ", "pingpong=1", NULL                                                                                \
     }
 /* ALiBi as columns in the product. */
-#define SLOPED                                                                                     \
-    {                                                                                              \
-        "fwd_sm90 ", "alibi_mma=1", NULL                                                              \
+#define SLOPED                                                                                                         \
+    {                                                                                                                  \
+        "fwd_sm90 ", "alibi_mma=1", NULL                                                                               \
     }
-#define BEGUN                                                                                      \
-    {                                                                                              \
-        "fwd_sm90 ", "bias_in_accumulator=1", NULL                                                               \
+#define BEGUN                                                                                                          \
+    {                                                                                                                  \
+        "fwd_sm90 ", "bias_in_accumulator=1", NULL                                                                     \
     }
-#define BEHIND                                                                                     \
-    {                                                                                              \
-        "fwd_sm90 ", "!bias_in_accumulator=1", NULL                                                              \
+#define BEHIND                                                                                                         \
+    {                                                                                                                  \
+        "fwd_sm90 ", "!bias_in_accumulator=1", NULL                                                                    \
     }
-#define LATENT                                                                                     \
-    {                                                                                              \
-        "fwd_splitkv_sm90 ", NULL, NULL                                                            \
+#define LATENT                                                                                                         \
+    {                                                                                                                  \
+        "fwd_splitkv_sm90 ", NULL, NULL                                                                                \
     }
-#define BY_KEYS                                                                                    \
-    {                                                                                              \
-        "bwd_sm90 ", "!split=1", NULL                                                              \
+#define BY_KEYS                                                                                                        \
+    {                                                                                                                  \
+        "bwd_sm90 ", "!split=1", NULL                                                                                  \
     }
 
 #define TILES   "Sq=150,Sk=900" /* more tiles than stages */
@@ -49,210 +49,165 @@
 static const bug bugs[] = {
     {"none, wgmma", "h200", ROWS, "", "", 1, "Sq=200,causal=1", NULL, NULL},
     {"none, wgmma, D=128", "h200", ROWS, "", "", 1, "Sq=150,Sk=500,D=128", NULL, NULL},
-    {"none, wgmma, in turns", "h200", IN_TURNS, "", "", 1, "Sq=200,Sk=500,D=128,causal=1", NULL,
-     NULL},
+    {"none, wgmma, in turns", "h200", IN_TURNS, "", "", 1, "Sq=200,Sk=500,D=128,causal=1", NULL, NULL},
     {"none, wgmma, persistent", "h200", STAYS, "", "", 1, "Sq=300,causal=1", NULL, NULL},
     {"none, wgmma, by a counter", "h200", COUNTED, "", "", 1, "Sq=300,causal=1", NULL, NULL},
     {"none, wgmma, bias", "h200", {"fwd_sm90 "}, "", "", 1, "Sq=200,bias=fp16", NULL, NULL},
-    {"none, wgmma, scores begin as a bias", "h200", BEGUN, "", "", 1, "Sq=200,D=128,bias=fp16",
+    {"none, wgmma, scores begin as a bias", "h200", BEGUN, "", "", 1, "Sq=200,D=128,bias=fp16", NULL, NULL},
+    {"none, wgmma, bias by a counter", "h200", COUNTED, "", "", 1, "Sq=300,Sk=100,causal=1,bias=fp16", NULL, NULL},
+    {"none, wgmma, bias of packed sequences", "h200", ROWS, "", "", 1, "B=5,Sq=200,Tq=400,Tk=500,causal=1,bias=fp16",
      NULL, NULL},
-    {"none, wgmma, bias by a counter", "h200", COUNTED, "", "", 1,
-     "Sq=300,Sk=100,causal=1,bias=fp16", NULL, NULL},
-    {"none, wgmma, bias of packed sequences", "h200", ROWS, "", "", 1,
-     "B=5,Sq=200,Tq=400,Tk=500,causal=1,bias=fp16", NULL, NULL},
     {"a bias that is not announced", "h200", BEGUN, "barrier_expect(side.full(), kSideTileBytes);",
      "barrier_arrive(side.full());", 1, TILES ",bias=fp16", "early: ", "ptx.cuh"},
-    {"a page of a bias that is not announced", "h200", BEGUN,
-     "barrier_expect(side.full(), kSideTileBytes);",
-     "barrier_expect(side.full(), kSideTileBytes - kQPageBytes);", 1, TILES ",bias=fp16", "bytes",
-     "tma.cuh"},
+    {"a page of a bias that is not announced", "h200", BEGUN, "barrier_expect(side.full(), kSideTileBytes);",
+     "barrier_expect(side.full(), kSideTileBytes - kQPageBytes);", 1, TILES ",bias=fp16", "bytes", "tma.cuh"},
     {"a bias of another head", "h200", BEGUN, "coordinate(coord.query_head(p, 0), p.features.bias_head)",
-     "coordinate(coord.query_head(p, 0) + 1, p.features.bias_head)", 1, TILES ",bias=fp16", "x the bound",
-     NULL},
-    {"a bias of another batch", "h200", BEGUN, "coordinate(coord.batch, p.features.bias_batch)",
-     "0", 1, TILES ",B=2,bias=fp16", "x the bound", NULL},
-    {"a bias of other keys", "h200", BEGUN, "first_key + page * kPageColumns",
-     "page * kPageColumns", 1, TILES ",bias=fp16", "x the bound", NULL},
-    {"a bias of other queries", "h200", BEGUN, "row(served_row(coord))", "row(0)", 1,
+     "coordinate(coord.query_head(p, 0) + 1, p.features.bias_head)", 1, TILES ",bias=fp16", "x the bound", NULL},
+    {"a bias of another batch", "h200", BEGUN, "coordinate(coord.batch, p.features.bias_batch)", "0", 1,
+     TILES ",B=2,bias=fp16", "x the bound", NULL},
+    {"a bias of other keys", "h200", BEGUN, "first_key + page * kPageColumns", "page * kPageColumns", 1,
      TILES ",bias=fp16", "x the bound", NULL},
-    {"chunks of a bias in other places", "h200", BEGUN, "(first ^ n % 8 * 16)",
-     "(first + n % 8 * 16)", 1, TILES ",bias=fp16", "", NULL},
+    {"a bias of other queries", "h200", BEGUN, "row(served_row(coord))", "row(0)", 1, TILES ",bias=fp16", "x the bound",
+     NULL},
+    {"chunks of a bias in other places", "h200", BEGUN, "(first ^ n % 8 * 16)", "(first + n % 8 * 16)", 1,
+     TILES ",bias=fp16", "", NULL},
     {"mbarriers of a bias that TMA does not see", "h200", BEGUN,
-     "barrier_init_fence();\n    }\n\n    // By a warp that loads,",
-     "}\n\n    // By a warp that loads,", 1, TILES ",bias=fp16", "proxy: no fence.mbarrier_init",
-     "tma.cuh"},
-    {"a stage of a bias that is not waited for", "h200", BEGUN, "side.wait_empty();", ";", 1,
-     TILES ",bias=fp16", "early: ", "tma.cuh"},
-    {"a tile of a bias that is given back while it is read", "h200", BEHIND,
-     "release_to_loads();\n        release();", "release();", 1, TILES ",bias=fp16",
-     "race: it writes shared memory", "tma.cuh"},
-    {"lanes that do not arrive for a bias", "h200", BEGUN, "bias_is_mapped(p) ? 1 : 32", "32", 1,
-     TILES ",bias=fp16", "stuck: ", ".cu.in"},
+     "barrier_init_fence();\n    }\n\n    // By a warp that loads,", "}\n\n    // By a warp that loads,", 1,
+     TILES ",bias=fp16", "proxy: no fence.mbarrier_init", "tma.cuh"},
+    {"a stage of a bias that is not waited for", "h200", BEGUN, "side.wait_empty();", ";", 1, TILES ",bias=fp16",
+     "early: ", "tma.cuh"},
+    {"a tile of a bias that is given back while it is read", "h200", BEHIND, "release_to_loads();\n        release();",
+     "release();", 1, TILES ",bias=fp16", "race: it writes shared memory", "tma.cuh"},
+    {"lanes that do not arrive for a bias", "h200", BEGUN, "bias_is_mapped(p) ? 1 : 32", "32", 1, TILES ",bias=fp16",
+     "stuck: ", ".cu.in"},
     {"scores that begin as nothing", "h200", BEGUN, "kBiasInAccumulator ? 1 : step > 0", "step > 0", 1,
      "Sq=200,bias=fp16", "x the bound", NULL},
-    {"a hidden number in a product", "h200", BEGUN,
-     "sum[0] <= kMostGuessed && sum[1] <= kMostGuessed",
+    {"a hidden number in a product", "h200", BEGUN, "sum[0] <= kMostGuessed && sum[1] <= kMostGuessed",
      "!(sum[0] > kMostGuessed) && !(sum[1] > kMostGuessed)", 1, "Sq=200,bias=fp16", "", NULL},
     {"a product that is not added again", "h200", BEGUN, "add_products(rows.s, rows.q_smem",
      "if (rows.q_smem == 0) add_products(rows.s, rows.q_smem", 1, "Sq=200,bias=fp16", "x the bound", NULL},
-    {"a row of guessed P whose hidden keys count", "h200", BEGUN, "= least;", "= -0x1.fffffep127f;",
-     1, "Sq=200,Sk=300,bias=bf16", "x the bound", NULL},
+    {"a row of guessed P whose hidden keys count", "h200", BEGUN, "= least;", "= -0x1.fffffep127f;", 1,
+     "Sq=200,Sk=300,bias=bf16", "x the bound", NULL},
     {"a bias that is not added again", "h200", BEGUN, "rows.group.side.add(rows.s, rows.unit);", ";", 1,
      "Sq=200,bias=fp16", "x the bound", NULL},
     {"none, wgmma, a late maximum", "h200", ROWS, "", "", 1, LATE "Sq=200", NULL, NULL},
-    {"none, wgmma, a late maximum, bf16", "h200", COUNTED, "", "", 1, LATE "Sq=300,dtype=bf16",
-     NULL, NULL},
-    {"none, wgmma, a late maximum and a bias", "h200", BEGUN, "", "", 1,
-     LATE "Sq=200,D=128,bias=fp16", NULL, NULL},
-    {"none, wgmma, a late maximum and a cap", "h200", ROWS, "", "", 1, LATE "Sq=200,softcap=1",
-     NULL, NULL},
-    {"none, wgmma, a late maximum and a window", "h200", ROWS, "", "", 1,
-     LATE "Sq=300,Sk=700,Wl=400,Wr=150", NULL, NULL},
-    {"none, wgmma, a late maximum, packed", "h200", ROWS, "", "", 1,
-     LATE "B=1,Sq=300,Sk=700,varlen=1", NULL, NULL},
+    {"none, wgmma, a late maximum, bf16", "h200", COUNTED, "", "", 1, LATE "Sq=300,dtype=bf16", NULL, NULL},
+    {"none, wgmma, a late maximum and a bias", "h200", BEGUN, "", "", 1, LATE "Sq=200,D=128,bias=fp16", NULL, NULL},
+    {"none, wgmma, a late maximum and a cap", "h200", ROWS, "", "", 1, LATE "Sq=200,softcap=1", NULL, NULL},
+    {"none, wgmma, a late maximum and a window", "h200", ROWS, "", "", 1, LATE "Sq=300,Sk=700,Wl=400,Wr=150", NULL,
+     NULL},
+    {"none, wgmma, a late maximum, packed", "h200", ROWS, "", "", 1, LATE "B=1,Sq=300,Sk=700,varlen=1", NULL, NULL},
     {"none, wgmma, a late maximum and a bias, packed", "h200", BEGUN, "", "", 1,
      LATE "B=1,Sq=300,Sk=700,bias=fp16,varlen=1", NULL, NULL},
     {"none, wgmma, a late maximum, a bias and dropout", "h200", BEGUN, "", "", 1,
      LATE "Sq=200,D=128,bias=fp16,dropout=1", NULL, NULL},
-    {"P beyond what fp16 holds", "h200", ROWS, ": 0x1p15f", ": 0x1p18f", 1, LATE "Sq=200", "",
+    {"P beyond what fp16 holds", "h200", ROWS, ": 0x1p15f", ": 0x1p18f", 1, LATE "Sq=200", "", NULL},
+    {"P by a maximum that is too small", "h200", ROWS, "if (!right)", "if (false)", 1, LATE "Sq=200,dtype=bf16", "",
      NULL},
-    {"P by a maximum that is too small", "h200", ROWS, "if (!right)", "if (false)", 1,
-     LATE "Sq=200,dtype=bf16", "", NULL},
-    {"scores that are not made again", "h200", ROWS, "        make_again(rows);", "", 1,
-     LATE "Sq=200", "", NULL},
-    {"sums that a wrong guess has left", "h200", ROWS, "    if (right)\n#pragma", "#pragma", 1,
-     LATE "Sq=200", "", NULL},
-    {"P of a wrong guess in the product", "h200", ROWS, "        rows.pack();\n    }",
-     "    }", 1, LATE "Sq=200,Sk=300,dtype=bf16", "", NULL},
-    {"none, wgmma, slopes and a late maximum", "h200", SLOPED, "", "", 1,
-     LATE "B=5,Sq=200,Sk=300,causal=1,alibi=1", NULL, NULL},
+    {"scores that are not made again", "h200", ROWS, "        make_again(rows);", "", 1, LATE "Sq=200", "", NULL},
+    {"sums that a wrong guess has left", "h200", ROWS, "    if (right)\n#pragma", "#pragma", 1, LATE "Sq=200", "",
+     NULL},
+    {"P of a wrong guess in the product", "h200", ROWS, "        rows.pack();\n    }", "    }", 1,
+     LATE "Sq=200,Sk=300,dtype=bf16", "", NULL},
+    {"none, wgmma, slopes and a late maximum", "h200", SLOPED, "", "", 1, LATE "B=5,Sq=200,Sk=300,causal=1,alibi=1",
+     NULL, NULL},
     {"slopes that are not added again", "h200", SLOPED, "add_slopes(rows.s, rows.slopes);", ";", 1,
      LATE "B=5,Sq=200,Sk=300,causal=1,alibi=1", "x the bound", NULL},
     {"what 16 bits leave of a bias' factor is left out", "h200", BEGUN, "rest = on_diagonal(",
      "rest = 0 * on_diagonal(", 1, "Sq=200,D=96,bias=bf16", "x the bound", NULL},
-    {"none, wgmma, packed",
-     "h200",
-     {"fwd_sm90 "},
-     "",
-     "",
-     1,
-     "B=5,Sq=200,Tq=400,Tk=500",
-     NULL,
-     NULL},
+    {"none, wgmma, packed", "h200", {"fwd_sm90 "}, "", "", 1, "B=5,Sq=200,Tq=400,Tk=500", NULL, NULL},
     {"none, wgmma, latent", "h200", LATENT, "", "", 1, LATENTS, NULL, NULL},
     {"none, wgmma, backward", "h200", BY_KEYS, "", "", 1, KEYS ",D=128,causal=1", NULL, NULL},
-    {"none, wgmma, backward in turns", "h200", BY_KEYS, "", "", 1, KEYS ",deterministic=1", NULL,
-     NULL},
-    {"none, wgmma, backward of packed sequences", "h200", BY_KEYS, "", "", 1,
-     PACKED ",deterministic=1", NULL, NULL},
+    {"none, wgmma, backward in turns", "h200", BY_KEYS, "", "", 1, KEYS ",deterministic=1", NULL, NULL},
+    {"none, wgmma, backward of packed sequences", "h200", BY_KEYS, "", "", 1, PACKED ",deterministic=1", NULL, NULL},
     {"LSE of rows after a packed sequence's end", "h200", BY_KEYS, "hide_rows(smem + kLseArea",
      "if (false) hide_rows(smem + kLseArea", 1, PACKED, "", NULL},
-    {"none, wgmma, slopes in the product", "h200", SLOPED, "", "", 1,
-     "B=5,Sq=200,Sk=300,causal=1,alibi=1", NULL, NULL},
+    {"none, wgmma, slopes in the product", "h200", SLOPED, "", "", 1, "B=5,Sq=200,Sk=300,causal=1,alibi=1", NULL, NULL},
     {"none, slopes that no 16 bits hold", "h200", SLOPED, "<= 65504.0f", "< 0.0f", 1,
      "B=5,Sq=200,Sk=300,causal=1,alibi=1", NULL, NULL},
-    {"slopes that are in nothing", "h200", SLOPED,
-     "alibi.in_product(0, h) ? alibi.slope[0][h] : 0.0f", "0.0f", 1,
+    {"slopes that are in nothing", "h200", SLOPED, "alibi.in_product(0, h) ? alibi.slope[0][h] : 0.0f", "0.0f", 1,
      "B=5,Sq=200,Sk=300,causal=1,alibi=1", "x the bound", NULL},
     {"none, wgmma, dropout", "h200", ROWS, "", "", 1, "Sq=200,dropout=1", NULL, NULL},
-    {"none, wgmma, dropout, D=128", "h200", STAYS, "", "", 1, "Sq=300,D=128,causal=1,dropout=1",
-     NULL, NULL},
-    {"none, wgmma, dropout by a counter", "h200", COUNTED, "", "", 1,
-     "Sq=97,Sk=1000,causal=1,dropout=1", NULL, NULL},
-    {"keys of the first tile", "h200", ROWS, "column_keys_at(p, tile * kBc)",
-     "column_keys_at(p, 0)", 1, "Sq=200,dropout=1", "x the bound", NULL},
-    {"keys that are not announced", "h200", ROWS, "kTileBytes + key_bytes);", "kTileBytes);", 1,
-     "Sq=200,dropout=1", "stuck: ", "tma.cuh"},
-    {"keys that are not waited for", "h200", ROWS,
-     "barrier_wait(barriers.v_full(group.v.index), group.v.parity);", ";", 1, "Sq=200,dropout=1",
-     "early: ", "column_keys.cuh"},
+    {"none, wgmma, dropout, D=128", "h200", STAYS, "", "", 1, "Sq=300,D=128,causal=1,dropout=1", NULL, NULL},
+    {"none, wgmma, dropout by a counter", "h200", COUNTED, "", "", 1, "Sq=97,Sk=1000,causal=1,dropout=1", NULL, NULL},
+    {"keys of the first tile", "h200", ROWS, "column_keys_at(p, tile * kBc)", "column_keys_at(p, 0)", 1,
+     "Sq=200,dropout=1", "x the bound", NULL},
+    {"keys that are not announced", "h200", ROWS, "kTileBytes + key_bytes);", "kTileBytes);", 1, "Sq=200,dropout=1",
+     "stuck: ", "tma.cuh"},
+    {"keys that are not waited for", "h200", ROWS, "barrier_wait(barriers.v_full(group.v.index), group.v.parity);", ";",
+     1, "Sq=200,dropout=1", "early: ", "column_keys.cuh"},
     {"keys that are read where V comes", "h200", STAYS, "KeyTile(smem, group.k)", "KeyTile(smem, group.v)", 1,
      "Sq=300,Sk=700,D=128,dropout=1", "", NULL},
-    {"words of other columns", "h200", ROWS, "uint2{x[0], x[1]}", "uint2{x[1], x[0]}", 1,
-     "Sq=200,dropout=1", "x the bound", NULL},
-    {"a block of keys that is not made", "h200", ROWS, "blockIdx.x * (kKeysOfBlock / 64)", "0", 1,
-     "Sq=700,dropout=1", "race: ", "column_keys.cuh"},
+    {"words of other columns", "h200", ROWS, "uint2{x[0], x[1]}", "uint2{x[1], x[0]}", 1, "Sq=200,dropout=1",
+     "x the bound", NULL},
+    {"a block of keys that is not made", "h200", ROWS, "blockIdx.x * (kKeysOfBlock / 64)", "0", 1, "Sq=700,dropout=1",
+     "race: ", "column_keys.cuh"},
     {"a block of keys too many", "h200", ROWS, "column_keys_at(p, sixty_four * 64)",
-     "column_keys_at(p, sixty_four * 64 + kKeysOfBlock)", 1, "Sq=200,dropout=1", "illegal address",
-     "column_keys.cuh"},
-    {"bytes that are not announced", "h200", ROWS, "barrier_expect(full, kTileBytes);",
-     "barrier_arrive(full);", 1, TILES, "early: ", "wgmma"},
+     "column_keys_at(p, sixty_four * 64 + kKeysOfBlock)", 1, "Sq=200,dropout=1", "illegal address", "column_keys.cuh"},
+    {"bytes that are not announced", "h200", ROWS, "barrier_expect(full, kTileBytes);", "barrier_arrive(full);", 1,
+     TILES, "early: ", "wgmma"},
     {"more bytes announced than come", "h200", ROWS, "barrier_expect(full, kTileBytes);",
      "barrier_expect(full, kTileBytes + 16);", 1, TILES, "and 16 bytes missing", "tma.cuh"},
-    {"a stage that nobody gives back", "h200", ROWS,
-     "barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));", ";", 1, TILES, "with 8 of 8 arrivals",
-     "fwd_producer.cuh"},
-    {"an arrival too many is waited for", "h200", ROWS,
-     "barrier_init(k_empty(stage), kGroups * 4);", "barrier_init(k_empty(stage), kGroups * 4 + 1);",
-     1, TILES, "with 1 of 9 arrivals", "fwd_producer.cuh"},
+    {"a stage that nobody gives back", "h200", ROWS, "barrier_arrive_by(group.lane, barriers.k_empty(group.k.index));",
+     ";", 1, TILES, "with 8 of 8 arrivals", "fwd_producer.cuh"},
+    {"an arrival too many is waited for", "h200", ROWS, "barrier_init(k_empty(stage), kGroups * 4);",
+     "barrier_init(k_empty(stage), kGroups * 4 + 1);", 1, TILES, "with 1 of 9 arrivals", "fwd_producer.cuh"},
     {"an arrival too few is waited for", "h200", ROWS, "barrier_init(k_empty(stage), kGroups * 4);",
-     "barrier_init(k_empty(stage), kGroups * 4 - 1);", 1, TILES, "race: it writes shared memory",
-     "fwd_producer.cuh"},
-    {"a wrong phase of what is full", "h200", ROWS,
-     "barrier_wait(barriers.k_full(group.k.index), group.k.parity);",
-     "barrier_wait(barriers.k_full(group.k.index), group.k.parity ^ 1);", 1, TILES,
-     "stuck: it waits for phase 1", "fwd_consumer.cuh"},
+     "barrier_init(k_empty(stage), kGroups * 4 - 1);", 1, TILES, "race: it writes shared memory", "fwd_producer.cuh"},
+    {"a wrong phase of what is full", "h200", ROWS, "barrier_wait(barriers.k_full(group.k.index), group.k.parity);",
+     "barrier_wait(barriers.k_full(group.k.index), group.k.parity ^ 1);", 1, TILES, "stuck: it waits for phase 1",
+     "fwd_consumer.cuh"},
     {"a wrong phase of what is empty", "h200", ROWS, "barrier_wait(empty, stage.parity ^ 1);",
-     "barrier_wait(empty, stage.parity);", 1, TILES, "stuck: it waits for phase 0",
-     "fwd_producer.cuh"},
-    {"a wait that asks once", "h200", ROWS, "    @!done bra again;\\n", "", 1, TILES,
-     "early: ", ".cu.in"},
-    {"no wait for what is empty", "h200", ROWS, "barrier_wait(empty, stage.parity ^ 1);", ";", 1,
-     TILES, "early: ", "fwd_producer.cuh"},
+     "barrier_wait(empty, stage.parity);", 1, TILES, "stuck: it waits for phase 0", "fwd_producer.cuh"},
+    {"a wait that asks once", "h200", ROWS, "    @!done bra again;\\n", "", 1, TILES, "early: ", ".cu.in"},
+    {"no wait for what is empty", "h200", ROWS, "barrier_wait(empty, stage.parity ^ 1);", ";", 1, TILES,
+     "early: ", "fwd_producer.cuh"},
     {"a stage given back twice, first too early", "h200", ROWS, "wgmma_wait<1>();  // S is there",
-     "release_k();\n        wgmma_wait<1>();  // S is there", 1, TILES,
-     "race: it writes shared memory", "fwd_producer.cuh"},
+     "release_k();\n        wgmma_wait<1>();  // S is there", 1, TILES, "race: it writes shared memory",
+     "fwd_producer.cuh"},
     {"a removed wait for S", "h200", ROWS, "wgmma_wait<1>();  // S is there", "", 1, TILES,
      "early: no wgmma.wait_group", ".cu.in"},
-    {"a removed fence of products", "h200", ROWS, "    wgmma_fence();", "", 1, TILES,
-     "unfenced: ", ".cu.in"},
-    {"a wrong swizzle", "h200", ROWS, "kSwizzle128 = uint64(1) << 62",
-     "kSwizzle128 = uint64(2) << 62", 1, TILES, "early: shared memory at offset", "wgmma_lists.cu.in"},
+    {"a removed fence of products", "h200", ROWS, "    wgmma_fence();", "", 1, TILES, "unfenced: ", ".cu.in"},
+    {"a wrong swizzle", "h200", ROWS, "kSwizzle128 = uint64(1) << 62", "kSwizzle128 = uint64(2) << 62", 1, TILES,
+     "early: shared memory at offset", "wgmma_lists.cu.in"},
     {"mbarriers that TMA does not see", "h200", ROWS, "barrier_init_fence();\n    }\n};", "}\n};", 1, TILES,
      "proxy: no fence.mbarrier_init", "tma.cuh"},
-    {"mbarriers that nobody waits for", "h200", ROWS, "__syncthreads();  // the barriers are there",
-     ";", 1, TILES, "it reads shared memory", ".cu.in"},
+    {"mbarriers that nobody waits for", "h200", ROWS, "__syncthreads();  // the barriers are there", ";", 1, TILES,
+     "it reads shared memory", ".cu.in"},
     {"more registers than there are", "h200", ROWS, "take_registers<kGroupRegisters>();",
-     "take_registers<kGroupRegisters + 8>();", 1, TILES, "stuck: it waits for 80 registers",
-     "wgmma.cuh"},
-    {"turns that nobody passes on", "h200", IN_TURNS, "group.ping_pong.pass();", ";", 1,
-     "Sq=150,Sk=900,D=128", "stuck: ", ".cu.in"},
-    {"rows of O that TMA does not see", "h200", STAYS,
-     "release_to_loads();  // this lane's rows of O", ";  // this lane's rows of O", 1, "Sq=300",
-     "proxy: it reads shared memory", "fwd_epilogue.cuh"},
+     "take_registers<kGroupRegisters + 8>();", 1, TILES, "stuck: it waits for 80 registers", "wgmma.cuh"},
+    {"turns that nobody passes on", "h200", IN_TURNS, "group.ping_pong.pass();", ";", 1, "Sq=150,Sk=900,D=128",
+     "stuck: ", ".cu.in"},
+    {"rows of O that TMA does not see", "h200", STAYS, "release_to_loads();  // this lane's rows of O",
+     ";  // this lane's rows of O", 1, "Sq=300", "proxy: it reads shared memory", "fwd_epilogue.cuh"},
     {"rows of O from lanes that have not come", "h200", STAYS,
      "release_to_loads();  // this lane's rows of O are seen by what stores them\n    "
      "__syncwarp();",
      "release_to_loads();", 1, "Sq=300", "race: it reads shared memory", "fwd_epilogue.cuh"},
-    {"a thread that does not wait for its stores", "h200", STAYS, "wait_stores();", ";", 3,
-     "Sq=300", "early: the thread ends", "fwd.cuh"},
-    {"rows of Q that nobody gives back", "h200", STAYS,
-     "barrier_arrive_by(lane, barriers.q_empty(index));", ";", 1, "B=40,Sq=300",
-     "stuck: ", "fwd.cuh"},
-    {"rows of Q that come too early", "h200", COUNTED,
-     "barrier_wait(barriers.q_empty(group), q_parity);", ";", 1, "B=40,Sq=300",
-     "shared memory at offset", "fwd_producer.cuh"},
+    {"a thread that does not wait for its stores", "h200", STAYS, "wait_stores();", ";", 3, "Sq=300",
+     "early: the thread ends", "fwd.cuh"},
+    {"rows of Q that nobody gives back", "h200", STAYS, "barrier_arrive_by(lane, barriers.q_empty(index));", ";", 1,
+     "B=40,Sq=300", "stuck: ", "fwd.cuh"},
+    {"rows of Q that come too early", "h200", COUNTED, "barrier_wait(barriers.q_empty(group), q_parity);", ";", 1,
+     "B=40,Sq=300", "shared memory at offset", "fwd_producer.cuh"},
     {"copies that products do not see", "h200", LATENT,
      "fence_products();\n        barrier_arrive(tile_is_there(smem, tile));",
-     "barrier_arrive(tile_is_there(smem, tile));", 1, LATENTS, "proxy: it reads shared memory",
-     "split"},
-    {"P that is taken before it is there", "h200", LATENT, "pair_sync();\n#pragma unroll",
-     "#pragma unroll", 1, LATENTS, "uninitialised", "split"},
+     "barrier_arrive(tile_is_there(smem, tile));", 1, LATENTS, "proxy: it reads shared memory", "split"},
+    {"P that is taken before it is there", "h200", LATENT, "pair_sync();\n#pragma unroll", "#pragma unroll", 1, LATENTS,
+     "uninitialised", "split"},
     {"dS that products do not see", "h200", BY_KEYS,
      "fence_products();\n        named_barrier(1, kWorkers);  // all of dS^T",
-     "named_barrier(1, kWorkers);  // all of dS^T", 1, KEYS, "proxy: it reads shared memory",
+     "named_barrier(1, kWorkers);  // all of dS^T", 1, KEYS, "proxy: it reads shared memory", "bwd_by_keys.cuh"},
+    {"dS that is not there", "h200", BY_KEYS, "named_barrier(1, kWorkers);  // all of dS^T", ";  //", 1, KEYS, "race",
      "bwd_by_keys.cuh"},
-    {"dS that is not there", "h200", BY_KEYS, "named_barrier(1, kWorkers);  // all of dS^T",
-     ";  //", 1, KEYS, "race", "bwd_by_keys.cuh"},
-    {"a removed wait for dV", "h200", BY_KEYS, "wgmma_wait<1>();  // dV and dQ are there", "", 1,
-     KEYS, "early: no wgmma.wait_group", ".cu.in"},
-    {"K and V written over", "h200", BY_KEYS,
-     "named_barrier(1, kWorkers);  // every warp has read its", ";  //", 1, KEYS,
-     "race: it reads shared memory", "wgmma_lists.cu.in"},
-    {"turns by the number of a block, wgmma", "h200", BY_KEYS, "block_ticket(all, smem + kScoreArea)",
-     "blockIdx.x", 1, KEYS ",deterministic=1", "timeout", "dq_order.cuh"},
-    {"a ticket where TMA writes", "h200", BY_KEYS, "smem + kScoreArea)", "smem)", 1,
-     KEYS ",deterministic=1", "proxy: it writes shared memory", "tma.cuh"},
+    {"a removed wait for dV", "h200", BY_KEYS, "wgmma_wait<1>();  // dV and dQ are there", "", 1, KEYS,
+     "early: no wgmma.wait_group", ".cu.in"},
+    {"K and V written over", "h200", BY_KEYS, "named_barrier(1, kWorkers);  // every warp has read its", ";  //", 1,
+     KEYS, "race: it reads shared memory", "wgmma_lists.cu.in"},
+    {"turns by the number of a block, wgmma", "h200", BY_KEYS, "block_ticket(all, smem + kScoreArea)", "blockIdx.x", 1,
+     KEYS ",deterministic=1", "timeout", "dq_order.cuh"},
+    {"a ticket where TMA writes", "h200", BY_KEYS, "smem + kScoreArea)", "smem)", 1, KEYS ",deterministic=1",
+     "proxy: it writes shared memory", "tma.cuh"},
 };
 
 const bug_list hopper_bugs = {bugs, sizeof bugs / sizeof *bugs};

@@ -32,16 +32,14 @@ static bool is_key(int which)
 static size_t count_of(int which)
 {
     return (size_t)problem.batch * (size_t)problem.head_dim *
-           (size_t)(is_key(which) ? problem.seq_k * problem.heads_kv
-                                  : problem.seq_q * problem.heads_q);
+           (size_t)(is_key(which) ? problem.seq_k * problem.heads_kv : problem.seq_q * problem.heads_q);
 }
 
 static float *row_of(int which, int b, int h, int i)
 {
     const int heads = is_key(which) ? problem.heads_kv : problem.heads_q;
     const int seq = is_key(which) ? problem.seq_k : problem.seq_q;
-    return values[which] +
-           ((size_t)(b * seq + i) * (size_t)heads + (size_t)h) * (size_t)problem.head_dim;
+    return values[which] + ((size_t)(b * seq + i) * (size_t)heads + (size_t)h) * (size_t)problem.head_dim;
 }
 
 static void *device_memory(size_t bytes)
@@ -113,9 +111,7 @@ static uint16_t *fetch(int which)
 {
     uint16_t *bits = calloc(count_of(which), sizeof *bits);
     cuCtxSynchronize();
-    must_be(cuMemcpyDtoH(bits, (CUdeviceptr)tensors[which].data, 2 * count_of(which)) ==
-                CUDA_SUCCESS,
-            "cuMemcpyDtoH");
+    must_be(cuMemcpyDtoH(bits, (CUdeviceptr)tensors[which].data, 2 * count_of(which)) == CUDA_SUCCESS, "cuMemcpyDtoH");
     return bits;
 }
 
@@ -197,10 +193,9 @@ int main(int argc, char **argv)
         for (int h = 0; h < problem.heads_q; h++)
             for (int i = 0; i < problem.seq_q; i++)
                 add_row(b, h, i);
-    fa2_forward_args forward = {.struct_bytes = sizeof(fa2_forward_args),
-                                .q = tensors[Q], .k = tensors[K], .v = tensors[V], .o = tensors[O]};
-    forward.lse =
-        device_memory(4 * (size_t)problem.batch * (size_t)problem.heads_q * (size_t)problem.seq_q);
+    fa2_forward_args forward = {
+        .struct_bytes = sizeof(fa2_forward_args), .q = tensors[Q], .k = tensors[K], .v = tensors[V], .o = tensors[O]};
+    forward.lse = device_memory(4 * (size_t)problem.batch * (size_t)problem.heads_q * (size_t)problem.seq_q);
     must_be(fa2_workspace_size(context, &problem, &forward.workspace_bytes) == FA2_OK, "workspace");
     if (forward.workspace_bytes > 0)
         forward.workspace = device_memory(forward.workspace_bytes);

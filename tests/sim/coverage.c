@@ -75,8 +75,8 @@ static void add_places(const covered *c)
         place *p = find_place(ptx_file_name(module, at->file), at->line);
         p->count[decides(&c->program->ops[i])][c->executed[i]]++;
         if (!c->executed[i] && p->example[0] == '\0')
-            snprintf(p->example, sizeof p->example, "%s, PTX line %d: %.100s",
-                     c->program->function->name, source->line, source->text);
+            snprintf(p->example, sizeof p->example, "%s, PTX line %d: %.100s", c->program->function->name, source->line,
+                     source->text);
     }
 }
 
@@ -143,9 +143,9 @@ size_t fa2_sim_coverage(char *out, size_t bytes)
         settle(&the_coverage.programs);
     for (const place *p = the_coverage.places; p != NULL; p = p->next) {
         char line[512];
-        const int length = snprintf(line, sizeof line, "%s:%d %zu/%zu %zu/%zu %s\n", p->file,
-                                    p->line, p->count[0][1], p->count[0][0] + p->count[0][1],
-                                    p->count[1][1], p->count[1][0] + p->count[1][1], p->example);
+        const int length =
+            snprintf(line, sizeof line, "%s:%d %zu/%zu %zu/%zu %s\n", p->file, p->line, p->count[0][1],
+                     p->count[0][0] + p->count[0][1], p->count[1][1], p->count[1][0] + p->count[1][1], p->example);
         if (used + (size_t)length < bytes)
             memcpy(out + used, line, (size_t)length + 1);
         used += (size_t)length;

@@ -26,9 +26,9 @@ typedef struct decoder {
 
 const char *sim_kind_name(sim_kind kind)
 {
-    static const char *const names[SIM_KINDS] = {
-        "integer", "float",  "special", "convert",  "move",    "tensor",  "product",
-        "shared",  "global", "async",   "exchange", "barrier", "control", "parameter"};
+    static const char *const names[SIM_KINDS] = {"integer",  "float",   "special", "convert",  "move",
+                                                 "tensor",   "product", "shared",  "global",   "async",
+                                                 "exchange", "barrier", "control", "parameter"};
     return names[kind];
 }
 
@@ -51,16 +51,16 @@ static int32_t constant(decoder *d, uint64_t value, bool wide)
             return ~(int32_t)(d->constant_values[2 * i + 1] >> 1);
     }
     const size_t at = p->constant_words;
-    p->constants = sim_arena_grow(&d->module->arena, p->constants, at / 64, &p->constant_capacity,
-                                  64 * sizeof *p->constants);
+    p->constants =
+        sim_arena_grow(&d->module->arena, p->constants, at / 64, &p->constant_capacity, 64 * sizeof *p->constants);
     for (size_t l = 0; l < SIM_LANES; l++) {
         p->constants[at + (wide ? 2 * l : l)] = (uint32_t)key;
         if (wide)
             p->constants[at + 2 * l + 1] = (uint32_t)(key >> 32);
     }
     p->constant_words += 64;
-    d->constant_values = sim_arena_grow(&d->module->arena, d->constant_values, d->constant_count,
-                                        &d->constant_capacity, 2 * sizeof *d->constant_values);
+    d->constant_values = sim_arena_grow(&d->module->arena, d->constant_values, d->constant_count, &d->constant_capacity,
+                                        2 * sizeof *d->constant_values);
     d->constant_values[2 * d->constant_count] = key;
     d->constant_values[2 * d->constant_count++ + 1] = (uint64_t)at << 1 | wide;
     return ~(int32_t)at;
@@ -71,8 +71,7 @@ static bool find_variable(const decoder *d, const char *name, uint64_t *ret_addr
     const ptx_function *f = d->function;
     const ptx_module *m = d->module;
     for (size_t i = 0; i < f->variable_count + m->variable_count; i++) {
-        const ptx_variable *v =
-            i < f->variable_count ? &f->variables[i] : &m->variables[i - f->variable_count];
+        const ptx_variable *v = i < f->variable_count ? &f->variables[i] : &m->variables[i - f->variable_count];
         if (strcmp(v->name, name) != 0)
             continue;
         *ret_address = v->offset;
@@ -90,9 +89,7 @@ static int find_special(const char *name)
             name[length + 1] == '\0')
             return 3 * i + (name[length] - 'x');
     }
-    return strcmp(name, "%laneid") == 0   ? SIM_LANEID
-           : strcmp(name, "%warpid") == 0 ? SIM_WARPID
-                                          : -1;
+    return strcmp(name, "%laneid") == 0 ? SIM_LANEID : strcmp(name, "%warpid") == 0 ? SIM_WARPID : -1;
 }
 
 static bool bind_symbol(decoder *d, const ptx_arg *arg, bool wide, int32_t *out)
@@ -119,16 +116,14 @@ static bool bind_source(decoder *d, const ptx_arg *arg, ptx_class class, sim_op 
         op->negated |= (uint32_t)arg->negated << op->src_count;
     } else if (arg->kind == PTX_ARG_IMMEDIATE && class != PTX_PRED) {
         *out = constant(d, arg->bits, class == PTX_B64);
-    } else if (arg->kind != PTX_ARG_SYMBOL || class == PTX_PRED ||
-               !bind_symbol(d, arg, class == PTX_B64, out)) {
+    } else if (arg->kind != PTX_ARG_SYMBOL || class == PTX_PRED || !bind_symbol(d, arg, class == PTX_B64, out)) {
         return false;
     }
     op->src_count++;
     return true;
 }
 
-static bool bind_destination(const decoder *d, const ptx_arg *arg, ptx_class class, bool pair,
-                             sim_op *op)
+static bool bind_destination(const decoder *d, const ptx_arg *arg, ptx_class class, bool pair, sim_op *op)
 {
     if (arg->kind == PTX_ARG_SINK)
         op->dst[op->dst_count++] = d->sinks[class];
@@ -145,8 +140,7 @@ static bool bind_destination(const decoder *d, const ptx_arg *arg, ptx_class cla
 static bool bind_address(decoder *d, const ptx_arg *arg, int which, sim_op *op)
 {
     uint64_t address = 0;
-    if (arg->kind != PTX_ARG_ADDRESS ||
-        (arg->name != NULL && !find_variable(d, arg->name, &address)))
+    if (arg->kind != PTX_ARG_ADDRESS || (arg->name != NULL && !find_variable(d, arg->name, &address)))
         return false;
     const ptx_class class = arg->reg >= 0 ? d->registers[arg->reg] : PTX_B64;
     op->offset[which] = arg->offset + (int64_t)address;
@@ -228,8 +222,7 @@ static bool bind_one(decoder *d, const ptx_arg *arg, char letter, int *addresses
     }
 }
 
-static bool bind_vector(decoder *d, const ptx_arg *arg, int count, char letter, int *addresses,
-                        sim_op *op)
+static bool bind_vector(decoder *d, const ptx_arg *arg, int count, char letter, int *addresses, sim_op *op)
 {
     if (letter == 't')
         return bind_place(d, arg, count, (*addresses)++, op);
@@ -296,11 +289,10 @@ static bool fail(const decoder *d, const ptx_instruction *instruction, const cha
     int used = snprintf(m->message, sizeof m->message, "PTX line %d", instruction->line);
     if (instruction->location >= 0) {
         const ptx_location *l = &m->locations[instruction->location];
-        used += snprintf(m->message + used, sizeof m->message - (size_t)used, " (%s:%d)",
-                         ptx_file_name(m, l->file), l->line);
+        used += snprintf(m->message + used, sizeof m->message - (size_t)used, " (%s:%d)", ptx_file_name(m, l->file),
+                         l->line);
     }
-    snprintf(m->message + used, sizeof m->message - (size_t)used, ": %s: %s", what,
-             instruction->text);
+    snprintf(m->message + used, sizeof m->message - (size_t)used, ": %s: %s", what, instruction->text);
     return false;
 }
 
@@ -362,12 +354,10 @@ static void place_variables(decoder *d)
 
 /* ---- the whole ---- */
 
-static void decoder_init(decoder *d, ptx_module *module, const ptx_function *function,
-                         sim_program *program)
+static void decoder_init(decoder *d, ptx_module *module, const ptx_function *function, sim_program *program)
 {
     *d = (decoder){.module = module, .function = function, .program = program};
-    d->registers = sim_arena_get(&module->arena, function->register_count + SIM_SPECIALS + 3,
-                                 sizeof *d->registers);
+    d->registers = sim_arena_get(&module->arena, function->register_count + SIM_SPECIALS + 3, sizeof *d->registers);
     if (function->register_count > 0)
         memcpy(d->registers, function->registers, function->register_count * sizeof *d->registers);
     d->register_count = function->register_count;

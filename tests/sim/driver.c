@@ -39,8 +39,7 @@ static bool read_number(const char *name, int64_t most, int64_t *number, char *m
         return true;
     if (sim_number_read(text, strlen(text), number) && *number <= most)
         return true;
-    snprintf(message, SIM_MESSAGE_BYTES, "%s=%s: it is no number from 1 to %lld", name, text,
-             (long long)most);
+    snprintf(message, SIM_MESSAGE_BYTES, "%s=%s: it is no number from 1 to %lld", name, text, (long long)most);
     return false;
 }
 
@@ -51,13 +50,12 @@ static bool find_cards(const char *keys, char *message)
         const size_t length = strcspn(at, ",");
         const sim_card *card = sim_card_find(at, length);
         if (card == NULL) {
-            snprintf(message, SIM_MESSAGE_BYTES, "FA2_SIM_CARD=%s: '%.*s' is none of %s", keys,
-                     (int)length, at, sim_card_keys());
+            snprintf(message, SIM_MESSAGE_BYTES, "FA2_SIM_CARD=%s: '%.*s' is none of %s", keys, (int)length, at,
+                     sim_card_keys());
             return false;
         }
         if (DRIVER->device_count == SIM_DEVICES_MAX) {
-            snprintf(message, SIM_MESSAGE_BYTES, "FA2_SIM_CARD=%s: more than %d cards", keys,
-                     SIM_DEVICES_MAX);
+            snprintf(message, SIM_MESSAGE_BYTES, "FA2_SIM_CARD=%s: more than %d cards", keys, SIM_DEVICES_MAX);
             return false;
         }
         DRIVER->devices[DRIVER->device_count++].card = card;
@@ -292,8 +290,7 @@ SIM_API CUresult CUDAAPI cuCtxSetCurrent(CUcontext context)
 SIM_API CUresult CUDAAPI cuCtxPushCurrent(CUcontext context)
 {
     CUresult result = sim_enter(false);
-    if (result == CUDA_SUCCESS &&
-        (device_of_context(context) == NULL || context_depth == STACK_MAX))
+    if (result == CUDA_SUCCESS && (device_of_context(context) == NULL || context_depth == STACK_MAX))
         result = CUDA_ERROR_INVALID_CONTEXT;
     if (result == CUDA_SUCCESS)
         context_stack[context_depth++] = context;

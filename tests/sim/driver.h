@@ -137,8 +137,7 @@ CUresult sim_submit(CUstream stream, const sim_work *work);
 /* Keeps the result of fa2_sim_lines if this program, the last launch's, is about to be released. */
 void sim_keep_lines(sim_device *device, const sim_program *program);
 void sim_graph_clear(sim_graph *graph);
-bool sim_stream_is(CUstream stream,
-                   sim_stream **ret_stream); /* false: no such stream; NULL: default */
+bool sim_stream_is(CUstream stream, sim_stream **ret_stream); /* false: no such stream; NULL: default */
 
 int sim_function_registers(const sim_function *function);
 void sim_module_destroy(sim_module *module);

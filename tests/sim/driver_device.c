@@ -16,9 +16,9 @@ typedef struct error_text {
     const char *name, *text;
 } error_text;
 
-#define TEXT(error, text)                                                                          \
-    {                                                                                              \
-        error, #error, text                                                                        \
+#define TEXT(error, text)                                                                                              \
+    {                                                                                                                  \
+        error, #error, text                                                                                            \
     }
 
 static const error_text error_texts[] = {
@@ -68,9 +68,7 @@ SIM_API CUresult CUDAAPI cuGetErrorString(CUresult error, const char **out)
 {
     const error_text *text = find_text(error);
     const bool kernel = error != CUDA_SUCCESS && error == sim_here()->error;
-    *out = text == NULL                               ? NULL
-           : kernel && sim_here()->message[0] != '\0' ? sim_here()->message
-                                                      : text->text;
+    *out = text == NULL ? NULL : kernel && sim_here()->message[0] != '\0' ? sim_here()->message : text->text;
     return text == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -157,8 +155,7 @@ static bool attribute_of(const sim_card *card, CUdevice_attribute attribute, int
     return false;
 }
 
-SIM_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
-                                              CUdevice handle)
+SIM_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice handle)
 {
     CUresult result = sim_enter(false);
     const sim_device *device = sim_device_of(handle);

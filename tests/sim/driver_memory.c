@@ -62,8 +62,7 @@ SIM_API CUresult CUDAAPI cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
 {
     sim_wait();
     CUresult result = sim_enter(true);
-    const uint8_t *at =
-        result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, from, bytes) : NULL;
+    const uint8_t *at = result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, from, bytes) : NULL;
     if (result == CUDA_SUCCESS && at == NULL && bytes > 0)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (result == CUDA_SUCCESS && bytes > 0)
@@ -72,14 +71,12 @@ SIM_API CUresult CUDAAPI cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
 }
 
 /* A copy in a graph is not simulated. */
-SIM_API CUresult CUDAAPI cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes,
-                                           CUstream handle)
+SIM_API CUresult CUDAAPI cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream handle)
 {
     sim_stream *stream = NULL;
     sim_wait();
     CUresult result = sim_enter(true);
-    const uint8_t *at =
-        result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, from, bytes) : NULL;
+    const uint8_t *at = result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, from, bytes) : NULL;
     if (result == CUDA_SUCCESS && !sim_stream_is(handle, &stream))
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS && stream != NULL && stream->capture != NULL)
@@ -96,8 +93,7 @@ SIM_API CUresult CUDAAPI cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t b
     sim_wait();
     CUresult result = sim_enter(true);
     uint8_t *at = result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, to, bytes) : NULL;
-    const uint8_t *source =
-        result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, from, bytes) : NULL;
+    const uint8_t *source = result == CUDA_SUCCESS ? sim_memory_at(&sim_here()->memory, from, bytes) : NULL;
     if (result == CUDA_SUCCESS && (at == NULL || source == NULL) && bytes > 0)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (result == CUDA_SUCCESS && bytes > 0)
@@ -105,15 +101,13 @@ SIM_API CUresult CUDAAPI cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t b
     return sim_leave(result);
 }
 
-SIM_API CUresult CUDAAPI cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
-                                           CUstream stream)
+SIM_API CUresult CUDAAPI cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     (void)stream;
     return cuMemcpyDtoD(to, from, bytes);
 }
 
-SIM_API CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t words,
-                                          CUstream stream)
+SIM_API CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t words, CUstream stream)
 {
     CUresult result = sim_enter(true);
     const sim_work work = {.fill = to, .value = value, .words = words};

@@ -71,8 +71,7 @@ static bool place_globals(ptx_module *ptx)
 static bool decode_functions(sim_module *module)
 {
     module->function_count = module->ptx.function_count;
-    module->functions =
-        sim_arena_get(&module->ptx.arena, module->function_count, sizeof *module->functions);
+    module->functions = sim_arena_get(&module->ptx.arena, module->function_count, sizeof *module->functions);
     for (size_t i = 0; i < module->function_count; i++) {
         sim_function *function = &module->functions[i];
         function->object.kind = SIM_OBJECT_FUNCTION;
@@ -80,8 +79,7 @@ static bool decode_functions(sim_module *module)
         if (!sim_decode(&module->ptx, &module->ptx.functions[i], &function->program))
             return false;
         for (int op = 0; op < function->program.op_count; op++)
-            function->shares_registers |=
-                strncmp(function->program.ops[op].source->opcode, "setmaxnreg.", 11) == 0;
+            function->shares_registers |= strncmp(function->program.ops[op].source->opcode, "setmaxnreg.", 11) == 0;
     }
     return true;
 }
@@ -94,11 +92,9 @@ static CUresult load(const char *text, const jit_log *log, sim_module *module)
     if (ptx->version > PTX_VERSION_MAX)
         return refuse(log, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "the PTX is newer than version 9.0");
     if (ptx->target_sm > sim_here()->card->sm)
-        return refuse(log, CUDA_ERROR_NO_BINARY_FOR_GPU,
-                      "the PTX is for a newer SM than the card's");
+        return refuse(log, CUDA_ERROR_NO_BINARY_FOR_GPU, "the PTX is for a newer SM than the card's");
     if (ptx->target_specific && ptx->target_sm != sim_here()->card->sm)
-        return refuse(log, CUDA_ERROR_NO_BINARY_FOR_GPU,
-                      "the PTX is for one SM alone, and the card has another");
+        return refuse(log, CUDA_ERROR_NO_BINARY_FOR_GPU, "the PTX is for one SM alone, and the card has another");
     if (!place_globals(ptx))
         return refuse(log, CUDA_ERROR_OUT_OF_MEMORY, "no memory for the module's variables");
     if (!decode_functions(module))
@@ -121,8 +117,8 @@ void sim_module_destroy(sim_module *module)
     sim_object_remove(module);
 }
 
-SIM_API CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count,
-                                            CUjit_option *options, void **values)
+SIM_API CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_option *options,
+                                            void **values)
 {
     static const unsigned char elf[4] = {0x7f, 'E', 'L', 'F'}, fat[4] = {0x50, 0xed, 0x55, 0xba};
     CUresult result = sim_enter(true);
@@ -132,8 +128,7 @@ SIM_API CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *out, const void *image, un
     if (sim_fault_due(SIM_FAULT_LOAD))
         return sim_leave(refuse(&log, CUDA_ERROR_INVALID_IMAGE, "refused by FA2_SIM_FAULT"));
     if (memcmp(image, elf, sizeof elf) == 0 || memcmp(image, fat, sizeof fat) == 0)
-        return sim_leave(refuse(&log, CUDA_ERROR_NO_BINARY_FOR_GPU,
-                                "the device takes PTX only, this is machine code"));
+        return sim_leave(refuse(&log, CUDA_ERROR_NO_BINARY_FOR_GPU, "the device takes PTX only, this is machine code"));
     sim_module *module = sim_object_add(sizeof *module, SIM_OBJECT_MODULE);
     result = load(image, &log, module);
     if (result == CUDA_SUCCESS)
@@ -165,8 +160,7 @@ SIM_API CUresult CUDAAPI cuModuleGetFunction(CUfunction *out, CUmodule handle, c
     if (result == CUDA_SUCCESS)
         result = module == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_NOT_FOUND;
     for (size_t i = 0; module != NULL && i < module->function_count; i++)
-        if (result == CUDA_ERROR_NOT_FOUND &&
-            strcmp(module->functions[i].program.function->name, name) == 0) {
+        if (result == CUDA_ERROR_NOT_FOUND && strcmp(module->functions[i].program.function->name, name) == 0) {
             *out = (CUfunction)(void *)&module->functions[i];
             result = CUDA_SUCCESS;
         }
@@ -194,8 +188,7 @@ static int registers_wanted(const sim_function *function)
 static int threads_limit(const sim_function *function)
 {
     const unsigned bound = function->program.function->max_threads;
-    const int by_registers =
-        REGISTERS_SM / sim_function_registers(function) / SIM_LANES * SIM_LANES;
+    const int by_registers = REGISTERS_SM / sim_function_registers(function) / SIM_LANES * SIM_LANES;
     const int limit = by_registers < THREADS_MAX ? by_registers : THREADS_MAX;
     return bound > 0 && (int)bound < limit ? (int)bound : limit;
 }
@@ -239,19 +232,16 @@ static CUresult function_attribute(const sim_function *f, CUfunction_attribute a
     }
 }
 
-SIM_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute,
-                                            CUfunction handle)
+SIM_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction handle)
 {
     CUresult result = sim_enter(true);
     const sim_function *function = function_of(handle);
     if (result == CUDA_SUCCESS)
-        result = function == NULL ? CUDA_ERROR_INVALID_HANDLE
-                                  : function_attribute(function, attribute, value);
+        result = function == NULL ? CUDA_ERROR_INVALID_HANDLE : function_attribute(function, attribute, value);
     return sim_leave(result);
 }
 
-SIM_API CUresult CUDAAPI cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute,
-                                            int value)
+SIM_API CUresult CUDAAPI cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value)
 {
     CUresult result = sim_enter(true);
     sim_function *function = function_of(handle);
@@ -259,8 +249,7 @@ SIM_API CUresult CUDAAPI cuFuncSetAttribute(CUfunction handle, CUfunction_attrib
         return sim_leave(result);
     if (function == NULL)
         return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    const int most =
-        sim_here()->card->smem_block_bytes - (int)function->program.static_shared_bytes;
+    const int most = sim_here()->card->smem_block_bytes - (int)function->program.static_shared_bytes;
     if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value >= 0 && value <= most)
         function->dynamic_limit = value;
     else if (attribute != CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
@@ -276,18 +265,17 @@ SIM_API CUresult CUDAAPI cuFuncLoad(CUfunction handle)
     return sim_leave(result);
 }
 
-SIM_API CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction handle,
-                                                                     int threads, size_t dynamic)
+SIM_API CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction handle, int threads,
+                                                                     size_t dynamic)
 {
     CUresult result = sim_enter(true);
     const sim_function *f = function_of(handle);
     if (result == CUDA_SUCCESS && (f == NULL || threads < 1))
         result = f == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        *blocks = threads > threads_limit(f)
-                      ? 0
-                      : sim_card_resident(sim_here()->card, threads, sim_function_registers(f),
-                                          dynamic + f->program.static_shared_bytes);
+        *blocks = threads > threads_limit(f) ? 0
+                                             : sim_card_resident(sim_here()->card, threads, sim_function_registers(f),
+                                                                 dynamic + f->program.static_shared_bytes);
     return sim_leave(result);
 }
 
@@ -297,8 +285,8 @@ static CUresult check_shape(const sim_function *f, const sim_work *work)
 {
     const uint64_t threads = (uint64_t)work->threads[0] * work->threads[1] * work->threads[2];
     const uint64_t blocks = (uint64_t)work->grid[0] * work->grid[1] * work->grid[2];
-    if (threads == 0 || threads > THREADS_MAX || blocks == 0 || blocks > INT32_MAX ||
-        work->grid[1] > 65535 || work->grid[2] > 65535)
+    if (threads == 0 || threads > THREADS_MAX || blocks == 0 || blocks > INT32_MAX || work->grid[1] > 65535 ||
+        work->grid[2] > 65535)
         return CUDA_ERROR_INVALID_VALUE;
     if (work->dynamic_bytes > (unsigned)f->dynamic_limit)
         return CUDA_ERROR_INVALID_VALUE;
@@ -314,12 +302,10 @@ static void gather_params(const sim_function *f, void **params, uint8_t *out)
     size_t next = 0;
     for (size_t i = 0; i < function->variable_count; i++)
         if (function->variables[i].space == PTX_SPACE_PARAM)
-            memcpy(out + function->variables[i].offset, params[next++],
-                   function->variables[i].bytes);
+            memcpy(out + function->variables[i].offset, params[next++], function->variables[i].bytes);
 }
 
-static CUresult launch(CUfunction handle, sim_work work, CUstream stream, void **params,
-                       const void *extra)
+static CUresult launch(CUfunction handle, sim_work work, CUstream stream, void **params, const void *extra)
 {
     CUresult result = sim_enter(true);
     work.function = function_of(handle);
@@ -339,19 +325,16 @@ static CUresult launch(CUfunction handle, sim_work work, CUstream stream, void *
     return sim_leave(result);
 }
 
-SIM_API CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y,
-                                        unsigned grid_z, unsigned block_x, unsigned block_y,
-                                        unsigned block_z, unsigned dynamic, CUstream stream,
-                                        void **params, void **extra)
+SIM_API CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned dynamic,
+                                        CUstream stream, void **params, void **extra)
 {
-    const sim_work work = {.grid = {grid_x, grid_y, grid_z},
-                           .threads = {block_x, block_y, block_z},
-                           .dynamic_bytes = dynamic};
+    const sim_work work = {
+        .grid = {grid_x, grid_y, grid_z}, .threads = {block_x, block_y, block_z}, .dynamic_bytes = dynamic};
     return launch(handle, work, stream, params, extra);
 }
 
-SIM_API CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle,
-                                          void **params, void **extra)
+SIM_API CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void **params, void **extra)
 {
     sim_work work = {.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
                      .threads = {config->blockDimX, config->blockDimY, config->blockDimZ},

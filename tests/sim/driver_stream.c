@@ -174,8 +174,7 @@ void sim_graph_clear(sim_graph *graph)
     graph->count = graph->capacity = 0;
 }
 
-SIM_API CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle,
-                                                     unsigned long long flags)
+SIM_API CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long long flags)
 {
     CUresult result = sim_enter(true);
     const sim_graph *graph = sim_object_find(handle, SIM_OBJECT_GRAPH);

@@ -23,11 +23,10 @@ static void keep_result(sim_device *device, sim_launch *launch, const sim_work *
     sim_sum(launch, &totals);
     sim_totals_add(&device->totals, &totals);
     sim_coverage_add(launch);
-    const int resident =
-        sim_card_resident(device->card, (int)launch->thread_count,
-                          sim_function_registers(work->function), launch->shared_bytes);
-    device->last_us = sim_model(&totals, device->card, launch->block_count, launch->thread_count,
-                                resident > 0 ? resident : 1);
+    const int resident = sim_card_resident(device->card, (int)launch->thread_count,
+                                           sim_function_registers(work->function), launch->shared_bytes);
+    device->last_us =
+        sim_model(&totals, device->card, launch->block_count, launch->thread_count, resident > 0 ? resident : 1);
     device->clock_us += device->last_us;
     free(device->last_counts);
     device->last_counts = launch->counts;
@@ -78,8 +77,7 @@ static CUresult launch(const sim_work *work)
     if (sim_fault_due(SIM_FAULT_LOST))
         return fail_sticky(CUDA_ERROR_DEVICE_UNAVAILABLE, "the device is lost (FA2_SIM_FAULT)");
     if (fault)
-        return fail_sticky(CUDA_ERROR_ILLEGAL_ADDRESS,
-                           "an illegal memory access was encountered (FA2_SIM_FAULT)");
+        return fail_sticky(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered (FA2_SIM_FAULT)");
     sim_here()->hung |= hang;
     return hang ? CUDA_SUCCESS : run(work, spoil);
 }
@@ -92,8 +90,7 @@ static CUresult fill(const sim_work *work)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < work->words; i++)
         memcpy(at + 4 * i, &work->value, 4);
-    const double bandwidth =
-        2.0 * device->card->memory_clock_khz * device->card->bus_bits / 8 / 1000;
+    const double bandwidth = 2.0 * device->card->memory_clock_khz * device->card->bus_bits / 8 / 1000;
     device->clock_us += 2.0 + (double)work->words * 4 / bandwidth;
     return CUDA_SUCCESS;
 }
@@ -127,11 +124,10 @@ static size_t render_lines(const sim_device *device, char *out, size_t bytes)
         if (c->wavefronts == 0 && c->sectors == 0)
             continue;
         sim_describe(p, i, where, sizeof where);
-        const int length = snprintf(
-            line, sizeof line, "%s: executed %llu, wavefronts %llu/%llu, sectors %llu/%llu\n",
-            where, (unsigned long long)c->executed, (unsigned long long)c->wavefronts,
-            (unsigned long long)c->wavefronts_ideal, (unsigned long long)c->sectors,
-            (unsigned long long)c->sectors_ideal);
+        const int length = snprintf(line, sizeof line, "%s: executed %llu, wavefronts %llu/%llu, sectors %llu/%llu\n",
+                                    where, (unsigned long long)c->executed, (unsigned long long)c->wavefronts,
+                                    (unsigned long long)c->wavefronts_ideal, (unsigned long long)c->sectors,
+                                    (unsigned long long)c->sectors_ideal);
         if (used + (size_t)length < bytes)
             memcpy(out + used, line, (size_t)length + 1);
         used += (size_t)length;

@@ -29,12 +29,10 @@ static void move(uint8_t *to, const uint8_t *from, unsigned bytes)
 }
 
 /* Starts one lane's copy: `size` bytes come from global memory, the rest is zeros. */
-static bool start_lane(sim_warp *w, sim_copy *copy, int lane, uint64_t to, uint64_t from,
-                       unsigned size)
+static bool start_lane(sim_warp *w, sim_copy *copy, int lane, uint64_t to, uint64_t from, unsigned size)
 {
     if (size > copy->bytes) {
-        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "%u source bytes for a copy of %u", size,
-                 copy->bytes);
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "%u source bytes for a copy of %u", size, copy->bytes);
         return false;
     }
     if (!sim_shared_start(w, lane, to, copy->bytes))
@@ -133,8 +131,7 @@ void sim_copies_land_at(sim_warp *w, int lane, unsigned mbarrier, uint32_t began
     for (size_t i = 0; i < w->copy_count; i++) {
         sim_copy *copy = &w->copies[i];
         if (sim_lane(copy->lanes, lane)) {
-            uint8_t *at = sim_shared_land_at(w, lane, copy->address[lane], copy->bytes, copy->op,
-                                             mbarrier, began);
+            uint8_t *at = sim_shared_land_at(w, lane, copy->address[lane], copy->bytes, copy->op, mbarrier, began);
             move(at, copy->data[lane], copy->bytes);
             copy->lanes &= ~(1u << lane);
         }
@@ -154,12 +151,12 @@ static void wait_all(const sim_op *op, sim_warp *w)
 }
 
 /* info: 16 bytes only */
-#define COPIES(cache, only_16)                                                                     \
-    {"cp.async." cache ".shared.global", "a a i ?s", start, SIM_KIND_ASYNC, only_16},              \
-        {"cp.async." cache ".shared.global.L2::64B", "a a i ?s", start, SIM_KIND_ASYNC, only_16},  \
-        {"cp.async." cache ".shared.global.L2::128B", "a a i ?s", start, SIM_KIND_ASYNC, only_16}, \
-    {                                                                                              \
-        "cp.async." cache ".shared.global.L2::256B", "a a i ?s", start, SIM_KIND_ASYNC, only_16    \
+#define COPIES(cache, only_16)                                                                                         \
+    {"cp.async." cache ".shared.global", "a a i ?s", start, SIM_KIND_ASYNC, only_16},                                  \
+        {"cp.async." cache ".shared.global.L2::64B", "a a i ?s", start, SIM_KIND_ASYNC, only_16},                      \
+        {"cp.async." cache ".shared.global.L2::128B", "a a i ?s", start, SIM_KIND_ASYNC, only_16},                     \
+    {                                                                                                                  \
+        "cp.async." cache ".shared.global.L2::256B", "a a i ?s", start, SIM_KIND_ASYNC, only_16                        \
     }
 
 static const sim_row rows[] = {

@@ -14,8 +14,7 @@ static void add_to(uint32_t *word, float x)
     uint32_t before = __atomic_load_n(word, __ATOMIC_RELAXED), after = 0;
     do
         after = sim_result(sim_float(before) + x);
-    while (!__atomic_compare_exchange_n(word, &before, after, true, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED));
+    while (!__atomic_compare_exchange_n(word, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
 static void add(const sim_op *op, sim_warp *w)

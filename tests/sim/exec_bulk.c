@@ -13,20 +13,14 @@
 #include "lanes.h"
 #include "tensor_map.h"
 
-enum {
-    CHUNK_BYTES = 16,
-    ROW_BYTES_MAX = 2048,
-    TENSOR_ALIGN = 128,
-    SECTOR_BYTES = 32,
-    WAVEFRONT_BYTES = 128
-};
+enum { CHUNK_BYTES = 16, ROW_BYTES_MAX = 2048, TENSOR_ALIGN = 128, SECTOR_BYTES = 32, WAVEFRONT_BYTES = 128 };
 
 static bool is_multiple(sim_warp *w, int lane, uint64_t value, unsigned of, const char *what)
 {
     if (value % of == 0)
         return true;
-    sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned: %s is 0x%llx, no multiple of %u",
-             what, (unsigned long long)value, of);
+    sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned: %s is 0x%llx, no multiple of %u", what,
+             (unsigned long long)value, of);
     return false;
 }
 
@@ -52,9 +46,8 @@ static sim_mbarrier *arrives_at(sim_warp *w, int lane, const uint64_t address[SI
 {
     sim_mbarrier *m = sim_mbarrier_at(w, address);
     if (m != NULL && !m->fenced) {
-        sim_stop(
-            w, lane, CUDA_ERROR_LAUNCH_FAILED,
-            "proxy: no fence.mbarrier_init lies between the making of its mbarrier and the load");
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
+                 "proxy: no fence.mbarrier_init lies between the making of its mbarrier and the load");
         return NULL;
     }
     return m;
@@ -71,9 +64,8 @@ static void load_lane(const sim_op *op, sim_warp *w, int lane, uint64_t to, uint
         !is_multiple(w, lane, from, CHUNK_BYTES, "the source") || bytes == 0)
         return;
     const uint8_t *source = sim_global_row(w, lane, from, bytes, SIM_READ);
-    uint8_t *at = source == NULL ? NULL
-                                 : sim_shared_load(w, lane, to, bytes,
-                                                   sim_mbarrier_number(w->block, m), m->began);
+    uint8_t *at =
+        source == NULL ? NULL : sim_shared_load(w, lane, to, bytes, sim_mbarrier_number(w->block, m), m->began);
     if (at == NULL)
         return;
     memcpy(at, source, bytes);
@@ -107,14 +99,13 @@ static bool read_map(sim_warp *w, int lane, uint64_t address, unsigned rank, sim
 {
     const uint64_t size = w->block->program->function->param_bytes;
     if (sim_resolve(&address) != PTX_SPACE_PARAM) {
-        sim_stop(w, lane, CUDA_ERROR_NOT_SUPPORTED,
-                 "a tensor map that is no parameter of the kernel");
+        sim_stop(w, lane, CUDA_ERROR_NOT_SUPPORTED, "a tensor map that is no parameter of the kernel");
         return false;
     }
     if (!is_multiple(w, lane, address, SIM_MAP_ALIGN, "the address of the tensor map"))
         return false;
-    if (address + SIM_MAP_BYTES > size ||
-        !sim_tensor_map_read(w->block->launch->params + address, map) || map->rank != rank) {
+    if (address + SIM_MAP_BYTES > size || !sim_tensor_map_read(w->block->launch->params + address, map) ||
+        map->rank != rank) {
         sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
                  "there is no tensor map of rank %u at byte %llu of "
                  "the parameters",
@@ -175,8 +166,7 @@ static bool load_rows(sim_warp *w, int lane, box *b, uint32_t to, uint8_t *at)
         unsigned from = 0;
         uint64_t address = 0;
         const unsigned bytes = inside(b, &from, &address);
-        const uint8_t *source =
-            bytes == 0 ? row : sim_global_row(w, lane, address, bytes, SIM_READ);
+        const uint8_t *source = bytes == 0 ? row : sim_global_row(w, lane, address, bytes, SIM_READ);
         if (source == NULL)
             return false;
         memset(row, 0, b->row_bytes);
@@ -194,8 +184,7 @@ static void load_box(const sim_op *op, sim_warp *w, int lane, uint64_t to, uint6
 {
     box b;
     sim_mbarrier *m = arrives_at(w, lane, mbarrier);
-    if (m == NULL || !read_box(op, w, lane, map, 1, &b) ||
-        !is_multiple(w, lane, to, TENSOR_ALIGN, "the destination"))
+    if (m == NULL || !read_box(op, w, lane, map, 1, &b) || !is_multiple(w, lane, to, TENSOR_ALIGN, "the destination"))
         return;
     const unsigned bytes = b.rows * b.row_bytes;
     uint8_t *at = sim_shared_load(w, lane, to, bytes, sim_mbarrier_number(w->block, m), m->began);
@@ -219,12 +208,11 @@ static void load_tensor(const sim_op *op, sim_warp *w)
 /* ---- stores and their groups ---- */
 
 /* Reads the chunks of a row that have elements in the tensor. Others are not read. */
-static bool read_row(const box *b, sim_warp *w, int lane, uint32_t address, unsigned first,
-                     unsigned bytes, uint8_t row[ROW_BYTES_MAX])
+static bool read_row(const box *b, sim_warp *w, int lane, uint32_t address, unsigned first, unsigned bytes,
+                     uint8_t row[ROW_BYTES_MAX])
 {
     for (unsigned i = first / CHUNK_BYTES * CHUNK_BYTES; i < first + bytes; i += CHUNK_BYTES) {
-        const uint8_t *chunk =
-            sim_shared_read_stores(w, lane, swizzled(&b->map, address + i), CHUNK_BYTES);
+        const uint8_t *chunk = sim_shared_read_stores(w, lane, swizzled(&b->map, address + i), CHUNK_BYTES);
         if (chunk == NULL)
             return false;
         memcpy(row + i, chunk, CHUNK_BYTES);
@@ -236,8 +224,7 @@ static void store_box(const sim_op *op, sim_warp *w, int lane, uint64_t map, uin
 {
     box b;
     uint8_t row[ROW_BYTES_MAX];
-    if (!read_box(op, w, lane, map, 0, &b) ||
-        !is_multiple(w, lane, from, TENSOR_ALIGN, "the source"))
+    if (!read_box(op, w, lane, map, 0, &b) || !is_multiple(w, lane, from, TENSOR_ALIGN, "the source"))
         return;
     for (unsigned r = 0; r < b.rows; r++, next_row(&b)) {
         unsigned first = 0;
@@ -280,8 +267,7 @@ static void commit(const sim_op *op, sim_warp *w)
         if (!sim_lane(w->mask, l))
             continue;
         if (stores->groups == SIM_STORE_GROUPS) {
-            sim_stop(w, l, CUDA_ERROR_NOT_SUPPORTED, "more than %d groups of bulk stores",
-                     SIM_STORE_GROUPS);
+            sim_stop(w, l, CUDA_ERROR_NOT_SUPPORTED, "more than %d groups of bulk stores", SIM_STORE_GROUPS);
             return;
         }
         stores->tokens[stores->groups++] = token;
@@ -299,8 +285,7 @@ static void wait_read(const sim_op *op, sim_warp *w)
         if (!sim_lane(w->mask, l) || stores->groups <= pending)
             continue;
         const unsigned done = stores->groups - (unsigned)pending;
-        sim_shadow_finished(&w->block->shadow, (unsigned)w->index, SIM_BY_STORES,
-                            stores->tokens[done - 1]);
+        sim_shadow_finished(&w->block->shadow, (unsigned)w->index, SIM_BY_STORES, stores->tokens[done - 1]);
         stores->groups -= done;
         memmove(stores->tokens, stores->tokens + done, stores->groups * sizeof *stores->tokens);
     }
@@ -316,8 +301,7 @@ bool sim_stores_done(sim_warp *w, uint32_t lanes)
         char place[512];
         sim_describe(w->block->program, stores->op, place, sizeof place);
         sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED,
-                 "early: the thread ends, and has not waited until shared memory was read by %s",
-                 place);
+                 "early: the thread ends, and has not waited until shared memory was read by %s", place);
         return false;
     }
     return true;
@@ -331,16 +315,14 @@ static void fence(const sim_op *op, sim_warp *w)
     sim_mbarriers_fence(w);
 }
 
-#define ROW(opcode, form, handler, info)                                                           \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_ASYNC, info                                                \
+#define ROW(opcode, form, handler, info)                                                                               \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_ASYNC, info                                                                    \
     }
 
 static const sim_row rows[] = {
-    ROW("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", "a a s a", load_bytes,
-        0),
-    ROW("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
-        "a 4t a", load_tensor, 4),
+    ROW("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", "a a s a", load_bytes, 0),
+    ROW("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", "a 4t a", load_tensor, 4),
     ROW("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group", "4t a", store_tensor, 4),
     ROW("cp.async.bulk.commit_group", "", commit, 0),
     ROW("cp.async.bulk.wait_group.read", "i", wait_read, 0),

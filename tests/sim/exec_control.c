@@ -62,9 +62,8 @@ static bool take_uniform(sim_warp *w, int32_t operand, uint32_t *ret_value)
     const int first = sim_first_lane(w->mask);
     for (int l = first; l < SIM_LANES; l++)
         if (sim_lane(w->mask, l) && values[l] != values[first]) {
-            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED,
-                     "barrier divergence: it has %u where lane %d has %u", values[l], first,
-                     values[first]);
+            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "barrier divergence: it has %u where lane %d has %u", values[l],
+                     first, values[first]);
             return false;
         }
     *ret_value = values[first];
@@ -80,12 +79,11 @@ static void barrier(const sim_op *op, sim_warp *w)
                  "barrier divergence: only lanes 0x%08x of 0x%08x execute it", w->mask, w->alive);
         return;
     }
-    if (!take_uniform(w, op->src[0], &number) ||
-        (counted && !take_uniform(w, op->src[1], &threads)))
+    if (!take_uniform(w, op->src[0], &number) || (counted && !take_uniform(w, op->src[1], &threads)))
         return;
     if (number >= SIM_BARRIERS || (counted && (threads == 0 || threads % SIM_LANES != 0))) {
-        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-                 "no such barrier: number %u of %d, for %u threads", number, SIM_BARRIERS, threads);
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "no such barrier: number %u of %d, for %u threads", number,
+                 SIM_BARRIERS, threads);
         return;
     }
     sim_arrive(w, number, threads, op->info == WAITS);
@@ -98,9 +96,8 @@ static void set_registers(const sim_op *op, sim_warp *w)
     unsigned *free = &w->block->free_registers;
     if (w->mask != w->alive || wanted % 8 != 0 || wanted < 24 || wanted > 256 ||
         (op->info == TAKES ? wanted < w->registers : wanted > w->registers)) {
-        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-                 "%u registers a thread where it has %u, by lanes 0x%08x of 0x%08x", wanted,
-                 w->registers, w->mask, w->alive);
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "%u registers a thread where it has %u, by lanes 0x%08x of 0x%08x",
+                 wanted, w->registers, w->mask, w->alive);
         return;
     }
     if (op->info == TAKES && wanted - w->registers > *free) {
@@ -119,11 +116,9 @@ static void warp_barrier(const sim_op *op, sim_warp *w)
 {
     const uint32_t *members = sim_source(w, op->src[0]);
     const int lane = sim_first_lane(w->mask);
-    if (members[lane] != w->mask &&
-        (w->mask != w->alive || (members[lane] & w->alive) != w->alive)) {
-        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
-                 "bar.warp.sync of lanes 0x%08x is executed by lanes 0x%08x", members[lane],
-                 w->mask);
+    if (members[lane] != w->mask && (w->mask != w->alive || (members[lane] & w->alive) != w->alive)) {
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "bar.warp.sync of lanes 0x%08x is executed by lanes 0x%08x",
+                 members[lane], w->mask);
         return;
     }
     w->sync_epoch = (uint16_t)(w->sync_epoch + (w->mask == w->alive));

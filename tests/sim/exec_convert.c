@@ -67,10 +67,7 @@ enum { TO_ZERO, TO_NEAREST, DOWN, UP };
 static inline double rounded(float value, int mode)
 {
     const double x = (double)value;
-    return mode == TO_NEAREST ? nearbyint(x)
-           : mode == DOWN     ? floor(x)
-           : mode == UP       ? ceil(x)
-                              : trunc(x);
+    return mode == TO_NEAREST ? nearbyint(x) : mode == DOWN ? floor(x) : mode == UP ? ceil(x) : trunc(x);
 }
 
 /* NaN gives 0. A value out of range gives the nearest number in range. */
@@ -81,10 +78,7 @@ static void to_s32(const sim_op *op, sim_warp *w)
     LANES(l)
     {
         const double x = rounded(sim_float(a[l]), op->info);
-        out[l] = x != x               ? 0
-                 : x >= 2147483647.0  ? 0x7fffffffu
-                 : x <= -2147483648.0 ? 0x80000000u
-                                      : (uint32_t)(int32_t)x;
+        out[l] = x != x ? 0 : x >= 2147483647.0 ? 0x7fffffffu : x <= -2147483648.0 ? 0x80000000u : (uint32_t)(int32_t)x;
     }
     sim_put(w, op->dst[0], out);
 }
@@ -121,27 +115,24 @@ SIM_UNARY(float_of_half, uint32_t, sim_float_bits(sim_half_to_float(x & 0xffff))
 SIM_UNARY(float_of_bfloat, uint32_t, sim_float_bits(sim_bfloat_to_float(x & 0xffff)))
 
 /* The first source goes to the upper half. */
-SIM_BINARY(half_pair, uint32_t,
-           sim_float_to_half(sim_float(x)) << 16 | sim_float_to_half(sim_float(y)))
-SIM_BINARY(bfloat_pair, uint32_t,
-           sim_float_to_bfloat(sim_float(x)) << 16 | sim_float_to_bfloat(sim_float(y)))
+SIM_BINARY(half_pair, uint32_t, sim_float_to_half(sim_float(x)) << 16 | sim_float_to_half(sim_float(y)))
+SIM_BINARY(bfloat_pair, uint32_t, sim_float_to_bfloat(sim_float(x)) << 16 | sim_float_to_bfloat(sim_float(y)))
 
-#define ROW(opcode, form, handler, info)                                                           \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_CONVERT, info                                              \
+#define ROW(opcode, form, handler, info)                                                                               \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_CONVERT, info                                                                  \
     }
-#define NARROW(to_name, to, from_name, bits, is_signed)                                            \
+#define NARROW(to_name, to, from_name, bits, is_signed)                                                                \
     ROW("cvt." to_name "." from_name, "r s", narrow, FROM(bits, is_signed, to))
-#define NARROW_ALL(to_name, to)                                                                    \
-    NARROW(to_name, to, "u8", 8, 0), NARROW(to_name, to, "s8", 8, 1),                              \
-        NARROW(to_name, to, "u16", 16, 0), NARROW(to_name, to, "s16", 16, 1),                      \
-        NARROW(to_name, to, "u32", 32, 0), NARROW(to_name, to, "s32", 32, 1)
-#define WIDEN(from_name, bits, is_signed)                                                          \
-    ROW("cvt.u64." from_name, "d s", widen, FROM(bits, is_signed, 64)),                            \
-        ROW("cvt.s64." from_name, "d s", widen, FROM(bits, is_signed, 64)),                        \
-        ROW("cvt.u64." from_name, "d S", widen_part, FROM(bits, is_signed, 64)),                   \
+#define NARROW_ALL(to_name, to)                                                                                        \
+    NARROW(to_name, to, "u8", 8, 0), NARROW(to_name, to, "s8", 8, 1), NARROW(to_name, to, "u16", 16, 0),               \
+        NARROW(to_name, to, "s16", 16, 1), NARROW(to_name, to, "u32", 32, 0), NARROW(to_name, to, "s32", 32, 1)
+#define WIDEN(from_name, bits, is_signed)                                                                              \
+    ROW("cvt.u64." from_name, "d s", widen, FROM(bits, is_signed, 64)),                                                \
+        ROW("cvt.s64." from_name, "d s", widen, FROM(bits, is_signed, 64)),                                            \
+        ROW("cvt.u64." from_name, "d S", widen_part, FROM(bits, is_signed, 64)),                                       \
         ROW("cvt.s64." from_name, "d S", widen_part, FROM(bits, is_signed, 64))
-#define SHORTEN(to_name, to)                                                                       \
+#define SHORTEN(to_name, to)                                                                                           \
     ROW("cvt." to_name ".u64", "r S", shorten, to), ROW("cvt." to_name ".s64", "r S", shorten, to)
 
 static const sim_row rows[] = {

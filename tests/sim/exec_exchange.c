@@ -14,14 +14,12 @@ static bool members_are_here(sim_warp *w, const uint32_t *members)
         if (!sim_lane(w->mask, l))
             continue;
         if ((members[l] & ~w->mask) != 0) {
-            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED,
-                     "lanes are missing: it names lanes 0x%08x, executed by 0x%08x", members[l],
-                     w->mask);
+            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "lanes are missing: it names lanes 0x%08x, executed by 0x%08x",
+                     members[l], w->mask);
             return false;
         }
         if (!sim_lane(members[l], l)) {
-            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "lane %d is not among its members 0x%08x", l,
-                     members[l]);
+            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "lane %d is not among its members 0x%08x", l, members[l]);
             return false;
         }
     }
@@ -67,8 +65,8 @@ static void shfl(const sim_op *op, sim_warp *w)
         bool in_range = false;
         const int from = source_lane(op->info, l, b[l], c[l], &in_range);
         if (sim_lane(w->mask, l) && !sim_lane(w->mask, from)) {
-            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED,
-                     "it reads lane %d, which does not execute it (0x%08x do)", from, w->mask);
+            sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "it reads lane %d, which does not execute it (0x%08x do)", from,
+                     w->mask);
             return;
         }
         out[l] = a[from];
@@ -91,9 +89,7 @@ static void vote(const sim_op *op, sim_warp *w)
     LANES(l)
     {
         const uint32_t yes = p & members[l], all = members[l];
-        const bool answer = op->info == ANY   ? yes != 0
-                            : op->info == ALL ? yes == all
-                                              : yes == all || yes == 0;
+        const bool answer = op->info == ANY ? yes != 0 : op->info == ALL ? yes == all : yes == all || yes == 0;
         bits |= (uint32_t)answer << l;
         ballots[l] = yes;
     }
@@ -111,9 +107,9 @@ static void active_mask(const sim_op *op, sim_warp *w)
     sim_put(w, op->dst[0], out);
 }
 
-#define ROW(opcode, form, handler, info)                                                           \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_EXCHANGE, info                                             \
+#define ROW(opcode, form, handler, info)                                                                               \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_EXCHANGE, info                                                                 \
     }
 
 static const sim_row rows[] = {

@@ -36,44 +36,44 @@ static inline float to_eleven_bits(float x)
 }
 
 /* name and name_ftz; in the expressions x, y, z are floats. */
-#define FLOAT_UNARY(name, result)                                                                  \
-    static void name(const sim_op *op, sim_warp *w)                                                \
-    {                                                                                              \
-        const uint32_t *a = sim_source(w, op->src[0]);                                             \
-        uint32_t out[SIM_LANES];                                                                   \
-        if (op->info)                                                                              \
-            LANES(l)                                                                               \
-            {                                                                                      \
-                const float x = sim_flush(sim_float(a[l]));                                        \
-                out[l] = sim_float_bits(sim_flush(sim_float(result)));                             \
-            }                                                                                      \
-        else                                                                                       \
-            LANES(l)                                                                               \
-            {                                                                                      \
-                const float x = sim_float(a[l]);                                                   \
-                out[l] = (result);                                                                 \
-            }                                                                                      \
-        sim_put(w, op->dst[0], out);                                                               \
+#define FLOAT_UNARY(name, result)                                                                                      \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const uint32_t *a = sim_source(w, op->src[0]);                                                                 \
+        uint32_t out[SIM_LANES];                                                                                       \
+        if (op->info)                                                                                                  \
+            LANES(l)                                                                                                   \
+            {                                                                                                          \
+                const float x = sim_flush(sim_float(a[l]));                                                            \
+                out[l] = sim_float_bits(sim_flush(sim_float(result)));                                                 \
+            }                                                                                                          \
+        else                                                                                                           \
+            LANES(l)                                                                                                   \
+            {                                                                                                          \
+                const float x = sim_float(a[l]);                                                                       \
+                out[l] = (result);                                                                                     \
+            }                                                                                                          \
+        sim_put(w, op->dst[0], out);                                                                                   \
     }
 
-#define FLOAT_BINARY(name, result)                                                                 \
-    static void name(const sim_op *op, sim_warp *w)                                                \
-    {                                                                                              \
-        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);             \
-        uint32_t out[SIM_LANES];                                                                   \
-        if (op->info)                                                                              \
-            LANES(l)                                                                               \
-            {                                                                                      \
-                const float x = sim_flush(sim_float(a[l])), y = sim_flush(sim_float(b[l]));        \
-                out[l] = sim_float_bits(sim_flush(sim_float(result)));                             \
-            }                                                                                      \
-        else                                                                                       \
-            LANES(l)                                                                               \
-            {                                                                                      \
-                const float x = sim_float(a[l]), y = sim_float(b[l]);                              \
-                out[l] = (result);                                                                 \
-            }                                                                                      \
-        sim_put(w, op->dst[0], out);                                                               \
+#define FLOAT_BINARY(name, result)                                                                                     \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);                                 \
+        uint32_t out[SIM_LANES];                                                                                       \
+        if (op->info)                                                                                                  \
+            LANES(l)                                                                                                   \
+            {                                                                                                          \
+                const float x = sim_flush(sim_float(a[l])), y = sim_flush(sim_float(b[l]));                            \
+                out[l] = sim_float_bits(sim_flush(sim_float(result)));                                                 \
+            }                                                                                                          \
+        else                                                                                                           \
+            LANES(l)                                                                                                   \
+            {                                                                                                          \
+                const float x = sim_float(a[l]), y = sim_float(b[l]);                                                  \
+                out[l] = (result);                                                                                     \
+            }                                                                                                          \
+        sim_put(w, op->dst[0], out);                                                                                   \
     }
 
 FLOAT_BINARY(add, sim_result(x + y))
@@ -99,8 +99,8 @@ static void fma_rn(const sim_op *op, sim_warp *w)
     uint32_t out[SIM_LANES];
     if (op->info)
         LANES(l)
-    out[l] = sim_float_bits(sim_flush(sim_float(sim_result(fmaf(
-        sim_flush(sim_float(a[l])), sim_flush(sim_float(b[l])), sim_flush(sim_float(c[l])))))));
+    out[l] = sim_float_bits(sim_flush(sim_float(
+        sim_result(fmaf(sim_flush(sim_float(a[l])), sim_flush(sim_float(b[l])), sim_flush(sim_float(c[l])))))));
     else LANES(l) out[l] = sim_result(fmaf(sim_float(a[l]), sim_float(b[l]), sim_float(c[l])));
     sim_put(w, op->dst[0], out);
 }
@@ -180,17 +180,17 @@ FLOAT_UNARY(round_down, sim_result(floorf(x)))
 FLOAT_UNARY(round_up, sim_result(ceilf(x)))
 FLOAT_UNARY(round_zero, sim_result(truncf(x)))
 
-#define ROW(opcode, form, handler, ftz)                                                            \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_FLOAT, ftz                                                 \
+#define ROW(opcode, form, handler, ftz)                                                                                \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_FLOAT, ftz                                                                     \
     }
-#define SPECIAL(opcode, form, handler, ftz)                                                        \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_SPECIAL, ftz                                               \
+#define SPECIAL(opcode, form, handler, ftz)                                                                            \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_SPECIAL, ftz                                                                   \
     }
-#define CONVERT(opcode, form, handler, ftz)                                                        \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_CONVERT, ftz                                               \
+#define CONVERT(opcode, form, handler, ftz)                                                                            \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_CONVERT, ftz                                                                   \
     }
 
 static const sim_row rows[] = {

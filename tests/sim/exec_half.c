@@ -27,21 +27,19 @@ static inline float high_half(uint32_t x)
 
 static inline uint32_t fma_bfloat(uint32_t x, uint32_t y, uint32_t z)
 {
-    const float sum = fmaf(sim_bfloat_to_float(x & 0xffff), sim_bfloat_to_float(y & 0xffff),
-                           sim_bfloat_to_float(z & 0xffff));
+    const float sum =
+        fmaf(sim_bfloat_to_float(x & 0xffff), sim_bfloat_to_float(y & 0xffff), sim_bfloat_to_float(z & 0xffff));
     return sim_float_to_bfloat(sum) & 0xffff;
 }
 
 SIM_BINARY(add_sat, uint32_t,
-           pair_of_halves(saturate(low_half(x) + low_half(y)),
-                          saturate(high_half(x) + high_half(y))))
+           pair_of_halves(saturate(low_half(x) + low_half(y)), saturate(high_half(x) + high_half(y))))
 SIM_BINARY(mul, uint32_t, pair_of_halves(low_half(x) * low_half(y), high_half(x) * high_half(y)))
-SIM_TERNARY(fma_bfloats, uint32_t,
-            fma_bfloat(x >> 16, y >> 16, z >> 16) << 16 | fma_bfloat(x, y, z))
+SIM_TERNARY(fma_bfloats, uint32_t, fma_bfloat(x >> 16, y >> 16, z >> 16) << 16 | fma_bfloat(x, y, z))
 
-#define ROW(opcode, form, handler)                                                                 \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_FLOAT, 0                                                   \
+#define ROW(opcode, form, handler)                                                                                     \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_FLOAT, 0                                                                       \
     }
 
 static const sim_row rows[] = {

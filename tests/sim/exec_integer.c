@@ -152,9 +152,9 @@ static void lop3(const sim_op *op, sim_warp *w)
     sim_put(w, op->dst[0], out);
 }
 
-#define ROW(opcode, form, handler)                                                                 \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_INTEGER, 0                                                 \
+#define ROW(opcode, form, handler)                                                                                     \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_INTEGER, 0                                                                     \
     }
 
 static const sim_row rows[] = {

@@ -16,8 +16,7 @@ static bool all_lanes(sim_warp *w)
 {
     if (w->mask == SIM_ALL_LANES)
         return true;
-    sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-             "lanes are missing: all 32 must execute it, 0x%08x do", w->mask);
+    sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "lanes are missing: all 32 must execute it, 0x%08x do", w->mask);
     return false;
 }
 
@@ -81,8 +80,7 @@ static void stmatrix(const sim_op *op, sim_warp *w)
             return;
         memcpy(row, &in[l / SIDE][l % SIDE * 4], 16);
     }
-    sim_count_shared(sim_counter(w), matrices == 4 ? SIM_ALL_LANES : (1u << matrices * SIDE) - 1,
-                     narrow, 16);
+    sim_count_shared(sim_counter(w), matrices == 4 ? SIM_ALL_LANES : (1u << matrices * SIDE) - 1, narrow, 16);
 }
 
 /* ---- mma m16n8k8 and m16n8k16; info: k, and 1 if bf16 ---- */
@@ -111,8 +109,7 @@ static void take_b(const sim_warp *w, int32_t source, bool bf16, sim_line out[SI
 
 /* Computes sum[row][column] += a[row][k] * b[k][column] for k in order. Not inlined: while a is in memory, the host
  * reads its elements at no extra cost. */
-static __attribute__((noinline)) void accumulate(sim_line sum[SIDE], const float a[MATRIX],
-                                                 const sim_line b[SIDE])
+static __attribute__((noinline)) void accumulate(sim_line sum[SIDE], const float a[MATRIX], const sim_line b[SIDE])
 {
     for (int row = 0; row < SIDE; row++) {
         sim_line total = sum[row];
@@ -179,30 +176,24 @@ static void mma_bytes(const sim_op *op, sim_warp *w)
         sim_put(w, op->dst[i], sum[i / 2][i % 2]);
 }
 
-#define STORES(count, form, info)                                                                  \
-    {"stmatrix.sync.aligned.m8n8." count ".shared.b16", "a " form, stmatrix, SIM_KIND_SHARED,      \
-     info},                                                                                        \
-    {                                                                                              \
-        "stmatrix.sync.aligned.m8n8." count ".trans.shared.b16", "a " form, stmatrix,              \
-            SIM_KIND_SHARED, (info) | 8                                                            \
+#define STORES(count, form, info)                                                                                      \
+    {"stmatrix.sync.aligned.m8n8." count ".shared.b16", "a " form, stmatrix, SIM_KIND_SHARED, info},                   \
+    {                                                                                                                  \
+        "stmatrix.sync.aligned.m8n8." count ".trans.shared.b16", "a " form, stmatrix, SIM_KIND_SHARED, (info) | 8      \
     }
-#define MATRICES(count, form, info)                                                                \
-    {"ldmatrix.sync.aligned.m8n8." count ".shared.b16", form " a", ldmatrix, SIM_KIND_SHARED,      \
-     info},                                                                                        \
-    {                                                                                              \
-        "ldmatrix.sync.aligned.m8n8." count ".trans.shared.b16", form " a", ldmatrix,              \
-            SIM_KIND_SHARED, (info) | 8                                                            \
+#define MATRICES(count, form, info)                                                                                    \
+    {"ldmatrix.sync.aligned.m8n8." count ".shared.b16", form " a", ldmatrix, SIM_KIND_SHARED, info},                   \
+    {                                                                                                                  \
+        "ldmatrix.sync.aligned.m8n8." count ".trans.shared.b16", form " a", ldmatrix, SIM_KIND_SHARED, (info) | 8      \
     }
-#define MMA(shape, type, form, info)                                                               \
-    {                                                                                              \
-        "mma.sync.aligned." shape ".row.col.f32." type "." type ".f32", form, mma,                 \
-            SIM_KIND_TENSOR, info                                                                  \
+#define MMA(shape, type, form, info)                                                                                   \
+    {                                                                                                                  \
+        "mma.sync.aligned." shape ".row.col.f32." type "." type ".f32", form, mma, SIM_KIND_TENSOR, info               \
     }
 
-#define MMA_BYTES(shape, form, halves)                                                             \
-    {                                                                                              \
-        "mma.sync.aligned." shape ".row.col.s32.u8.u8.s32", form, mma_bytes, SIM_KIND_TENSOR,      \
-            1 << 4 | (halves)                                                                      \
+#define MMA_BYTES(shape, form, halves)                                                                                 \
+    {                                                                                                                  \
+        "mma.sync.aligned." shape ".row.col.s32.u8.u8.s32", form, mma_bytes, SIM_KIND_TENSOR, 1 << 4 | (halves)        \
     }
 
 static const sim_row rows[] = {

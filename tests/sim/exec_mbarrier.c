@@ -144,9 +144,8 @@ static void fence_init(const sim_op *op, sim_warp *w)
 static bool count_arrivals(sim_warp *w, int lane, sim_mbarrier *m, unsigned arrivals)
 {
     if (arrivals > m->missing) {
-        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED,
-                 "%u arrivals, and phase %u of the mbarrier waits for %u of %u", arrivals, m->phase,
-                 m->missing, m->count);
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "%u arrivals, and phase %u of the mbarrier waits for %u of %u",
+                 arrivals, m->phase, m->missing, m->count);
         return false;
     }
     m->missing -= arrivals;
@@ -157,8 +156,7 @@ static bool count_bytes(sim_warp *w, int lane, sim_mbarrier *m, int64_t bytes)
 {
     const int64_t sum = m->bytes + bytes;
     if (sum > COUNT_MAX || sum < -COUNT_MAX) {
-        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "the mbarrier would wait for %lld bytes",
-                 (long long)sum);
+        sim_stop(w, lane, CUDA_ERROR_LAUNCH_FAILED, "the mbarrier would wait for %lld bytes", (long long)sum);
         return false;
     }
     m->bytes = (int32_t)sum;
@@ -231,8 +229,8 @@ static void wait_for_phase(const sim_op *op, sim_warp *w)
     {
         if (!sim_lane(w->mask, l) || (parities[l] == parity && parity <= 1))
             continue;
-        sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED,
-                 "it waits for parity %u where another lane waits for %u", parities[l], parity);
+        sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "it waits for parity %u where another lane waits for %u", parities[l],
+                 parity);
         return;
     }
     const unsigned number = sim_mbarrier_number(w->block, m);
@@ -256,9 +254,9 @@ static void wait_for_phase(const sim_op *op, sim_warp *w)
     sim_put_predicate(w, op->dst[0], SIM_ALL_LANES);
 }
 
-#define ROW(opcode, form, handler, info)                                                           \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_BARRIER, info                                              \
+#define ROW(opcode, form, handler, info)                                                                               \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_BARRIER, info                                                                  \
     }
 
 static const sim_row rows[] = {

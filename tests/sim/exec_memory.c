@@ -10,9 +10,8 @@
 #include "lanes.h"
 #include "traffic.h"
 
-#define INFO(bytes, count, is_signed, space)                                                       \
-    ((bytes) | (count) << 4 | (is_signed) << 7 | (int)(space) << 8)
-#define WIDE (1 << 12)
+#define INFO(bytes, count, is_signed, space) ((bytes) | (count) << 4 | (is_signed) << 7 | (int)(space) << 8)
+#define WIDE                                 (1 << 12)
 
 typedef struct form {
     unsigned bytes, count, total;
@@ -43,23 +42,21 @@ static uint8_t *private_at(sim_warp *w, int lane, ptx_space space, uint64_t addr
         return NULL;
     }
     if (address % bytes != 0) {
-        sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address: %u bytes at %lld",
-                 bytes, (long long)address);
+        sim_stop(w, lane, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address: %u bytes at %lld", bytes,
+                 (long long)address);
         return NULL;
     }
     return param ? (uint8_t *)(uintptr_t)w->block->launch->params + address
                  : w->block->local + sim_thread(w, lane) * p->local_bytes + address;
 }
 
-static uint8_t *memory_at(sim_warp *w, int lane, ptx_space space, uint64_t address, unsigned bytes,
-                          bool write)
+static uint8_t *memory_at(sim_warp *w, int lane, ptx_space space, uint64_t address, unsigned bytes, bool write)
 {
     if (space == PTX_SPACE_GENERIC)
         space = sim_resolve(&address);
     switch (space) {
     case PTX_SPACE_SHARED:
-        return write ? sim_shared_write(w, lane, address, bytes)
-                     : sim_shared_read(w, lane, address, bytes);
+        return write ? sim_shared_write(w, lane, address, bytes) : sim_shared_read(w, lane, address, bytes);
     case PTX_SPACE_GLOBAL:
         return sim_global_at(w, lane, address, bytes, write ? SIM_WRITE : SIM_READ, false);
     case PTX_SPACE_CONST:
@@ -70,8 +67,7 @@ static uint8_t *memory_at(sim_warp *w, int lane, ptx_space space, uint64_t addre
 }
 
 /* Counts the lanes' traffic. The space is that of the first lane. */
-static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[SIM_LANES],
-                          unsigned bytes)
+static void count_traffic(sim_warp *w, ptx_space space, const uint64_t address[SIM_LANES], unsigned bytes)
 {
     uint64_t first = address[sim_first_lane(w->mask)];
     uint32_t narrow[SIM_LANES];
@@ -104,8 +100,7 @@ static bool find_lanes(sim_warp *w, const form *f, const uint64_t address[SIM_LA
     case PTX_SPACE_SHARED:
         return sim_shared_lanes(w, w->mask, address, f->total, write, at);
     case PTX_SPACE_GLOBAL:
-        return sim_global_lanes(w, w->mask, address, f->total, write ? SIM_WRITE : SIM_READ, false,
-                                at);
+        return sim_global_lanes(w, w->mask, address, f->total, write ? SIM_WRITE : SIM_READ, false, at);
     default:
         for (uint32_t left = w->mask; left != 0; left &= left - 1) {
             const int l = sim_first_lane(left);
@@ -173,51 +168,50 @@ static void store(const sim_op *op, sim_warp *w)
 
 /* ---- rows ---- */
 
-#define LOAD(text, kind, space, type, bytes, is_signed, r)                                         \
-    {"ld." text type, r " a", load, kind, INFO(bytes, 1, is_signed, space)},                       \
-    {                                                                                              \
-        "ld." text "v2." type, "2" r " a", load, kind, INFO(bytes, 2, is_signed, space)            \
+#define LOAD(text, kind, space, type, bytes, is_signed, r)                                                             \
+    {"ld." text type, r " a", load, kind, INFO(bytes, 1, is_signed, space)},                                           \
+    {                                                                                                                  \
+        "ld." text "v2." type, "2" r " a", load, kind, INFO(bytes, 2, is_signed, space)                                \
     }
-#define LOAD_4(text, kind, space, type, bytes, is_signed, r)                                       \
-    LOAD(text, kind, space, type, bytes, is_signed, r),                                            \
-    {                                                                                              \
-        "ld." text "v4." type, "4" r " a", load, kind, INFO(bytes, 4, is_signed, space)            \
+#define LOAD_4(text, kind, space, type, bytes, is_signed, r)                                                           \
+    LOAD(text, kind, space, type, bytes, is_signed, r),                                                                \
+    {                                                                                                                  \
+        "ld." text "v4." type, "4" r " a", load, kind, INFO(bytes, 4, is_signed, space)                                \
     }
 /* One element in a register of 64 bits. */
-#define LOAD_WIDE(text, kind, space, type, bytes, is_signed)                                       \
-    {                                                                                              \
-        "ld." text type, "d a", load, kind, INFO(bytes, 1, is_signed, space) | WIDE                \
+#define LOAD_WIDE(text, kind, space, type, bytes, is_signed)                                                           \
+    {                                                                                                                  \
+        "ld." text type, "d a", load, kind, INFO(bytes, 1, is_signed, space) | WIDE                                    \
     }
-#define LOADS(text, kind, space)                                                                   \
-    LOAD_WIDE(text, kind, space, "u8", 1, 0), LOAD_WIDE(text, kind, space, "s8", 1, 1),            \
-        LOAD_WIDE(text, kind, space, "u16", 2, 0), LOAD_WIDE(text, kind, space, "s16", 2, 1),      \
-        LOAD_WIDE(text, kind, space, "u32", 4, 0), LOAD_WIDE(text, kind, space, "s32", 4, 1),      \
-        LOAD_4(text, kind, space, "b8", 1, 0, "r"), LOAD_4(text, kind, space, "u8", 1, 0, "r"),    \
-        LOAD_4(text, kind, space, "s8", 1, 1, "r"), LOAD_4(text, kind, space, "b16", 2, 0, "r"),   \
-        LOAD_4(text, kind, space, "u16", 2, 0, "r"), LOAD_4(text, kind, space, "s16", 2, 1, "r"),  \
-        LOAD_4(text, kind, space, "b32", 4, 0, "r"), LOAD_4(text, kind, space, "u32", 4, 0, "r"),  \
-        LOAD_4(text, kind, space, "s32", 4, 0, "r"), LOAD_4(text, kind, space, "f32", 4, 0, "r"),  \
-        LOAD(text, kind, space, "b64", 8, 0, "d"), LOAD(text, kind, space, "u64", 8, 0, "d"),      \
+#define LOADS(text, kind, space)                                                                                       \
+    LOAD_WIDE(text, kind, space, "u8", 1, 0), LOAD_WIDE(text, kind, space, "s8", 1, 1),                                \
+        LOAD_WIDE(text, kind, space, "u16", 2, 0), LOAD_WIDE(text, kind, space, "s16", 2, 1),                          \
+        LOAD_WIDE(text, kind, space, "u32", 4, 0), LOAD_WIDE(text, kind, space, "s32", 4, 1),                          \
+        LOAD_4(text, kind, space, "b8", 1, 0, "r"), LOAD_4(text, kind, space, "u8", 1, 0, "r"),                        \
+        LOAD_4(text, kind, space, "s8", 1, 1, "r"), LOAD_4(text, kind, space, "b16", 2, 0, "r"),                       \
+        LOAD_4(text, kind, space, "u16", 2, 0, "r"), LOAD_4(text, kind, space, "s16", 2, 1, "r"),                      \
+        LOAD_4(text, kind, space, "b32", 4, 0, "r"), LOAD_4(text, kind, space, "u32", 4, 0, "r"),                      \
+        LOAD_4(text, kind, space, "s32", 4, 0, "r"), LOAD_4(text, kind, space, "f32", 4, 0, "r"),                      \
+        LOAD(text, kind, space, "b64", 8, 0, "d"), LOAD(text, kind, space, "u64", 8, 0, "d"),                          \
         LOAD(text, kind, space, "s64", 8, 0, "d")
 
-#define STORE(text, kind, space, type, bytes, s)                                                   \
-    {"st." text type, "a " s, store, kind, INFO(bytes, 1, 0, space)},                              \
-    {                                                                                              \
-        "st." text "v2." type, "a 2" s, store, kind, INFO(bytes, 2, 0, space)                      \
+#define STORE(text, kind, space, type, bytes, s)                                                                       \
+    {"st." text type, "a " s, store, kind, INFO(bytes, 1, 0, space)},                                                  \
+    {                                                                                                                  \
+        "st." text "v2." type, "a 2" s, store, kind, INFO(bytes, 2, 0, space)                                          \
     }
-#define STORE_4(text, kind, space, type, bytes, s)                                                 \
-    STORE(text, kind, space, type, bytes, s),                                                      \
-    {                                                                                              \
-        "st." text "v4." type, "a 4" s, store, kind, INFO(bytes, 4, 0, space)                      \
+#define STORE_4(text, kind, space, type, bytes, s)                                                                     \
+    STORE(text, kind, space, type, bytes, s),                                                                          \
+    {                                                                                                                  \
+        "st." text "v4." type, "a 4" s, store, kind, INFO(bytes, 4, 0, space)                                          \
     }
-#define STORES(text, kind, space)                                                                  \
-    {"st." text "u32", "a S", store, kind, INFO(4, 1, 0, space) | WIDE},                           \
-        {"st." text "b32", "a S", store, kind, INFO(4, 1, 0, space) | WIDE},                       \
-        STORE_4(text, kind, space, "b8", 1, "s"), STORE_4(text, kind, space, "u8", 1, "s"),        \
-        STORE_4(text, kind, space, "b16", 2, "s"), STORE_4(text, kind, space, "u16", 2, "s"),      \
-        STORE_4(text, kind, space, "b32", 4, "s"), STORE_4(text, kind, space, "u32", 4, "s"),      \
-        STORE_4(text, kind, space, "f32", 4, "s"), STORE(text, kind, space, "b64", 8, "S"),        \
-        STORE(text, kind, space, "u64", 8, "S")
+#define STORES(text, kind, space)                                                                                      \
+    {"st." text "u32", "a S", store, kind, INFO(4, 1, 0, space) | WIDE},                                               \
+        {"st." text "b32", "a S", store, kind, INFO(4, 1, 0, space) | WIDE}, STORE_4(text, kind, space, "b8", 1, "s"), \
+        STORE_4(text, kind, space, "u8", 1, "s"), STORE_4(text, kind, space, "b16", 2, "s"),                           \
+        STORE_4(text, kind, space, "u16", 2, "s"), STORE_4(text, kind, space, "b32", 4, "s"),                          \
+        STORE_4(text, kind, space, "u32", 4, "s"), STORE_4(text, kind, space, "f32", 4, "s"),                          \
+        STORE(text, kind, space, "b64", 8, "S"), STORE(text, kind, space, "u64", 8, "S")
 
 static const sim_row rows[] = {
     LOADS("param.", SIM_KIND_PARAM, PTX_SPACE_PARAM),

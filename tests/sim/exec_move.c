@@ -50,9 +50,9 @@ SIM_WIDE_UNARY(generic_to_local, uint64_t, x - SIM_LOCAL_WINDOW)
 SIM_WIDE_UNARY(param_to_generic, uint64_t, x + SIM_PARAM_WINDOW)
 SIM_WIDE_UNARY(generic_to_param, uint64_t, x - SIM_PARAM_WINDOW)
 
-#define ROW(opcode, form, handler)                                                                 \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_MOVE, 0                                                    \
+#define ROW(opcode, form, handler)                                                                                     \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_MOVE, 0                                                                        \
     }
 
 static const sim_row rows[] = {

@@ -10,27 +10,27 @@
 enum { EQ, NE, LT, LE, GT, GE, NUMBERS, NEVER, UNORDERED = 8 };
 enum { PLAIN = 0, AND = 1, OR = 2, XOR = 3, OP_SHIFT = 4 };
 
-#define COMPARE_BY(code, x, y, ret_bits)                                                           \
-    do {                                                                                           \
-        switch (code) {                                                                            \
-        case EQ:                                                                                   \
-            SIM_COMPARE(a, b, l, (x) == (y), ret_bits);                                            \
-            break;                                                                                 \
-        case NE:                                                                                   \
-            SIM_COMPARE(a, b, l, (x) != (y), ret_bits);                                            \
-            break;                                                                                 \
-        case LT:                                                                                   \
-            SIM_COMPARE(a, b, l, (x) < (y), ret_bits);                                             \
-            break;                                                                                 \
-        case LE:                                                                                   \
-            SIM_COMPARE(a, b, l, (x) <= (y), ret_bits);                                            \
-            break;                                                                                 \
-        case GT:                                                                                   \
-            SIM_COMPARE(a, b, l, (x) > (y), ret_bits);                                             \
-            break;                                                                                 \
-        default:                                                                                   \
-            SIM_COMPARE(a, b, l, (x) >= (y), ret_bits);                                            \
-        }                                                                                          \
+#define COMPARE_BY(code, x, y, ret_bits)                                                                               \
+    do {                                                                                                               \
+        switch (code) {                                                                                                \
+        case EQ:                                                                                                       \
+            SIM_COMPARE(a, b, l, (x) == (y), ret_bits);                                                                \
+            break;                                                                                                     \
+        case NE:                                                                                                       \
+            SIM_COMPARE(a, b, l, (x) != (y), ret_bits);                                                                \
+            break;                                                                                                     \
+        case LT:                                                                                                       \
+            SIM_COMPARE(a, b, l, (x) < (y), ret_bits);                                                                 \
+            break;                                                                                                     \
+        case LE:                                                                                                       \
+            SIM_COMPARE(a, b, l, (x) <= (y), ret_bits);                                                                \
+            break;                                                                                                     \
+        case GT:                                                                                                       \
+            SIM_COMPARE(a, b, l, (x) > (y), ret_bits);                                                                 \
+            break;                                                                                                     \
+        default:                                                                                                       \
+            SIM_COMPARE(a, b, l, (x) >= (y), ret_bits);                                                                \
+        }                                                                                                              \
     } while (0)
 
 static void put_comparison(const sim_op *op, sim_warp *w, uint32_t bits)
@@ -56,13 +56,13 @@ static void put_comparison(const sim_op *op, sim_warp *w, uint32_t bits)
     }
 }
 
-#define SETP(name, register_type, type, source)                                                    \
-    static void name(const sim_op *op, sim_warp *w)                                                \
-    {                                                                                              \
-        const register_type *a = source(w, op->src[0]), *b = source(w, op->src[1]);                \
-        uint32_t bits = 0;                                                                         \
-        COMPARE_BY(op->info & 7, (type)a[l], (type)b[l], bits);                                    \
-        put_comparison(op, w, bits);                                                               \
+#define SETP(name, register_type, type, source)                                                                        \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const register_type *a = source(w, op->src[0]), *b = source(w, op->src[1]);                                    \
+        uint32_t bits = 0;                                                                                             \
+        COMPARE_BY(op->info & 7, (type)a[l], (type)b[l], bits);                                                        \
+        put_comparison(op, w, bits);                                                                                   \
     }
 
 SETP(setp_s32, uint32_t, int32_t, sim_source)
@@ -77,8 +77,7 @@ static void setp_f32(const sim_op *op, sim_warp *w)
     const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);
     const int code = op->info & 7;
     uint32_t bits = 0, nan = 0;
-    SIM_COMPARE(a, b, l, sim_float(a[l]) != sim_float(a[l]) || sim_float(b[l]) != sim_float(b[l]),
-                nan);
+    SIM_COMPARE(a, b, l, sim_float(a[l]) != sim_float(a[l]) || sim_float(b[l]) != sim_float(b[l]), nan);
     if (code == NUMBERS)
         bits = ~nan;
     else if (code != NEVER)
@@ -125,33 +124,31 @@ static void selp_64(const sim_op *op, sim_warp *w)
     sim_put_64(w, op->dst[0], out);
 }
 
-#define ROW(opcode, form, handler, info)                                                           \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_INTEGER, info                                              \
+#define ROW(opcode, form, handler, info)                                                                               \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_INTEGER, info                                                                  \
     }
-#define COMBINED(name, type, sources, handler, code)                                               \
-    ROW("setp." name "." type, "e " sources, handler, code),                                       \
-        ROW("setp." name ".and." type, "e " sources " Q", handler, (code) | AND << OP_SHIFT),      \
-        ROW("setp." name ".or." type, "e " sources " Q", handler, (code) | OR << OP_SHIFT),        \
+#define COMBINED(name, type, sources, handler, code)                                                                   \
+    ROW("setp." name "." type, "e " sources, handler, code),                                                           \
+        ROW("setp." name ".and." type, "e " sources " Q", handler, (code) | AND << OP_SHIFT),                          \
+        ROW("setp." name ".or." type, "e " sources " Q", handler, (code) | OR << OP_SHIFT),                            \
         ROW("setp." name ".xor." type, "e " sources " Q", handler, (code) | XOR << OP_SHIFT)
-#define EQUALITY(type, sources, handler)                                                           \
+#define EQUALITY(type, sources, handler)                                                                               \
     COMBINED("eq", type, sources, handler, EQ), COMBINED("ne", type, sources, handler, NE)
-#define ORDER(type, sources, handler)                                                              \
-    EQUALITY(type, sources, handler), COMBINED("lt", type, sources, handler, LT),                  \
-        COMBINED("le", type, sources, handler, LE), COMBINED("gt", type, sources, handler, GT),    \
+#define ORDER(type, sources, handler)                                                                                  \
+    EQUALITY(type, sources, handler), COMBINED("lt", type, sources, handler, LT),                                      \
+        COMBINED("le", type, sources, handler, LE), COMBINED("gt", type, sources, handler, GT),                        \
         COMBINED("ge", type, sources, handler, GE)
-#define UNSIGNED_ORDER(type, sources, handler)                                                     \
-    ORDER(type, sources, handler), COMBINED("lo", type, sources, handler, LT),                     \
-        COMBINED("ls", type, sources, handler, LE), COMBINED("hi", type, sources, handler, GT),    \
+#define UNSIGNED_ORDER(type, sources, handler)                                                                         \
+    ORDER(type, sources, handler), COMBINED("lo", type, sources, handler, LT),                                         \
+        COMBINED("ls", type, sources, handler, LE), COMBINED("hi", type, sources, handler, GT),                        \
         COMBINED("hs", type, sources, handler, GE)
-#define UNORDERED_ORDER(type)                                                                      \
-    COMBINED("equ", type, "s s", setp_f32, EQ | UNORDERED),                                        \
-        COMBINED("neu", type, "s s", setp_f32, NE | UNORDERED),                                    \
-        COMBINED("ltu", type, "s s", setp_f32, LT | UNORDERED),                                    \
-        COMBINED("nan", type, "s s", setp_f32, NEVER | UNORDERED),                                 \
-        COMBINED("leu", type, "s s", setp_f32, LE | UNORDERED),                                    \
-        COMBINED("gtu", type, "s s", setp_f32, GT | UNORDERED),                                    \
-        COMBINED("geu", type, "s s", setp_f32, GE | UNORDERED)
+#define UNORDERED_ORDER(type)                                                                                          \
+    COMBINED("equ", type, "s s", setp_f32, EQ | UNORDERED), COMBINED("neu", type, "s s", setp_f32, NE | UNORDERED),    \
+        COMBINED("ltu", type, "s s", setp_f32, LT | UNORDERED),                                                        \
+        COMBINED("nan", type, "s s", setp_f32, NEVER | UNORDERED),                                                     \
+        COMBINED("leu", type, "s s", setp_f32, LE | UNORDERED),                                                        \
+        COMBINED("gtu", type, "s s", setp_f32, GT | UNORDERED), COMBINED("geu", type, "s s", setp_f32, GE | UNORDERED)
 
 static const sim_row rows[] = {
     ORDER("s32", "s s", setp_s32),

@@ -35,13 +35,11 @@ typedef struct numbers {
 static bool is_whole(sim_warp *w)
 {
     if (w->mask != SIM_ALL_LANES) {
-        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-                 "lanes are missing: all 32 must execute it, 0x%08x do", w->mask);
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "lanes are missing: all 32 must execute it, 0x%08x do", w->mask);
         return false;
     }
     if ((unsigned)(w->index | (GROUP_WARPS - 1)) >= w->block->launch->warp_count) {
-        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-                 "the block's last warps are no warpgroup: it has %u",
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "the block's last warps are no warpgroup: it has %u",
                  w->block->launch->warp_count);
         return false;
     }
@@ -50,8 +48,7 @@ static bool is_whole(sim_warp *w)
 
 static void add_step(sim_products *first, const sim_group_step *step)
 {
-    first->steps =
-        sim_host_grow(first->steps, first->step_count, &first->step_capacity, sizeof *first->steps);
+    first->steps = sim_host_grow(first->steps, first->step_count, &first->step_capacity, sizeof *first->steps);
     first->steps[first->step_count++] = *step;
 }
 
@@ -76,16 +73,15 @@ static bool is_alike(sim_warp *w, const sim_group_step *step)
     const sim_group_step *known = &first->steps[w->products.done++];
     if (known->op != step->op) {
         sim_describe(w->block->program, known->op, other, sizeof other);
-        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-                 "the warps of a warpgroup part: another one executes %s", other);
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "the warps of a warpgroup part: another one executes %s", other);
         return false;
     }
     if (known->a != step->a || known->b != step->b || known->add != step->add) {
         sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
                  "the warps of a warpgroup differ in its operands: descriptors 0x%llx, 0x%llx, "
                  "scale-d %d; of another one 0x%llx, 0x%llx, %d",
-                 (unsigned long long)step->a, (unsigned long long)step->b, step->add,
-                 (unsigned long long)known->a, (unsigned long long)known->b, known->add);
+                 (unsigned long long)step->a, (unsigned long long)step->b, step->add, (unsigned long long)known->a,
+                 (unsigned long long)known->b, known->add);
         return false;
     }
     forget_steps(group);
@@ -106,12 +102,11 @@ void sim_products_end(sim_block *block)
         w->pc = block->program->op_count - 1;
         if (w->products.done < first->step_count) {
             sim_describe(block->program, first->steps[w->products.done].op, missed, sizeof missed);
-            sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-                     "the warp ends, and others of its warpgroup have executed %s", missed);
+            sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "the warp ends, and others of its warpgroup have executed %s",
+                     missed);
         } else if (w->products.groups > 0) {
             sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-                     "early: the warp ends, and has not waited for its last %u groups of products",
-                     w->products.groups);
+                     "early: the warp ends, and has not waited for its last %u groups of products", w->products.groups);
         }
     }
 }
@@ -143,29 +138,25 @@ static void wait_group(const sim_op *op, sim_warp *w)
     if (!sim_group_alike(w) || op->immediate >= (int64_t)p->groups)
         return;
     const unsigned kept = (unsigned)op->immediate, done = p->groups - kept;
-    sim_shadow_finished(&w->block->shadow, (unsigned)w->index, SIM_BY_PRODUCTS,
-                        p->tokens[done - 1]);
+    sim_shadow_finished(&w->block->shadow, (unsigned)w->index, SIM_BY_PRODUCTS, p->tokens[done - 1]);
     memmove(p->tokens, p->tokens + done, kept * sizeof *p->tokens);
     p->groups = kept;
 }
 
 /* ---- operands ---- */
 
-static bool take_descriptor(sim_warp *w, int32_t source, uint64_t transposed, sim_operand *ret,
-                            uint64_t *ret_bits)
+static bool take_descriptor(sim_warp *w, int32_t source, uint64_t transposed, sim_operand *ret, uint64_t *ret_bits)
 {
     const uint64_t *lanes = sim_source_64(w, source);
     LANES(l)
     if (lanes[l] != lanes[0]) {
-        sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED,
-                 "its descriptor is 0x%llx, that of lane 0 is 0x%llx", (unsigned long long)lanes[l],
-                 (unsigned long long)lanes[0]);
+        sim_stop(w, l, CUDA_ERROR_LAUNCH_FAILED, "its descriptor is 0x%llx, that of lane 0 is 0x%llx",
+                 (unsigned long long)lanes[l], (unsigned long long)lanes[0]);
         return false;
     }
     const char *wrong = sim_operand_of(lanes[0], transposed != 0, ret);
     if (wrong != NULL)
-        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "descriptor 0x%llx: %s",
-                 (unsigned long long)lanes[0], wrong);
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "descriptor 0x%llx: %s", (unsigned long long)lanes[0], wrong);
     *ret_bits = lanes[0];
     return wrong == NULL;
 }
@@ -179,8 +170,7 @@ static bool take_truth(sim_warp *w, const sim_op *op, int source, bool *ret_trut
     *ret_truth = lanes != 0;
     if (lanes == 0 || lanes == SIM_ALL_LANES)
         return true;
-    sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "scale-d is not the same in all lanes: 0x%08x",
-             lanes);
+    sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED, "scale-d is not the same in all lanes: 0x%08x", lanes);
     return false;
 }
 
@@ -200,15 +190,14 @@ static bool take_operands(sim_warp *w, product *p)
     sim_group_step step = {.op = w->pc};
     if (!is_scale(scale_a) || !is_scale(scale_b) || transpose_a > 1 || transpose_b > 1) {
         sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-                 "scales are 1 or -1, here %d and %d; transpositions 0 or 1, here %u and %u",
-                 (int)scale_a, (int)scale_b, transpose_a, transpose_b);
+                 "scales are 1 or -1, here %d and %d; transpositions 0 or 1, here %u and %u", (int)scale_a,
+                 (int)scale_b, transpose_a, transpose_b);
         return false;
     }
     p->scale = scale_a == scale_b ? 1.0f : -1.0f;
     return (p->a_in_registers || take_descriptor(w, p->op->src[0], transpose_a, &p->a, &step.a)) &&
            take_descriptor(w, src[0], transpose_b, &p->b, &step.b) &&
-           take_truth(w, p->op, (int)(src + 1 - p->op->src), &p->add) &&
-           (step.add = p->add, is_alike(w, &step));
+           take_truth(w, p->op, (int)(src + 1 - p->op->src), &p->add) && (step.add = p->add, is_alike(w, &step));
 }
 
 /* ---- elements ---- */
@@ -226,10 +215,9 @@ static void take_b(const sim_warp *w, const product *p, numbers *out)
         for (unsigned half = 0; half < DEPTH / SIDE; half++) {
             sim_elements m[SIDE];
             for (unsigned i = 0; i < SIDE; i++)
-                m[i] = p->b.transposed
-                           ? __builtin_shufflevector(chunk_at(w, &p->b, SIDE * half + i, tile),
-                                                     (sim_elements){0}, 0, 2, 4, 6, 1, 3, 5, 7)
-                           : chunk_at(w, &p->b, SIDE * tile + sim_line_order[i], half);
+                m[i] = p->b.transposed ? __builtin_shufflevector(chunk_at(w, &p->b, SIDE * half + i, tile),
+                                                                 (sim_elements){0}, 0, 2, 4, 6, 1, 3, 5, 7)
+                                       : chunk_at(w, &p->b, SIDE * tile + sim_line_order[i], half);
             if (!p->b.transposed)
                 sim_transpose(m);
             for (unsigned i = 0; i < SIDE; i++)
@@ -238,16 +226,15 @@ static void take_b(const sim_warp *w, const product *p, numbers *out)
 }
 
 /* Reads part (h, half) of A: 8 rows from 8 * h, 8 columns from 8 * half. */
-static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigned half,
-                        numbers *out)
+static void take_a_part(const sim_warp *w, const product *p, unsigned h, unsigned half, numbers *out)
 {
     const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS + SIDE * h;
     sim_elements m[SIDE];
     if (p->a_in_registers)
         memcpy(m, sim_source(w, p->op->src[2 * half + h]), sizeof m);
     for (unsigned i = 0; !p->a_in_registers && i < SIDE; i++)
-        m[i] = p->a.transposed ? chunk_at(w, &p->a, SIDE * half + i, first / SIDE)
-                               : chunk_at(w, &p->a, first + i, half);
+        m[i] =
+            p->a.transposed ? chunk_at(w, &p->a, SIDE * half + i, first / SIDE) : chunk_at(w, &p->a, first + i, half);
     if (!p->a_in_registers && p->a.transposed)
         sim_transpose(m);
     for (unsigned i = 0; i < SIDE; i++) {
@@ -282,8 +269,7 @@ static void mma_async(const sim_op *op, sim_warp *w)
                  .a_in_registers = (op->info & A_REGISTERS) != 0};
     const unsigned first = (unsigned)w->index % GROUP_WARPS * ROWS;
     numbers n;
-    if (!is_whole(w) || !take_operands(w, &p) ||
-        !(p.a_in_registers || sim_operand_read(w, &p.a, first, ROWS)) ||
+    if (!is_whole(w) || !take_operands(w, &p) || !(p.a_in_registers || sim_operand_read(w, &p.a, first, ROWS)) ||
         !sim_operand_read(w, &p.b, 0, (unsigned)p.tiles * SIDE))
         return;
     take_b(w, &p, &n);
@@ -321,21 +307,18 @@ void sim_touches_pending(const sim_op *op, sim_warp *w)
 
 void sim_other_shape(const sim_op *op, sim_warp *w)
 {
-    stop_hazard(
-        op, w,
-        "early: no wgmma.wait_group has waited for a product of another shape in its registers:",
-        "early: no wgmma.wait_group has waited for a product of another shape");
+    stop_hazard(op, w, "early: no wgmma.wait_group has waited for a product of another shape in its registers:",
+                "early: no wgmma.wait_group has waited for a product of another shape");
 }
 
 /* ---- rows ---- */
 
-#define PRODUCT(n, half, element, info)                                                            \
-    {"wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element,                        \
-     #half "R S S T k k k k", mma_async, SIM_KIND_PRODUCT, SIM_COLUMNS(n) | (info)},               \
-    {                                                                                              \
-        "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element,                     \
-            #half "R 4s S T k k k", mma_async, SIM_KIND_PRODUCT,                                   \
-            SIM_COLUMNS(n) | (info) | A_REGISTERS                                                  \
+#define PRODUCT(n, half, element, info)                                                                                \
+    {"wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element, #half "R S S T k k k k", mma_async,        \
+     SIM_KIND_PRODUCT, SIM_COLUMNS(n) | (info)},                                                                       \
+    {                                                                                                                  \
+        "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." element "." element, #half "R 4s S T k k k", mma_async,      \
+            SIM_KIND_PRODUCT, SIM_COLUMNS(n) | (info) | A_REGISTERS                                                    \
     }
 #define PRODUCTS(n, half) PRODUCT(n, half, "f16", 0), PRODUCT(n, half, "bf16", BF16)
 

@@ -31,19 +31,19 @@ SIM_WIDE_UNARY(not_bits, uint64_t, ~x)
 SIM_WIDE_UNARY(negate, uint64_t, 0 - x)
 
 /* The amount of a shift is 32 bits wide, and clamped. */
-#define SHIFT(name, result)                                                                        \
-    static void name(const sim_op *op, sim_warp *w)                                                \
-    {                                                                                              \
-        const uint64_t *a = sim_source_64(w, op->src[0]);                                          \
-        const uint32_t *b = sim_source(w, op->src[1]);                                             \
-        uint64_t out[SIM_LANES];                                                                   \
-        LANES(l)                                                                                   \
-        {                                                                                          \
-            const uint64_t x = a[l];                                                               \
-            const uint32_t by = b[l] > 63 ? 63 : b[l];                                             \
-            out[l] = (result);                                                                     \
-        }                                                                                          \
-        sim_put_64(w, op->dst[0], out);                                                            \
+#define SHIFT(name, result)                                                                                            \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const uint64_t *a = sim_source_64(w, op->src[0]);                                                              \
+        const uint32_t *b = sim_source(w, op->src[1]);                                                                 \
+        uint64_t out[SIM_LANES];                                                                                       \
+        LANES(l)                                                                                                       \
+        {                                                                                                              \
+            const uint64_t x = a[l];                                                                                   \
+            const uint32_t by = b[l] > 63 ? 63 : b[l];                                                                 \
+            out[l] = (result);                                                                                         \
+        }                                                                                                              \
+        sim_put_64(w, op->dst[0], out);                                                                                \
     }
 
 SHIFT(shl, b[l] > 63 ? 0 : x << by)
@@ -97,13 +97,13 @@ static inline uint64_t high_unsigned(uint64_t x, uint64_t y)
 SIM_WIDE_BINARY(mul_hi_u64, uint64_t, high_unsigned(x, y))
 SIM_WIDE_BINARY(mul_hi_s64, uint64_t, high_unsigned(x, y) - (x >> 63 ? y : 0) - (y >> 63 ? x : 0))
 
-#define ROW(opcode, form, handler)                                                                 \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_INTEGER, 0                                                 \
+#define ROW(opcode, form, handler)                                                                                     \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_INTEGER, 0                                                                     \
     }
-#define ROW_INFO(opcode, form, handler, info)                                                      \
-    {                                                                                              \
-        opcode, form, handler, SIM_KIND_INTEGER, info                                              \
+#define ROW_INFO(opcode, form, handler, info)                                                                          \
+    {                                                                                                                  \
+        opcode, form, handler, SIM_KIND_INTEGER, info                                                                  \
     }
 
 static const sim_row rows[] = {

@@ -10,8 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const names[SIM_FAULTS] = {"alloc", "load", "fault", "hang",
-                                              "wrong", "lost", "memory"};
+static const char *const names[SIM_FAULTS] = {"alloc", "load", "fault", "hang", "wrong", "lost", "memory"};
 static int64_t wanted[SIM_FAULTS];
 static int64_t counts[SIM_FAULTS];
 static int shared_file = -1; /* -1: this process counts alone */
@@ -35,8 +34,7 @@ static bool read_part(const char *part, size_t length)
     for (int kind = 0; kind < SIM_FAULTS; kind++) {
         const size_t name = strlen(names[kind]);
         if (length > name && memcmp(part, names[kind], name) == 0 && part[name] == '=')
-            return wanted[kind] == 0 &&
-                   sim_number_read(part + name + 1, length - name - 1, &wanted[kind]);
+            return wanted[kind] == 0 && sim_number_read(part + name + 1, length - name - 1, &wanted[kind]);
     }
     return false;
 }
@@ -44,12 +42,10 @@ static bool read_part(const char *part, size_t length)
 /* Writes what is wrong with this part of the list, and the form of a list. */
 static void explain(const char *list, const char *part, size_t length, char *message, size_t bytes)
 {
-    static const char format[] =
-        "FA2_SIM_FAULT=%s: '%.*s' is not understood; it is one or more, each once, of";
+    static const char format[] = "FA2_SIM_FAULT=%s: '%.*s' is not understood; it is one or more, each once, of";
     int used = snprintf(message, bytes, format, list, (int)length, part);
     for (int kind = 0; kind < SIM_FAULTS && (size_t)used < bytes; kind++)
-        used += snprintf(message + used, bytes - (size_t)used, "%s %s=N", kind > 0 ? "," : "",
-                         names[kind]);
+        used += snprintf(message + used, bytes - (size_t)used, "%s %s=N", kind > 0 ? "," : "", names[kind]);
 }
 
 static bool read_faults(const char *text, char *message, size_t bytes)

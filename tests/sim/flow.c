@@ -65,8 +65,7 @@ void sim_flow_init(sim_arena *arena, const sim_op *ops, int op_count, sim_flow *
 
 /* ---- post-dominators ---- */
 
-static bool meet_successors(const sim_flow *flow, uint64_t *sets, size_t words, int block,
-                            uint64_t *scratch)
+static bool meet_successors(const sim_flow *flow, uint64_t *sets, size_t words, int block, uint64_t *scratch)
 {
     memset(scratch, 0xff, words * sizeof *scratch);
     for (int i = 0; i < 2; i++) {
@@ -112,8 +111,7 @@ void sim_flow_joins(sim_arena *arena, const sim_flow *flow, sim_op *ops)
     uint64_t *sets = sim_arena_get(arena, ((size_t)flow->block_count + 1) * words, sizeof *sets);
     uint64_t *scratch = sim_arena_get(arena, words, sizeof *scratch);
     memset(sets, 0xff, (size_t)flow->block_count * words * sizeof *sets);
-    sets[(size_t)flow->block_count * words + (size_t)flow->block_count / 64] |=
-        (uint64_t)1 << flow->block_count % 64;
+    sets[(size_t)flow->block_count * words + (size_t)flow->block_count / 64] |= (uint64_t)1 << flow->block_count % 64;
     for (bool changed = true; changed;) {
         changed = false;
         for (int b = flow->block_count; b-- > 0;)

@@ -62,8 +62,8 @@ static size_t never_read(const fa2i_case *c, const fa2i_variant *variant, int op
     const bool by_key = p->batch == 1 && (p->heads_kv == 1 || c->layout != FA2I_LAYOUT_BHSD);
     const int keys = forward_tile_keys(variant), dq_keys = axis_value(variant, "dqbc");
     const int tile = dq_keys > keys ? dq_keys : keys; /* a multiple of the smaller one */
-    if (fa2i_judge_of(p->op)->operands[operand].shape != FA2I_SHAPE_KEYS || !by_key || p->seqused ||
-        p->varlen || p->paged || p->leftpad || p->cache_rows || p->append)
+    if (fa2i_judge_of(p->op)->operands[operand].shape != FA2I_SHAPE_KEYS || !by_key || p->seqused || p->varlen ||
+        p->paged || p->leftpad || p->cache_rows || p->append)
         return 0;
     return (size_t)(fa2i_keys_seen(p, 0).first / tile * tile * e.stride_seq) * e.elem_bytes;
 }
@@ -74,8 +74,8 @@ static bool put_input(const fa2i_case *c, const fa2i_variant *variant, tensors *
     const size_t total = fa2i_case_operand_bytes(c, operand);
     const size_t have = fa2i_case_period(c, operand) * fa2i_case_extent(c, operand).elem_bytes;
     void *block = fa2i_alloc(have);
-    const bool ok = block != NULL && allocate(t, operand, total - skipped) &&
-                    fa2i_case_fill(c, operand, block) == FA2_OK;
+    const bool ok =
+        block != NULL && allocate(t, operand, total - skipped) && fa2i_case_fill(c, operand, block) == FA2_OK;
     t->left_out[operand] = skipped;
     for (size_t at = skipped; ok && at < total;) {
         const size_t from = at % have, rest = total - at;
@@ -87,15 +87,13 @@ static bool put_input(const fa2i_case *c, const fa2i_variant *variant, tensors *
     return ok;
 }
 
-static bool put_tensors(const fa2i_case *c, const fa2i_variant *variant, const fa2i_grid *grid,
-                        tensors *t)
+static bool put_tensors(const fa2i_case *c, const fa2i_variant *variant, const fa2i_grid *grid, tensors *t)
 {
     const fa2i_judge *judge = fa2i_judge_of(c->problem.op);
     *t = (tensors){0};
     for (int i = 0; i < judge->operand_count; i++) {
         const size_t bytes = fa2i_case_operand_bytes(c, i);
-        if (bytes > 0 &&
-            !(judge->operands[i].output ? put_poison(t, i, bytes) : put_input(c, variant, t, i)))
+        if (bytes > 0 && !(judge->operands[i].output ? put_poison(t, i, bytes) : put_input(c, variant, t, i)))
             return false;
     }
     if (grid->workspace_bytes > 0 && !put_poison(t, WORKSPACE, grid->workspace_bytes))
@@ -137,10 +135,7 @@ static bool judge_outputs(const fa2i_expected *e, const tensors *t, char *why, s
     return false;
 }
 
-enum {
-    FILLS = 1 << SIM_ST_SHARED_16 | 1 << SIM_COPY_TO_SHARED,
-    LAST_READS = 1 << SIM_LD_SHARED_16
-};
+enum { FILLS = 1 << SIM_ST_SHARED_16 | 1 << SIM_COPY_TO_SHARED, LAST_READS = 1 << SIM_LD_SHARED_16 };
 
 /* Layouts that cannot avoid bank conflicts. All others must have none. */
 static const struct {
@@ -161,8 +156,8 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
     const int row_elems = (head_dim + 15) / 16 * 16;
     for (size_t i = 0; i < sizeof conflicting / sizeof *conflicting; i++)
         if (strncmp(v->text, conflicting[i].family, strlen(conflicting[i].family)) == 0 &&
-            strstr(v->text, conflicting[i].layout) != NULL &&
-            row_elems % conflicting[i].row_elems != 0 && conflicting[i].ways >> way & 1)
+            strstr(v->text, conflicting[i].layout) != NULL && row_elems % conflicting[i].row_elems != 0 &&
+            conflicting[i].ways >> way & 1)
             return true;
     return false;
 }
@@ -173,16 +168,14 @@ static bool may_conflict(const fa2i_variant *v, int head_dim, int way)
  * copied bias, which begin anywhere. */
 static bool may_spread(const fa2i_case *c, const fa2i_grid *grid, int way)
 {
-    return way == SIM_ST_GLOBAL ||
-           (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) ||
-           (way == SIM_LD_GLOBAL &&
-            (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem))) ||
-           c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 ||
-           c->layout == FA2I_LAYOUT_GAPPED || (way == SIM_LD_GLOBAL && grid->splits > 1);
+    return way == SIM_ST_GLOBAL || (way == SIM_COPY_FROM_GLOBAL && c->problem.bias != FA2_BIAS_NONE) ||
+           (way == SIM_LD_GLOBAL && (c->problem.op == FA2_OP_BACKWARD || fa2i_features_asked(&c->problem))) ||
+           c->problem.head_dim % 16 != 0 || c->problem.head_dim_v % 16 != 0 || c->layout == FA2I_LAYOUT_GAPPED ||
+           (way == SIM_LD_GLOBAL && grid->splits > 1);
 }
 
-static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa2i_grid *grid,
-                             char *why, size_t why_bytes)
+static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa2i_grid *grid, char *why,
+                             size_t why_bytes)
 {
     sim_totals t;
     double us = 0;
@@ -191,20 +184,19 @@ static bool traffic_is_ideal(const fa2i_variant *v, const fa2i_case *c, const fa
         const bool shared = way < SIM_LD_GLOBAL;
         const sim_traffic *traffic = &t.traffic[way];
         if (traffic->moved == traffic->ideal ||
-            (shared ? may_conflict(v, c->problem.head_dim, way) ||
-                          may_conflict(v, fa2i_head_dim_v(&c->problem), way)
+            (shared ? may_conflict(v, c->problem.head_dim, way) || may_conflict(v, fa2i_head_dim_v(&c->problem), way)
                     : may_spread(c, grid, way)))
             continue;
         snprintf(why, why_bytes, "%llu %s too many, most of them at %s",
-                 (unsigned long long)(traffic->moved - traffic->ideal),
-                 shared ? "wavefronts" : "sectors", traffic->worst_at);
+                 (unsigned long long)(traffic->moved - traffic->ideal), shared ? "wavefronts" : "sectors",
+                 traffic->worst_at);
         return false;
     }
     return true;
 }
 
-static bool run(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i_grid *grid,
-                const fa2i_expected *e, const tensors *t, char *why)
+static bool run(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i_grid *grid, const fa2i_expected *e,
+                const tensors *t, char *why)
 {
     sim_totals before;
     double us = 0;
@@ -218,15 +210,14 @@ static bool run(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i
     return false;
 }
 
-bool forward_launch(const fa2i_device *device, const fa2i_loaded *loaded,
-                    const fa2i_expected *expected, char why[FORWARD_WHY_BYTES], int32_t *ret_splits)
+bool forward_launch(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i_expected *expected,
+                    char why[FORWARD_WHY_BYTES], int32_t *ret_splits)
 {
     const fa2i_case *c = &expected->c;
     tensors t = {0};
     fa2i_grid grid = {0};
     bool ok = false;
-    if (fa2i_op_of(&c->problem)->grid(&device->card, &loaded->variant.recipe, &c->problem, &grid) !=
-        FA2_OK) {
+    if (fa2i_op_of(&c->problem)->grid(&device->card, &loaded->variant.recipe, &c->problem, &grid) != FA2_OK) {
         snprintf(why, FORWARD_WHY_BYTES, "%s", fa2_last_message());
         return false;
     }

@@ -17,8 +17,7 @@ int forward_tile_keys(const fa2i_variant *variant);
  * its own that ends with its last element. If their layout allows it, K and V begin with the first row of the first
  * tile that a window lets a block see. Returns false if something is wrong; `why` says what. *ret_splits (may be NULL):
  * the number of parts into which the keys were divided. The device's context must be current. */
-bool forward_launch(const fa2i_device *device, const fa2i_loaded *loaded,
-                    const fa2i_expected *expected, char why[FORWARD_WHY_BYTES],
-                    int32_t *ret_splits);
+bool forward_launch(const fa2i_device *device, const fa2i_loaded *loaded, const fa2i_expected *expected,
+                    char why[FORWARD_WHY_BYTES], int32_t *ret_splits);
 
 #endif

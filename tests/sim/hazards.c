@@ -124,8 +124,7 @@ static bool has_other_shape(const hazards *h, const sim_op *op, int32_t reg)
 }
 
 /* Returns the rule that an op breaks by using a register. */
-static rule broken_by(const hazards *h, const sim_op *op, int32_t reg, bool product,
-                      bool accumulator)
+static rule broken_by(const hazards *h, const sim_op *op, int32_t reg, bool product, bool accumulator)
 {
     if (!product)
         return is_pending(h, reg) ? TOUCHES_PENDING : KEPT;
@@ -214,9 +213,8 @@ static int32_t toucher(const hazards *h, int from, int32_t wanted, bool product)
 
 static void mark(const hazards *h)
 {
-    static const sim_handler handlers[] = {[TOUCHES_PENDING] = sim_touches_pending,
-                                           [UNFENCED] = sim_unfenced,
-                                           [OTHER_SHAPE] = sim_other_shape};
+    static const sim_handler handlers[] = {
+        [TOUCHES_PENDING] = sim_touches_pending, [UNFENCED] = sim_unfenced, [OTHER_SHAPE] = sim_other_shape};
     for (int b = 0; b < h->flow->block_count; b++) {
         begin(h, b);
         for (int i = h->flow->block_first[b]; i < h->flow->block_first[b + 1]; i++) {
@@ -246,11 +244,10 @@ static void find_shapes(hazards *h)
     h->sets = SHAPES + (size_t)h->shape_count;
 }
 
-void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
-                 size_t register_count, sim_program *program)
+void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *registers, size_t register_count,
+                 sim_program *program)
 {
-    hazards h = {
-        .flow = flow, .program = program, .registers = registers, .words = register_count / 64 + 1};
+    hazards h = {.flow = flow, .program = program, .registers = registers, .words = register_count / 64 + 1};
     bool any = false;
     h.kinds = sim_arena_get(arena, (size_t)program->op_count, sizeof *h.kinds);
     for (int i = 0; i < program->op_count; i++) {

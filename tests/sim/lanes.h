@@ -61,80 +61,79 @@ static inline float sim_flush(float value)
 }
 
 /* type: of x, y and z, in 32-bit registers. result: an expression of 32 bits. */
-#define SIM_UNARY(name, type, result)                                                              \
-    static void name(const sim_op *op, sim_warp *w)                                                \
-    {                                                                                              \
-        const uint32_t *a = sim_source(w, op->src[0]);                                             \
-        uint32_t out[SIM_LANES];                                                                   \
-        LANES(l)                                                                                   \
-        {                                                                                          \
-            const type x = (type)a[l];                                                             \
-            out[l] = (uint32_t)(result);                                                           \
-        }                                                                                          \
-        sim_put(w, op->dst[0], out);                                                               \
+#define SIM_UNARY(name, type, result)                                                                                  \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const uint32_t *a = sim_source(w, op->src[0]);                                                                 \
+        uint32_t out[SIM_LANES];                                                                                       \
+        LANES(l)                                                                                                       \
+        {                                                                                                              \
+            const type x = (type)a[l];                                                                                 \
+            out[l] = (uint32_t)(result);                                                                               \
+        }                                                                                                              \
+        sim_put(w, op->dst[0], out);                                                                                   \
     }
 
-#define SIM_BINARY(name, type, result)                                                             \
-    static void name(const sim_op *op, sim_warp *w)                                                \
-    {                                                                                              \
-        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);             \
-        uint32_t out[SIM_LANES];                                                                   \
-        LANES(l)                                                                                   \
-        {                                                                                          \
-            const type x = (type)a[l], y = (type)b[l];                                             \
-            out[l] = (uint32_t)(result);                                                           \
-        }                                                                                          \
-        sim_put(w, op->dst[0], out);                                                               \
+#define SIM_BINARY(name, type, result)                                                                                 \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]);                                 \
+        uint32_t out[SIM_LANES];                                                                                       \
+        LANES(l)                                                                                                       \
+        {                                                                                                              \
+            const type x = (type)a[l], y = (type)b[l];                                                                 \
+            out[l] = (uint32_t)(result);                                                                               \
+        }                                                                                                              \
+        sim_put(w, op->dst[0], out);                                                                                   \
     }
 
-#define SIM_TERNARY(name, type, result)                                                            \
-    static void name(const sim_op *op, sim_warp *w)                                                \
-    {                                                                                              \
-        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]),             \
-                       *c = sim_source(w, op->src[2]);                                             \
-        uint32_t out[SIM_LANES];                                                                   \
-        LANES(l)                                                                                   \
-        {                                                                                          \
-            const type x = (type)a[l], y = (type)b[l], z = (type)c[l];                             \
-            out[l] = (uint32_t)(result);                                                           \
-        }                                                                                          \
-        sim_put(w, op->dst[0], out);                                                               \
+#define SIM_TERNARY(name, type, result)                                                                                \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const uint32_t *a = sim_source(w, op->src[0]), *b = sim_source(w, op->src[1]), *c = sim_source(w, op->src[2]); \
+        uint32_t out[SIM_LANES];                                                                                       \
+        LANES(l)                                                                                                       \
+        {                                                                                                              \
+            const type x = (type)a[l], y = (type)b[l], z = (type)c[l];                                                 \
+            out[l] = (uint32_t)(result);                                                                               \
+        }                                                                                                              \
+        sim_put(w, op->dst[0], out);                                                                                   \
     }
 
 /* The same for 64-bit registers. */
-#define SIM_WIDE_UNARY(name, type, result)                                                         \
-    static void name(const sim_op *op, sim_warp *w)                                                \
-    {                                                                                              \
-        const uint64_t *a = sim_source_64(w, op->src[0]);                                          \
-        uint64_t out[SIM_LANES];                                                                   \
-        LANES(l)                                                                                   \
-        {                                                                                          \
-            const type x = (type)a[l];                                                             \
-            out[l] = (uint64_t)(result);                                                           \
-        }                                                                                          \
-        sim_put_64(w, op->dst[0], out);                                                            \
+#define SIM_WIDE_UNARY(name, type, result)                                                                             \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const uint64_t *a = sim_source_64(w, op->src[0]);                                                              \
+        uint64_t out[SIM_LANES];                                                                                       \
+        LANES(l)                                                                                                       \
+        {                                                                                                              \
+            const type x = (type)a[l];                                                                                 \
+            out[l] = (uint64_t)(result);                                                                               \
+        }                                                                                                              \
+        sim_put_64(w, op->dst[0], out);                                                                                \
     }
 
-#define SIM_WIDE_BINARY(name, type, result)                                                        \
-    static void name(const sim_op *op, sim_warp *w)                                                \
-    {                                                                                              \
-        const uint64_t *a = sim_source_64(w, op->src[0]), *b = sim_source_64(w, op->src[1]);       \
-        uint64_t out[SIM_LANES];                                                                   \
-        LANES(l)                                                                                   \
-        {                                                                                          \
-            const type x = (type)a[l], y = (type)b[l];                                             \
-            out[l] = (uint64_t)(result);                                                           \
-        }                                                                                          \
-        sim_put_64(w, op->dst[0], out);                                                            \
+#define SIM_WIDE_BINARY(name, type, result)                                                                            \
+    static void name(const sim_op *op, sim_warp *w)                                                                    \
+    {                                                                                                                  \
+        const uint64_t *a = sim_source_64(w, op->src[0]), *b = sim_source_64(w, op->src[1]);                           \
+        uint64_t out[SIM_LANES];                                                                                       \
+        LANES(l)                                                                                                       \
+        {                                                                                                              \
+            const type x = (type)a[l], y = (type)b[l];                                                                 \
+            out[l] = (uint64_t)(result);                                                                               \
+        }                                                                                                              \
+        sim_put_64(w, op->dst[0], out);                                                                                \
     }
 
 /* Compares registers; the result has a bit per lane. */
-#define SIM_COMPARE(a, b, l, condition, ret_bits)                                                  \
-    do {                                                                                           \
-        uint32_t bits_ = 0;                                                                        \
-        LANES(l)                                                                                   \
-        bits_ |= (uint32_t)(condition) << l;                                                       \
-        (ret_bits) = bits_;                                                                        \
+#define SIM_COMPARE(a, b, l, condition, ret_bits)                                                                      \
+    do {                                                                                                               \
+        uint32_t bits_ = 0;                                                                                            \
+        LANES(l)                                                                                                       \
+        bits_ |= (uint32_t)(condition) << l;                                                                           \
+        (ret_bits) = bits_;                                                                                            \
     } while (0)
 
 #endif

@@ -97,11 +97,10 @@ static bool visit(const late *l, bool mark)
     return changed;
 }
 
-void sim_find_late(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
-                   size_t register_count, sim_program *program)
+void sim_find_late(sim_arena *arena, const sim_flow *flow, const ptx_class *registers, size_t register_count,
+                   sim_program *program)
 {
-    late l = {
-        .flow = flow, .program = program, .registers = registers, .words = register_count / 64 + 1};
+    late l = {.flow = flow, .program = program, .registers = registers, .words = register_count / 64 + 1};
     bool there[LOAD + 1] = {false};
     for (int i = 0; i < program->op_count; i++)
         there[kind_of(&program->ops[i])] = true;

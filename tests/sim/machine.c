@@ -14,8 +14,7 @@ enum { HOST_THREADS_MAX = 64 };
 
 /* ---- errors ---- */
 
-static int append(char *out, size_t bytes, int used, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+static int append(char *out, size_t bytes, int used, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 static int append(char *out, size_t bytes, int used, const char *format, ...)
 {
@@ -37,8 +36,7 @@ static int describe_lines(const sim_program *program, int32_t op, char *out, siz
         const ptx_location *l = &module->locations[at];
         const char *file = ptx_file_name(module, l->file);
         const char *slash = strrchr(file, '/');
-        used = append(out, bytes, used, used == 0 ? "%s:%d" : " in %s:%d",
-                      slash != NULL ? slash + 1 : file, l->line);
+        used = append(out, bytes, used, used == 0 ? "%s:%d" : " in %s:%d", slash != NULL ? slash + 1 : file, l->line);
     }
     return used;
 }
@@ -47,8 +45,7 @@ void sim_describe(const sim_program *program, int32_t op, char *out, size_t byte
 {
     const ptx_instruction *source = program->ops[op].source;
     const int used = describe_lines(program, op, out, bytes);
-    append(out, bytes, used, "%sPTX line %d: %s", used == 0 ? "" : ", ", source->line,
-           source->text);
+    append(out, bytes, used, "%sPTX line %d: %s", used == 0 ? "" : ", ", source->line, source->text);
 }
 
 void sim_describe_place(const sim_program *program, int32_t op, char *out, size_t bytes)
@@ -66,11 +63,10 @@ void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...)
     pthread_mutex_lock(&launch->lock);
     if (launch->error == CUDA_SUCCESS) {
         const unsigned *place = warp->block->place;
-        int used = append(out, SIM_MESSAGE_BYTES, 0, "%s, block (%u, %u, %u), ",
-                          program->function->name, place[0], place[1], place[2]);
-        used = lane < 0
-                   ? append(out, SIM_MESSAGE_BYTES, used, "warp %d, ", warp->index)
-                   : append(out, SIM_MESSAGE_BYTES, used, "thread %u, ", sim_thread(warp, lane));
+        int used = append(out, SIM_MESSAGE_BYTES, 0, "%s, block (%u, %u, %u), ", program->function->name, place[0],
+                          place[1], place[2]);
+        used = lane < 0 ? append(out, SIM_MESSAGE_BYTES, used, "warp %d, ", warp->index)
+                        : append(out, SIM_MESSAGE_BYTES, used, "thread %u, ", sim_thread(warp, lane));
         sim_describe(program, warp->pc, out + used, SIM_MESSAGE_BYTES - (size_t)used);
         used = append(out, SIM_MESSAGE_BYTES, (int)strlen(out), ": ");
         va_list arguments;
@@ -85,8 +81,7 @@ void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...)
 
 /* ---- warps ---- */
 
-void sim_addresses(const sim_warp *w, const sim_op *op, int which, int source,
-                   uint64_t out[SIM_LANES])
+void sim_addresses(const sim_warp *w, const sim_op *op, int which, int source, uint64_t out[SIM_LANES])
 {
     const int32_t base = op->src[source];
     const uint64_t offset = (uint64_t)op->offset[which];
@@ -136,8 +131,7 @@ static void run_warp(sim_warp *w)
             op->handler(op, w);
         }
         if (++w->steps > launch->budget)
-            sim_stop(w, -1, CUDA_ERROR_LAUNCH_TIMEOUT,
-                     "timeout: the warp has executed %llu instructions",
+            sim_stop(w, -1, CUDA_ERROR_LAUNCH_TIMEOUT, "timeout: the warp has executed %llu instructions",
                      (unsigned long long)launch->budget);
         w->pc = w->next;
         if (w->pc == w->join || w->active == 0)

@@ -107,8 +107,8 @@ typedef struct sim_warp {
     uint32_t barrier_threads; /* threads expected there; 0: the whole block */
     unsigned mbarrier;        /* number of the mbarrier at which it waits */
     uint32_t parity;          /* of the phase that it waits for */
-    uint64_t refused;   /* mask of the mbarriers that answered "not done" to it */
-    unsigned registers; /* per thread, if warps release and request them */
+    uint64_t refused;         /* mask of the mbarriers that answered "not done" to it */
+    unsigned registers;       /* per thread, if warps release and request them */
     unsigned wanted_registers;
     sim_frame stack[SIM_STACK_MAX]; /* the sides that wait, innermost last */
     int depth;
@@ -222,8 +222,7 @@ void sim_copies_land_at(sim_warp *warp, int lane, unsigned mbarrier, uint32_t be
 
 /* Stops the launch with an error. The message begins with kernel, block, thread and source. lane < 0: the whole
  * warp. */
-void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* Describe where an instruction comes from: "fwd_sm80: fill.cu.in:26 (in fwd.cu.in:203): cp.async...". _place leaves
  * out the text of the instruction if it has source lines. */
@@ -297,7 +296,6 @@ static inline unsigned sim_thread(const sim_warp *w, int lane)
 }
 
 /* Stores the addresses of memory argument `which`. Source `source` is its base. */
-void sim_addresses(const sim_warp *w, const sim_op *op, int which, int source,
-                   uint64_t out[SIM_LANES]);
+void sim_addresses(const sim_warp *w, const sim_op *op, int which, int source, uint64_t out[SIM_LANES]);
 
 #endif

@@ -46,9 +46,9 @@ static inline sim_line sim_widen(sim_elements bits, bool bf16)
     return out;
 }
 
-#define SIM_INTERLEAVE(a, b, high)                                                                 \
-    __builtin_shufflevector(a, b, 0 + (high), 8 + (high), 1 + (high), 9 + (high), 2 + (high),      \
-                            10 + (high), 3 + (high), 11 + (high))
+#define SIM_INTERLEAVE(a, b, high)                                                                                     \
+    __builtin_shufflevector(a, b, 0 + (high), 8 + (high), 1 + (high), 9 + (high), 2 + (high), 10 + (high), 3 + (high), \
+                            11 + (high))
 
 /* Transposes, by three rounds of interleaving i with i + 4. */
 static inline void sim_transpose(sim_elements m[SIM_SIDE])
@@ -64,8 +64,7 @@ static inline void sim_transpose(sim_elements m[SIM_SIDE])
 }
 
 /* Convert an accumulator's 8x8 part between two registers and lines. NaNs become the NaN of arithmetic. */
-static inline void sim_take_lines(const uint32_t *even, const uint32_t *odd,
-                                  sim_line lines[SIM_SIDE])
+static inline void sim_take_lines(const uint32_t *even, const uint32_t *odd, sim_line lines[SIM_SIDE])
 {
     for (int row = 0; row < SIM_SIDE; row++) {
         memcpy(&lines[row], even + 4 * row, 16);

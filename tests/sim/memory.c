@@ -52,8 +52,7 @@ static sim_allocation *append(sim_memory *memory, uint64_t span)
 {
     if (memory->count == memory->capacity) {
         const size_t capacity = memory->capacity == 0 ? 64 : 2 * memory->capacity;
-        sim_allocation *larger =
-            realloc(memory->allocations, capacity * sizeof *memory->allocations);
+        sim_allocation *larger = realloc(memory->allocations, capacity * sizeof *memory->allocations);
         if (larger == NULL)
             return NULL;
         memory->allocations = larger;
@@ -69,8 +68,7 @@ static sim_allocation *append(sim_memory *memory, uint64_t span)
 static size_t count_released(const sim_memory *memory, size_t first, uint64_t span)
 {
     for (size_t i = first; i < memory->count && memory->allocations[i].data == NULL; i++) {
-        const uint64_t end =
-            i + 1 < memory->count ? memory->allocations[i + 1].base : memory->next;
+        const uint64_t end = i + 1 < memory->count ? memory->allocations[i + 1].base : memory->next;
         if (end - memory->allocations[first].base >= span)
             return i + 1 - first;
     }
@@ -103,14 +101,12 @@ bool sim_memory_get(sim_memory *memory, size_t bytes, uint64_t *ret_address)
     uint8_t *data = malloc(bytes); /* not zeroed, like a real device's memory */
     if (data == NULL)
         return false;
-    sim_allocation *a =
-        span <= memory->end - memory->next ? append(memory, span) : reuse(memory, span);
+    sim_allocation *a = span <= memory->end - memory->next ? append(memory, span) : reuse(memory, span);
     if (a == NULL) {
         free(data);
         return false;
     }
-    *a = (sim_allocation){
-        .base = a->base, .bytes = bytes, .data = data, .words = (bytes + 3) / WORD_BYTES};
+    *a = (sim_allocation){.base = a->base, .bytes = bytes, .data = data, .words = (bytes + 3) / WORD_BYTES};
     *ret_address = a->base;
     memory->used_bytes += rounded(bytes);
     return true;
@@ -155,8 +151,7 @@ bool sim_memory_release(sim_memory *memory, uint64_t address)
 uint8_t *sim_memory_at(sim_memory *memory, uint64_t address, size_t bytes)
 {
     const sim_allocation *a = sim_memory_find(memory, address);
-    if (a == NULL || a->data == NULL || address - a->base > a->bytes ||
-        bytes > a->bytes - (address - a->base))
+    if (a == NULL || a->data == NULL || address - a->base > a->bytes || bytes > a->bytes - (address - a->base))
         return NULL;
     return a->data + (address - a->base);
 }
@@ -177,10 +172,9 @@ void sim_memory_describe(sim_memory *memory, uint64_t address, char *out, size_t
         return;
     }
     const uint64_t at = address - a->base;
-    snprintf(out, out_bytes, "0x%llx is %llu bytes %s the %s %zu bytes at 0x%llx",
-             (unsigned long long)address, (unsigned long long)(at < a->bytes ? at : at - a->bytes),
-             at < a->bytes ? "into" : "behind", a->data == NULL ? "released" : "allocated",
-             a->bytes, (unsigned long long)a->base);
+    snprintf(out, out_bytes, "0x%llx is %llu bytes %s the %s %zu bytes at 0x%llx", (unsigned long long)address,
+             (unsigned long long)(at < a->bytes ? at : at - a->bytes), at < a->bytes ? "into" : "behind",
+             a->data == NULL ? "released" : "allocated", a->bytes, (unsigned long long)a->base);
 }
 
 /* ---- marks ---- */
@@ -192,8 +186,8 @@ void sim_memory_describe(sim_memory *memory, uint64_t address, char *out, size_t
 static uint64_t pack(const sim_toucher *who)
 {
     const uint64_t launch = who->launch % LAUNCHES + 1;
-    return launch << 52 | (uint64_t)(who->epoch & 0x3fff) << 36 |
-           (uint64_t)(who->block & 0x3ffffff) << 10 | (who->thread & 0x3ff);
+    return launch << 52 | (uint64_t)(who->epoch & 0x3fff) << 36 | (uint64_t)(who->block & 0x3ffffff) << 10 |
+           (who->thread & 0x3ff);
 }
 
 static sim_toucher unpack(uint64_t mark, uint32_t launch)
@@ -242,8 +236,7 @@ static void note_read(sim_mark *mark, uint64_t before, uint64_t mine)
 }
 
 /* Returns false if the access races with *ret_mark. */
-static bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t mine,
-                      uint64_t *ret_mark)
+static bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t mine, uint64_t *ret_mark)
 {
     sim_mark *read_mark = write_mark + 1;
     const uint64_t written = atomic_load_explicit(write_mark, memory_order_relaxed);
@@ -260,13 +253,12 @@ static bool note_word(sim_mark *write_mark, sim_way_of_access access, uint64_t m
         *ret_mark = read;
         return false;
     }
-    atomic_store_explicit(write_mark, access == SIM_ADD ? mine | ADDED : mine,
-                          memory_order_relaxed);
+    atomic_store_explicit(write_mark, access == SIM_ADD ? mine | ADDED : mine, memory_order_relaxed);
     return true;
 }
 
-bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t first, size_t words,
-                     sim_way_of_access access, const sim_toucher *who, sim_toucher *ret_other)
+bool sim_memory_note(sim_memory *memory, sim_allocation *a, size_t first, size_t words, sim_way_of_access access,
+                     const sim_toucher *who, sim_toucher *ret_other)
 {
     if (__atomic_load_n(&a->marks, __ATOMIC_ACQUIRE) == NULL && !make_marks(memory, a))
         return true; /* not checked: the host has no room for marks of such a large allocation */

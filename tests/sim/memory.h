@@ -24,9 +24,8 @@ typedef atomic_uint_fast64_t sim_mark;
 typedef struct sim_allocation {
     uint64_t base;
     size_t bytes;
-    uint8_t *data; /* NULL: released */
-    sim_mark
-        *marks; /* two per word: its last write, a read; NULL: no kernel touched it yet */
+    uint8_t *data;   /* NULL: released */
+    sim_mark *marks; /* two per word: its last write, a read; NULL: no kernel touched it yet */
     size_t words;
 } sim_allocation;
 

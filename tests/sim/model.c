@@ -23,8 +23,7 @@ static void add(sim_traffic *sum, const sim_traffic *more)
     memcpy(sum->worst_at, more->worst_at, sizeof sum->worst_at);
 }
 
-static void add_traffic(const sim_program *program, int32_t op, uint64_t moved, uint64_t ideal,
-                        sim_traffic *sum)
+static void add_traffic(const sim_program *program, int32_t op, uint64_t moved, uint64_t ideal, sim_traffic *sum)
 {
     sim_traffic more = {.moved = moved, .ideal = ideal, .worst_excess = moved - ideal};
     if (more.worst_excess > sum->worst_excess)
@@ -56,8 +55,7 @@ static sim_way global_way(const sim_op *op)
     return begins(op, "st.") ? SIM_ST_GLOBAL : SIM_LD_GLOBAL;
 }
 
-static void add_op(const sim_program *program, int32_t at, const sim_count *count,
-                   sim_totals *totals)
+static void add_op(const sim_program *program, int32_t at, const sim_count *count, sim_totals *totals)
 {
     const sim_op *op = &program->ops[at];
     totals->executed[op->kind] += count->executed;
@@ -66,12 +64,9 @@ static void add_op(const sim_program *program, int32_t at, const sim_count *coun
     else if (op->kind == SIM_KIND_TENSOR)
         totals->tensor_flop += count->executed * 2 * 16 * 8 * 16;
     else if (op->kind == SIM_KIND_PRODUCT) /* 16 rows of a warp, depth 16 */
-        totals->product_flop +=
-            count->executed * 2 * 16 * 16 * (uint64_t)sim_product_columns(op->info);
-    add_traffic(program, at, count->wavefronts, count->wavefronts_ideal,
-                &totals->traffic[shared_way(op)]);
-    add_traffic(program, at, count->sectors, count->sectors_ideal,
-                &totals->traffic[global_way(op)]);
+        totals->product_flop += count->executed * 2 * 16 * 16 * (uint64_t)sim_product_columns(op->info);
+    add_traffic(program, at, count->wavefronts, count->wavefronts_ideal, &totals->traffic[shared_way(op)]);
+    add_traffic(program, at, count->sectors, count->sectors_ideal, &totals->traffic[global_way(op)]);
 }
 
 void sim_sum(const sim_launch *launch, sim_totals *ret_totals)
@@ -114,8 +109,7 @@ static double clocks(const sim_totals *t, const sim_card *card)
         issued / SCHEDULERS,
         arithmetic * LANES / card->fp32,
         (double)t->executed[SIM_KIND_SPECIAL] * LANES / card->special,
-        (double)t->tensor_flop / card->tensor_flop +
-            (double)t->tensor_k8_flop / card->tensor_k8_flop +
+        (double)t->tensor_flop / card->tensor_flop + (double)t->tensor_k8_flop / card->tensor_k8_flop +
             (double)t->product_flop / product_flop,
         wavefronts * WAVEFRONT_BYTES / card->smem_rate_bytes,
         sectors * SECTOR_BYTES / L2_RATE_BYTES,
@@ -128,12 +122,10 @@ static double clocks(const sim_totals *t, const sim_card *card)
     return most + not_overlapped * (sum - most);
 }
 
-double sim_model(const sim_totals *totals, const sim_card *card, unsigned blocks, unsigned threads,
-                 int resident)
+double sim_model(const sim_totals *totals, const sim_card *card, unsigned blocks, unsigned threads, int resident)
 {
     const double clock = card->clock_khz / 1000.0; /* per us */
-    const double rounds =
-        (double)((blocks + (unsigned)card->sm_count - 1) / (unsigned)card->sm_count);
+    const double rounds = (double)((blocks + (unsigned)card->sm_count - 1) / (unsigned)card->sm_count);
     const double side_by_side = rounds < resident ? rounds : resident;
     const double warps = side_by_side * (double)threads / LANES;
     const double per_block = clocks(totals, card) / blocks;

@@ -40,7 +40,6 @@ void sim_totals_add(sim_totals *sum, const sim_totals *more);
 void sim_sum(const sim_launch *launch, sim_totals *ret_totals);
 
 /* Returns the modelled time in microseconds. */
-double sim_model(const sim_totals *totals, const sim_card *card, unsigned blocks, unsigned threads,
-                 int resident);
+double sim_model(const sim_totals *totals, const sim_card *card, unsigned blocks, unsigned threads, int resident);
 
 #endif

@@ -64,10 +64,9 @@ typedef struct sim_rows {
     size_t count;
 } sim_rows;
 
-extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_half,
-    sim_rows_convert, sim_rows_predicate, sim_rows_move, sim_rows_memory, sim_rows_atomic, sim_rows_async,
-    sim_rows_matrix, sim_rows_products, sim_rows_mbarrier, sim_rows_bulk, sim_rows_exchange,
-    sim_rows_control;
+extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_half, sim_rows_convert,
+    sim_rows_predicate, sim_rows_move, sim_rows_memory, sim_rows_atomic, sim_rows_async, sim_rows_matrix,
+    sim_rows_products, sim_rows_mbarrier, sim_rows_bulk, sim_rows_exchange, sim_rows_control;
 
 enum { SIM_DST_LEAST = 4, SIM_DST_MAX = 128, SIM_SRC_MAX = 10, SIM_ADDRESSES_MAX = 3 };
 enum { SIM_BRANCH = 1, SIM_EXIT }; /* info of rows that change the control flow */
@@ -114,7 +113,7 @@ typedef struct sim_program {
     size_t file_words; /* size of a warp's register file */
     int predicates;
     int32_t special[SIM_SPECIALS]; /* their offsets in the register file; SIM_NONE: not used */
-    int registers; /* per thread: the maximum that is alive at once, in 32-bit registers */
+    int registers;                 /* per thread: the maximum that is alive at once, in 32-bit registers */
     size_t static_shared_bytes, local_bytes;
 } sim_program;
 
@@ -146,19 +145,19 @@ bool sim_is_branch(const sim_op *op);
 bool sim_is_exit(const sim_op *op);
 
 /* Gives instructions that misuse registers of wgmma products another handler, which stops the launch. */
-void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
-                 size_t register_count, sim_program *program);
+void sim_hazards(sim_arena *arena, const sim_flow *flow, const ptx_class *registers, size_t register_count,
+                 sim_program *program);
 
 /* Marks arrivals before which words that ldmatrix reads were not used. */
-void sim_find_late(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
-                   size_t register_count, sim_program *program);
+void sim_find_late(sim_arena *arena, const sim_flow *flow, const ptx_class *registers, size_t register_count,
+                   sim_program *program);
 
 /* Handlers that stop the launch. info: the other instruction, or SIM_NONE. */
 void sim_unfenced(const sim_op *op, struct sim_warp *warp);        /* of a product */
 void sim_other_shape(const sim_op *op, struct sim_warp *warp);     /* of a product */
 void sim_touches_pending(const sim_op *op, struct sim_warp *warp); /* of other instructions */
 
-void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers,
-                  size_t register_count, sim_program *program);
+void sim_allocate(sim_arena *arena, const sim_flow *flow, const ptx_class *registers, size_t register_count,
+                  sim_program *program);
 
 #endif

@@ -178,9 +178,8 @@ bool ptx_fail(ptx_parser *parser, const char *format, ...) __attribute__((format
 bool ptx_expect(ptx_parser *parser, const char *text); /* checks the token and steps over it */
 bool ptx_take_integer(ptx_parser *parser, int64_t *ret_value);
 bool ptx_take_name(ptx_parser *parser, const char **ret_name);
-bool ptx_parse_variable(
-    ptx_parser *parser);                 /* at .shared, .global, .const, .local or .extern ... */
-bool ptx_parse_body(ptx_parser *parser); /* at { */
+bool ptx_parse_variable(ptx_parser *parser); /* at .shared, .global, .const, .local or .extern ... */
+bool ptx_parse_body(ptx_parser *parser);     /* at { */
 bool ptx_parse_location(ptx_parser *parser); /* at .loc */
 bool ptx_type_of(const char *at, size_t length, ptx_class *ret_class, size_t *ret_bytes);
 

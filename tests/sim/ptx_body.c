@@ -14,9 +14,8 @@ static int add_registers(ptx_parser *parser, ptx_class class, int count)
     ptx_function *function = parser->function;
     const int first = (int)function->register_count;
     for (int i = 0; i < count; i++) {
-        function->registers =
-            sim_arena_grow(&parser->module->arena, function->registers, function->register_count,
-                           &function->register_capacity, sizeof *function->registers);
+        function->registers = sim_arena_grow(&parser->module->arena, function->registers, function->register_count,
+                                             &function->register_capacity, sizeof *function->registers);
         function->registers[function->register_count++] = class;
     }
     return first;
@@ -29,8 +28,7 @@ static bool parse_registers(ptx_parser *parser)
     size_t bytes = 0;
     ptx_advance(&parser->lexer);
     if (!ptx_type_of(parser->lexer.token.at, parser->lexer.token.length, &class, &bytes))
-        return ptx_fail(parser, "registers of type '%.*s'", (int)parser->lexer.token.length,
-                        parser->lexer.token.at);
+        return ptx_fail(parser, "registers of type '%.*s'", (int)parser->lexer.token.length, parser->lexer.token.at);
     do {
         ptx_name name = {.count = -1};
         int64_t count = 1;
@@ -67,8 +65,7 @@ static int find_register(const ptx_parser *parser, const ptx_token *token)
             continue;
         char *end = NULL;
         const long number = strtol(token->at + length, &end, 10);
-        if (isdigit((unsigned char)token->at[length]) && end == token->at + token->length &&
-            number < name->count)
+        if (isdigit((unsigned char)token->at[length]) && end == token->at + token->length && number < name->count)
             return name->first + (int)number;
     }
     return -1;
@@ -88,8 +85,8 @@ static bool parse_items(ptx_parser *parser, ptx_arg *arg)
         ptx_advance(&parser->lexer);
         if (!parse_arg(parser, &item))
             return false;
-        parser->items = sim_arena_grow(arena, parser->items, parser->item_count,
-                                       &parser->item_capacity, sizeof *parser->items);
+        parser->items =
+            sim_arena_grow(arena, parser->items, parser->item_count, &parser->item_capacity, sizeof *parser->items);
         parser->items[parser->item_count++] = item;
     } while (ptx_is(&parser->lexer, ","));
     const size_t count = parser->item_count - first;
@@ -108,14 +105,12 @@ static bool parse_address(ptx_parser *parser, ptx_arg *arg)
     if (parser->lexer.token.kind == PTX_WORD) {
         arg->reg = find_register(parser, &parser->lexer.token);
         if (arg->reg < 0)
-            arg->name = sim_arena_text(&parser->module->arena, parser->lexer.token.at,
-                                       parser->lexer.token.length);
+            arg->name = sim_arena_text(&parser->module->arena, parser->lexer.token.at, parser->lexer.token.length);
         ptx_advance(&parser->lexer);
         if (ptx_is(&parser->lexer, "+"))
             ptx_advance(&parser->lexer);
     }
-    if (!ptx_is(&parser->lexer, "]") && !ptx_is(&parser->lexer, ",") &&
-        !ptx_take_integer(parser, &arg->offset))
+    if (!ptx_is(&parser->lexer, "]") && !ptx_is(&parser->lexer, ",") && !ptx_take_integer(parser, &arg->offset))
         return false;
     if (ptx_is(&parser->lexer, ",")) {
         ptx_advance(&parser->lexer);
@@ -188,8 +183,7 @@ static bool take_place(ptx_parser *parser, ptx_location *ret_place)
 {
     int64_t file = 0, line = 0, column = 0;
     ptx_advance(&parser->lexer);
-    if (!ptx_take_integer(parser, &file) || !ptx_take_integer(parser, &line) ||
-        !ptx_take_integer(parser, &column))
+    if (!ptx_take_integer(parser, &file) || !ptx_take_integer(parser, &line) || !ptx_take_integer(parser, &column))
         return false;
     *ret_place = (ptx_location){(int)file, (int)line, (int)column, -1};
     return true;
@@ -227,8 +221,7 @@ bool ptx_parse_location(ptx_parser *parser)
             if (place.outer < 0)
                 place.outer = add_location(parser->module, &outer);
         } else {
-            return ptx_fail(parser, "'%.*s' in .loc", (int)parser->lexer.token.length,
-                            parser->lexer.token.at);
+            return ptx_fail(parser, "'%.*s' in .loc", (int)parser->lexer.token.length, parser->lexer.token.at);
         }
     }
     parser->location = add_location(parser->module, &place);
@@ -246,8 +239,7 @@ static bool parse_guard(ptx_parser *parser, ptx_instruction *instruction)
     }
     instruction->guard = find_register(parser, &parser->lexer.token);
     if (instruction->guard < 0)
-        return ptx_fail(parser, "'%.*s' is no predicate", (int)parser->lexer.token.length,
-                        parser->lexer.token.at);
+        return ptx_fail(parser, "'%.*s' is no predicate", (int)parser->lexer.token.length, parser->lexer.token.at);
     ptx_advance(&parser->lexer);
     return true;
 }
@@ -256,8 +248,7 @@ static bool parse_instruction(ptx_parser *parser)
 {
     ptx_function *function = parser->function;
     sim_arena *arena = &parser->module->arena;
-    ptx_instruction instruction = {
-        .guard = -1, .line = parser->lexer.token.line, .location = parser->location};
+    ptx_instruction instruction = {.guard = -1, .line = parser->lexer.token.line, .location = parser->location};
     const char *begin = parser->lexer.token.at;
 
     if (ptx_is(&parser->lexer, "@") && !parse_guard(parser, &instruction))
@@ -266,17 +257,15 @@ static bool parse_instruction(ptx_parser *parser)
         return false;
     while (!ptx_is(&parser->lexer, ";")) {
         if (instruction.arg_count == PTX_ARGS_MAX)
-            return ptx_fail(parser, "%s with more than %d arguments", instruction.opcode,
-                            PTX_ARGS_MAX);
+            return ptx_fail(parser, "%s with more than %d arguments", instruction.opcode, PTX_ARGS_MAX);
         if (instruction.arg_count > 0 && !ptx_expect(parser, ","))
             return false;
         if (!parse_arg(parser, &instruction.args[instruction.arg_count++]))
             return false;
     }
     instruction.text = sim_arena_text(arena, begin, (size_t)(parser->lexer.token.at - begin));
-    function->instructions =
-        sim_arena_grow(arena, function->instructions, function->instruction_count,
-                       &function->instruction_capacity, sizeof *function->instructions);
+    function->instructions = sim_arena_grow(arena, function->instructions, function->instruction_count,
+                                            &function->instruction_capacity, sizeof *function->instructions);
     function->instructions[function->instruction_count++] = instruction;
     return ptx_expect(parser, ";");
 }
@@ -284,9 +273,8 @@ static bool parse_instruction(ptx_parser *parser)
 static void add_label(ptx_parser *parser, const char *name)
 {
     ptx_function *function = parser->function;
-    function->labels =
-        sim_arena_grow(&parser->module->arena, function->labels, function->label_count,
-                       &function->label_capacity, sizeof *function->labels);
+    function->labels = sim_arena_grow(&parser->module->arena, function->labels, function->label_count,
+                                      &function->label_capacity, sizeof *function->labels);
     const int at = (int)function->instruction_count;
     function->labels[function->label_count++] = (ptx_label){name, at, 0, 0};
 }

@@ -11,8 +11,7 @@ bool ptx_fail(ptx_parser *parser, const char *format, ...)
     ptx_module *module = parser->module;
     if (module->message[0] != '\0')
         return false;
-    const int used = snprintf(module->message, sizeof module->message,
-                              "PTX line %d: ", parser->lexer.token.line);
+    const int used = snprintf(module->message, sizeof module->message, "PTX line %d: ", parser->lexer.token.line);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(module->message + used, sizeof module->message - (size_t)used, format, arguments);
@@ -155,8 +154,7 @@ static bool take_space(ptx_parser *parser, ptx_space *ret_space)
             ptx_advance(&parser->lexer);
             return true;
         }
-    return ptx_fail(parser, "'%.*s' is not understood", (int)parser->lexer.token.length,
-                    parser->lexer.token.at);
+    return ptx_fail(parser, "'%.*s' is not understood", (int)parser->lexer.token.length, parser->lexer.token.at);
 }
 
 static void add_variable(ptx_parser *parser, const ptx_variable *variable)
@@ -209,8 +207,7 @@ static bool parse_parameters(ptx_parser *parser)
 static bool parse_bounds(ptx_parser *parser)
 {
     while (!ptx_is(&parser->lexer, "{")) {
-        const bool threads =
-            ptx_is(&parser->lexer, ".maxntid") || ptx_is(&parser->lexer, ".reqntid");
+        const bool threads = ptx_is(&parser->lexer, ".maxntid") || ptx_is(&parser->lexer, ".reqntid");
         const bool blocks = ptx_is(&parser->lexer, ".minnctapersm");
         if (!threads && !blocks && !ptx_is(&parser->lexer, ".maxnreg"))
             return ptx_fail(parser, "'%.*s' is not understood", (int)parser->lexer.token.length,
@@ -240,8 +237,8 @@ static bool parse_entry(ptx_parser *parser)
     *function = (ptx_function){0};
     parser->function = function;
     parser->location = -1;
-    const bool ok = ptx_take_name(parser, &function->name) && parse_parameters(parser) &&
-                    parse_bounds(parser) && ptx_parse_body(parser);
+    const bool ok = ptx_take_name(parser, &function->name) && parse_parameters(parser) && parse_bounds(parser) &&
+                    ptx_parse_body(parser);
     parser->function = NULL;
     return ok;
 }
@@ -256,11 +253,10 @@ static bool parse_file(ptx_parser *parser)
         return false;
     if (parser->lexer.token.kind != PTX_STRING)
         return ptx_fail(parser, "the name of a file is expected");
-    module->files = sim_arena_grow(&module->arena, module->files, module->file_count,
-                                   &module->file_capacity, sizeof *module->files);
+    module->files = sim_arena_grow(&module->arena, module->files, module->file_count, &module->file_capacity,
+                                   sizeof *module->files);
     module->files[module->file_count++] =
-        (ptx_file){(int)number, sim_arena_text(&module->arena, parser->lexer.token.at,
-                                               parser->lexer.token.length)};
+        (ptx_file){(int)number, sim_arena_text(&module->arena, parser->lexer.token.at, parser->lexer.token.length)};
     while (parser->lexer.token.kind != PTX_END && parser->lexer.token.line == line)
         ptx_advance(&parser->lexer); /* size and time stamp */
     return true;
@@ -291,8 +287,7 @@ static bool parse_target(ptx_parser *parser)
     ptx_advance(&parser->lexer);
     if (sscanf(parser->lexer.token.at, "sm_%d", &parser->module->target_sm) != 1)
         return ptx_fail(parser, "a target sm_NN is expected");
-    parser->module->target_specific =
-        memchr(parser->lexer.token.at, 'a', parser->lexer.token.length) != NULL;
+    parser->module->target_specific = memchr(parser->lexer.token.at, 'a', parser->lexer.token.length) != NULL;
     while (parser->lexer.token.line == line && parser->lexer.token.kind != PTX_END)
         ptx_advance(&parser->lexer);
     return true;
@@ -314,8 +309,7 @@ static bool parse_directive(ptx_parser *parser)
     if (ptx_is(lexer, ".address_size")) {
         int64_t bits = 0;
         ptx_advance(lexer);
-        return ptx_take_integer(parser, &bits) &&
-               (bits == 64 || ptx_fail(parser, "addresses of %d bits", (int)bits));
+        return ptx_take_integer(parser, &bits) && (bits == 64 || ptx_fail(parser, "addresses of %d bits", (int)bits));
     }
     if (ptx_is(lexer, ".visible") || ptx_is(lexer, ".extern") || ptx_is(lexer, ".weak")) {
         ptx_advance(lexer);

@@ -6,11 +6,10 @@
 #include <string.h>
 #include "program.h"
 
-static const sim_rows *const groups[] = {
-    &sim_rows_integer,   &sim_rows_wide,   &sim_rows_float,    &sim_rows_convert,
-    &sim_rows_predicate, &sim_rows_move,   &sim_rows_memory,   &sim_rows_atomic,
-    &sim_rows_async,     &sim_rows_matrix, &sim_rows_exchange, &sim_rows_control,
-    &sim_rows_mbarrier,  &sim_rows_bulk,   &sim_rows_products, &sim_rows_half};
+static const sim_rows *const groups[] = {&sim_rows_integer,   &sim_rows_wide,   &sim_rows_float,    &sim_rows_convert,
+                                         &sim_rows_predicate, &sim_rows_move,   &sim_rows_memory,   &sim_rows_atomic,
+                                         &sim_rows_async,     &sim_rows_matrix, &sim_rows_exchange, &sim_rows_control,
+                                         &sim_rows_mbarrier,  &sim_rows_bulk,   &sim_rows_products, &sim_rows_half};
 enum { GROUPS = sizeof groups / sizeof *groups, ROWS_MAX = 2048 };
 
 static const sim_row *sorted[ROWS_MAX];
@@ -58,18 +57,17 @@ static bool begins(const sim_row *row, const char *with)
 /* All other known instructions exist since sm_75. */
 static bool needs_sm80(const sim_row *row)
 {
-    return begins(row, "mbarrier.") || begins(row, "cp.async.mbarrier.") ||
-           row->kind == SIM_KIND_ASYNC || strstr(row->opcode, "m16n8k16") != NULL ||
-           strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
+    return begins(row, "mbarrier.") || begins(row, "cp.async.mbarrier.") || row->kind == SIM_KIND_ASYNC ||
+           strstr(row->opcode, "m16n8k16") != NULL || strstr(row->opcode, "bf16") != NULL ||
+           strstr(row->opcode, "f16x2.f32") != NULL;
 }
 
 /* Vector additions in memory, stmatrix, and bulk copies. */
 static bool needs_sm90(const sim_row *row)
 {
-    return begins(row, "red.global.add.v") || begins(row, "stmatrix.") ||
-           begins(row, "cp.async.bulk.") || begins(row, "fence.proxy.") ||
-           begins(row, "fence.mbarrier_init.") || strstr(row->opcode, ".expect_tx.") != NULL ||
-           begins(row, "mbarrier.try_wait.");
+    return begins(row, "red.global.add.v") || begins(row, "stmatrix.") || begins(row, "cp.async.bulk.") ||
+           begins(row, "fence.proxy.") || begins(row, "fence.mbarrier_init.") ||
+           strstr(row->opcode, ".expect_tx.") != NULL || begins(row, "mbarrier.try_wait.");
 }
 
 /* Instructions that later SMs lack. */

@@ -97,8 +97,8 @@ static inline bool is_asynchronous(const sim_access *access)
 }
 
 /* Returns true if another thread's access at (epoch, sync) and the current access are unordered. */
-static bool unordered(const sim_shadow *shadow, const sim_access *access, unsigned thread,
-                      uint32_t epoch, uint16_t sync)
+static bool unordered(const sim_shadow *shadow, const sim_access *access, unsigned thread, uint32_t epoch,
+                      uint16_t sync)
 {
     const unsigned own = access->thread / WARP, other = thread / WARP;
     return thread != access->thread && epoch >= known_by(shadow, access)->ordered[other] &&
@@ -108,8 +108,7 @@ static bool unordered(const sim_shadow *shadow, const sim_access *access, unsign
 /* Is a load's write, in the phase that began in the word's epoch, ordered before the current access? */
 static bool load_ordered(const sim_shadow *shadow, const sim_access *access, const sim_word *word)
 {
-    return word->write_epoch <
-           known_by(shadow, access)->ordered[SIM_LOADS + mbarrier_of(word->writer)];
+    return word->write_epoch < known_by(shadow, access)->ordered[SIM_LOADS + mbarrier_of(word->writer)];
 }
 
 /* Returns the epoch in which a warp last read the word. */
@@ -117,8 +116,7 @@ static uint32_t *read_epoch(sim_shadow *shadow, const sim_word *word, sim_reader
 {
     uint32_t **epochs = &shadow->read_epochs[by];
     if (*epochs == NULL)
-        *epochs = sim_host_memory((1 + CHUNK_WORDS) * shadow->chunk_count * shadow->warp_count *
-                                  sizeof **epochs);
+        *epochs = sim_host_memory((1 + CHUNK_WORDS) * shadow->chunk_count * shadow->warp_count * sizeof **epochs);
     return *epochs + (size_t)(word - shadow->words) * shadow->warp_count + warp;
 }
 
@@ -126,13 +124,11 @@ static uint32_t *read_epoch(sim_shadow *shadow, const sim_word *word, sim_reader
 static inline bool has_old_readers(const sim_shadow *shadow, const sim_word *word)
 {
     return word->read_epoch < shadow->whole_epoch &&
-           (word->readers[SIM_BY_PRODUCTS] | word->readers[SIM_BY_STORES] |
-            word->readers[SIM_BY_MATRICES]) == 0;
+           (word->readers[SIM_BY_PRODUCTS] | word->readers[SIM_BY_STORES] | word->readers[SIM_BY_MATRICES]) == 0;
 }
 
 /* Returns the warps that read the word as `by` and are not ordered before the current access. */
-static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access,
-                             sim_reader by)
+static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim_access *access, sim_reader by)
 {
     if (word->readers[by] == 0)
         return 0;
@@ -147,22 +143,19 @@ static uint32_t open_readers(sim_shadow *shadow, const sim_word *word, const sim
 
 /* Is every write to the word ordered before the current access, and visible to it? This is the usual case, so it must
  * be cheap. Otherwise the rules decide if there is a conflict. */
-static inline bool is_settled(const sim_shadow *shadow, const sim_word *word,
-                              const sim_access *access)
+static inline bool is_settled(const sim_shadow *shadow, const sim_word *word, const sim_access *access)
 {
     if (!word->pending && word->write_epoch < shadow->whole_epoch && word->writer < SIM_LOADED &&
         !is_asynchronous(access))
         return true;
     const sim_clock *known = known_by(shadow, access);
-    const unsigned column =
-        word->writer >= SIM_LOADED ? SIM_LOADS + mbarrier_of(word->writer) : word->writer / WARP;
+    const unsigned column = word->writer >= SIM_LOADED ? SIM_LOADS + mbarrier_of(word->writer) : word->writer / WARP;
     return !word->pending && word->write_epoch < known->ordered[column] &&
            (!is_asynchronous(access) || is_fenced(known, word));
 }
 
-static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word,
-                                const sim_access *access, unsigned mask, sim_conflict race,
-                                sim_party *ret_other)
+static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word, const sim_access *access, unsigned mask,
+                                sim_conflict race, sim_party *ret_other)
 {
     *ret_other = (sim_party){word->writer, word->write_op, false};
     if (word->write_epoch < shadow->first_epoch)
@@ -173,16 +166,13 @@ static sim_conflict meets_write(const sim_shadow *shadow, const sim_word *word,
         return SIM_NO_CONFLICT;
     if (word->writer >= SIM_LOADED && !load_ordered(shadow, access, word))
         return SIM_LOADING;
-    if (word->writer < SIM_LOADED &&
-        unordered(shadow, access, word->writer, word->write_epoch, word->write_sync))
+    if (word->writer < SIM_LOADED && unordered(shadow, access, word->writer, word->write_epoch, word->write_sync))
         return race;
-    return is_asynchronous(access) && !is_fenced(known_by(shadow, access), word) ? SIM_UNFENCED
-                                                                                 : SIM_NO_CONFLICT;
+    return is_asynchronous(access) && !is_fenced(known_by(shadow, access), word) ? SIM_UNFENCED : SIM_NO_CONFLICT;
 }
 
 /* Checks a write against earlier reads of its bytes. */
-static sim_conflict meets_read(sim_shadow *shadow, const sim_word *word, const sim_access *access,
-                               sim_party *ret_other)
+static sim_conflict meets_read(sim_shadow *shadow, const sim_word *word, const sim_access *access, sim_party *ret_other)
 {
     for (sim_reader by = SIM_BY_PRODUCTS; by < SIM_READERS; by++) {
         const uint32_t open = open_readers(shadow, word, access, by);
@@ -204,9 +194,8 @@ static sim_conflict meets_read(sim_shadow *shadow, const sim_word *word, const s
     if (unordered(shadow, access, word->reader, word->read_epoch, word->read_sync))
         return SIM_READ_WRITE;
     ret_other->thread = word->reader_2;
-    return unordered(shadow, access, word->reader_2, word->read_epoch, word->read_sync)
-               ? SIM_READ_WRITE
-               : SIM_NO_CONFLICT;
+    return unordered(shadow, access, word->reader_2, word->read_epoch, word->read_sync) ? SIM_READ_WRITE
+                                                                                        : SIM_NO_CONFLICT;
 }
 
 /* Forgets readers of other bytes of the word if they are ordered before a read of some bytes. */
@@ -220,13 +209,13 @@ static void forget_readers(sim_shadow *shadow, sim_word *word, const sim_access 
 
 /* Did the warp itself read these bytes last, in this epoch? Then another read changes nothing, except for the second
  * thread. */
-static inline bool is_known_read(const sim_shadow *shadow, const sim_word *word,
-                                 const sim_access *access, unsigned mask)
+static inline bool is_known_read(const sim_shadow *shadow, const sim_word *word, const sim_access *access,
+                                 unsigned mask)
 {
     const unsigned warp = access->thread / WARP;
-    return access->by == SIM_BY_WARP && word->read_epoch == shadow->epoch &&
-           word->reader / WARP == warp && word->read_sync == access->sync &&
-           (mask & ~(unsigned)word->read_bytes) == 0 && (word->readers[SIM_BY_WARP] >> warp & 1) != 0;
+    return access->by == SIM_BY_WARP && word->read_epoch == shadow->epoch && word->reader / WARP == warp &&
+           word->read_sync == access->sync && (mask & ~(unsigned)word->read_bytes) == 0 &&
+           (word->readers[SIM_BY_WARP] >> warp & 1) != 0;
 }
 
 static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask)
@@ -242,8 +231,7 @@ static inline void note_read(sim_shadow *shadow, sim_word *word, const sim_acces
                       word->read_epoch >= known_by(shadow, access)->ordered[thread / WARP];
     if (mask != WORD_MASK && word->read_epoch != shadow->epoch)
         forget_readers(shadow, word, access);
-    const bool known =
-        last && word->reader / WARP == thread / WARP && word->read_sync == access->sync;
+    const bool known = last && word->reader / WARP == thread / WARP && word->read_sync == access->sync;
     word->readers[access->by] |= warp;
     word->read_bytes |= (uint8_t)mask;
     *read_epoch(shadow, word, access->by, thread / WARP) = shadow->epoch;
@@ -272,8 +260,7 @@ static void note_write(sim_shadow *shadow, sim_word *word, const sim_access *acc
     const bool first = word->write_epoch < shadow->first_epoch;
     const bool same =
         word->writer == writer &&
-        (access->loads ? word->write_epoch == epoch
-                       : word->write_epoch >= known_by(shadow, access)->ordered[warp]);
+        (access->loads ? word->write_epoch == epoch : word->write_epoch >= known_by(shadow, access)->ordered[warp]);
     word->written = (uint8_t)(first ? mask : word->written | mask);
     word->last_bytes = (uint8_t)(same ? word->last_bytes | mask : mask);
     word->writer = writer;
@@ -310,19 +297,19 @@ static void divide(sim_shadow *shadow, size_t chunk)
 }
 
 /* A function for a word. mask: the bytes of the access in it. */
-typedef sim_conflict (*visit)(sim_shadow *shadow, sim_word *word, const sim_access *access,
-                              unsigned mask, sim_party *ret_other);
+typedef sim_conflict (*visit)(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
+                              sim_party *ret_other);
 
 /* Visits some words of a chunk one by one. */
-static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                                       unsigned bytes, visit visit_word, sim_party *ret_other)
+static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                       visit visit_word, sim_party *ret_other)
 {
     const size_t chunk = at / CHUNK_BYTES, last = (at + bytes - 1) / WORD_BYTES;
     if (!shadow->words[chunk].divided)
         divide(shadow, chunk);
     for (size_t i = at / WORD_BYTES; i <= last; i++) {
-        const sim_conflict conflict = visit_word(shadow, part_of(shadow, chunk, i % CHUNK_WORDS),
-                                                 access, bytes_in_word(i, at, bytes), ret_other);
+        const sim_conflict conflict =
+            visit_word(shadow, part_of(shadow, chunk, i % CHUNK_WORDS), access, bytes_in_word(i, at, bytes), ret_other);
         if (conflict != SIM_NO_CONFLICT)
             return conflict;
     }
@@ -330,9 +317,8 @@ static inline sim_conflict visit_parts(sim_shadow *shadow, const sim_access *acc
 }
 
 /* Visits all words of a range. writes: the access leaves all words of a covered chunk equal. */
-static inline sim_conflict visit_range(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                                       unsigned bytes, bool writes, visit visit_word,
-                                       sim_party *ret_other)
+static inline sim_conflict visit_range(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                                       bool writes, visit visit_word, sim_party *ret_other)
 {
     const uint32_t end = at + bytes;
     sim_conflict conflict = SIM_NO_CONFLICT;
@@ -352,22 +338,21 @@ static inline sim_conflict visit_range(sim_shadow *shadow, const sim_access *acc
     return conflict;
 }
 
-static inline sim_conflict read_word(sim_shadow *shadow, sim_word *word, const sim_access *access,
-                                     unsigned mask, sim_party *ret_other)
+static inline sim_conflict read_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
+                                     sim_party *ret_other)
 {
     if (word->write_epoch < shadow->first_epoch || (mask & ~(unsigned)word->written) != 0)
         return SIM_UNWRITTEN;
-    const sim_conflict conflict =
-        is_settled(shadow, word, access)
-            ? SIM_NO_CONFLICT
-            : meets_write(shadow, word, access, mask, SIM_WRITE_READ, ret_other);
+    const sim_conflict conflict = is_settled(shadow, word, access)
+                                      ? SIM_NO_CONFLICT
+                                      : meets_write(shadow, word, access, mask, SIM_WRITE_READ, ret_other);
     if (conflict == SIM_NO_CONFLICT)
         note_read(shadow, word, access, mask);
     return conflict;
 }
 
-static inline sim_conflict write_word(sim_shadow *shadow, sim_word *word, const sim_access *access,
-                                      unsigned mask, sim_party *ret_other)
+static inline sim_conflict write_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
+                                      sim_party *ret_other)
 {
     sim_conflict conflict = SIM_NO_CONFLICT;
     if (!is_settled(shadow, word, access))
@@ -379,39 +364,38 @@ static inline sim_conflict write_word(sim_shadow *shadow, sim_word *word, const 
     return conflict;
 }
 
-static inline sim_conflict start_word(sim_shadow *shadow, sim_word *word, const sim_access *access,
-                                      unsigned mask, sim_party *ret_other)
+static inline sim_conflict start_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
+                                      sim_party *ret_other)
 {
     const sim_conflict conflict = write_word(shadow, word, access, mask, ret_other);
     word->pending |= conflict == SIM_NO_CONFLICT;
     return conflict;
 }
 
-static inline sim_conflict land_word(sim_shadow *shadow, sim_word *word, const sim_access *access,
-                                     unsigned mask, sim_party *ret_other)
+static inline sim_conflict land_word(sim_shadow *shadow, sim_word *word, const sim_access *access, unsigned mask,
+                                     sim_party *ret_other)
 {
     (void)ret_other;
     note_write(shadow, word, access, mask);
     return SIM_NO_CONFLICT;
 }
 
-sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                             unsigned bytes, sim_party *ret_other)
+sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                             sim_party *ret_other)
 {
     return visit_range(shadow, access, at, bytes, false, read_word, ret_other);
 }
 
-sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes,
-                                   const uint32_t at[], int *ret_lane, sim_party *ret_other)
+sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes, const uint32_t at[],
+                                   int *ret_lane, sim_party *ret_other)
 {
     const unsigned first = access->thread / WARP * WARP;
     for (uint32_t left = lanes; left != 0; left &= left - 1) {
         const int lane = __builtin_ctz(left);
         sim_word *whole = &shadow->words[at[lane] / CHUNK_BYTES];
         access->thread = first + (unsigned)lane;
-        const sim_conflict conflict =
-            whole->divided ? sim_shadow_read(shadow, access, at[lane], CHUNK_BYTES, ret_other)
-                           : read_word(shadow, whole, access, WORD_MASK, ret_other);
+        const sim_conflict conflict = whole->divided ? sim_shadow_read(shadow, access, at[lane], CHUNK_BYTES, ret_other)
+                                                     : read_word(shadow, whole, access, WORD_MASK, ret_other);
         *ret_lane = lane;
         if (conflict != SIM_NO_CONFLICT)
             return conflict;
@@ -419,14 +403,14 @@ sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint3
     return SIM_NO_CONFLICT;
 }
 
-sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                              unsigned bytes, sim_party *ret_other)
+sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                              sim_party *ret_other)
 {
     return visit_range(shadow, access, at, bytes, true, write_word, ret_other);
 }
 
-sim_conflict sim_shadow_start(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                              unsigned bytes, sim_party *ret_other)
+sim_conflict sim_shadow_start(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                              sim_party *ret_other)
 {
     return visit_range(shadow, access, at, bytes, true, start_word, ret_other);
 }

@@ -58,7 +58,7 @@ typedef struct sim_clock {
 typedef struct sim_word {
     uint32_t write_epoch, read_epoch;
     int32_t write_op, read_op; /* instructions, for messages */
-    uint16_t writer; /* a thread; or SIM_LOADED with the number of an mbarrier, and SIM_COPIED */
+    uint16_t writer;           /* a thread; or SIM_LOADED with the number of an mbarrier, and SIM_COPIED */
     uint16_t reader, reader_2; /* two threads of the warp that read last, at read_sync */
     uint16_t write_sync, read_sync;
     uint8_t written;               /* mask of the bytes written in this block */
@@ -106,8 +106,8 @@ typedef struct sim_access {
     bool collective; /* the whole warp does it at once: later accesses of its threads come after it */
     bool all_lanes;  /* it may use what any lane of the warp has waited for */
     sim_reader by;   /* of a read: which actor of the thread's warp */
-    bool loads;  /* a write by a load that arrives at `mbarrier`, in the phase that began in that epoch */
-    bool copied; /* such a load that is a thread's own copy (cp.async) */
+    bool loads;      /* a write by a load that arrives at `mbarrier`, in the phase that began in that epoch */
+    bool copied;     /* such a load that is a thread's own copy (cp.async) */
     uint16_t mbarrier;
     uint32_t began;
 } sim_access;
@@ -132,10 +132,8 @@ void sim_shadow_warp_barrier(sim_shadow *shadow, unsigned warp, uint32_t lanes, 
 
 /* Adds to a clock what these lanes know and have done. If other living lanes of the warp have accessed memory since
  * they last met, then nothing since that meeting is added. */
-void sim_shadow_release(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
-                        sim_clock *into);
-void sim_shadow_acquire(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
-                        const sim_clock *from);
+void sim_shadow_release(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive, sim_clock *into);
+void sim_shadow_acquire(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive, const sim_clock *from);
 void sim_shadow_merge(sim_clock *into, const sim_clock *from);
 
 /* A proxy fence. */
@@ -147,20 +145,20 @@ uint32_t sim_shadow_commit(sim_shadow *shadow);
 void sim_shadow_finished(sim_shadow *shadow, unsigned warp, sim_reader by, uint32_t token);
 
 /* Record an access to bytes at offset `at`, inside the memory. On a conflict *ret_other is the other access. */
-sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                             unsigned bytes, sim_party *ret_other);
-sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                              unsigned bytes, sim_party *ret_other);
+sim_conflict sim_shadow_read(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                             sim_party *ret_other);
+sim_conflict sim_shadow_write(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                              sim_party *ret_other);
 
 /* The same for 16 aligned bytes of each of these lanes in turn. access->thread is set for each; *ret_lane is the lane
  * with the conflict. */
-sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes,
-                                   const uint32_t at[], int *ret_lane, sim_party *ret_other);
+sim_conflict sim_shadow_read_lanes(sim_shadow *shadow, sim_access *access, uint32_t lanes, const uint32_t at[],
+                                   int *ret_lane, sim_party *ret_other);
 
 /* A copy. start checks it like a write and makes its words pending. land records it as a write of its thread, or as a
  * load. */
-sim_conflict sim_shadow_start(sim_shadow *shadow, const sim_access *access, uint32_t at,
-                              unsigned bytes, sim_party *ret_other);
+sim_conflict sim_shadow_start(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes,
+                              sim_party *ret_other);
 void sim_shadow_land(sim_shadow *shadow, const sim_access *access, uint32_t at, unsigned bytes);
 
 #endif

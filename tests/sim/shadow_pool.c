@@ -18,16 +18,14 @@ void sim_shadow_pool_done(sim_shadow_pool *pool)
     pthread_mutex_destroy(&pool->lock);
 }
 
-void sim_shadow_take(sim_shadow_pool *pool, size_t shared_bytes, unsigned warp_count,
-                     sim_shadow *ret_shadow)
+void sim_shadow_take(sim_shadow_pool *pool, size_t shared_bytes, unsigned warp_count, sim_shadow *ret_shadow)
 {
     const size_t chunks = sim_shadow_chunks(shared_bytes);
     bool found = false;
     pthread_mutex_lock(&pool->lock);
     for (unsigned i = 0; i < SIM_POOL_SHADOWS && !found; i++) {
         sim_shadow *kept = &pool->kept[i];
-        found =
-            kept->words != NULL && kept->chunk_count == chunks && kept->warp_count == warp_count;
+        found = kept->words != NULL && kept->chunk_count == chunks && kept->warp_count == warp_count;
         if (found) {
             *ret_shadow = *kept;
             *kept = (sim_shadow){0};

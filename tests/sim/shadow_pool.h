@@ -23,8 +23,7 @@ void sim_shadow_pool_init(sim_shadow_pool *pool);
 void sim_shadow_pool_done(sim_shadow_pool *pool);
 
 /* Lends a shadow as sim_shadow_init makes it, except that its epochs may be higher, until it is given back. */
-void sim_shadow_take(sim_shadow_pool *pool, size_t shared_bytes, unsigned warp_count,
-                     sim_shadow *ret_shadow);
+void sim_shadow_take(sim_shadow_pool *pool, size_t shared_bytes, unsigned warp_count, sim_shadow *ret_shadow);
 void sim_shadow_give(sim_shadow_pool *pool, sim_shadow *shadow);
 
 #endif

@@ -28,8 +28,7 @@ static void meet(sim_shadow *shadow, unsigned warp)
 void sim_shadow_barrier(sim_shadow *shadow, uint32_t warps, const sim_clock *arrived)
 {
     static const sim_clock nothing;
-    sim_clock latest =
-        arrived == NULL ? nothing : *arrived; /* becomes the joint knowledge of the warps that meet */
+    sim_clock latest = arrived == NULL ? nothing : *arrived; /* becomes the joint knowledge of the warps that meet */
     const uint32_t epoch = ++shadow->epoch;
     for (unsigned a = 0; a < shadow->warp_count; a++) {
         if ((warps >> a & 1) == 0)
@@ -70,16 +69,14 @@ static uint32_t done_by(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint3
     return all ? ++shadow->epoch : shadow->synced[warp];
 }
 
-void sim_shadow_release(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
-                        sim_clock *into)
+void sim_shadow_release(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive, sim_clock *into)
 {
     const bool ahead = (lanes & shadow->ahead_lanes[warp]) != 0;
     sim_shadow_merge(into, ahead ? &shadow->ahead[warp] : &shadow->known[warp]);
     later(&into->ordered[warp], done_by(shadow, warp, lanes, alive));
 }
 
-void sim_shadow_acquire(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive,
-                        const sim_clock *from)
+void sim_shadow_acquire(sim_shadow *shadow, unsigned warp, uint32_t lanes, uint32_t alive, const sim_clock *from)
 {
     uint32_t *ahead = &shadow->ahead_lanes[warp];
     if (lanes == alive) {

@@ -55,8 +55,7 @@ fa2_status sweep_gather(sweep *s, int card, const fa2_problem *class, bool own_o
         problem.heads_kv = sizes[i].heads_kv;
         problem.seq_q = sizes[i].seq_q;
         problem.seq_k = sizes[i].seq_k;
-        st = fa2i_generator_candidates(s->generator, &problem, &s->cards[card].device.card, &list,
-                                       &count);
+        st = fa2i_generator_candidates(s->generator, &problem, &s->cards[card].device.card, &list, &count);
         for (size_t k = 0; k < count; k++)
             if (!own_only || list[k].recipe.suffix[0] != '\0')
                 add_candidate(s, card, &list[k]);
@@ -92,8 +91,7 @@ void sweep_begin(sweep *s)
 
 /* ---- one candidate ---- */
 
-static void run_shapes(sweep *s, sweep_card *card, const fa2_problem *class,
-                       const fa2i_loaded *loaded, unsigned shapes)
+static void run_shapes(sweep *s, sweep_card *card, const fa2_problem *class, const fa2i_loaded *loaded, unsigned shapes)
 {
     char why[FORWARD_WHY_BYTES] = "", problem[FA2I_PROBLEM_CHARS];
     bool shown = s->failures >= FAILURES_SHOWN;
@@ -109,14 +107,13 @@ static void run_shapes(sweep *s, sweep_card *card, const fa2_problem *class,
         s->failures += !ok;
         fa2i_problem_format(&c.problem, problem, sizeof problem);
         if (!ok && !shown)
-            fprintf(stderr, "sm_%d, %s, %s, %d splits: %s\n", card->device.card.arch,
-                    loaded->variant.text, problem, (int)splits, why);
+            fprintf(stderr, "sm_%d, %s, %s, %d splits: %s\n", card->device.card.arch, loaded->variant.text, problem,
+                    (int)splits, why);
         shown = shown || !ok;
     }
 }
 
-static void run_on(sweep *s, int index, const fa2_problem *class, const fa2i_kernel *kernel,
-                   unsigned shapes)
+static void run_on(sweep *s, int index, const fa2_problem *class, const fa2i_kernel *kernel, unsigned shapes)
 {
     const fa2i_variant *variant = &kernel->variant;
     sweep_card *card = &s->cards[index];
@@ -131,8 +128,7 @@ static void run_on(sweep *s, int index, const fa2_problem *class, const fa2i_ker
     fa2i_device_leave(&card->device);
 }
 
-static void compile_for(const fa2i_variant *variant, const char *source, int arch,
-                        fa2i_kernel *ret_kernel)
+static void compile_for(const fa2i_variant *variant, const char *source, int arch, fa2i_kernel *ret_kernel)
 {
     fa2i_target target;
     must(fa2i_target_for(arch, true, &target), "the target");
@@ -149,8 +145,8 @@ static bool same_but_for_target(const char *a, const char *b)
 }
 
 /* Uses the PTX of an older SM if the compiler makes the same for this one. Otherwise runs this SM's own PTX. */
-static void compare_and_run(sweep *s, int index, const fa2_problem *class, const char *source,
-                            const fa2i_kernel *older, unsigned shapes)
+static void compare_and_run(sweep *s, int index, const fa2_problem *class, const char *source, const fa2i_kernel *older,
+                            unsigned shapes)
 {
     sweep_card *card = &s->cards[index];
     fa2i_kernel own = {0};
@@ -173,8 +169,7 @@ static int oldest_arch(const sweep *s, unsigned cards)
     return oldest;
 }
 
-void sweep_run_candidate(sweep *s, const fa2_problem *class, const sweep_candidate *c,
-                         const sweep_run *run)
+void sweep_run_candidate(sweep *s, const fa2_problem *class, const sweep_candidate *c, const sweep_run *run)
 {
     const unsigned cards = c->cards & run->cards;
     const int arch = oldest_arch(s, cards);
@@ -217,9 +212,8 @@ void sweep_close(sweep *s, const char *dtype)
         printf("swept sm_%d %s: %ld variants, %ld launches, %ld failed (%ld variants split the "
                "keys, %ld of them among teams; %ld launches with several splits; %ld of %ld "
                "compared had PTX of their own)\n",
-               card->device.card.arch, dtype, card->variants, card->launches, card->failures,
-               card->split_variants, card->team_variants, card->split_launches, card->differing,
-               card->compared);
+               card->device.card.arch, dtype, card->variants, card->launches, card->failures, card->split_variants,
+               card->team_variants, card->split_launches, card->differing, card->compared);
         fa2i_device_close(&card->device);
     }
     fa2i_generator_destroy(s->generator);

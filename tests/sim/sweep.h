@@ -73,7 +73,6 @@ typedef struct sweep_run {
     bool compare;
 } sweep_run;
 
-void sweep_run_candidate(sweep *s, const fa2_problem *class, const sweep_candidate *c,
-                         const sweep_run *run);
+void sweep_run_candidate(sweep *s, const fa2_problem *class, const sweep_candidate *c, const sweep_run *run);
 
 #endif

@@ -64,8 +64,7 @@ static int served_by(const sweep_candidate *c, int kind, unsigned cards)
 }
 
 /* Wants one candidate of a kind on each card that has any. Returns the cards that have none. */
-static unsigned want_kind(const sweep *s, int kind, unsigned cards, size_t turn,
-                          sweep_wanted wanted)
+static unsigned want_kind(const sweep *s, int kind, unsigned cards, size_t turn, sweep_wanted wanted)
 {
     for (;;) {
         int most = 0;

@@ -39,9 +39,12 @@ static void add_class(sweep_classes *s, const fa2_problem *problem, int step, sw
 
 static fa2_problem dense(fa2_dtype dtype, int head_dim, int causal)
 {
-    return (fa2_problem){
-        .struct_bytes = sizeof(fa2_problem),
-        .op = FA2_OP_FORWARD, .dtype = dtype, .batch = 1, .head_dim = head_dim, .causal = causal};
+    return (fa2_problem){.struct_bytes = sizeof(fa2_problem),
+                         .op = FA2_OP_FORWARD,
+                         .dtype = dtype,
+                         .batch = 1,
+                         .head_dim = head_dim,
+                         .causal = causal};
 }
 
 /* V with fewer columns than K, and columns that warps divide. */
@@ -49,9 +52,8 @@ static const struct {
     fa2_op op;
     int head_dim, head_dim_v, causal, v_in_k;
 } value_sets[] = {
-    {FA2_OP_FORWARD, 192, 128, 1, 0},  {FA2_OP_FORWARD, 512, 0, 1, 0},
-    {FA2_OP_FORWARD, 576, 512, 0, 1},  {FA2_OP_FORWARD, 128, 72, 1, 1},
-    {FA2_OP_BACKWARD, 192, 128, 1, 0},
+    {FA2_OP_FORWARD, 192, 128, 1, 0}, {FA2_OP_FORWARD, 512, 0, 1, 0},    {FA2_OP_FORWARD, 576, 512, 0, 1},
+    {FA2_OP_FORWARD, 128, 72, 1, 1},  {FA2_OP_BACKWARD, 192, 128, 1, 0},
 };
 enum { VALUE_SETS = sizeof value_sets / sizeof *value_sets };
 

@@ -12,8 +12,7 @@ static fa2i_case case_of(const fa2_problem *class, int index)
     fa2i_case c = {.problem = *class,
                    .layout = (fa2i_layout)(index % 3),
                    .want_lse = index % 4 != 3,
-                   .pattern =
-                       class->op == FA2_OP_BACKWARD ? FA2I_PATTERN_FORWARD : FA2I_PATTERN_NONE,
+                   .pattern = class->op == FA2_OP_BACKWARD ? FA2I_PATTERN_FORWARD : FA2I_PATTERN_NONE,
                    .q_magnitude = index % 5 == 4 ? 8.0f : 1.0f,
                    .softmax_scale = index % 5 == 1   ? 0.3f
                                     : index % 5 == 3 ? 0x1p-17f
@@ -55,8 +54,7 @@ static fa2i_case shape_of(const fa2_problem *class, const fa2i_variant *variant,
 
 /* Makes shapes for families that split: one split and several, fewer tiles than teams, packed query heads, a last block
  * with fewer tiles. With `crowd` key heads there are fewer splits than tiles. */
-static fa2i_case split_shape_of(const fa2_problem *class, const fa2i_variant *variant, int bc,
-                                int crowd, int index)
+static fa2i_case split_shape_of(const fa2_problem *class, const fa2i_variant *variant, int bc, int crowd, int index)
 {
     const int br = variant->recipe.rows, step = variant->recipe.keys;
     const struct {
@@ -107,13 +105,11 @@ static void put_window(const fa2i_variant *variant, int bc, int index, fa2_probl
         problem->seq_k += window[0] + bc;
 }
 
-fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count,
-                      int index)
+fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count, int index)
 {
     const int bc = forward_tile_keys(variant);
-    fa2i_case c = variant->recipe.waves == 0
-                      ? shape_of(class, variant, bc, index)
-                      : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
+    fa2i_case c = variant->recipe.waves == 0 ? shape_of(class, variant, bc, index)
+                                             : split_shape_of(class, variant, bc, sm_count / 3 + 1, index);
     if (variant->recipe.waves == 0 && variant->recipe.pack)
         pack_heads(index, &c.problem);
     if (fa2i_forward_has_lengths(class) || class->cache_rows)
@@ -132,6 +128,6 @@ fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int
 bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b)
 {
     return memcmp(&a->problem, &b->problem, sizeof a->problem) == 0 && a->layout == b->layout &&
-           a->want_lse == b->want_lse && a->softmax_scale == b->softmax_scale &&
-           a->lengths == b->lengths && a->seed == b->seed;
+           a->want_lse == b->want_lse && a->softmax_scale == b->softmax_scale && a->lengths == b->lengths &&
+           a->seed == b->seed;
 }

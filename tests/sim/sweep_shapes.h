@@ -10,8 +10,7 @@
 enum { SWEEP_SHAPES = 12 };
 
 /* Returns shape `index`, 0 ... SWEEP_SHAPES - 1. The class gives the fields that are compiled into a kernel. */
-fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count,
-                      int index);
+fa2i_case sweep_shape(const fa2_problem *class, const fa2i_variant *variant, int sm_count, int index);
 
 bool sweep_same_shape(const fa2i_case *a, const fa2i_case *b);
 

@@ -50,9 +50,8 @@ static unsigned span_of(CUtensorMapSwizzle swizzle)
     }
 }
 
-static bool dimensions_fit(const sim_tensor_map *map, const cuuint64_t *extents,
-                           const cuuint64_t *strides, const cuuint32_t *box,
-                           const cuuint32_t *steps)
+static bool dimensions_fit(const sim_tensor_map *map, const cuuint64_t *extents, const cuuint64_t *strides,
+                           const cuuint32_t *box, const cuuint32_t *steps)
 {
     for (unsigned i = 0; i < map->rank; i++) {
         if (extents[i] < 1 || extents[i] > UINT64_C(1) << 32 || box[i] < 1 || box[i] > BOX_MAX ||
@@ -64,8 +63,7 @@ static bool dimensions_fit(const sim_tensor_map *map, const cuuint64_t *extents,
     return true;
 }
 
-static void fill_in(sim_tensor_map *map, const cuuint64_t *extents, const cuuint64_t *strides,
-                    const cuuint32_t *box)
+static void fill_in(sim_tensor_map *map, const cuuint64_t *extents, const cuuint64_t *strides, const cuuint32_t *box)
 {
     for (unsigned i = 0; i < map->rank; i++) {
         map->last[i] = (uint32_t)(extents[i] - 1);
@@ -91,11 +89,11 @@ static uint64_t box_bytes(unsigned rank, const cuuint32_t *box, unsigned elem_by
     return bytes;
 }
 
-SIM_API CUresult CUDAAPI cuTensorMapEncodeTiled(
-    CUtensorMap *out, CUtensorMapDataType type, cuuint32_t rank, void *address,
-    const cuuint64_t *extents, const cuuint64_t *strides, const cuuint32_t *box,
-    const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-    CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
+SIM_API CUresult CUDAAPI cuTensorMapEncodeTiled(CUtensorMap *out, CUtensorMapDataType type, cuuint32_t rank,
+                                                void *address, const cuuint64_t *extents, const cuuint64_t *strides,
+                                                const cuuint32_t *box, const cuuint32_t *steps,
+                                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
 {
     CUresult result = sim_enter(true);
     const unsigned elem_bytes = bytes_of(type), span = span_of(swizzle);
@@ -108,9 +106,8 @@ SIM_API CUresult CUDAAPI cuTensorMapEncodeTiled(
         result = CUDA_ERROR_NOT_SUPPORTED;
     if (result != CUDA_SUCCESS)
         return sim_leave(result);
-    if ((uintptr_t)out % SIM_MAP_ALIGN != 0 || rank < 1 || rank > SIM_MAP_RANK ||
-        map.address % CHUNK_BYTES != 0 || promotion > CU_TENSOR_MAP_L2_PROMOTION_L2_256B ||
-        !dimensions_fit(&map, extents, strides, box, steps))
+    if ((uintptr_t)out % SIM_MAP_ALIGN != 0 || rank < 1 || rank > SIM_MAP_RANK || map.address % CHUNK_BYTES != 0 ||
+        promotion > CU_TENSOR_MAP_L2_PROMOTION_L2_256B || !dimensions_fit(&map, extents, strides, box, steps))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || elem_bytes == 0 ||
         (span == 0 && swizzle != CU_TENSOR_MAP_SWIZZLE_NONE) || !known_steps(rank, steps) ||

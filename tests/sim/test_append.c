@@ -33,8 +33,7 @@ typedef struct mirror { /* device memory and its host copy */
 static bool paged, packed, latent;
 static int dv; /* columns of V and O */
 static mirror q, k, v, o, lse, new_k, new_v, cosines, sines, lengths, pads, rows, table, cu_q, cu_k;
-static const int32_t bounds_q[B + 1] = {0, NEW, NEW, NEW + 1},
-                                  bounds_k[B + 1] = {0, SK, 2 * SK, 3 * SK};
+static const int32_t bounds_q[B + 1] = {0, NEW, NEW, NEW + 1}, bounds_k[B + 1] = {0, SK, 2 * SK, 3 * SK};
 static uint64_t state = 7;
 
 static void upload(const mirror *m)
@@ -111,34 +110,32 @@ static fa2_tensor tensor(const mirror *m, int64_t seq, int64_t heads, int64_t co
 
 static fa2_forward_args args_of(const mirror *workspace)
 {
-    return (fa2_forward_args){
-        .struct_bytes = sizeof(fa2_forward_args),
-        .q = tensor(&q, SQ, HQ, D),
-        .k = tensor(&k, paged ? PAGE : SK, HKV, D),
-        .v = tensor(&v, paged ? PAGE : SK, HKV, dv),
-        .o = tensor(&o, SQ, HQ, dv),
-        .lse = (float *)lse.at,
-        .workspace = (void *)workspace->at,
-        .workspace_bytes = workspace->bytes,
-        .seqused_k = (const int32_t *)lengths.at,
-        .block_table = (const int32_t *)table.at,
-        .block_table_stride = COLUMNS,
-        .page_count = PAGES,
-        .leftpad = (const int32_t *)pads.at,
-        .cache_rows = (const int32_t *)rows.at,
-        .cache_row_count = ROWS,
-        .cu_seqlens_q = (const int32_t *)cu_q.at,
-        .cu_seqlens_k = (const int32_t *)cu_k.at,
-        .append = {tensor(&new_k, NEW, HKV, D), tensor(&new_v, NEW, HKV, dv), packed ? 0 : NEW},
-        .rotary = {(const void *)cosines.at, (const void *)sines.at, SK}};
+    return (fa2_forward_args){.struct_bytes = sizeof(fa2_forward_args),
+                              .q = tensor(&q, SQ, HQ, D),
+                              .k = tensor(&k, paged ? PAGE : SK, HKV, D),
+                              .v = tensor(&v, paged ? PAGE : SK, HKV, dv),
+                              .o = tensor(&o, SQ, HQ, dv),
+                              .lse = (float *)lse.at,
+                              .workspace = (void *)workspace->at,
+                              .workspace_bytes = workspace->bytes,
+                              .seqused_k = (const int32_t *)lengths.at,
+                              .block_table = (const int32_t *)table.at,
+                              .block_table_stride = COLUMNS,
+                              .page_count = PAGES,
+                              .leftpad = (const int32_t *)pads.at,
+                              .cache_rows = (const int32_t *)rows.at,
+                              .cache_row_count = ROWS,
+                              .cu_seqlens_q = (const int32_t *)cu_q.at,
+                              .cu_seqlens_k = (const int32_t *)cu_k.at,
+                              .append = {tensor(&new_k, NEW, HKV, D), tensor(&new_v, NEW, HKV, dv), packed ? 0 : NEW},
+                              .rotary = {(const void *)cosines.at, (const void *)sines.at, SK}};
 }
 
 /* Returns the place of a sequence's key in the caches, in rows of all heads. */
 static int64_t place_of(int b, int key)
 {
     const int32_t *pages = table.host, *own = rows.host;
-    return paged ? (int64_t)pages[b * COLUMNS + key / PAGE] * PAGE + key % PAGE
-                 : (int64_t)own[b] * SK + key;
+    return paged ? (int64_t)pages[b * COLUMNS + key / PAGE] * PAGE + key % PAGE : (int64_t)own[b] * SK + key;
 }
 
 static void rotate(int position, uint16_t *bits)
@@ -168,8 +165,7 @@ static void follow(void)
                 rotate(used[b] + i, key);
                 if (latent)
                     continue;
-                memcpy((uint16_t *)v.host + to * dv, (uint16_t *)new_v.host + from * dv,
-                       (size_t)dv * sizeof *key);
+                memcpy((uint16_t *)v.host + to * dv, (uint16_t *)new_v.host + from * dv, (size_t)dv * sizeof *key);
             }
         for (int i = 0; i < rows_of(b, SQ) * HQ; i++)
             rotate(used[b] + i / HQ, (uint16_t *)q.host + ((int64_t)first_row(b, SQ) * HQ + i) * D);
@@ -192,22 +188,21 @@ static void check_outputs(void)
     const int seq_q = packed ? bounds_q[B] : SQ, count = HQ * first_row(B, SQ);
     fa2i_reference reference = {0};
     fa2i_comparison comparison = {0};
-    fa2i_reference_request request = {
-        .problem = problem_of(),
-        .q = {q.host, SQ * HQ * D, HQ * D, D, 0},
-        .k = {k.host, (paged ? PAGE : SK) * PLANE, PLANE, D, 0},
-        .v = {v.host, (paged ? PAGE : SK) * HKV * dv, HKV * dv, dv, 0},
-        .said = {.seqused_k = lengths.host,
-                 .cu_seqlens_q = bounds_q,
-                 .cu_seqlens_k = bounds_k,
-                 .block_table = table.host,
-                 .columns = COLUMNS,
-                 .pages = PAGES,
-                 .leftpad = pads.host,
-                 .cache_rows = rows.host,
-                 .cache_row_count = ROWS},
-        .rows = wanted,
-        .row_count = (size_t)count};
+    fa2i_reference_request request = {.problem = problem_of(),
+                                      .q = {q.host, SQ * HQ * D, HQ * D, D, 0},
+                                      .k = {k.host, (paged ? PAGE : SK) * PLANE, PLANE, D, 0},
+                                      .v = {v.host, (paged ? PAGE : SK) * HKV * dv, HKV * dv, dv, 0},
+                                      .said = {.seqused_k = lengths.host,
+                                               .cu_seqlens_q = bounds_q,
+                                               .cu_seqlens_k = bounds_k,
+                                               .block_table = table.host,
+                                               .columns = COLUMNS,
+                                               .pages = PAGES,
+                                               .leftpad = pads.host,
+                                               .cache_rows = rows.host,
+                                               .cache_row_count = ROWS},
+                                      .rows = wanted,
+                                      .row_count = (size_t)count};
     if (latent)
         request.v = request.k;
     request.problem.append = request.problem.rotary_dim = 0;
@@ -221,8 +216,7 @@ static void check_outputs(void)
     must_be(in_order != NULL, "memory");
     for (int i = 0; i < count; i++)
         memcpy(in_order + i * dv,
-               (uint16_t *)o.host +
-                   (((int64_t)wanted[i].batch * SQ + wanted[i].row) * HQ + wanted[i].head) * dv,
+               (uint16_t *)o.host + (((int64_t)wanted[i].batch * SQ + wanted[i].row) * HQ + wanted[i].head) * dv,
                (size_t)dv * sizeof *in_order);
     fa2i_reference_compare(&reference, FA2_FP16, in_order, lse.host, &comparison);
     if (comparison.error > 1)
@@ -243,11 +237,11 @@ static void make_all(void)
     k = make(CACHE_ELEMS * 2), v = make(CACHE_ELEMS * 2);
     new_k = make(NEW_ELEMS * 2), new_v = make(NEW_ELEMS * 2);
     cosines = make(ANGLES * 2), sines = make(ANGLES * 2);
-    lengths = make(sizeof used), pads = make(sizeof pad), rows = make(sizeof own),
-    table = make(sizeof pages), cu_q = make(sizeof bounds_q), cu_k = make(sizeof bounds_k);
+    lengths = make(sizeof used), pads = make(sizeof pad), rows = make(sizeof own), table = make(sizeof pages),
+    cu_q = make(sizeof bounds_q), cu_k = make(sizeof bounds_k);
     draw(&k), draw(&v), draw(&cosines), draw(&sines);
-    put_numbers(&lengths, used), put_numbers(&pads, pad), put_numbers(&rows, own),
-        put_numbers(&table, pages), put_numbers(&cu_q, bounds_q), put_numbers(&cu_k, bounds_k);
+    put_numbers(&lengths, used), put_numbers(&pads, pad), put_numbers(&rows, own), put_numbers(&table, pages),
+        put_numbers(&cu_q, bounds_q), put_numbers(&cu_k, bounds_k);
 }
 
 static void unmake_all(void)
@@ -258,13 +252,12 @@ static void unmake_all(void)
         unmake(all[i]);
 }
 
-static CUgraphExec capture(fa2_context *context, const fa2_problem *problem,
-                           const fa2_forward_args *args, CUstream stream)
+static CUgraphExec capture(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args,
+                           CUstream stream)
 {
     CUgraph graph = NULL;
     CUgraphExec exec = NULL;
-    must_be(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS,
-            "capture");
+    must_be(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS, "capture");
     must_be(fa2_forward(context, problem, args, stream) == FA2_OK, "fa2_forward");
     must_be(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS, "capture");
     must_be(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS, "the graph");
@@ -273,30 +266,27 @@ static CUgraphExec capture(fa2_context *context, const fa2_problem *problem,
 }
 
 /* Calls with a context that checks numbers. A refused call must write nothing. */
-static void call_checked(fa2_context *context, const fa2_problem *problem,
-                         const fa2_forward_args *args, CUstream stream)
+static void call_checked(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args,
+                         CUstream stream)
 {
     const int32_t bad = paged ? PAGES : ROWS;
     const mirror *m = paged ? &table : &rows;
-    must_be(cuMemcpyHtoD(m->at + 4, &bad, 4) == CUDA_SUCCESS &&
-                cuMemcpyDtoH(o.host, o.at, o.bytes) == CUDA_SUCCESS,
+    must_be(cuMemcpyHtoD(m->at + 4, &bad, 4) == CUDA_SUCCESS && cuMemcpyDtoH(o.host, o.at, o.bytes) == CUDA_SUCCESS,
             "cuMemcpyHtoD");
     CHECK_EQ(fa2_forward(context, problem, args, stream), FA2_E_INVALID);
-    CHECK_STR(fa2_last_message(),
-              paged ? "block_table[0][1] is 20; it must be from 0 to 19 (page_count - 1)"
-                    : "cache_rows[1] is 5; it must be from 0 to 4 (cache_row_count - 1)");
+    CHECK_STR(fa2_last_message(), paged ? "block_table[0][1] is 20; it must be from 0 to 19 (page_count - 1)"
+                                        : "cache_rows[1] is 5; it must be from 0 to 4 (cache_row_count - 1)");
     check_same(&o);
     upload(m);
-    must_be(fa2_forward(context, problem, args, stream) == FA2_OK &&
-                cuStreamSynchronize(stream) == CUDA_SUCCESS,
+    must_be(fa2_forward(context, problem, args, stream) == FA2_OK && cuStreamSynchronize(stream) == CUDA_SUCCESS,
             "fa2_forward");
 }
 
 int main(int argc, char **argv)
 {
     const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 1},
-                     checks = {.struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 1,
-                               .check_numbers = 1};
+                     checks = {
+                         .struct_bytes = sizeof(fa2_config), .database = "", .device_plus_one = 1, .check_numbers = 1};
     fa2_context *context = NULL, *checking = NULL;
     CUstream stream = NULL;
     CUcontext current = NULL;
@@ -308,12 +298,10 @@ int main(int argc, char **argv)
     dv = paged || latent ? D / 2 : D;
     must_be(cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
                 cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS &&
-                cuCtxPushCurrent(current) == CUDA_SUCCESS &&
-                cuStreamCreate(&stream, 0) == CUDA_SUCCESS,
+                cuCtxPushCurrent(current) == CUDA_SUCCESS && cuStreamCreate(&stream, 0) == CUDA_SUCCESS,
             "the device");
     const fa2_problem problem = problem_of();
-    must_be(fa2_context_create(&config, &context) == FA2_OK &&
-                fa2_context_create(&checks, &checking) == FA2_OK,
+    must_be(fa2_context_create(&config, &context) == FA2_OK && fa2_context_create(&checks, &checking) == FA2_OK,
             "the contexts");
     must_be(fa2_workspace_size(context, &problem, &bytes) == FA2_OK, "the workspace");
     CHECK(bytes >= (size_t)first_row(B, SQ) * HQ * D * 2); /* room for the rotated Q */
@@ -324,8 +312,7 @@ int main(int argc, char **argv)
     for (int step = 0; step < STEPS; step++) {
         draw(&q), draw(&new_k), draw(&new_v);
         upload(&lengths); /* as the last step left them */
-        must_be(cuGraphLaunch(graph, stream) == CUDA_SUCCESS &&
-                    cuStreamSynchronize(stream) == CUDA_SUCCESS,
+        must_be(cuGraphLaunch(graph, stream) == CUDA_SUCCESS && cuStreamSynchronize(stream) == CUDA_SUCCESS,
                 "the graph");
         call_checked(checking, &problem, &args, stream);
         follow();

@@ -99,8 +99,8 @@ static void run_variant(fa2i_generator *generator, const char *text, bool verbos
         check_count++;
         check_failures += !ok;
         if (!ok || verbose)
-            fprintf(stderr, "%s, B=%d Hq=%d Hkv=%d Sq=%d Sk=%d layout %d: %s\n", text, s->batch,
-                    s->heads_q, s->heads_kv, s->seq_q, s->seq_k, s->layout, ok ? "right" : why);
+            fprintf(stderr, "%s, B=%d Hq=%d Hkv=%d Sq=%d Sk=%d layout %d: %s\n", text, s->batch, s->heads_q,
+                    s->heads_kv, s->seq_q, s->seq_k, s->layout, ok ? "right" : why);
         free_work(&w);
         if (!ok)
             break;
@@ -142,8 +142,7 @@ static void gather(fa2i_generator *generator, bool all, candidates *found)
         const size_t kind = i % KINDS, turn = i / KINDS % 4;
         fa2i_variant *variants = NULL;
         size_t count = 0;
-        if ((!all && kind != turn && kind != KINDS - 1 - turn) ||
-            (problem.dtype == FA2_BF16 && target_arch < 80))
+        if ((!all && kind != turn && kind != KINDS - 1 - turn) || (problem.dtype == FA2_BF16 && target_arch < 80))
             continue;
         char text[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(&problem, text, sizeof text);
@@ -182,8 +181,7 @@ static void sweep(fa2i_generator *generator, size_t step)
     printf("sm_%d: %zu of %zu candidates; %zu have bank conflicts (padded rows that are no "
            "multiple of all banks), at "
            "most %.1f %% of the wavefronts\n",
-           target_arch, ran, found.count, backward_conflicts()->variants,
-           100 * backward_conflicts()->most);
+           target_arch, ran, found.count, backward_conflicts()->variants, 100 * backward_conflicts()->most);
 }
 
 static const char *const variants[] = {
@@ -238,10 +236,8 @@ static bool open_card(void)
     const bool opened =
         cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
         cuCtxPushCurrent(context) == CUDA_SUCCESS && cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-        cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ==
-            CUDA_SUCCESS &&
-        cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) ==
-            CUDA_SUCCESS;
+        cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) == CUDA_SUCCESS &&
+        cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) == CUDA_SUCCESS;
     target_arch = 10 * major + minor;
     return opened;
 }

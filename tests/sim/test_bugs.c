@@ -55,9 +55,7 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     const bool few = class.seq_q < 64; /* few rows select the families that split */
     class.seq_q = few ? 32 : 1024;
     /* few keys: one block has all keys of a head */
-    class.seq_k = few                                                 ? 8192
-                  : class.op == FA2_OP_BACKWARD && class.seq_k <= 128 ? class.seq_k
-                                                                      : 1024;
+    class.seq_k = few ? 8192 : class.op == FA2_OP_BACKWARD && class.seq_k <= 128 ? class.seq_k : 1024;
     class.heads_q = 8;
     class.heads_kv = class.v_in_k && few ? 1 : 8; /* one key head for all: latent decoding */
     must(fa2i_generator_candidates(t->generator, &class, &t->device.card, &list, &count), b->name);
@@ -120,8 +118,7 @@ static bool compile(const char *source, int arch, const char *suffix, fa2i_blob 
     const fa2i_nvrtc_table *nvrtc = NULL;
     nvrtcProgram program = NULL;
     char architecture[48];
-    const char *const options[] = {architecture, "--std=c++17", "-default-device",
-                                   "--generate-line-info"};
+    const char *const options[] = {architecture, "--std=c++17", "-default-device", "--generate-line-info"};
     fa2i_blob ptx = {0};
     must(fa2i_nvrtc_get(&nvrtc), "NVRTC");
     snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d%s", arch, suffix);
@@ -236,8 +233,7 @@ static void try_bug(fa2i_generator *generator, const bug *b)
 /* Returns the i-th bug of all lists together, NULL after the last. */
 static const bug *bug_at(size_t i)
 {
-    static const bug_list *const lists[] = {&forward_bugs, &feature_bugs, &backward_bugs,
-                                            &hopper_bugs};
+    static const bug_list *const lists[] = {&forward_bugs, &feature_bugs, &backward_bugs, &hopper_bugs};
     for (size_t n = 0; n < sizeof lists / sizeof *lists; n++) {
         if (i < lists[n]->count)
             return &lists[n]->bugs[i];

@@ -44,8 +44,7 @@ static void compile(const char *source, int arch, const char *suffix, fa2i_blob 
     const fa2i_nvrtc_table *nvrtc = NULL;
     nvrtcProgram program = NULL;
     char architecture[48];
-    const char *const options[] = {architecture, "--std=c++17", "-default-device",
-                                   "--generate-line-info"};
+    const char *const options[] = {architecture, "--std=c++17", "-default-device", "--generate-line-info"};
     must(fa2i_nvrtc_get(&nvrtc), "NVRTC");
     snprintf(architecture, sizeof architecture, "--gpu-architecture=compute_%d%s", arch, suffix);
     if (nvrtc->create_program(&program, source, "case.cu", 0, NULL, NULL) != NVRTC_SUCCESS ||
@@ -79,8 +78,7 @@ static void load(bench *b, size_t index, const char *from, const char *to)
     char *source = NULL;
     must(fa2i_generator_source(b->generator, kernel.variant.text, &source), "the source");
     char *text = from != NULL ? planted(source, from, to) : NULL;
-    compile(text != NULL ? text : source, b->device.device.card.arch, kernel.variant.recipe.suffix,
-            &kernel.image);
+    compile(text != NULL ? text : source, b->device.device.card.arch, kernel.variant.recipe.suffix, &kernel.image);
     must(fa2i_bench_load(&b->device, (uint32_t)index, &kernel), kernel.variant.text);
     fa2i_kernel_done(&kernel);
     fa2i_free(source);
@@ -118,8 +116,7 @@ static void gather(bench *b, const fa2_problem *class, size_t step)
         problem.heads_kv = sizes[i][1];
         problem.seq_q = sizes[i][2];
         problem.seq_k = sizes[i][3];
-        must(fa2i_generator_candidates(b->generator, &problem, &b->device.device.card, &list,
-                                       &count),
+        must(fa2i_generator_candidates(b->generator, &problem, &b->device.device.card, &list, &count),
              "the candidates");
         for (size_t k = 0; k < count; k++)
             if (seen[list[k].recipe.waves > 0]++ % step == 0)
@@ -131,8 +128,7 @@ static void gather(bench *b, const fa2_problem *class, size_t step)
 /* ---- cases ---- */
 
 /* Returns the verification of a loaded kernel on the current case. */
-static fa2i_verification verify(bench *b, const fa2i_expected *expected, const char *name,
-                                size_t index)
+static fa2i_verification verify(bench *b, const fa2i_expected *expected, const char *name, size_t index)
 {
     fa2i_verification verdict = {.outcome = FA2I_OUTCOME_FAULT};
     uint32_t overwritten = 0;
@@ -148,8 +144,7 @@ static fa2i_verification verify(bench *b, const fa2i_expected *expected, const c
     return verdict;
 }
 
-static size_t cases_of(const bench *b, const fa2_problem *class,
-                       fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
+static size_t cases_of(const bench *b, const fa2_problem *class, fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
 {
     return fa2i_judge_of(class->op)->cases(class, b->device.device.card.sm_count, cases);
 }
@@ -251,8 +246,8 @@ static void run_families(bench *b)
 /* Compares kinds of kernels: family, how dQ is summed, and how rows are prepared. */
 static bool same_kind(const fa2i_variant *a, const fa2i_variant *b)
 {
-    static const char *const words[] = {"fwd_sm90", "fwd_splitkv", "bwd_sm90",
-                                        "dq=atomic",   "dq=separate",    "rows=prepared"};
+    static const char *const words[] = {"fwd_sm90",  "fwd_splitkv", "bwd_sm90",
+                                        "dq=atomic", "dq=separate", "rows=prepared"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if ((strstr(a->text, words[i]) != NULL) != (strstr(b->text, words[i]) != NULL))
             return false;
@@ -357,8 +352,7 @@ static char *take_report(char *lines[LINES_MAX], size_t *ret_count)
     size_t bytes = fa2_sim_coverage(nothing, 1), count = 0; /* this call counts all loaded kernels */
     char *report = malloc(bytes);
     fa2_sim_coverage(report, bytes);
-    for (char *line = strtok(report, "\n"); line != NULL && count < LINES_MAX;
-         line = strtok(NULL, "\n"))
+    for (char *line = strtok(report, "\n"); line != NULL && count < LINES_MAX; line = strtok(NULL, "\n"))
         lines[count++] = line;
     qsort(lines, count, sizeof *lines, compare_lines);
     *ret_count = count;
@@ -375,8 +369,8 @@ static void check_coverage(void)
         char path[512], text[256];
         int line, example = 0;
         size_t executed, instructions, taken, branches;
-        if (sscanf(lines[i], "%511[^:]:%d %zu/%zu %zu/%zu %n", path, &line, &executed,
-                   &instructions, &taken, &branches, &example) < 6 ||
+        if (sscanf(lines[i], "%511[^:]:%d %zu/%zu %zu/%zu %n", path, &line, &executed, &instructions, &taken, &branches,
+                   &example) < 6 ||
             line == 0) /* code that the compiler adds */
             continue;
         const char *file = strstr(path, "templates/");
@@ -446,8 +440,8 @@ static const struct bug {
     bool divided; /* only in kernels that divide the keys */
     const char *from, *to;
 } bugs[] = {
-    {"P grows to what is no fp16 number before it is rescaled", false,
-     "constexpr float kLazyRescale = 8.0f;", "constexpr float kLazyRescale = 16.5f;"},
+    {"P grows to what is no fp16 number before it is rescaled", false, "constexpr float kLazyRescale = 8.0f;",
+     "constexpr float kLazyRescale = 16.5f;"},
     {"the maximum leaves out splits 33 to 64", true, "most = fmaxf(most, lse_parts[split * step]);",
      "if (split >= 64) most = fmaxf(most, lse_parts[split * step]);"},
     {"weights beyond the 32nd are 0", true, "weights[warp][split] = weight;",
@@ -487,8 +481,8 @@ static void run_bugs(bench *b, size_t step)
 {
     for (size_t i = 0; i < sizeof bugs / sizeof *bugs; i++) {
         /* Only more than 128 columns need this many. */
-        const fa2_problem class = {.struct_bytes = sizeof(fa2_problem),
-                                   .dtype = FA2_FP16, .head_dim = i == 3 ? 256 : 64};
+        const fa2_problem class = {
+            .struct_bytes = sizeof(fa2_problem), .dtype = FA2_FP16, .head_dim = i == 3 ? 256 : 64};
         size_t tried = 0, found = 0;
         gather(b, &class, step);
         for (size_t k = 0; k < b->count; k++) {
@@ -513,8 +507,8 @@ int main(int argc, char **argv)
     static bench b;
     const int step = argc > 3 && getenv("FA2_TEST_ALL") == NULL ? atoi(argv[3]) : 1;
     if (argc < 3 || step < 1 ||
-        (strcmp(argv[2], "right") != 0 && strcmp(argv[2], "packed") != 0 &&
-         strcmp(argv[2], "families") != 0 && strcmp(argv[2], "bugs") != 0)) {
+        (strcmp(argv[2], "right") != 0 && strcmp(argv[2], "packed") != 0 && strcmp(argv[2], "families") != 0 &&
+         strcmp(argv[2], "bugs") != 0)) {
         fprintf(stderr, "usage: test_cases CARD right|packed|families|bugs [STEP]\n");
         return 2;
     }

@@ -10,8 +10,8 @@
 
 #define TEAM "shr.u32 %r24, %r0, 6; add.s32 %r24, %r24, 1;"
 /* Warps 0 and 1 meet, then warps 1 and 2. */
-#define CHAIN                                                                                      \
-    "st.shared.b32 [%r21], %r0; setp.gt.u32 %p1, %r0, 63; @%p1 bra LATER; bar.sync 1, 64;"         \
+#define CHAIN                                                                                                          \
+    "st.shared.b32 [%r21], %r0; setp.gt.u32 %p1, %r0, 63; @%p1 bra LATER; bar.sync 1, 64;"                             \
     "setp.lt.u32 %p2, %r0, 32; @%p2 bra DONE; LATER: "
 
 typedef struct violation {
@@ -26,16 +26,15 @@ static const violation violations[] = {
     {SMEM_OF_LANE "st.shared.b32 [%r21], %r0; bar.warp.sync -1; xor.b32 %r22, %r21, 4;"
                   "ld.shared.b32 %r10, [%r22];",
      32, 128, CUDA_SUCCESS, ""},
-    {SMEM_OF_LANE "st.shared.b32 [%r21], %r0; xor.b32 %r22, %r21, 4; ld.shared.b32 %r10, [%r22];",
-     32, 128, CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory at offset 4"},
+    {SMEM_OF_LANE "st.shared.b32 [%r21], %r0; xor.b32 %r22, %r21, 4; ld.shared.b32 %r10, [%r22];", 32, 128,
+     CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory at offset 4"},
     /* the neighbour is in another warp: bar.warp.sync is not enough */
     {SMEM_OF_LANE "st.shared.b32 [%r21], %r0; bar.sync 0; xor.b32 %r22, %r21, 128;"
                   "ld.shared.b32 %r10, [%r22];",
      64, 256, CUDA_SUCCESS, ""},
     {SMEM_OF_LANE "st.shared.b32 [%r21], %r0; bar.warp.sync -1; xor.b32 %r22, %r21, 128;"
                   "setp.gt.u32 %p1, %r0, 31; @%p1 ld.shared.b32 %r10, [%r22];",
-     64, 256, CUDA_ERROR_LAUNCH_FAILED,
-     "race: it reads shared memory at offset 0, written without a barrier"},
+     64, 256, CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory at offset 0, written without a barrier"},
     /* written after another warp has read, and twice */
     {SMEM_OF_LANE "st.shared.b32 [%r21], %r0; bar.sync 0; ld.shared.b32 %r10, [%r20+4]; bar.sync 0;"
                   "st.shared.b32 [%r21], %r0;",
@@ -43,8 +42,7 @@ static const violation violations[] = {
     {SMEM_OF_LANE "st.shared.b32 [%r21], %r0; bar.sync 0; ld.shared.b32 %r10, [%r20+4];"
                   "setp.gt.u32 %p1, %r0, 31; @%p1 st.shared.b32 [%r20+4], %r0;",
      64, 256, CUDA_ERROR_LAUNCH_FAILED, "race: it writes shared memory at offset 4, read"},
-    {SMEM_OF_LANE "st.shared.b32 [%r20], %r0;", 32, 256, CUDA_ERROR_LAUNCH_FAILED,
-     "also written without a barrier"},
+    {SMEM_OF_LANE "st.shared.b32 [%r20], %r0;", 32, 256, CUDA_ERROR_LAUNCH_FAILED, "also written without a barrier"},
     /* halves of one word by two threads are no race */
     {SMEM_OF_LANE "shl.b32 %r22, %r0, 1; add.s32 %r22, %r22, %r20; cvt.u16.u32 %h1, %r0;"
                   "st.shared.b16 [%r22], %h1; bar.warp.sync -1; ld.shared.b32 %r10, [%r20];",
@@ -58,16 +56,14 @@ static const violation violations[] = {
     {SMEM_OF_LANE "st.shared.v2.b32 [%r21], {%r0, %r0};", 32, 256, CUDA_ERROR_MISALIGNED_ADDRESS,
      "misaligned address: 8 bytes"},
     {"ld.global.u32 %r10, [%rd1+2];", 32, 0, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address"},
-    {"ld.global.u32 %r10, [%rd1+512];", 32, 0, CUDA_ERROR_ILLEGAL_ADDRESS,
-     "is 0 bytes behind the allocated 512 bytes"},
-    {"mov.u64 %rd9, 16; ld.global.u32 %r10, [%rd9];", 32, 0, CUDA_ERROR_ILLEGAL_ADDRESS,
-     "before all allocations"},
+    {"ld.global.u32 %r10, [%rd1+512];", 32, 0, CUDA_ERROR_ILLEGAL_ADDRESS, "is 0 bytes behind the allocated 512 bytes"},
+    {"mov.u64 %rd9, 16; ld.global.u32 %r10, [%rd9];", 32, 0, CUDA_ERROR_ILLEGAL_ADDRESS, "before all allocations"},
     {"ld.param.u64 %rd9, [out]; st.global.u32 [%rd9], %r0;", 32, 0, CUDA_ERROR_LAUNCH_FAILED,
      "race: it writes global memory"},
     {"ld.param.u64 %rd9, [in+16];", 32, 0, CUDA_ERROR_ILLEGAL_ADDRESS, "outside of the parameters"},
     /* divergence */
-    {"setp.lt.u32 %p1, %r0, 8; @%p1 bra SKIP; shfl.sync.bfly.b32 %r10, %r1, 1, 31, -1; SKIP:", 32,
-     0, CUDA_ERROR_LAUNCH_FAILED, "lanes are missing"},
+    {"setp.lt.u32 %p1, %r0, 8; @%p1 bra SKIP; shfl.sync.bfly.b32 %r10, %r1, 1, 31, -1; SKIP:", 32, 0,
+     CUDA_ERROR_LAUNCH_FAILED, "lanes are missing"},
     {"setp.lt.u32 %p1, %r0, 8; @%p1 bra SKIP; shfl.sync.bfly.b32 %r10, %r1, 1, 31, 0xffffff00; "
      "SKIP:",
      32, 0, CUDA_SUCCESS, ""},
@@ -84,8 +80,7 @@ static const violation violations[] = {
      128, 512, CUDA_SUCCESS, ""},
     {SMEM_OF_LANE TEAM "st.shared.b32 [%r21], %r0; bar.sync %r24, 64; xor.b32 %r22, %r21, 256;"
                        "setp.gt.u32 %p1, %r0, 63; @%p1 ld.shared.b32 %r10, [%r22];",
-     128, 512, CUDA_ERROR_LAUNCH_FAILED,
-     "race: it reads shared memory at offset 0, written without a barrier"},
+     128, 512, CUDA_ERROR_LAUNCH_FAILED, "race: it reads shared memory at offset 0, written without a barrier"},
     /* warp 1 passes on to warp 2, by the next barrier, what one barrier ordered for it */
     {SMEM_OF_LANE CHAIN "bar.sync 2, 64; setp.gt.u32 %p2, %r0, 63; xor.b32 %r22, %r21, 256;"
                         "@%p2 ld.shared.b32 %r10, [%r22]; DONE:",
@@ -103,8 +98,8 @@ static const violation violations[] = {
     {"bar.sync %r0, 32;", 32, 0, CUDA_ERROR_LAUNCH_FAILED, "it has 1 where lane 0 has 0"},
     {"bar.sync 16, 32;", 32, 0, CUDA_ERROR_LAUNCH_FAILED, "no such barrier"},
     {"bar.sync 1, 33;", 64, 0, CUDA_ERROR_LAUNCH_FAILED, "no such barrier"},
-    {"setp.lt.u32 %p1, %r0, 8; @%p1 bra SKIP; bar.warp.sync -1; SKIP:", 32, 0,
-     CUDA_ERROR_LAUNCH_FAILED, "bar.warp.sync of lanes"},
+    {"setp.lt.u32 %p1, %r0, 8; @%p1 bra SKIP; bar.warp.sync -1; SKIP:", 32, 0, CUDA_ERROR_LAUNCH_FAILED,
+     "bar.warp.sync of lanes"},
     {"setp.lt.u32 %p1, %r0, 8; @%p1 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
      "{%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r3}, {%f1, %f2, %f3, %f4};",
      32, 0, CUDA_ERROR_LAUNCH_FAILED, "all 32 must execute it"},
@@ -120,8 +115,8 @@ static void test_violations(void)
     for (size_t i = 0; i < sizeof violations / sizeof *violations; i++) {
         const violation *v = &violations[i];
         bench_open("a100");
-        const CUresult result = bench_launch(
-            &(bench_run){.body = v->body, .threads = v->threads, .shared_bytes = v->shared_bytes});
+        const CUresult result =
+            bench_launch(&(bench_run){.body = v->body, .threads = v->threads, .shared_bytes = v->shared_bytes});
         if (result != v->error)
             fprintf(stderr, "%s: %s\n", v->body, fa2_sim_message());
         CHECK_EQ(result, v->error);
@@ -135,24 +130,23 @@ static void test_violations(void)
 
 /* ---- cp.async ---- */
 
-#define COPY                                                                                       \
-    "mov.u32 %r20, smem; shl.b32 %r21, %r0, 4; add.s32 %r21, %r20, %r21;"                          \
-    "ld.param.u64 %rd5, [in]; and.b32 %r23, %r0, 31; mul.wide.u32 %rd6, %r23, 16;"                 \
-    "add.s64 %rd5, %rd5, %rd6; cp.async.cg.shared.global [%r21], [%rd5], 16;"                      \
+#define COPY                                                                                                           \
+    "mov.u32 %r20, smem; shl.b32 %r21, %r0, 4; add.s32 %r21, %r20, %r21;"                                              \
+    "ld.param.u64 %rd5, [in]; and.b32 %r23, %r0, 31; mul.wide.u32 %rd6, %r23, 16;"                                     \
+    "add.s64 %rd5, %rd5, %rd6; cp.async.cg.shared.global [%r21], [%rd5], 16;"                                          \
     "cp.async.commit_group;"
 
 static void test_copies(void)
 {
     static const violation cases[] = {
         {COPY "cp.async.wait_group 0; ld.shared.b32 %r10, [%r21];", 32, 1024, CUDA_SUCCESS, ""},
-        {COPY "cp.async.wait_group 1; ld.shared.b32 %r10, [%r21];", 32, 1024,
-         CUDA_ERROR_LAUNCH_FAILED, "early: shared memory at offset 0 waits"},
+        {COPY "cp.async.wait_group 1; ld.shared.b32 %r10, [%r21];", 32, 1024, CUDA_ERROR_LAUNCH_FAILED,
+         "early: shared memory at offset 0 waits"},
         {COPY "st.shared.b32 [%r21], %r0;", 32, 1024, CUDA_ERROR_LAUNCH_FAILED, "early"},
-        {COPY "cp.async.wait_group 0; xor.b32 %r22, %r21, 16; ld.shared.b32 %r10, [%r22];", 32,
-         1024, CUDA_ERROR_LAUNCH_FAILED, "race"},
-        {COPY
-         "cp.async.wait_group 0; bar.sync 0; xor.b32 %r22, %r21, 512; ld.shared.b32 %r10, [%r22];",
-         64, 1024, CUDA_SUCCESS, ""},
+        {COPY "cp.async.wait_group 0; xor.b32 %r22, %r21, 16; ld.shared.b32 %r10, [%r22];", 32, 1024,
+         CUDA_ERROR_LAUNCH_FAILED, "race"},
+        {COPY "cp.async.wait_group 0; bar.sync 0; xor.b32 %r22, %r21, 512; ld.shared.b32 %r10, [%r22];", 64, 1024,
+         CUDA_SUCCESS, ""},
         /* the second of two groups is still on its way */
         {COPY "cp.async.cg.shared.global [%r21+512], [%rd5], 16; cp.async.commit_group;"
               "cp.async.wait_group 1; ld.shared.b32 %r10, [%r21];",
@@ -169,9 +163,8 @@ static void test_copies(void)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bench_open("a100");
-        const CUresult result = bench_launch(&(bench_run){.body = cases[i].body,
-                                                          .threads = cases[i].threads,
-                                                          .shared_bytes = cases[i].shared_bytes});
+        const CUresult result = bench_launch(
+            &(bench_run){.body = cases[i].body, .threads = cases[i].threads, .shared_bytes = cases[i].shared_bytes});
         if (result != cases[i].error)
             fprintf(stderr, "case %zu: %s\n", i, fa2_sim_message());
         CHECK_EQ(result, cases[i].error);
@@ -183,10 +176,9 @@ static void test_copies(void)
 
 static void test_use_after_free(void)
 {
-    static const char ptx[] =
-        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 at)\n{\n"
-        ".reg .b64 %rd<3>;\n.reg .b32 %r<3>;\nld.param.u64 %rd1, [at];\n"
-        "ld.global.u32 %r1, [%rd1];\nret;\n}\n";
+    static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 at)\n{\n"
+                              ".reg .b64 %rd<3>;\n.reg .b32 %r<3>;\nld.param.u64 %rd1, [at];\n"
+                              "ld.global.u32 %r1, [%rd1];\nret;\n}\n";
     CUmodule module = NULL;
     CUfunction function = NULL;
     CUdeviceptr at = 0;
@@ -208,16 +200,12 @@ static void test_use_after_free(void)
 static void test_limits(void)
 {
     bench_open("t4");
-    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 75, .threads = 1025}),
-             CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 75, .shared_bytes = 65536}),
-             CUDA_SUCCESS);
-    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 75, .shared_bytes = 65537}),
-             CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 75, .threads = 1025}), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 75, .shared_bytes = 65536}), CUDA_SUCCESS);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 75, .shared_bytes = 65537}), CUDA_ERROR_INVALID_VALUE);
     bench_open("rtx3060");
     CHECK_EQ(bench_launch(&(bench_run){.body = "", .shared_bytes = 101376}), CUDA_SUCCESS);
-    CHECK_EQ(bench_launch(&(bench_run){.body = "", .shared_bytes = 101377}),
-             CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "", .shared_bytes = 101377}), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQ(fa2_sim_live(), 1); /* only the context */
 }
 
@@ -232,8 +220,7 @@ static void check_shared_traffic(const pattern *p)
     char body[512], lines[4096];
     sim_totals totals;
     double us = 0;
-    snprintf(body, sizeof body,
-             "%s mov.u32 %%r20, smem; add.s32 %%r22, %%r20, %%r21; st.shared.b32 [%%r22], %%r0;",
+    snprintf(body, sizeof body, "%s mov.u32 %%r20, smem; add.s32 %%r22, %%r20, %%r21; st.shared.b32 [%%r22], %%r0;",
              p->body);
     if (p->sectors == 1) /* all lanes would write one word */
         snprintf(body, sizeof body,
@@ -276,8 +263,7 @@ static void test_traffic(void)
     static const pattern patterns[] = {
         {"shl.b32 %r21, %r0, 2;", 1, 4},
         {"shl.b32 %r21, %r0, 3;", 2, 8},
-        {"shl.b32 %r21, %r0, 7;", 32,
-         4}, /* in[] has 512 bytes; the lanes touch four sectors of it */
+        {"shl.b32 %r21, %r0, 7;", 32, 4}, /* in[] has 512 bytes; the lanes touch four sectors of it */
         {"mov.u32 %r21, 0;", 1, 1}};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         bench_open("a100");

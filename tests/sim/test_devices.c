@@ -42,8 +42,7 @@ static void test_attributes(void)
         CHECK_EQ(cuDeviceGet(&device, i), CUDA_SUCCESS);
         CHECK_EQ(cuDeviceGetName(name, sizeof name, device), CUDA_SUCCESS);
         CHECK_CONTAINS(name, names[i]);
-        CHECK_EQ(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device),
-                 CUDA_SUCCESS);
+        CHECK_EQ(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device), CUDA_SUCCESS);
         CHECK_EQ(major, capability[i]);
     }
     CHECK_EQ(cuDeviceGet(&device, 3), CUDA_ERROR_INVALID_DEVICE);
@@ -75,8 +74,7 @@ static void test_memory(void)
     CHECK_EQ(cuMemAlloc(&other, 64), CUDA_SUCCESS);
     go_to(0);
     CHECK_EQ(cuMemcpyHtoD(other, &word, 4), CUDA_ERROR_INVALID_VALUE);
-    snprintf(body, sizeof body, "mov.u64 %%rd5, %llu; ld.global.u32 %%r10, [%%rd5];",
-             (unsigned long long)other);
+    snprintf(body, sizeof body, "mov.u64 %%rd5, %llu; ld.global.u32 %%r10, [%%rd5];", (unsigned long long)other);
     CHECK_EQ(bench_launch(&(bench_run){.body = body}), CUDA_ERROR_ILLEGAL_ADDRESS);
     go_to(1);
     CHECK_EQ(cuMemcpyHtoD(other, &word, 4), CUDA_SUCCESS);
@@ -115,8 +113,7 @@ static void test_objects(void)
     CHECK_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     CHECK_EQ(cuEventCreate(&event, 0), CUDA_SUCCESS);
     go_to(1);
-    CHECK_EQ(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
-             CUDA_ERROR_INVALID_HANDLE);
+    CHECK_EQ(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_HANDLE);
     CHECK_EQ(cuModuleGetFunction(&function, module, "k"), CUDA_ERROR_INVALID_HANDLE);
     CHECK_EQ(cuStreamSynchronize(stream), CUDA_ERROR_INVALID_HANDLE);
     CHECK_EQ(cuEventRecord(event, NULL), CUDA_ERROR_INVALID_HANDLE);

@@ -28,10 +28,8 @@ static fa2_status forward(fa2_context *context, const CUdeviceptr memory[4], CUr
     fa2_forward_args args = {.struct_bytes = sizeof(fa2_forward_args)};
     fa2_tensor *const views[] = {&args.q, &args.k, &args.v, &args.o};
     for (int i = 0; i < 4; i++)
-        *views[i] = (fa2_tensor){.data = (void *)(uintptr_t)memory[i],
-                                 .stride_batch = SEQ * DIM,
-                                 .stride_seq = DIM,
-                                 .stride_head = DIM};
+        *views[i] = (fa2_tensor){
+            .data = (void *)(uintptr_t)memory[i], .stride_batch = SEQ * DIM, .stride_seq = DIM, .stride_head = DIM};
     fa2_status st = fa2_prepare(context, &problem);
     if (st == FA2_OK)
         st = fa2_forward(context, &problem, &args, NULL);
@@ -155,8 +153,7 @@ static const misread misreads[] = {
     {"FA2_SIM_FAULT", "alloc= 1", "'alloc= 1' is not understood"},
     {"FA2_SIM_FAULT", "alloc=1x", "'alloc=1x' is not understood"},
     {"FA2_SIM_FAULT", "alloc=99999999999999999999999", "'alloc=99999999999999999999999' is not"},
-    {"FA2_SIM_FAULT", "alloc=1,alloc=2",
-     "'alloc=2' is not understood; it is one or more, each once"},
+    {"FA2_SIM_FAULT", "alloc=1,alloc=2", "'alloc=2' is not understood; it is one or more, each once"},
     {"FA2_SIM_FAULT", "alloc=1,", "'' is not understood"},
     {"FA2_SIM_FAULT", "alloc=1,,load=1", "'' is not understood"},
     {"FA2_SIM_FAULT_COUNTS", "/nowhere/counts", "FA2_SIM_FAULT_COUNTS=/nowhere/counts: "},

@@ -45,13 +45,7 @@ static const hiding hidings[] = {
     {"padding", {.leftpad = 1}, 3, 9, ALL, false, true},
     {"packed neighbours", {.varlen = 1}, MEETING, 69, ALL, false, false},
     {"causal", {.causal = 1}, 40, 41, KEYS_FORWARD, true, false},
-    {"window",
-     {.window = FA2_WINDOW_SLIDING, .window_left = 9, .window_right = 5},
-     30,
-     31,
-     KEYS_FORWARD,
-     true,
-     false},
+    {"window", {.window = FA2_WINDOW_SLIDING, .window_left = 9, .window_right = 5}, 30, 31, KEYS_FORWARD, true, false},
     {"prefix",
      {.causal = 1, .window = FA2_WINDOW_PREFIX, .window_left = 30, .window_right = -1},
      40,
@@ -80,8 +74,7 @@ static CUdeviceptr allocate(size_t bytes)
 {
     CUdeviceptr at = 0;
     void *zeros = calloc(1, bytes);
-    must_be(zeros != NULL && cuMemAlloc(&at, bytes) == CUDA_SUCCESS &&
-                cuMemcpyHtoD(at, zeros, bytes) == CUDA_SUCCESS,
+    must_be(zeros != NULL && cuMemAlloc(&at, bytes) == CUDA_SUCCESS && cuMemcpyHtoD(at, zeros, bytes) == CUDA_SUCCESS,
             "memory");
     free(zeros);
     return at;
@@ -284,16 +277,14 @@ static void check_seen(const hiding *h, const results *r)
             CHECK((r->o[row * D] & 0x7c00) == 0x7c00);
 }
 
-static void try_bad(const hiding *h, bool backward, bool verbose, mirror *m, uint16_t bits,
-                    const results *good)
+static void try_bad(const hiding *h, bool backward, bool verbose, mirror *m, uint16_t bits, const results *good)
 {
     static results bad;
     put_keys(h, m, bits);
     compute(h, backward, &bad);
     put_keys(h, m, 0);
     const int rows = differing(h, bad.o, good->o, false);
-    const int gradients = backward ? differing(h, bad.dq, good->dq, false) +
-                                         differing(h, bad.dk, good->dk, true) +
+    const int gradients = backward ? differing(h, bad.dq, good->dq, false) + differing(h, bad.dk, good->dk, true) +
                                          differing(h, bad.dv, good->dv, true)
                                    : 0;
     if (verbose)
@@ -325,8 +316,7 @@ int main(int argc, char **argv)
     CUcontext current = NULL;
     CUdevice device = 0;
     must_be(cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
-                cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS &&
-                cuCtxPushCurrent(current) == CUDA_SUCCESS,
+                cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS && cuCtxPushCurrent(current) == CUDA_SUCCESS,
             "the device");
     must(fa2_context_create(&config, &context), "the context");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -69,8 +69,7 @@ static const vector vectors[] = {
     {FLOAT_2 "mul.f32 %f10, %f1, %f2;" TO_R10, 0x00800000, 0x3f000000, 0, 0x00400000},
     {FLOAT_2 "mul.ftz.f32 %f10, %f1, %f2;" TO_R10, 0x80800000, 0x3f000000, 0, 0x80000000},
     /* (1 + 2^-12)^2 - 1 - 2^-11 is 2^-24 only if the product is not rounded. */
-    {FLOAT_2 "fma.rn.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x3f800800, 0x3f800800, 0xbf801000,
-     0x33800000},
+    {FLOAT_2 "fma.rn.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x3f800800, 0x3f800800, 0xbf801000, 0x33800000},
     {FLOAT_2 "max.f32 %f10, %f1, %f2;" TO_R10, 0x7fc00000, 0xbf800000, 0, 0xbf800000},
     {FLOAT_2 "max.f32 %f10, %f1, %f2;" TO_R10, 0x80000000, 0, 0, 0},
     {FLOAT_2 "min.f32 %f10, %f1, %f2;" TO_R10, 0, 0x80000000, 0, 0x80000000},
@@ -108,8 +107,8 @@ static const vector vectors[] = {
     {FLOAT_2 "cvt.rn.f16x2.f32 %r10, %f1, %f2;", 0xffc00000, 0x387fffff, 0, 0x7fff0400},
     {FLOAT_2 "cvt.rn.bf16x2.f32 %r10, %f1, %f2;", 0x3f808000, 0x3f818000, 0, 0x3f803f82},
     {FLOAT_2 "cvt.rn.bf16x2.f32 %r10, %f1, %f2;", 0x7f7fffff, 0x7f800001, 0, 0x7f807fff},
-    {FLOAT_2 "cvt.rn.f16.f32 %h1, %f1; cvt.rn.f16.f32 %h2, %f2; mov.b32 %r10, {%h1, %h2};",
-     0x3f800000, 0xc0000000, 0, 0xc0003c00},
+    {FLOAT_2 "cvt.rn.f16.f32 %h1, %f1; cvt.rn.f16.f32 %h2, %f2; mov.b32 %r10, {%h1, %h2};", 0x3f800000, 0xc0000000, 0,
+     0xc0003c00},
     /* 1024 + 43 and 1024 + 44, minus 1023 + 44; 1 + 0.25 and -0; NaN and infinity */
     {"add.sat.f16x2 %r10, %r1, %r2;", 0x642b642c, 0xe42be42b, 0, 0x00003c00},
     {"add.sat.f16x2 %r10, %r1, %r2;", 0x3c008000, 0x34008000, 0, 0x3c000000},
@@ -125,12 +124,9 @@ static const vector vectors[] = {
     {FLOAT_2 "cvt.sat.f32.f32 %f10, %f1;" TO_R10, 0xbf800000, 0, 0, 0},
     {FLOAT_2 "cvt.sat.f32.f32 %f10, %f1;" TO_R10, 0x7fc00000, 0, 0, 0},
     /* 1 - 2^-24 * 2^-24 is just below 1; 3 - 2^-24 rounds down, not to nearest */
-    {FLOAT_2 "mov.f32 %f3, 0f3F800000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000,
-     0xb3800000, 0, 0x3f7fffff},
-    {FLOAT_2 "mov.f32 %f3, 0f40400000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0xb3800000,
-     0x3f800000, 0, 0x403fffff},
-    {FLOAT_2 "mov.f32 %f3, 0f40400000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000,
-     0x3f800000, 0, 0x40400000},
+    {FLOAT_2 "mov.f32 %f3, 0f3F800000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000, 0xb3800000, 0, 0x3f7fffff},
+    {FLOAT_2 "mov.f32 %f3, 0f40400000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0xb3800000, 0x3f800000, 0, 0x403fffff},
+    {FLOAT_2 "mov.f32 %f3, 0f40400000; fma.rm.f32 %f10, %f1, %f2, %f3;" TO_R10, 0x33800000, 0x3f800000, 0, 0x40400000},
     {FLOAT_2 "cvt.rzi.s32.f32 %r10, %f1;", 0xc0200000, 0, 0, 0xfffffffe},
     {FLOAT_2 "cvt.rzi.s32.f32 %r10, %f1;", 0x50000000, 0, 0, 0x7fffffff},
     {FLOAT_2 "cvt.rzi.s32.f32 %r10, %f1;", 0x7fc00000, 0, 0, 0},
@@ -148,8 +144,8 @@ static void test_vectors(void)
         }
         const CUresult result = bench_launch(&(bench_run){.body = v->body, .in = in, .out = out});
         if (result != CUDA_SUCCESS || out[0] != v->expected || out[31] != v->expected)
-            fprintf(stderr, "%s(0x%x, 0x%x, 0x%x): 0x%x, expected 0x%x; %s\n", v->body, v->a, v->b,
-                    v->c, out[0], v->expected, fa2_sim_message());
+            fprintf(stderr, "%s(0x%x, 0x%x, 0x%x): 0x%x, expected 0x%x; %s\n", v->body, v->a, v->b, v->c, out[0],
+                    v->expected, fa2_sim_message());
         CHECK(result == CUDA_SUCCESS && out[0] == v->expected && out[31] == v->expected);
     }
 }
@@ -164,9 +160,9 @@ static void test_ex2(void)
             const float x = -126.0f + (float)(round * BENCH_IN_WORDS + i) * 252.0f / 8192.0f;
             memcpy(&in[i], &x, sizeof x);
         }
-        CHECK_EQ(bench_launch(&(bench_run){
-                     .body = FLOAT_2 "ex2.approx.ftz.f32 %f10, %f1;" TO_R10, .in = in, .out = out}),
-                 CUDA_SUCCESS);
+        CHECK_EQ(
+            bench_launch(&(bench_run){.body = FLOAT_2 "ex2.approx.ftz.f32 %f10, %f1;" TO_R10, .in = in, .out = out}),
+            CUDA_SUCCESS);
         for (int l = 0; l < SIM_LANES; l++) {
             float x, y;
             memcpy(&x, &in[l], sizeof x);
@@ -184,10 +180,9 @@ static void test_ex2(void)
 
 static void test_shfl(void)
 {
-    static const char *const modes[] = {"shfl.sync.bfly.b32 %r10|%p1, %r1, 2, 31, -1;",
-                                        "shfl.sync.up.b32 %r10|%p1, %r1, 3, 0, -1;",
-                                        "shfl.sync.down.b32 %r10|%p1, %r1, 3, 31, -1;",
-                                        "shfl.sync.idx.b32 %r10|%p1, %r1, 5, 0x181f, -1;"};
+    static const char *const modes[] = {
+        "shfl.sync.bfly.b32 %r10|%p1, %r1, 2, 31, -1;", "shfl.sync.up.b32 %r10|%p1, %r1, 3, 0, -1;",
+        "shfl.sync.down.b32 %r10|%p1, %r1, 3, 31, -1;", "shfl.sync.idx.b32 %r10|%p1, %r1, 5, 0x181f, -1;"};
     uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
     char body[256];
     bench_bits(in, 3);
@@ -207,14 +202,13 @@ static void test_shfl(void)
 static void test_vote(void)
 {
     uint32_t out[4 * SIM_LANES];
-    CHECK_EQ(
-        bench_launch(&(bench_run){.body = "setp.gt.u32 %p1, %r0, 29;"
-                                          "vote.sync.any.pred %p2, %p1, -1;"
-                                          "vote.sync.all.pred %p3, %p1, -1;"
-                                          "vote.sync.ballot.b32 %r10, !%p1, -1;"
-                                          "selp.b32 %r11, 1, 0, %p2; selp.b32 %r12, 1, 0, %p3;",
-                                  .out = out}),
-        CUDA_SUCCESS);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "setp.gt.u32 %p1, %r0, 29;"
+                                               "vote.sync.any.pred %p2, %p1, -1;"
+                                               "vote.sync.all.pred %p3, %p1, -1;"
+                                               "vote.sync.ballot.b32 %r10, !%p1, -1;"
+                                               "selp.b32 %r11, 1, 0, %p2; selp.b32 %r12, 1, 0, %p3;",
+                                       .out = out}),
+             CUDA_SUCCESS);
     CHECK_EQ(out[7], 0x3fffffff);
     CHECK_EQ(out[SIM_LANES + 7], 1);
     CHECK_EQ(out[2 * SIM_LANES + 7], 0);
@@ -223,14 +217,13 @@ static void test_vote(void)
 /* Nested branches, and a loop whose count depends on the lane. All lanes meet for the vote. */
 static void test_divergence(void)
 {
-    static const char body[] =
-        "mov.u32 %r10, 0; mov.u32 %r5, %r0;"
-        "LOOP: setp.eq.s32 %p1, %r5, 0; @%p1 bra OUT;"
-        "sub.s32 %r5, %r5, 1; and.b32 %r6, %r5, 1; setp.eq.s32 %p2, %r6, 0; @%p2 bra EVEN;"
-        "add.s32 %r10, %r10, 100; bra NEXT;"
-        "EVEN: add.s32 %r10, %r10, 1;"
-        "NEXT: bra LOOP;"
-        "OUT: activemask.b32 %r11;";
+    static const char body[] = "mov.u32 %r10, 0; mov.u32 %r5, %r0;"
+                               "LOOP: setp.eq.s32 %p1, %r5, 0; @%p1 bra OUT;"
+                               "sub.s32 %r5, %r5, 1; and.b32 %r6, %r5, 1; setp.eq.s32 %p2, %r6, 0; @%p2 bra EVEN;"
+                               "add.s32 %r10, %r10, 100; bra NEXT;"
+                               "EVEN: add.s32 %r10, %r10, 1;"
+                               "NEXT: bra LOOP;"
+                               "OUT: activemask.b32 %r11;";
     uint32_t out[4 * SIM_LANES];
     CHECK_EQ(bench_launch(&(bench_run){.body = body, .out = out}), CUDA_SUCCESS);
     for (int l = 0; l < SIM_LANES; l++) {
@@ -251,19 +244,16 @@ static uint32_t element(const uint32_t *in, int matrix, int row, int column)
 
 static void test_ldmatrix(bool transposed)
 {
-    static const char fill[] =
-        "mov.u32 %r20, smem; shl.b32 %r21, %r0, 2; add.s32 %r21, %r20, %r21;"
-        "st.shared.b32 [%r21], %r1; st.shared.b32 [%r21+128], %r2;"
-        "st.shared.b32 [%r21+256], %r3; st.shared.b32 [%r21+384], %r4; bar.warp.sync -1;"
-        "shl.b32 %r22, %r0, 4; add.s32 %r22, %r20, %r22;";
+    static const char fill[] = "mov.u32 %r20, smem; shl.b32 %r21, %r0, 2; add.s32 %r21, %r20, %r21;"
+                               "st.shared.b32 [%r21], %r1; st.shared.b32 [%r21+128], %r2;"
+                               "st.shared.b32 [%r21+256], %r3; st.shared.b32 [%r21+384], %r4; bar.warp.sync -1;"
+                               "shl.b32 %r22, %r0, 4; add.s32 %r22, %r20, %r22;";
     uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
     char body[1024];
     bench_bits(in, 4);
-    snprintf(body, sizeof body,
-             "%s ldmatrix.sync.aligned.m8n8.x4%s.shared.b16 {%%r10, %%r11, %%r12, %%r13}, [%%r22];",
+    snprintf(body, sizeof body, "%s ldmatrix.sync.aligned.m8n8.x4%s.shared.b16 {%%r10, %%r11, %%r12, %%r13}, [%%r22];",
              fill, transposed ? ".trans" : "");
-    CHECK_EQ(bench_launch(&(bench_run){.body = body, .shared_bytes = 512, .in = in, .out = out}),
-             CUDA_SUCCESS);
+    CHECK_EQ(bench_launch(&(bench_run){.body = body, .shared_bytes = 512, .in = in, .out = out}), CUDA_SUCCESS);
     for (int m = 0; m < 4; m++)
         for (int l = 0; l < SIM_LANES; l++) {
             const int i = l / 4, j = 2 * (l % 4);
@@ -284,8 +274,7 @@ static void test_stmatrix(bool transposed)
              "stmatrix.sync.aligned.m8n8.x4%s.shared.b16 [%%r22], {%%r1, %%r2, %%r3, %%r4};"
              "bar.warp.sync -1; ld.shared.v4.b32 {%%r10, %%r11, %%r12, %%r13}, [%%r22];",
              transposed ? ".trans" : "");
-    CHECK_EQ(bench_launch(&(bench_run){
-                 .body = body, .target = 90, .shared_bytes = 512, .in = in, .out = out}),
+    CHECK_EQ(bench_launch(&(bench_run){.body = body, .target = 90, .shared_bytes = 512, .in = in, .out = out}),
              CUDA_SUCCESS);
     for (int l = 0; l < SIM_LANES; l++)
         for (int c = 0; c < 8; c++) { /* row l % 8, column c of matrix l / 8 */
@@ -303,14 +292,12 @@ static void test_mma(int k, bool bf16)
     char body[1024];
     const char *type = bf16 ? "bf16" : "f16";
     bench_halves(in, bf16, (uint64_t)k + bf16);
-    snprintf(
-        body, sizeof body,
-        "cvt.rn.f32.u32 %%f1, %%r0; mov.f32 %%f2, 0f3F800000; mov.f32 %%f3, 0fBF000000; "
-        "mov.f32 %%f4, 0f00000000; mma.sync.aligned.m16n8k%d.row.col.f32.%s.%s.f32 "
-        "{%%f10, %%f11, %%f12, %%f13}, %s, %s, {%%f1, %%f2, %%f3, %%f4}; mov.b32 %%r10, %%f10; "
-        "mov.b32 %%r11, %%f11; mov.b32 %%r12, %%f12; mov.b32 %%r13, %%f13;",
-        k, type, type, k == 16 ? "{%r1, %r2, %r3, %r4}" : "{%r1, %r2}",
-        k == 16 ? "{%r4, %r2}" : "{%r4}");
+    snprintf(body, sizeof body,
+             "cvt.rn.f32.u32 %%f1, %%r0; mov.f32 %%f2, 0f3F800000; mov.f32 %%f3, 0fBF000000; "
+             "mov.f32 %%f4, 0f00000000; mma.sync.aligned.m16n8k%d.row.col.f32.%s.%s.f32 "
+             "{%%f10, %%f11, %%f12, %%f13}, %s, %s, {%%f1, %%f2, %%f3, %%f4}; mov.b32 %%r10, %%f10; "
+             "mov.b32 %%r11, %%f11; mov.b32 %%r12, %%f12; mov.b32 %%r13, %%f13;",
+             k, type, type, k == 16 ? "{%r1, %r2, %r3, %r4}" : "{%r1, %r2}", k == 16 ? "{%r4, %r2}" : "{%r4}");
     CHECK_EQ(bench_launch(&(bench_run){.body = body, .in = in, .out = out}), CUDA_SUCCESS);
     for (int i = 0; i < 4 * SIM_LANES; i++) {
         const int lane = i % 32, e = i / 32;
@@ -342,8 +329,7 @@ static void test_mma_bytes(int halves)
     uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
     bench_bits(in, 8 + (uint64_t)halves);
     in[5] = in[2 * SIM_LANES + 5] = UINT32_MAX; /* bytes have no sign */
-    CHECK_EQ(bench_launch(&(bench_run){.body = bodies[halves - 1], .in = in, .out = out}),
-             CUDA_SUCCESS);
+    CHECK_EQ(bench_launch(&(bench_run){.body = bodies[halves - 1], .in = in, .out = out}), CUDA_SUCCESS);
     for (int i = 0; i < 2 * halves * SIM_LANES; i++) {
         const int lane = i % SIM_LANES, e = i / SIM_LANES, column = 2 * (lane % 4) + e % 2;
         const uint32_t c[] = {(uint32_t)lane, in[3 * SIM_LANES + lane], 7, UINT32_MAX};
@@ -361,17 +347,15 @@ static void test_mma_bytes(int halves)
 
 static void test_cp_async(void)
 {
-    static const char body[] =
-        "mov.u32 %r20, smem; shl.b32 %r21, %r0, 4; add.s32 %r21, %r20, %r21;"
-        "ld.param.u64 %rd5, [in]; mul.wide.u32 %rd6, %r0, 16; add.s64 %rd5, %rd5, %rd6;"
-        "setp.lt.u32 %p1, %r0, 30; selp.b32 %r22, 16, 0, %p1;"
-        "cp.async.cg.shared.global.L2::128B [%r21], [%rd5], 16, %r22;"
-        "cp.async.commit_group; cp.async.wait_group 0; bar.warp.sync -1;"
-        "ld.shared.v4.b32 {%r10, %r11, %r12, %r13}, [%r21];";
+    static const char body[] = "mov.u32 %r20, smem; shl.b32 %r21, %r0, 4; add.s32 %r21, %r20, %r21;"
+                               "ld.param.u64 %rd5, [in]; mul.wide.u32 %rd6, %r0, 16; add.s64 %rd5, %rd5, %rd6;"
+                               "setp.lt.u32 %p1, %r0, 30; selp.b32 %r22, 16, 0, %p1;"
+                               "cp.async.cg.shared.global.L2::128B [%r21], [%rd5], 16, %r22;"
+                               "cp.async.commit_group; cp.async.wait_group 0; bar.warp.sync -1;"
+                               "ld.shared.v4.b32 {%r10, %r11, %r12, %r13}, [%r21];";
     uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
     bench_bits(in, 5);
-    CHECK_EQ(bench_launch(&(bench_run){.body = body, .shared_bytes = 512, .in = in, .out = out}),
-             CUDA_SUCCESS);
+    CHECK_EQ(bench_launch(&(bench_run){.body = body, .shared_bytes = 512, .in = in, .out = out}), CUDA_SUCCESS);
     for (int i = 0; i < 4; i++)
         for (int l = 0; l < SIM_LANES; l++)
             CHECK_EQ(out[i * SIM_LANES + l], l < 30 ? in[4 * l + i] : 0);
@@ -379,15 +363,14 @@ static void test_cp_async(void)
 
 static void test_constant_and_local(void)
 {
-    static const char ptx[] =
-        ".version 8.0\n.target sm_80\n.address_size 64\n"
-        ".const .align 4 .b32 table[4] = {10, 20, 30, 40};\n"
-        ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n.local .align 8 .b8 place[16];\n"
-        ".reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n.reg .pred %p<2>;\n"
-        "mov.u32 %r1, %tid.x;\nst.local.u32 [place+4], %r1;\nmov.u64 %rd1, place;\n"
-        "cvta.local.u64 %rd2, %rd1;\nld.u32 %r2, [%rd2+4];\nld.const.u32 %r3, [table+8];\n"
-        "add.s32 %r4, %r2, 2;\nsub.s32 %r5, %r4, %r1;\nsetp.eq.s32 %p1, %r5, 2;\n"
-        "@%p1 bra GOOD;\ntrap;\nGOOD: setp.eq.s32 %p1, %r3, 30;\n@!%p1 trap;\nret;\n}\n";
+    static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                              ".const .align 4 .b32 table[4] = {10, 20, 30, 40};\n"
+                              ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n.local .align 8 .b8 place[16];\n"
+                              ".reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n.reg .pred %p<2>;\n"
+                              "mov.u32 %r1, %tid.x;\nst.local.u32 [place+4], %r1;\nmov.u64 %rd1, place;\n"
+                              "cvta.local.u64 %rd2, %rd1;\nld.u32 %r2, [%rd2+4];\nld.const.u32 %r3, [table+8];\n"
+                              "add.s32 %r4, %r2, 2;\nsub.s32 %r5, %r4, %r1;\nsetp.eq.s32 %p1, %r5, 2;\n"
+                              "@%p1 bra GOOD;\ntrap;\nGOOD: setp.eq.s32 %p1, %r3, 30;\n@!%p1 trap;\nret;\n}\n";
     CHECK_EQ(bench_module(ptx, 2, 64, 0, 1, 1), CUDA_SUCCESS);
 }
 
@@ -396,18 +379,15 @@ static void test_unknown(void)
     static const char of_one_sm[] = ".version 8.0\n.target sm_90a\n.address_size 64\n"
                                     ".visible .entry k(.param .u64 in)\n{\nret;\n}\n";
     CHECK_EQ(bench_module(of_one_sm, 1, 32, 0, 1, 1), CUDA_ERROR_NO_BINARY_FOR_GPU);
-    CHECK_EQ(bench_launch(&(bench_run){.body = "sad.u32 %r10, %r1, %r2, %r3;"}),
-             CUDA_ERROR_INVALID_PTX);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "sad.u32 %r10, %r1, %r2, %r3;"}), CUDA_ERROR_INVALID_PTX);
     CHECK_CONTAINS(fa2_sim_message(), "PTX line ");
     CHECK_CONTAINS(fa2_sim_message(), "sad.u32 %r10");
-    CHECK_EQ(bench_launch(&(bench_run){.body = "add.s32 %r10, %r1, %rd2;"}),
-             CUDA_ERROR_INVALID_PTX);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "add.s32 %r10, %r1, %rd2;"}), CUDA_ERROR_INVALID_PTX);
     CHECK_EQ(bench_launch(&(bench_run){.body = "add.s32 %r10, %r1;"}), CUDA_ERROR_INVALID_PTX);
     CHECK_EQ(bench_launch(&(bench_run){.body = "bra NOWHERE;"}), CUDA_ERROR_INVALID_PTX);
     CHECK_EQ(bench_launch(&(bench_run){.body = "add.s32 %r10, %r1, %x;"}), CUDA_ERROR_INVALID_PTX);
     /* Instructions that Turing lacks. */
-    CHECK_EQ(bench_launch(&(bench_run){.body = "cp.async.commit_group;", .target = 75}),
-             CUDA_ERROR_INVALID_PTX);
+    CHECK_EQ(bench_launch(&(bench_run){.body = "cp.async.commit_group;", .target = 75}), CUDA_ERROR_INVALID_PTX);
     CHECK_CONTAINS(fa2_sim_message(), "sm_80");
     CHECK_EQ(bench_launch(&(bench_run){.body = "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], "
                                                "{%r2};"}),

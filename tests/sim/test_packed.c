@@ -23,9 +23,8 @@ static const bool is_of_keys[TENSORS] = {[K] = true, [V] = true, [DK] = true, [D
 static const struct bounds {
     int32_t q[BATCH + 1], k[BATCH + 1];
 } bounds[] = {
-    {{0, 50, 60, 150}, {0, 20, 110, 200}}, {{70, 70, 100, 101}, {5, 6, 90, 100}},
-    {{0, 1, 2, 3}, {190, 195, 195, 200}},  {{30, 30, 30, 30}, {0, 0, 0, 0}},
-    {{0, 50, 60, 120}, {0, 20, 110, 170}},
+    {{0, 50, 60, 150}, {0, 20, 110, 200}}, {{70, 70, 100, 101}, {5, 6, 90, 100}}, {{0, 1, 2, 3}, {190, 195, 195, 200}},
+    {{30, 30, 30, 30}, {0, 0, 0, 0}},      {{0, 50, 60, 120}, {0, 20, 110, 170}},
 };
 
 typedef struct outputs {
@@ -123,8 +122,7 @@ static void put_all(const memory *m, const struct bounds *b)
         must_be(cuMemcpyHtoD(m->tensors[t], rows, bytes_of(t)) == CUDA_SUCCESS, "cuMemcpyHtoD");
     }
     must_be(cuMemsetD32Async(m->lse, 0xffffffffu, HEADS_Q * TOTAL_Q, NULL) == CUDA_SUCCESS &&
-                cuMemsetD32Async(m->workspace, 0xffffffffu, m->workspace_bytes[1] / 4, NULL) ==
-                    CUDA_SUCCESS &&
+                cuMemsetD32Async(m->workspace, 0xffffffffu, m->workspace_bytes[1] / 4, NULL) == CUDA_SUCCESS &&
                 cuMemcpyHtoD(m->cu_q, b->q, sizeof b->q) == CUDA_SUCCESS &&
                 cuMemcpyHtoD(m->cu_k, b->k, sizeof b->k) == CUDA_SUCCESS,
             "the inputs");
@@ -146,8 +144,7 @@ static void check_all(const outputs *found, const outputs *wanted, const struct 
         for (int i = 0; i < rows_of(t) * row_elems(t); i++) {
             const int row = i / row_elems(t);
             const bool used = row >= own[0] && row < own[BATCH];
-            wrong += used ? !isfinite(fa2i_from_bits(FA2_FP16, found->rows[t][i]))
-                          : found->rows[t][i] != 0;
+            wrong += used ? !isfinite(fa2i_from_bits(FA2_FP16, found->rows[t][i])) : found->rows[t][i] != 0;
         }
         CHECK_EQ(memcmp(found->rows[t], wanted->rows[t], bytes_of(t)), 0);
     }
@@ -170,12 +167,10 @@ static CUgraphExec capture(fa2_context *context, const memory *m, CUstream strea
 {
     CUgraph graph = NULL;
     CUgraphExec exec = NULL;
-    must_be(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS,
-            "capture");
+    must_be(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS, "capture");
     call(context, m, stream);
     must_be(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS &&
-                cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS &&
-                cuGraphDestroy(graph) == CUDA_SUCCESS,
+                cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS && cuGraphDestroy(graph) == CUDA_SUCCESS,
             "the graph");
     return exec;
 }
@@ -187,8 +182,7 @@ static memory make_memory(fa2_context *context)
                 .cu_k = make(sizeof bounds[0].k)};
     for (int op = 0; op < 2; op++) {
         const fa2_problem problem = problem_of(op == 0 ? FA2_OP_FORWARD : FA2_OP_BACKWARD);
-        must_be(fa2_workspace_size(context, &problem, &m.workspace_bytes[op]) == FA2_OK,
-                "the workspace");
+        must_be(fa2_workspace_size(context, &problem, &m.workspace_bytes[op]) == FA2_OK, "the workspace");
     }
     if (m.workspace_bytes[1] < m.workspace_bytes[0])
         m.workspace_bytes[1] = m.workspace_bytes[0];
@@ -218,8 +212,7 @@ int main(void)
     CUdevice device = 0;
     must_be(cuInit(0) == CUDA_SUCCESS && cuDeviceGet(&device, 0) == CUDA_SUCCESS &&
                 cuDevicePrimaryCtxRetain(&current, device) == CUDA_SUCCESS &&
-                cuCtxPushCurrent(current) == CUDA_SUCCESS &&
-                cuStreamCreate(&stream, 0) == CUDA_SUCCESS &&
+                cuCtxPushCurrent(current) == CUDA_SUCCESS && cuStreamCreate(&stream, 0) == CUDA_SUCCESS &&
                 fa2_context_create(&config, &context) == FA2_OK,
             "the context");
     const memory m = make_memory(context);

@@ -56,8 +56,7 @@ static int place(const layout *l, int row, int k)
     const int elements = l->swizzle / 2, chunks = l->swizzle / 16;
     const int line = outer % 8 * l->swizzle, chunk = inner % elements / 8;
     const int moved = chunk ^ line / 128 % chunks;
-    return outer / 8 * stride_bytes(l) + inner / elements * leading_bytes(l) + line + moved * 16 +
-           inner % 8 * 2;
+    return outer / 8 * stride_bytes(l) + inner / elements * leading_bytes(l) + line + moved * 16 + inner % 8 * 2;
 }
 
 /* K-major rows longer than 16 elements hold several products' elements: use the second 16 of them. */
@@ -172,8 +171,7 @@ static CUresult run(const trial *t)
 {
     bench_open("h200");
     lay_out(t);
-    return bench_module_of(text, THREADS, SMEM_BYTES, in, IN_WORDS, out,
-                           (size_t)t->n / 2 * THREADS);
+    return bench_module_of(text, THREADS, SMEM_BYTES, in, IN_WORDS, out, (size_t)t->n / 2 * THREADS);
 }
 
 /* ---- numbers ---- */
@@ -201,9 +199,8 @@ static float expected(const trial *t, int thread, int i)
     const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
     float sum = t->scale_d != 0 ? (float)(thread + i) : 0;
     for (int k = 0; k < DEPTH; k++)
-        sum =
-            (float)((double)sum + t->scale_a * bench_half_value(a_matrix[row][k], t->bf16) *
-                                      t->scale_b * bench_half_value(b_matrix[column][k], t->bf16));
+        sum = (float)((double)sum + t->scale_a * bench_half_value(a_matrix[row][k], t->bf16) * t->scale_b *
+                                        bench_half_value(b_matrix[column][k], t->bf16));
     return sum;
 }
 
@@ -225,14 +222,13 @@ static void try(trial t)
     if (result == CUDA_SUCCESS && wrong == 0)
         return;
     check_failures++;
-    fprintf(stderr, "n %d, %s, A %s %d%s, B %d%s, scales %d %d %d: %d wrong; %s\n", t.n,
-            t.bf16 ? "bf16" : "fp16", t.a_in_registers ? "in registers" : "swizzled", t.a.swizzle,
-            t.a.transposed ? " transposed" : "", t.b.swizzle, t.b.transposed ? " transposed" : "",
-            t.scale_d, t.scale_a, t.scale_b, wrong, fa2_sim_message());
+    fprintf(stderr, "n %d, %s, A %s %d%s, B %d%s, scales %d %d %d: %d wrong; %s\n", t.n, t.bf16 ? "bf16" : "fp16",
+            t.a_in_registers ? "in registers" : "swizzled", t.a.swizzle, t.a.transposed ? " transposed" : "",
+            t.b.swizzle, t.b.transposed ? " transposed" : "", t.scale_d, t.scale_a, t.scale_b, wrong,
+            fa2_sim_message());
 }
 
-static const trial plain = {
-    .n = 64, .a = {128, false}, .b = {128, false}, .scale_d = 1, .scale_a = 1, .scale_b = 1};
+static const trial plain = {.n = 64, .a = {128, false}, .b = {128, false}, .scale_d = 1, .scale_a = 1, .scale_b = 1};
 
 static void test_shapes(void)
 {
@@ -279,8 +275,7 @@ static void test_scales(void)
 
 /* Two products in separate groups, with code before, between, after the second one, and last. The message must contain
  * `words`; NULL: the kernel must succeed. */
-static void expect(const char *words, const char *before, const char *between, const char *behind,
-                   const char *last)
+static void expect(const char *words, const char *before, const char *between, const char *behind, const char *last)
 {
     trial t = plain;
     t.a_in_registers = true;
@@ -311,8 +306,7 @@ static void test_registers(void)
     expect("early", fence, "", "add.f32 %d3, %d3, %d3;\n", wait);
     expect("has not waited for its last 2 groups", fence, "", "ret;\n", "");
     expect("others of its warpgroup have executed",
-           "wgmma.fence.sync.aligned;\nsetp.ge.u32 %p2, %r0, 96;\n@%p2 bra PAST;\n", "", wait,
-           "PAST:\n");
+           "wgmma.fence.sync.aligned;\nsetp.ge.u32 %p2, %r0, 96;\n@%p2 bra PAST;\n", "", wait, "PAST:\n");
     /* Touches registers after the fence */
     expect("unfenced", "wgmma.fence.sync.aligned;\nmov.b32 %a1, 0;\n", "", wait, "");
     expect("unfenced", fence, "mov.f32 %d70, 0f00000000;\n", wait, "");
@@ -322,11 +316,9 @@ static void test_registers(void)
            "@%p2 wgmma.fence.sync.aligned;\n",
            "", wait, "");
     /* Waits on one of two paths only */
-    expect("early", fence, "",
-           "setp.eq.s32 %p2, %r1, 0;\n@%p2 bra PAST;\nwgmma.wait_group.sync.aligned 0;\nPAST:\n",
+    expect("early", fence, "", "setp.eq.s32 %p2, %r1, 0;\n@%p2 bra PAST;\nwgmma.wait_group.sync.aligned 0;\nPAST:\n",
            "");
-    expect("early", fence, "", "setp.ne.s32 %p2, %r1, 0;\n@%p2 wgmma.wait_group.sync.aligned 0;\n",
-           "");
+    expect("early", fence, "", "setp.ne.s32 %p2, %r1, 0;\n@%p2 wgmma.wait_group.sync.aligned 0;\n", "");
 }
 
 /* Products of one shape may follow each other in an accumulator. Products of other shapes need a wait between. */
@@ -350,8 +342,8 @@ static void test_accumulator(void)
     }
 }
 
-#define WRITE                                                                                      \
-    "setp.eq.s32 %p1, %r0, 0;\n@%p1 ld.shared.b32 %r9, [%r1+32800];\n"                             \
+#define WRITE                                                                                                          \
+    "setp.eq.s32 %p1, %r0, 0;\n@%p1 ld.shared.b32 %r9, [%r1+32800];\n"                                                 \
     "@%p1 st.shared.b32 [%r1+32800], %r9;\n"
 
 /* A thread writes to memory that products read. */
@@ -362,11 +354,9 @@ static void test_memory(void)
     expect("race", fence, "", "bar.sync 0;\n" WRITE "wgmma.wait_group.sync.aligned 0;\n", "");
     expect("race", fence, "", wait, WRITE);
     expect(NULL, fence, "", waited, WRITE);
-    expect("race", WRITE "fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;\n", "", wait,
-           "");
+    expect("race", WRITE "fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;\n", "", wait, "");
     expect("fence.proxy.async", WRITE "bar.sync 0;\nwgmma.fence.sync.aligned;\n", "", wait, "");
-    expect(NULL, WRITE "fence.proxy.async.shared::cta;\nbar.sync 0;\nwgmma.fence.sync.aligned;\n",
-           "", wait, "");
+    expect(NULL, WRITE "fence.proxy.async.shared::cta;\nbar.sync 0;\nwgmma.fence.sync.aligned;\n", "", wait, "");
 }
 
 /* A kernel with one product after `before`. The message must contain `words`. */
@@ -386,24 +376,18 @@ static void test_operands(void)
     trial scaled = plain;
     scaled.scale_a = 2;
     refuse(&scaled, "", "scales are 1 or -1", CUDA_ERROR_LAUNCH_FAILED);
-    refuse(&plain, "cvt.u64.u32 %rd9, %r0;\nadd.s64 %rd11, %rd11, %rd9;\n", "that of lane 0",
-           CUDA_ERROR_LAUNCH_FAILED);
-    refuse(&plain, "or.b64 %rd11, %rd11, 0x8000;\n", "bits that mean nothing",
-           CUDA_ERROR_LAUNCH_FAILED);
-    refuse(&plain, "or.b64 %rd11, %rd11, 0x2000000000000;\n", "base offset",
-           CUDA_ERROR_LAUNCH_FAILED);
-    refuse(&plain, "or.b64 %rd11, %rd11, 0x3ff8;\n", "outside of shared memory",
-           CUDA_ERROR_ILLEGAL_ADDRESS);
+    refuse(&plain, "cvt.u64.u32 %rd9, %r0;\nadd.s64 %rd11, %rd11, %rd9;\n", "that of lane 0", CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "or.b64 %rd11, %rd11, 0x8000;\n", "bits that mean nothing", CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "or.b64 %rd11, %rd11, 0x2000000000000;\n", "base offset", CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "or.b64 %rd11, %rd11, 0x3ff8;\n", "outside of shared memory", CUDA_ERROR_ILLEGAL_ADDRESS);
     trial divided = plain;
     divided.by_predicate = true;
-    refuse(&divided, "setp.lt.u32 %p3, %r0, 100;\n",
-           "scale-d is not the same in all lanes: 0x0000000f", CUDA_ERROR_LAUNCH_FAILED);
-    refuse(&divided, "setp.lt.u32 %p3, %r0, 96;\n", "scale-d 0; of another one",
+    refuse(&divided, "setp.lt.u32 %p3, %r0, 100;\n", "scale-d is not the same in all lanes: 0x0000000f",
            CUDA_ERROR_LAUNCH_FAILED);
-    refuse(&plain, "setp.lt.u32 %p1, %r0, 100;\n@%p1 ", "lanes are missing",
+    refuse(&divided, "setp.lt.u32 %p3, %r0, 96;\n", "scale-d 0; of another one", CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "setp.lt.u32 %p1, %r0, 100;\n@%p1 ", "lanes are missing", CUDA_ERROR_LAUNCH_FAILED);
+    refuse(&plain, "setp.lt.u32 %p1, %r0, 96;\n@%p1 bra PAST;\nwgmma.fence.sync.aligned;\nPAST:\n", "part",
            CUDA_ERROR_LAUNCH_FAILED);
-    refuse(&plain, "setp.lt.u32 %p1, %r0, 96;\n@%p1 bra PAST;\nwgmma.fence.sync.aligned;\nPAST:\n",
-           "part", CUDA_ERROR_LAUNCH_FAILED);
     refuse(&plain, "shr.u32 %r9, %r0, 5;\ncvt.u64.u32 %rd9, %r9;\nadd.s64 %rd11, %rd11, %rd9;\n",
            "differ in its operands", CUDA_ERROR_LAUNCH_FAILED);
 }
@@ -416,8 +400,7 @@ static void test_surroundings(void)
     CHECK_EQ(run(&plain), CUDA_ERROR_INVALID_PTX);
     CHECK_CONTAINS(fa2_sim_message(), "it needs sm_90a");
     bench_open("h200");
-    CHECK_EQ(bench_launch(&(bench_run){.threads = 96, .body = fence, .target = 90}),
-             CUDA_ERROR_LAUNCH_FAILED);
+    CHECK_EQ(bench_launch(&(bench_run){.threads = 96, .body = fence, .target = 90}), CUDA_ERROR_LAUNCH_FAILED);
     CHECK_CONTAINS(fa2_sim_message(), "no warpgroup");
     bench_open("l20");
     CHECK_EQ(bench_launch(&(bench_run){.body = "", .target = 90}), CUDA_ERROR_NO_BINARY_FOR_GPU);

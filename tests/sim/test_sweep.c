@@ -41,8 +41,8 @@ static plan the_plan;
 /* Shapes for a set of features. Each group has tails, heads that share keys, fewer and more queries than keys, and very
  * different sequence lengths. */
 enum { FEWS = 3 };
-static const unsigned few_shapes[FEWS] = {
-    1u << 1 | 1u << 6 | 1u << 11, 1u << 3 | 1u << 8 | 1u << 10, 1u << 5 | 1u << 7 | 1u << 9};
+static const unsigned few_shapes[FEWS] = {1u << 1 | 1u << 6 | 1u << 11, 1u << 3 | 1u << 8 | 1u << 10,
+                                          1u << 5 | 1u << 7 | 1u << 9};
 
 /* Returns true if a class takes candidates from a card. */
 static bool is_from(const sweep *s, const plan *p, size_t index, int card)
@@ -60,8 +60,7 @@ static void gather(sweep *s, const plan *p, size_t index)
     const sweep_class *class = &p->classes.items[index];
     sweep_begin(s);
     for (int card = 0; card < s->card_count; card++) {
-        const bool own_only =
-            sweep_has_own(s, card) && (class->own_only || class->sample != SWEEP_EACH_CARD);
+        const bool own_only = sweep_has_own(s, card) && (class->own_only || class->sample != SWEEP_EACH_CARD);
         if (is_from(s, p, index, card))
             must(sweep_gather(s, card, &class->problem, own_only), "the candidates");
     }
@@ -118,8 +117,7 @@ static sweep_run choose_run(const sweep *s, const plan *p, size_t index, size_t 
 {
     const bool each = p->classes.items[index].sample == SWEEP_EACH_CARD;
     sweep_run run = {.cards = cards,
-                     .compare = ran % STEP_COMPARE_TARGETS == 0 &&
-                                (p->all || !each || index % STEP_COMPARE_SETS == 0)};
+                     .compare = ran % STEP_COMPARE_TARGETS == 0 && (p->all || !each || index % STEP_COMPARE_SETS == 0)};
     if (!p->all && !each)
         run.cards = run.compare ? two_of(cards, index + ran) : one_of(cards, index + ran);
     for (int card = 0; card < s->card_count; card++)
@@ -207,8 +205,8 @@ static bool read_arguments(plan *p, int argc, char **argv, int *ret_part, int *r
     p->step = argc > 5 ? atoi(argv[5]) : 1;
     p->every = argc > 6 ? (size_t)atoi(argv[6]) : 1;
     const bool ok = (p->plain || p->pairs) && p->step >= 1 && p->every >= 1 &&
-                    (argc < 5 || sscanf(argv[4], "%d/%d", ret_part, ret_parts) == 2) &&
-                    *ret_part >= 1 && *ret_part <= *ret_parts;
+                    (argc < 5 || sscanf(argv[4], "%d/%d", ret_part, ret_parts) == 2) && *ret_part >= 1 &&
+                    *ret_part <= *ret_parts;
     p->every = p->all ? 1 : p->every;
     return ok;
 }
@@ -224,9 +222,7 @@ int main(int argc, char **argv)
         return 2;
     }
     sweep_open(s, argv[1]);
-    must(
-        sweep_classes_find(&p->classes, strcmp(argv[2], "bf16") == 0 ? FA2_BF16 : FA2_FP16, p->all),
-        "the classes");
+    must(sweep_classes_find(&p->classes, strcmp(argv[2], "bf16") == 0 ? FA2_BF16 : FA2_FP16, p->all), "the classes");
     if (!p->plain)
         note_plain(s, p);
     for (size_t i = (size_t)part - 1; i < p->classes.count; i += (size_t)parts)

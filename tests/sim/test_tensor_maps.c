@@ -36,10 +36,9 @@ static CUresult encode(const tensor_case *c, CUdeviceptr tensor, CUtensorMap *ma
     const cuuint64_t strides[] = {PITCH * 2, ROWS * PITCH * 2, HEADS * ROWS * PITCH * 2};
     const cuuint32_t box[] = {c->box_columns, 2 * BOX_WORDS / c->box_columns, 1, 1};
     const cuuint32_t every[] = {1, 1, 1, 1};
-    return cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, (void *)(uintptr_t)tensor,
-                                  extents, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                  c->swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return cuTensorMapEncodeTiled(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, (void *)(uintptr_t)tensor, extents, strides,
+                                  box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, c->swizzle,
+                                  CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 /* Returns the place of a box's element in shared memory, in elements. */
@@ -53,8 +52,8 @@ static unsigned place_of(const tensor_case *c, unsigned row, unsigned column)
 static int element_of(const tensor_case *c, unsigned row, unsigned column)
 {
     const int x = c->at[0] + (int)column, y = c->at[1] + (int)row;
-    const bool inside = x >= 0 && x < COLUMNS && y >= 0 && y < ROWS && c->at[2] >= 0 &&
-                        c->at[2] < HEADS && c->at[3] >= 0 && c->at[3] < BATCHES;
+    const bool inside = x >= 0 && x < COLUMNS && y >= 0 && y < ROWS && c->at[2] >= 0 && c->at[2] < HEADS &&
+                        c->at[3] >= 0 && c->at[3] < BATCHES;
     return inside ? ((c->at[3] * HEADS + c->at[2]) * ROWS + y) * PITCH + x : -1;
 }
 
@@ -73,18 +72,17 @@ static CUresult run_tensor(const tensor_case *c, const char *body, uint16_t tens
     if (result == CUDA_SUCCESS)
         result = encode(c, memory, &map);
     if (result == CUDA_SUCCESS)
-        result = async_launch(
-            &(async_run){.body = body, .threads = BOX_WORDS, .map = &map, .in = in, .out = out});
+        result = async_launch(&(async_run){.body = body, .threads = BOX_WORDS, .map = &map, .in = in, .out = out});
     if (result == CUDA_SUCCESS)
         result = cuMemcpyDtoH(tensor, memory, ELEMENTS * 2);
     return result;
 }
 
-#define LOAD_BOX                                                                                   \
-    "@%p1 cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "       \
+#define LOAD_BOX                                                                                                       \
+    "@%p1 cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "                           \
     "[%r20], [%rd4, {%r24, %r25, %r26, %r27}], [%r21];"
-#define STORE_BOX                                                                                  \
-    "@%p1 cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group "                             \
+#define STORE_BOX                                                                                                      \
+    "@%p1 cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group "                                                 \
     "[%rd4, {%r24, %r25, %r26, %r27}], [%r20];"
 #define COMMIT     "@%p1 cp.async.bulk.commit_group;"
 #define WAIT_READ  "@%p1 cp.async.bulk.wait_group.read 0;"
@@ -99,8 +97,7 @@ static void test_tensor_loads(void)
         int wrong = 0;
         for (int e = 0; e < ELEMENTS; e++)
             tensor[e] = (uint16_t)(e + 1);
-        CHECK_EQ(run_tensor(c, MAKE("1") EXPECT("1024") LOAD_BOX WAIT("0") READ, tensor, out),
-                 CUDA_SUCCESS);
+        CHECK_EQ(run_tensor(c, MAKE("1") EXPECT("1024") LOAD_BOX WAIT("0") READ, tensor, out), CUDA_SUCCESS);
         memcpy(box, out, sizeof box);
         for (unsigned e = 0; e < 2 * BOX_WORDS; e++) {
             const unsigned row = e / c->box_columns, column = e % c->box_columns;
@@ -147,14 +144,14 @@ static void test_tensor_rules(void)
          "race: it writes shared memory at offset 0, read"},
         {FILLED_BOX STORE_BOX COMMIT WAIT_READ "bar.sync 0;" WRITE, CUDA_SUCCESS, ""},
         {STORE_BOX COMMIT WAIT_READ, CUDA_ERROR_LAUNCH_FAILED, "uninitialised"},
-        {MAKE("1") "add.s32 %r20, %r20, 64;" EXPECT("1024") LOAD_BOX WAIT("0"),
-         CUDA_ERROR_MISALIGNED_ADDRESS, "the destination"},
-        {MAKE("1") "add.s64 %rd4, %rd4, 8;" EXPECT("1024") LOAD_BOX WAIT("0"),
-         CUDA_ERROR_MISALIGNED_ADDRESS, "the address of the tensor map"},
-        {MAKE("1") "mov.b64 %rd4, %rd1;" EXPECT("1024") LOAD_BOX WAIT("0"),
-         CUDA_ERROR_NOT_SUPPORTED, "no parameter of the kernel"},
-        {MAKE("1") "add.s64 %rd4, %rd4, 64;" EXPECT("1024") LOAD_BOX WAIT("0"),
-         CUDA_ERROR_LAUNCH_FAILED, "there is no tensor map of rank 4"},
+        {MAKE("1") "add.s32 %r20, %r20, 64;" EXPECT("1024") LOAD_BOX WAIT("0"), CUDA_ERROR_MISALIGNED_ADDRESS,
+         "the destination"},
+        {MAKE("1") "add.s64 %rd4, %rd4, 8;" EXPECT("1024") LOAD_BOX WAIT("0"), CUDA_ERROR_MISALIGNED_ADDRESS,
+         "the address of the tensor map"},
+        {MAKE("1") "mov.b64 %rd4, %rd1;" EXPECT("1024") LOAD_BOX WAIT("0"), CUDA_ERROR_NOT_SUPPORTED,
+         "no parameter of the kernel"},
+        {MAKE("1") "add.s64 %rd4, %rd4, 64;" EXPECT("1024") LOAD_BOX WAIT("0"), CUDA_ERROR_LAUNCH_FAILED,
+         "there is no tensor map of rank 4"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         uint16_t tensor[ELEMENTS] = {0};
@@ -204,16 +201,14 @@ static void test_maps(void)
         bench_open("h200");
         const CUresult result = cuTensorMapEncodeTiled(
             (CUtensorMap *)(void *)(place + (wrong == MAP ? 32 : 0)),
-            wrong == PACKED ? CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B
-                            : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            wrong == PACKED ? CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN8B : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             wrong == RANK_0   ? 0
             : wrong == RANK_6 ? 6
                               : 2,
             (void *)(uintptr_t)(wrong == ADDRESS ? 1032 : 1024), extents, strides, box, steps,
             wrong == INTERLEAVE ? CU_TENSOR_MAP_INTERLEAVE_16B : CU_TENSOR_MAP_INTERLEAVE_NONE,
             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            wrong == FILL ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
-                          : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+            wrong == FILL ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
         CHECK_EQ(result, wrong == RIGHT   ? CUDA_SUCCESS
                          : wrong < PACKED ? CUDA_ERROR_INVALID_VALUE
                                           : CUDA_ERROR_NOT_SUPPORTED);

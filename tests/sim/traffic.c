@@ -58,21 +58,19 @@ static unsigned narrow_phase(uint32_t mask, const uint32_t *address, int lanes, 
     return p.most;
 }
 
-void sim_count_shared(sim_count *count, uint32_t mask, const uint32_t address[SIM_LANES],
-                      unsigned bytes)
+void sim_count_shared(sim_count *count, uint32_t mask, const uint32_t address[SIM_LANES], unsigned bytes)
 {
     const int lanes = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
     for (int first = 0; first < SIM_LANES; first += lanes) {
         const uint32_t part = mask >> first;
-        const unsigned wavefronts = bytes == 16 ? wide_phase(part, address + first)
-                                                : narrow_phase(part, address + first, lanes, bytes);
+        const unsigned wavefronts =
+            bytes == 16 ? wide_phase(part, address + first) : narrow_phase(part, address + first, lanes, bytes);
         count->wavefronts += wavefronts;
         count->wavefronts_ideal += wavefronts > 0;
     }
 }
 
-static int sorted_addresses(uint32_t mask, const uint64_t address[SIM_LANES],
-                            uint64_t sorted[SIM_LANES])
+static int sorted_addresses(uint32_t mask, const uint64_t address[SIM_LANES], uint64_t sorted[SIM_LANES])
 {
     int count = 0;
     for (int l = 0; l < SIM_LANES; l++) {
@@ -88,8 +86,7 @@ static int sorted_addresses(uint32_t mask, const uint64_t address[SIM_LANES],
     return count;
 }
 
-void sim_count_global(sim_count *count, uint32_t mask, const uint64_t address[SIM_LANES],
-                      unsigned bytes)
+void sim_count_global(sim_count *count, uint32_t mask, const uint64_t address[SIM_LANES], unsigned bytes)
 {
     uint64_t sorted[SIM_LANES];
     const int lanes = sorted_addresses(mask, address, sorted);

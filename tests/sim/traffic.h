@@ -11,9 +11,7 @@
 #include "machine.h"
 
 /* Add an access of `bytes` (1 ... 16) by each lane in mask. Each lane's address is aligned to bytes. */
-void sim_count_shared(sim_count *count, uint32_t mask, const uint32_t address[SIM_LANES],
-                      unsigned bytes);
-void sim_count_global(sim_count *count, uint32_t mask, const uint64_t address[SIM_LANES],
-                      unsigned bytes);
+void sim_count_shared(sim_count *count, uint32_t mask, const uint32_t address[SIM_LANES], unsigned bytes);
+void sim_count_global(sim_count *count, uint32_t mask, const uint64_t address[SIM_LANES], unsigned bytes);
 
 #endif

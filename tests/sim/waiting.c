@@ -47,13 +47,11 @@ static gathering gather(sim_block *block, uint32_t barrier)
         g.last = w;
     }
     if (g.last != NULL)
-        g.wanted = g.last->barrier_threads == 0 ? block->launch->warp_count
-                                                : g.last->barrier_threads / SIM_LANES;
+        g.wanted = g.last->barrier_threads == 0 ? block->launch->warp_count : g.last->barrier_threads / SIM_LANES;
     return g;
 }
 
-static void stop_at_barrier(sim_warp *w, const char *format, int number)
-    __attribute__((format(printf, 2, 0)));
+static void stop_at_barrier(sim_warp *w, const char *format, int number) __attribute__((format(printf, 2, 0)));
 
 static void stop_at_barrier(sim_warp *w, const char *format, int number)
 {
@@ -70,8 +68,7 @@ static bool open_barrier(sim_block *block, uint32_t barrier)
     if (g.last == NULL || (g.agreed && arrived < g.wanted))
         return false;
     if (!g.agreed || arrived > g.wanted) {
-        stop_at_barrier(g.last, "barrier divergence: %d warps arrive, which is not what it counts",
-                        (int)arrived);
+        stop_at_barrier(g.last, "barrier divergence: %d warps arrive, which is not what it counts", (int)arrived);
         return false;
     }
     for (unsigned i = 0; i < block->launch->warp_count; i++) {
@@ -79,8 +76,7 @@ static bool open_barrier(sim_block *block, uint32_t barrier)
         if ((g.warps >> i & 1) == 0)
             continue;
         if (w->alive != sim_lanes_at_start(block->launch, i)) {
-            stop_at_barrier(w, "barrier divergence: threads of warp %d have ended and never arrive",
-                            w->index);
+            stop_at_barrier(w, "barrier divergence: threads of warp %d have ended and never arrive", w->index);
             return false;
         }
         w->state = SIM_RUNS;
@@ -98,20 +94,18 @@ void sim_arrive(sim_warp *w, uint32_t barrier, uint32_t threads, bool waits)
         w->barrier_threads = threads;
         w->state = SIM_AT_BARRIER;
     } else if (arrivals->warps > 0 && arrivals->threads != threads) {
-        sim_stop(
-            w, -1, CUDA_ERROR_LAUNCH_FAILED,
-            "barrier divergence: barrier %u is for %u threads here, and for %u where others arrive",
-            barrier, threads, arrivals->threads);
+        sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
+                 "barrier divergence: barrier %u is for %u threads here, and for %u where others arrive", barrier,
+                 threads, arrivals->threads);
         return;
     } else {
         arrivals->warps++;
         arrivals->threads = threads;
-        sim_shadow_release(&w->block->shadow, (unsigned)w->index, w->mask, w->alive,
-                           &arrivals->clock);
+        sim_shadow_release(&w->block->shadow, (unsigned)w->index, w->mask, w->alive, &arrivals->clock);
         if (arrivals->warps > threads / SIM_LANES)
             sim_stop(w, -1, CUDA_ERROR_LAUNCH_FAILED,
-                     "barrier divergence: %u warps arrive at barrier %u, which is for %u threads",
-                     arrivals->warps, barrier, threads);
+                     "barrier divergence: %u warps arrive at barrier %u, which is for %u threads", arrivals->warps,
+                     barrier, threads);
     }
     if (arrivals->warps > 0 && w->state != SIM_ENDED)
         (void)open_barrier(w->block, barrier);
@@ -127,12 +121,11 @@ static int describe_wait(const sim_warp *w, char *out, size_t bytes)
         return snprintf(out, bytes, "%u registers a thread; warps have given %u for it",
                         w->wanted_registers - w->registers, w->block->free_registers);
     sim_describe_place(w->block->program, m->op, made, sizeof made);
-    return snprintf(
-        out, bytes,
-        "phase %u (parity %u) of the mbarrier at offset %u (made at %s), which is in phase %u "
-        "with %u of %u arrivals and %d bytes missing",
-        (m->phase & 1) == w->parity ? m->phase : m->phase + 1, w->parity,
-        m->address - SIM_SHARED_BASE, made, m->phase, m->missing, m->count, m->bytes);
+    return snprintf(out, bytes,
+                    "phase %u (parity %u) of the mbarrier at offset %u (made at %s), which is in phase %u "
+                    "with %u of %u arrivals and %d bytes missing",
+                    (m->phase & 1) == w->parity ? m->phase : m->phase + 1, w->parity, m->address - SIM_SHARED_BASE,
+                    made, m->phase, m->missing, m->count, m->bytes);
 }
 
 /* Reports the first warp that waits for something other than a barrier, then warps that wait for other things than
@@ -145,8 +138,7 @@ static void stop_waiting(sim_warp *first)
     uint64_t told = first->state == SIM_AT_MBARRIER ? (uint64_t)1 << first->mbarrier : 0;
     for (unsigned i = (unsigned)first->index + 1; i < block->launch->warp_count; i++) {
         const sim_warp *w = &block->warps[i];
-        if (w->state != SIM_AT_MBARRIER || (told >> w->mbarrier & 1) != 0 ||
-            used >= (int)sizeof what)
+        if (w->state != SIM_AT_MBARRIER || (told >> w->mbarrier & 1) != 0 || used >= (int)sizeof what)
             continue;
         told |= (uint64_t)1 << w->mbarrier;
         sim_describe_place(block->program, w->pc, place, sizeof place);
@@ -172,12 +164,9 @@ static void stop_stuck(sim_block *block)
     if (other != NULL) {
         stop_waiting(other);
     } else if (ended != NULL) {
-        stop_at_barrier(waiting,
-                        "barrier divergence: threads of warp %d have ended and never arrive",
-                        ended->index);
+        stop_at_barrier(waiting, "barrier divergence: threads of warp %d have ended and never arrive", ended->index);
     } else {
-        stop_at_barrier(waiting, "barrier divergence: barrier %d never has all that it counts",
-                        (int)waiting->barrier);
+        stop_at_barrier(waiting, "barrier divergence: barrier %d never has all that it counts", (int)waiting->barrier);
     }
 }
 
@@ -198,8 +187,7 @@ bool sim_wake(sim_warp *w)
     if (w->state == SIM_AT_MBARRIER)
         w->state = (block->mbarriers[w->mbarrier].phase & 1) != w->parity ? SIM_RUNS : w->state;
     else if (w->state == SIM_AT_REGISTERS)
-        w->state =
-            w->wanted_registers - w->registers <= block->free_registers ? SIM_RUNS : w->state;
+        w->state = w->wanted_registers - w->registers <= block->free_registers ? SIM_RUNS : w->state;
     return w->state == SIM_RUNS;
 }
 
@@ -211,10 +199,9 @@ void sim_waiting_end(sim_block *block)
         if (!m->unawaited)
             continue;
         last->pc = m->op;
-        sim_stop(
-            last, -1, CUDA_ERROR_LAUNCH_FAILED,
-            "early: the block ends, and nobody has waited for what was loaded in phase %u of the "
-            "mbarrier at offset %u",
-            m->loaded, m->address - SIM_SHARED_BASE);
+        sim_stop(last, -1, CUDA_ERROR_LAUNCH_FAILED,
+                 "early: the block ends, and nobody has waited for what was loaded in phase %u of the "
+                 "mbarrier at offset %u",
+                 m->loaded, m->address - SIM_SHARED_BASE);
     }
 }

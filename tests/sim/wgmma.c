@@ -39,8 +39,7 @@ uint32_t sim_operand_at(const sim_operand *o, unsigned row, unsigned part)
     const uint32_t in_eight = row % SIDE * o->chunks * CHUNK;
     uint32_t at = o->start + in_eight;
     if (o->chunks == 1)
-        at += o->transposed ? part * o->stride + row / SIDE * o->leading
-                            : row / SIDE * o->stride + part * o->leading;
+        at += o->transposed ? part * o->stride + row / SIDE * o->leading : row / SIDE * o->stride + part * o->leading;
     else
         at += row / SIDE * o->stride + part % o->chunks * CHUNK + part / o->chunks * o->leading;
     return at ^ (at >> 7 & (o->chunks - 1)) * CHUNK;
@@ -48,8 +47,7 @@ uint32_t sim_operand_at(const sim_operand *o, unsigned row, unsigned part)
 
 /* Returns how many chunks of `row`, from part `part` on, are adjacent in any order, up to `most`. *ret_at: their
  * beginning. */
-static unsigned run_of(const sim_operand *o, unsigned row, unsigned part, unsigned most,
-                       uint32_t *ret_at)
+static unsigned run_of(const sim_operand *o, unsigned row, unsigned part, unsigned most, uint32_t *ret_at)
 {
     unsigned chunks = o->chunks;
     while (chunks > most)

@@ -66,7 +66,6 @@ uint32_t sim_operand_at(const sim_operand *operand, unsigned row, unsigned part)
 
 /* Records that a warp's product reads 16 columns of k of rows first ... first + rows - 1, multiples of 8. false: the
  * launch is stopped. */
-bool sim_operand_read(struct sim_warp *warp, const sim_operand *operand, unsigned first,
-                      unsigned rows);
+bool sim_operand_read(struct sim_warp *warp, const sim_operand *operand, unsigned first, unsigned rows);
 
 #endif

@@ -84,8 +84,7 @@ typedef struct work {
 
 static bool counts(const work *w, const fa2i_known_set *set)
 {
-    return set->real && fa2i_card_is_same(&set->card, w->card) && set->measured == w->measured &&
-           set->count > 1;
+    return set->real && fa2i_card_is_same(&set->card, w->card) && set->measured == w->measured && set->count > 1;
 }
 
 /* Returns the us of a variant in a set; 0: it was not timed. */
@@ -124,8 +123,7 @@ static fa2_status compare_model(const work *w, const fa2i_known_set *set, fa2i_a
         if (!known)
             continue;
         us[count] = times[i].us;
-        FA2_TRY(fa2i_generator_cost(w->generator, k->text, &set->problem, w->card, k->registers,
-                                    &model[count]));
+        FA2_TRY(fa2i_generator_cost(w->generator, k->text, &set->problem, w->card, k->registers, &model[count]));
         if (count == 0 || model[count] < model[first]) {
             first = count;
             memcpy(out->first, k->text, sizeof out->first);
@@ -168,8 +166,8 @@ done:
     return st;
 }
 
-fa2_status fa2i_accuracy_find(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
-                              fa2_op op, bool measured, fa2i_accuracy **ret_list, size_t *ret_count)
+fa2_status fa2i_accuracy_find(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card, fa2_op op,
+                              bool measured, fa2i_accuracy **ret_list, size_t *ret_count)
 {
     fa2_status st = FA2_OK;
     work w = {.generator = generator, .card = card, .measured = measured};

@@ -30,9 +30,8 @@ typedef struct fa2i_accuracy {
 
 /* Judges all problems of an operation that were timed on the card. measured: uses times of a device; else the modelled
  * times of a software device. The caller owns *ret_list (fa2i_free). */
-fa2_status fa2i_accuracy_find(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card,
-                              fa2_op op, bool measured, fa2i_accuracy **ret_list,
-                              size_t *ret_count);
+fa2_status fa2i_accuracy_find(fa2i_generator *generator, fa2i_cache *cache, const fa2i_card *card, fa2_op op,
+                              bool measured, fa2i_accuracy **ret_list, size_t *ret_count);
 
 /* Spearman's rank correlation of count >= 2 pairs. Equal numbers share their ranks. Returns 0 if all numbers of one
  * side are equal. FA2_E_MEMORY. */

@@ -58,10 +58,9 @@ fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all)
     FA2_TRY(open_predictors(all));
     if (all->gpu.has_uuid && !all->gpu.modelled)
         fa2i_nvml_open(all->gpu.uuid, &all->nvml);
-    FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get,
-                               &all->kernels, all->stop, &all->worker));
-    FA2_TRY(
-        fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, NULL, NULL, all->ceilings));
+    FA2_TRY(fa2i_worker_create(all->gpu.ordinal, all->gpu.modelled, fa2i_kernel_list_get, &all->kernels, all->stop,
+                               &all->worker));
+    FA2_TRY(fa2i_ceilings_measure(&all->kernels, all->worker, all->stop, NULL, NULL, all->ceilings));
 done:
     return st;
 }
@@ -101,8 +100,7 @@ static void check_memory(const fa2i_benchmarks *all, const fa2i_benchmark *b, fa
 }
 
 /* Adds a variant. If it does not compile, or cannot be compiled here, that is a result. */
-static fa2_status enter(work *w, const char *role, fa2_rule rule, const fa2i_variant *variant,
-                        const fa2i_key *key)
+static fa2_status enter(work *w, const char *role, fa2_rule rule, const fa2i_variant *variant, const fa2i_key *key)
 {
     fa2i_benchmark *out = w->out;
     fa2i_timed *t = &out->timed[out->count];
@@ -121,8 +119,7 @@ static fa2_status enter(work *w, const char *role, fa2_rule rule, const fa2i_var
     const fa2i_kernel *kernel = fa2i_kernel_list_get(&w->all->kernels, w->ids[out->count]);
     if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR)
         leave_out(t, kernel->outcome, kernel->log);
-    st = fa2i_op_of(&out->problem)
-             ->grid(&w->all->gpu.card, &kernel->variant.recipe, &out->problem, &grid);
+    st = fa2i_op_of(&out->problem)->grid(&w->all->gpu.card, &kernel->variant.recipe, &out->problem, &grid);
     if (st != FA2_OK)
         return st;
     t->workspace_bytes = grid.workspace_bytes;
@@ -194,9 +191,8 @@ static fa2_status check_kernel(work *w, size_t i, const fa2i_expected *expected,
     fa2i_verification verdict = {0};
     fa2i_failure *failure = &w->failures[i];
     *failure = (fa2i_failure){.outcome = FA2I_OUTCOME_OK};
-    const fa2_status st =
-        fa2i_worker_check(w->all->worker, w->ids[i], expected->places, expected->place_count,
-                          output, expected->output_bytes, &overwritten, failure);
+    const fa2_status st = fa2i_worker_check(w->all->worker, w->ids[i], expected->places, expected->place_count, output,
+                                            expected->output_bytes, &overwritten, failure);
     if (st == FA2_E_CUDA && strcmp(w->out->timed[i].role, "naive") == 0) {
         /* Memory is short, perhaps because others use the device. If the device is lost, the next kernels fail. */
         leave_out(&w->out->timed[i], FA2I_OUTCOME_LAUNCH_ERROR, fa2_last_message());
@@ -274,11 +270,9 @@ static size_t make_round(work *w, fa2i_sample *samples)
 }
 
 /* Takes these samples, and keeps them if timed is set. */
-static fa2_status take(work *w, fa2i_sample *samples, size_t count, bool timed, int launches,
-                       double best_us)
+static fa2_status take(work *w, fa2i_sample *samples, size_t count, bool timed, int launches, double best_us)
 {
-    const fa2_status st =
-        fa2i_worker_sample(w->all->worker, samples, count, w->ids, launches, best_us, w->failures);
+    const fa2_status st = fa2i_worker_sample(w->all->worker, samples, count, w->ids, launches, best_us, w->failures);
     for (size_t i = 0; st == FA2_OK && i < w->out->count; i++)
         if (takes_part(w, i) && w->failures[i].outcome != FA2I_OUTCOME_OK)
             fail(w, i);
@@ -337,10 +331,9 @@ static fa2_status choose_launches(work *w, int *ret_launches, double *ret_us)
         w->sample_count[i] = 0;
     }
     *ret_us = isfinite(least) ? least : 0;
-    *ret_launches =
-        w->all->cold || !isfinite(least)
-            ? 1
-            : (int)fmax(1, fmin(LAUNCHES_MAX, ceil(FA2I_BENCHMARK_SAMPLE_US / fmax(least, 1e-3))));
+    *ret_launches = w->all->cold || !isfinite(least)
+                        ? 1
+                        : (int)fmax(1, fmin(LAUNCHES_MAX, ceil(FA2I_BENCHMARK_SAMPLE_US / fmax(least, 1e-3))));
     for (size_t i = 0; i < w->out->count; i++)
         if (isfinite(us[i]))
             w->every[i] = (size_t)fmin((double)w->out->runs / FA2I_BENCHMARK_RUNS_LEAST,
@@ -365,8 +358,8 @@ static fa2_status count_energy(work *w)
             return fa2i_fail(FA2_E_MEMORY, "no memory for %zu samples", count);
         for (size_t j = 0; j < count; j++)
             samples[j].contender = (uint32_t)i;
-        st = fa2i_worker_sample(w->all->worker, samples, count, w->ids, launches,
-                                w->out->timed[i].us.order.median, w->failures);
+        st = fa2i_worker_sample(w->all->worker, samples, count, w->ids, launches, w->out->timed[i].us.order.median,
+                                w->failures);
         if (st == FA2_OK && w->failures[i].outcome == FA2I_OUTCOME_OK && samples[count - 1].taken &&
             fa2i_nvml_energy(&w->all->nvml, &after))
             w->out->timed[i].mj = (double)(after - before) / ((double)count * launches);
@@ -409,14 +402,13 @@ static void describe(const fa2_problem *problem, fa2i_benchmark *out)
     const fa2i_op *op = fa2i_op_of(problem);
     const fa2i_case c = fa2i_case_of(problem, FA2I_TUNE_SEED);
     const fa2i_judge *judge = fa2i_judge_of(problem->op);
-    *out = (fa2i_benchmark){
-        .problem = *problem, .flop = op->flop(problem), .bytes = op->bytes(problem)};
+    *out = (fa2i_benchmark){.problem = *problem, .flop = op->flop(problem), .bytes = op->bytes(problem)};
     const bool counted = fa2i_case_bytes(&c) != SIZE_MAX; /* otherwise the worker refuses it */
     for (int i = 0; counted && i < judge->operand_count; i++)
         out->tensor_bytes += (double)fa2i_case_operand_bytes(&c, i);
     /* Two bytes per pair of query and key, masked or not. Forward counts 2 (D + Dv) operations per pair. */
-    out->square_bytes = 2 * fa2i_forward_flop_unmasked(problem) /
-                        (2.0 * (problem->head_dim + fa2i_head_dim_v(problem)));
+    out->square_bytes =
+        2 * fa2i_forward_flop_unmasked(problem) / (2.0 * (problem->head_dim + fa2i_head_dim_v(problem)));
 }
 
 /* Says whether a status concerns this problem alone. */
@@ -425,8 +417,7 @@ static bool is_of_problem(fa2_status status)
     return status == FA2_E_UNSUPPORTED || status == FA2_E_CUDA || status == FA2_E_NO_NVRTC;
 }
 
-fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem,
-                              fa2i_benchmark *ret_benchmark)
+fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem, fa2i_benchmark *ret_benchmark)
 {
     fa2_status st = FA2_OK;
     work w = {.all = all, .out = ret_benchmark, .random = FA2I_BENCHMARK_SEED};

@@ -63,7 +63,7 @@ typedef struct fa2i_benchmark {
     size_t runs;
     int launches; /* per run */
     fa2i_conditions conditions;
-    bool same; /* the untuned choice is the same kernel, so it is timed once */
+    bool same;                                    /* the untuned choice is the same kernel, so it is timed once */
     fa2i_timed timed[FA2I_BENCHMARK_KERNELS_MAX]; /* the first is the runtime's choice */
     size_t count;
 } fa2i_benchmark;
@@ -82,7 +82,7 @@ typedef struct fa2i_benchmarks {
     fa2i_nvml nvml;
     fa2i_ceiling ceilings[FA2I_CEILINGS];
     fa2i_predictor tuned, untuned; /* predict the runtime's choice with the database and without it */
-    fa2i_generator *uncalibrated;      /* for untuned, because one generator can learn only one of the two */
+    fa2i_generator *uncalibrated;  /* for untuned, because one generator can learn only one of the two */
 } fa2i_benchmarks;
 
 /* Starts the worker and measures the ceilings. Call fa2i_benchmarks_done also after an error. */
@@ -90,7 +90,6 @@ fa2_status fa2i_benchmarks_open(fa2i_benchmarks *all);
 void fa2i_benchmarks_done(fa2i_benchmarks *all);
 
 /* Measures one problem. If it cannot be measured, returns FA2_OK with a message in *ret_benchmark. */
-fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem,
-                              fa2i_benchmark *ret_benchmark);
+fa2_status fa2i_benchmark_run(fa2i_benchmarks *all, const fa2_problem *problem, fa2i_benchmark *ret_benchmark);
 
 #endif

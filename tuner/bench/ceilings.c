@@ -32,33 +32,25 @@ static const struct definition {
     int least_arch, most_arch; /* most_arch 0: no limit */
 } definitions[FA2I_CEILINGS] = {
     [FA2I_CEILING_FP16] = {"tensor_fp16", "ceiling_tensor k=16 dtype=fp16 sum=fp32",
-                           "mma m16n8k16, fp16 summed in fp32", "TFLOPS", TENSOR_FLOP(16), 1e6,
-                           NO_MEMORY, 80, 0},
+                           "mma m16n8k16, fp16 summed in fp32", "TFLOPS", TENSOR_FLOP(16), 1e6, NO_MEMORY, 80, 0},
     [FA2I_CEILING_FP16_K8] = {"tensor_fp16_k8", "ceiling_tensor k=8 dtype=fp16 sum=fp32",
-                              "mma m16n8k8, fp16 summed in fp32", "TFLOPS", TENSOR_FLOP(8), 1e6,
-                              NO_MEMORY, 75, 0},
+                              "mma m16n8k8, fp16 summed in fp32", "TFLOPS", TENSOR_FLOP(8), 1e6, NO_MEMORY, 75, 0},
     [FA2I_CEILING_FP16_FP16] = {"tensor_fp16_fp16", "ceiling_tensor k=16 dtype=fp16 sum=fp16",
-                                "mma m16n8k16, fp16 summed in fp16", "TFLOPS", TENSOR_FLOP(16), 1e6,
-                                NO_MEMORY, 80, 0},
+                                "mma m16n8k16, fp16 summed in fp16", "TFLOPS", TENSOR_FLOP(16), 1e6, NO_MEMORY, 80, 0},
     [FA2I_CEILING_BF16] = {"tensor_bf16", "ceiling_tensor k=16 dtype=bf16 sum=fp32",
-                           "mma m16n8k16, bf16 summed in fp32", "TFLOPS", TENSOR_FLOP(16), 1e6,
-                           NO_MEMORY, 80, 0},
-    [FA2I_CEILING_FP16_WGMMA] = {"wgmma_fp16", "ceiling_wgmma dtype=fp16",
-                                 "wgmma m64n256k16, fp16 summed in fp32", "TFLOPS", WGMMA_FLOP, 1e6,
-                                 NO_MEMORY, 90, 90},
-    [FA2I_CEILING_BF16_WGMMA] = {"wgmma_bf16", "ceiling_wgmma dtype=bf16",
-                                 "wgmma m64n256k16, bf16 summed in fp32", "TFLOPS", WGMMA_FLOP, 1e6,
-                                 NO_MEMORY, 90, 90},
-    [FA2I_CEILING_EX2] = {"ex2", "ceiling_ex2", "ex2.approx", "G/s", EX2_RESULTS, 1e3, NO_MEMORY,
-                          75, 0},
-    [FA2I_CEILING_SHARED] = {"shared", "ceiling_shared", "reading shared memory", "GB/s",
-                             CHUNKS_BYTES, 1e3, NO_MEMORY, 75, 0},
-    [FA2I_CEILING_L2] = {"l2", "ceiling_read", "reading half of the L2", "GB/s", CHUNKS_BYTES, 1e3,
-                         IN_L2, 75, 0},
-    [FA2I_CEILING_READ] = {"read", "ceiling_read", "reading device memory", "GB/s", CHUNKS_BYTES,
+                           "mma m16n8k16, bf16 summed in fp32", "TFLOPS", TENSOR_FLOP(16), 1e6, NO_MEMORY, 80, 0},
+    [FA2I_CEILING_FP16_WGMMA] = {"wgmma_fp16", "ceiling_wgmma dtype=fp16", "wgmma m64n256k16, fp16 summed in fp32",
+                                 "TFLOPS", WGMMA_FLOP, 1e6, NO_MEMORY, 90, 90},
+    [FA2I_CEILING_BF16_WGMMA] = {"wgmma_bf16", "ceiling_wgmma dtype=bf16", "wgmma m64n256k16, bf16 summed in fp32",
+                                 "TFLOPS", WGMMA_FLOP, 1e6, NO_MEMORY, 90, 90},
+    [FA2I_CEILING_EX2] = {"ex2", "ceiling_ex2", "ex2.approx", "G/s", EX2_RESULTS, 1e3, NO_MEMORY, 75, 0},
+    [FA2I_CEILING_SHARED] = {"shared", "ceiling_shared", "reading shared memory", "GB/s", CHUNKS_BYTES, 1e3, NO_MEMORY,
+                             75, 0},
+    [FA2I_CEILING_L2] = {"l2", "ceiling_read", "reading half of the L2", "GB/s", CHUNKS_BYTES, 1e3, IN_L2, 75, 0},
+    [FA2I_CEILING_READ] = {"read", "ceiling_read", "reading device memory", "GB/s", CHUNKS_BYTES, 1e3, BEYOND_L2, 75,
+                           0},
+    [FA2I_CEILING_COPY] = {"copy", "ceiling_copy", "copying device memory, read and written", "GB/s", 2 * CHUNKS_BYTES,
                            1e3, BEYOND_L2, 75, 0},
-    [FA2I_CEILING_COPY] = {"copy", "ceiling_copy", "copying device memory, read and written",
-                           "GB/s", 2 * CHUNKS_BYTES, 1e3, BEYOND_L2, 75, 0},
 };
 
 typedef struct work {
@@ -74,8 +66,7 @@ typedef struct work {
 
 double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dtype dtype)
 {
-    static const fa2i_ceiling_id fp16[] = {FA2I_CEILING_FP16, FA2I_CEILING_FP16_K8,
-                                           FA2I_CEILING_FP16_WGMMA};
+    static const fa2i_ceiling_id fp16[] = {FA2I_CEILING_FP16, FA2I_CEILING_FP16_K8, FA2I_CEILING_FP16_WGMMA};
     static const fa2i_ceiling_id bf16[] = {FA2I_CEILING_BF16, FA2I_CEILING_BF16_WGMMA};
     double most = 0;
     if (dtype == FA2_BF16)
@@ -162,8 +153,7 @@ static bool is_of_kernel(fa2_status status)
 static bool is_missing(const work *w, fa2i_ceiling *ceiling)
 {
     const fa2i_gpu *gpu = w->kernels->gpu;
-    if (gpu->card.arch < w->of->least_arch ||
-        (w->of->most_arch > 0 && gpu->card.arch > w->of->most_arch))
+    if (gpu->card.arch < w->of->least_arch || (w->of->most_arch > 0 && gpu->card.arch > w->of->most_arch))
         snprintf(ceiling->why, sizeof ceiling->why, "sm_%d does not have it", gpu->card.arch);
     else if (gpu->modelled && w->of->memory == BEYOND_L2) /* the rate would be four times the memory's own */
         snprintf(ceiling->why, sizeof ceiling->why,
@@ -182,8 +172,7 @@ static fa2_status run(work *w, fa2i_ceiling *ceiling)
     FA2_TRY(fa2i_kernel_list_find(w->kernels, &variant, NULL, &w->id));
     const fa2i_kernel *kernel = fa2i_kernel_list_get(w->kernels, w->id);
     if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR) {
-        snprintf(ceiling->why, sizeof ceiling->why, "%.1000s",
-                 kernel->log == NULL ? "" : kernel->log);
+        snprintf(ceiling->why, sizeof ceiling->why, "%.1000s", kernel->log == NULL ? "" : kernel->log);
         return FA2_OK;
     }
     w->probe.bytes = bytes_of(w->of->memory, gpu);
@@ -197,9 +186,8 @@ done:
     return FA2_OK;
 }
 
-fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker,
-                                 const volatile sig_atomic_t *stop, const fa2i_nvml *nvml,
-                                 fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS])
+fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker, const volatile sig_atomic_t *stop,
+                                 const fa2i_nvml *nvml, fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS])
 {
     for (int i = 0; i < FA2I_CEILINGS; i++) {
         const struct definition *of = &definitions[i];

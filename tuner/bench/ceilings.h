@@ -32,15 +32,14 @@ enum { FA2I_CEILING_RUNS = 9 };
 
 typedef struct fa2i_ceiling {
     const char *name, *what, *unit; /* static */
-    double rate; /* in the unit; 0: it was not measured, and `why` says why */
+    double rate;                    /* in the unit; 0: it was not measured, and `why` says why */
     char why[FA2I_DETAIL_BYTES];
 } fa2i_ceiling;
 
 /* Measures all ceilings. worker: the one of the kernels' list. *stop (may be NULL) nonzero ends it early. After each
  * ceiling the state of the card is read into *seen (may be NULL). */
-fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker,
-                                 const volatile sig_atomic_t *stop, const fa2i_nvml *nvml,
-                                 fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS]);
+fa2_status fa2i_ceilings_measure(fa2i_kernel_list *kernels, fa2i_worker *worker, const volatile sig_atomic_t *stop,
+                                 const fa2i_nvml *nvml, fa2i_conditions *seen, fa2i_ceiling ceilings[FA2I_CEILINGS]);
 
 /* Returns the best measured rate of products of a dtype that are summed in fp32, in TFLOPS; 0: none was measured. */
 double fa2i_ceilings_products(const fa2i_ceiling ceilings[FA2I_CEILINGS], fa2_dtype dtype);

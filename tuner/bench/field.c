@@ -28,9 +28,7 @@ static fa2_problem random_problem(uint64_t *state, int kind)
     p.head_dim = fa2i_random(state) % 2 == 0 ? 64 : 128;
     p.batch = spread(state, 1, kind == 1 ? 64 : 8);
     p.seq_q = kind == 1 ? 1 : kind == 2 ? spread(state, 16, 1024) : spread(state, 64, 8192);
-    p.seq_k = kind == 1   ? spread(state, 256, 65536)
-              : kind == 2 ? p.seq_q + spread(state, 256, 32768)
-                          : p.seq_q;
+    p.seq_k = kind == 1 ? spread(state, 256, 65536) : kind == 2 ? p.seq_q + spread(state, 256, 32768) : p.seq_q;
     return p;
 }
 
@@ -76,8 +74,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-fa2_status fa2i_field_summarize(fa2_op op, const fa2i_accuracy *list, size_t count,
-                                fa2i_field_summary *ret_summary)
+fa2_status fa2i_field_summarize(fa2_op op, const fa2i_accuracy *list, size_t count, fa2i_field_summary *ret_summary)
 {
     fa2i_field_summary s = {.op = op, .problems = count};
     double *rhos = fa2i_alloc_array(count + 1, sizeof *rhos);
@@ -105,14 +102,13 @@ fa2_status fa2i_field_summarize(fa2_op op, const fa2i_accuracy *list, size_t cou
 
 /* ---- lines ---- */
 
-void fa2i_field_print_about(const fa2i_gpu *gpu, const fa2i_nvml *nvml, const fa2i_conditions *seen,
-                            FILE *out)
+void fa2i_field_print_about(const fa2i_gpu *gpu, const fa2i_nvml *nvml, const fa2i_conditions *seen, FILE *out)
 {
     char reasons[160];
     const fa2i_card *card = &gpu->card;
     fa2i_held_back_text(seen->held_back, reasons, sizeof reasons);
-    fprintf(out, "{\"fa2_report\":\"about\",\"fa2\":\"%d.%d.%d\",\"device\":", FA2_VERSION_MAJOR,
-            FA2_VERSION_MINOR, FA2_VERSION_PATCH);
+    fprintf(out, "{\"fa2_report\":\"about\",\"fa2\":\"%d.%d.%d\",\"device\":", FA2_VERSION_MAJOR, FA2_VERSION_MINOR,
+            FA2_VERSION_PATCH);
     fa2i_json_string(out, card->name);
     fprintf(out,
             ",\"arch\":%d,\"sm_count\":%d,\"memory_bytes\":%zu,\"cuda\":%d,\"nvrtc\":%d,"
@@ -123,15 +119,13 @@ void fa2i_field_print_about(const fa2i_gpu *gpu, const fa2i_nvml *nvml, const fa
     fprintf(out,
             ",\"seed\":%d,\"looks\":%zu,\"sm_mhz\":[%u,%u],\"memory_mhz\":%u,\"celsius\":[%u,%u],"
             "\"held_back\":\"%s\"}\n",
-            FA2I_FIELD_SEED, seen->looks, seen->sm_mhz_least, seen->sm_mhz_most, seen->memory_mhz,
-            seen->celsius_least, seen->celsius_most, reasons);
+            FA2I_FIELD_SEED, seen->looks, seen->sm_mhz_least, seen->sm_mhz_most, seen->memory_mhz, seen->celsius_least,
+            seen->celsius_most, reasons);
 }
 
 void fa2i_field_print_ceiling(const fa2i_ceiling *ceiling, FILE *out)
 {
-    fprintf(out,
-            "{\"fa2_report\":\"ceiling\",\"name\":\"%s\",\"unit\":\"%s\",\"rate\":", ceiling->name,
-            ceiling->unit);
+    fprintf(out, "{\"fa2_report\":\"ceiling\",\"name\":\"%s\",\"unit\":\"%s\",\"rate\":", ceiling->name, ceiling->unit);
     if (ceiling->rate > 0) {
         fprintf(out, "%.6g}\n", ceiling->rate);
         return;
@@ -166,8 +160,8 @@ static void format_summary(const fa2i_field_summary *s, char *out, size_t out_by
              "{\"fa2_report\":\"summary\",\"op\":\"%s\",\"problems\":%zu,"
              "\"rank_correlation_median\":%.4f,\"first_loss_mean\":%.5f,\"first_loss_worst\":%.5f,"
              "\"regret_mean\":%.5f,\"regret_worst\":%.5f,\"regret_unknown\":%zu}",
-             fa2i_field_word(FA2I_FIELD_op, (int32_t)s->op), s->problems, s->rank_correlation,
-             s->first_loss_mean, s->first_loss_worst, s->regret_mean, s->regret_worst, s->unknown);
+             fa2i_field_word(FA2I_FIELD_op, (int32_t)s->op), s->problems, s->rank_correlation, s->first_loss_mean,
+             s->first_loss_worst, s->regret_mean, s->regret_worst, s->unknown);
 }
 
 void fa2i_field_print_summary(const fa2i_field_summary *summary, FILE *out)
@@ -183,8 +177,7 @@ static int by_loss(const void *a, const void *b)
     return ((*x)->first_loss < (*y)->first_loss) - ((*x)->first_loss > (*y)->first_loss);
 }
 
-fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *counts,
-                                   size_t list_count, FILE *out)
+fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *counts, size_t list_count, FILE *out)
 {
     size_t all = 0, count = 0;
     for (size_t i = 0; i < list_count; i++)
@@ -208,8 +201,8 @@ fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *co
     return FA2_OK;
 }
 
-fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summaries, size_t count,
-                              FILE *out, size_t *ret_different)
+fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summaries, size_t count, FILE *out,
+                              size_t *ret_different)
 {
     static const char start[] = "{\"fa2_report\":\"summary\"";
     static char line[16384], here[512];
@@ -233,6 +226,5 @@ fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summar
     }
     fclose(file);
     *ret_different = different;
-    return found > 0 ? FA2_OK
-                     : fa2i_fail(FA2_E_INVALID, "%s: has no summary: it is no field report", path);
+    return found > 0 ? FA2_OK : fa2i_fail(FA2_E_INVALID, "%s: has no summary: it is no field report", path);
 }

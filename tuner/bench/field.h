@@ -33,12 +33,10 @@ typedef struct fa2i_field_summary {
     double first_loss_mean, first_loss_worst, regret_mean, regret_worst;
 } fa2i_field_summary;
 
-fa2_status fa2i_field_summarize(fa2_op op, const fa2i_accuracy *list, size_t count,
-                                fa2i_field_summary *ret_summary);
+fa2_status fa2i_field_summarize(fa2_op op, const fa2i_accuracy *list, size_t count, fa2i_field_summary *ret_summary);
 
 /* Print lines of a report. */
-void fa2i_field_print_about(const fa2i_gpu *gpu, const fa2i_nvml *nvml, const fa2i_conditions *seen,
-                            FILE *out);
+void fa2i_field_print_about(const fa2i_gpu *gpu, const fa2i_nvml *nvml, const fa2i_conditions *seen, FILE *out);
 void fa2i_field_print_ceiling(const fa2i_ceiling *ceiling, FILE *out);
 void fa2i_field_print_problem(const fa2i_accuracy *problem, FILE *out);
 void fa2i_field_print_summary(const fa2i_field_summary *summary, FILE *out);
@@ -46,12 +44,11 @@ void fa2i_field_print_summary(const fa2i_field_summary *summary, FILE *out);
 /* Prints for people the problems on which the model's first choice lost most, over all operations' lists, at most
  * FA2I_FIELD_MISSES. FA2_E_MEMORY. */
 enum { FA2I_FIELD_MISSES = 5 };
-fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *counts,
-                                   size_t list_count, FILE *out);
+fa2_status fa2i_field_print_misses(fa2i_accuracy *const *lists, const size_t *counts, size_t list_count, FILE *out);
 
 /* Compares the summaries in a file with those computed here (count of them). Prints the different ones and counts them
  * in *ret_different. FA2_E_IO. FA2_E_INVALID: the file has no summaries. */
-fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summaries, size_t count,
-                              FILE *out, size_t *ret_different);
+fa2_status fa2i_field_compare(const char *path, const fa2i_field_summary *summaries, size_t count, FILE *out,
+                              size_t *ret_different);
 
 #endif

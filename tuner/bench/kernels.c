@@ -6,8 +6,8 @@
 #include "tuner/search/compile_all.h"
 
 /* Reads a kernel by its key from the database, or compiles it. */
-static fa2_status get(const fa2i_kernel_list *list, const fa2i_variant *variant,
-                      const fa2i_key *key, fa2i_kernel *ret_kernel)
+static fa2_status get(const fa2i_kernel_list *list, const fa2i_variant *variant, const fa2i_key *key,
+                      fa2i_kernel *ret_kernel)
 {
     static const fa2i_key none;
     char *source = NULL;
@@ -18,19 +18,17 @@ static fa2_status get(const fa2i_kernel_list *list, const fa2i_variant *variant,
             return st;
     }
     if (!list->gpu->compiles)
-        return fa2i_fail(FA2_E_NO_NVRTC, "%s must be compiled, and there is no NVRTC",
-                         variant->text);
+        return fa2i_fail(FA2_E_NO_NVRTC, "%s must be compiled, and there is no NVRTC", variant->text);
     FA2_TRY(fa2i_generator_source(list->generator, variant->text, &source));
-    FA2_TRY(fa2i_compile(variant, source, &list->gpu->target, fa2i_generator_id(list->generator),
-                         ret_kernel));
+    FA2_TRY(fa2i_compile(variant, source, &list->gpu->target, fa2i_generator_id(list->generator), ret_kernel));
     fa2i_dump_or_say(ret_kernel, source);
 done:
     fa2i_free(source);
     return st;
 }
 
-fa2_status fa2i_kernel_list_find(fa2i_kernel_list *list, const fa2i_variant *variant,
-                                 const fa2i_key *key, uint32_t *ret_id)
+fa2_status fa2i_kernel_list_find(fa2i_kernel_list *list, const fa2i_variant *variant, const fa2i_key *key,
+                                 uint32_t *ret_id)
 {
     for (size_t i = 0; i < list->count; i++) {
         if (strcmp(list->items[i].variant.text, variant->text) == 0) {

@@ -19,8 +19,8 @@ typedef struct fa2i_kernel_list {
 
 /* Finds the number of a variant's kernel. key: its key in the database; NULL or zeros: it is not there. If it does not
  * compile, returns FA2_OK, and its outcome says so. FA2_E_NO_NVRTC: it must be compiled. */
-fa2_status fa2i_kernel_list_find(fa2i_kernel_list *list, const fa2i_variant *variant,
-                                 const fa2i_key *key, uint32_t *ret_id);
+fa2_status fa2i_kernel_list_find(fa2i_kernel_list *list, const fa2i_variant *variant, const fa2i_key *key,
+                                 uint32_t *ret_id);
 
 /* An fa2i_kernel_fn (tuner/worker/worker.h). */
 const fa2i_kernel *fa2i_kernel_list_get(void *list, uint32_t id);

@@ -37,8 +37,7 @@ static void *find_device(const fa2i_nvml *nvml, const unsigned char uuid[16])
         size_t used = (size_t)snprintf(text, sizeof text, "%s", kinds[i]);
         for (int byte = 0; byte < 16; byte++) {
             const bool first = byte == 0 || byte == 4 || byte == 6 || byte == 8 || byte == 10;
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%02x", first ? "-" : "",
-                                     uuid[byte]);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%02x", first ? "-" : "", uuid[byte]);
         }
         if (by_uuid(text, &device) == SUCCESS)
             return device;
@@ -112,8 +111,8 @@ void fa2i_nvml_look(const fa2i_nvml *nvml, fa2i_conditions *conditions)
         return;
     widen(read_number(nvml, "nvmlDeviceGetClockInfo", CLOCK_SM), first, &conditions->sm_mhz_least,
           &conditions->sm_mhz_most);
-    widen(read_number(nvml, "nvmlDeviceGetTemperature", TEMPERATURE_GPU), first,
-          &conditions->celsius_least, &conditions->celsius_most);
+    widen(read_number(nvml, "nvmlDeviceGetTemperature", TEMPERATURE_GPU), first, &conditions->celsius_least,
+          &conditions->celsius_most);
     conditions->memory_mhz = read_number(nvml, "nvmlDeviceGetClockInfo", CLOCK_MEMORY);
     if (read_long(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", &reasons) ||
         read_long(nvml, "nvmlDeviceGetCurrentClocksEventReasons", &reasons))
@@ -137,8 +136,7 @@ void fa2i_held_back_text(uint64_t held_back, char *out, size_t out_bytes)
     out[0] = '\0';
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if ((held_back & reasons[i].bit) != 0 && used < out_bytes)
-            used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used > 0 ? ", " : "",
-                                     reasons[i].text);
+            used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used > 0 ? ", " : "", reasons[i].text);
 }
 
 bool fa2i_nvml_energy(const fa2i_nvml *nvml, uint64_t *ret_mj)

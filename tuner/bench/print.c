@@ -79,9 +79,8 @@ static void print_known(double number, const char *unknown, FILE *out)
 static fa2_status print_times(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE *out)
 {
     enum { COLUMNS = 12 };
-    static const char *const titles[COLUMNS] = {"",        "mean us", "sd",      "95 % CI",
-                                                "median",  "q1",      "q3",      "TFLOPS",
-                                                "of most", "GB/s",    "of copy", "x first"};
+    static const char *const titles[COLUMNS] = {"",   "mean us", "sd",      "95 % CI", "median",  "q1",
+                                                "q3", "TFLOPS",  "of most", "GB/s",    "of copy", "x first"};
     fa2i_table table;
     fa2i_table_init(&table, "lrrrrrrrrrrr", titles);
     for (size_t i = 0; i < b->count; i++) {
@@ -93,8 +92,7 @@ static fa2_status print_times(const fa2i_benchmarks *all, const fa2i_benchmark *
             continue;
         }
         const fa2i_summary *s = &t->us;
-        const double numbers[] = {s->mean,         s->sd,       s->ci95,
-                                  s->order.median, s->order.q1, s->order.q3};
+        const double numbers[] = {s->mean, s->sd, s->ci95, s->order.median, s->order.q1, s->order.q3};
         for (int j = 0; j < 6; j++)
             snprintf(cells[j], sizeof cells[j], j == 2 ? "+-%.3f" : "%.3f", numbers[j]);
         snprintf(cells[6], sizeof cells[6], "%.2f", tflops(b, s->order.median));
@@ -128,8 +126,7 @@ static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out
     char brief[FA2I_VARIANT_CHARS];
     fa2i_variant_brief(t->variant, brief, sizeof brief);
     if (is_naive(t))
-        fputs("naive: three kernels with S x S in memory, fp32 products without tensor cores\n",
-              out);
+        fputs("naive: three kernels with S x S in memory, fp32 products without tensor cores\n", out);
     else
         fa2i_shown_print(out, "%s: %s (%s)\n", t->role, brief, fa2_rule_string(t->rule));
     if (!is_timed(t)) {
@@ -149,8 +146,7 @@ static void print_kernel(const fa2i_benchmark *b, const fa2i_timed *t, FILE *out
         fprintf(out,
                 "  spread too wide to be quoted: %.1f %% between the quartiles, the mean unsure by "
                 "%.1f %%; is the device in use, or its clock held back?\n",
-                100 * (t->us.order.q3 - t->us.order.q1) / t->us.order.median,
-                100 * t->us.ci95 / t->us.mean);
+                100 * (t->us.order.q3 - t->us.order.q1) / t->us.order.median, 100 * t->us.ci95 / t->us.mean);
 }
 
 static void print_conditions(const fa2i_conditions *c, FILE *out)
@@ -159,8 +155,8 @@ static void print_conditions(const fa2i_conditions *c, FILE *out)
     if (c->looks == 0)
         return;
     fa2i_held_back_text(c->held_back, reasons, sizeof reasons);
-    fprintf(out, "clock %u to %u MHz, memory %u MHz, %u to %u degrees; held back: %s\n",
-            c->sm_mhz_least, c->sm_mhz_most, c->memory_mhz, c->celsius_least, c->celsius_most,
+    fprintf(out, "clock %u to %u MHz, memory %u MHz, %u to %u degrees; held back: %s\n", c->sm_mhz_least,
+            c->sm_mhz_most, c->memory_mhz, c->celsius_least, c->celsius_most,
             reasons[0] == '\0' ? "by nothing" : reasons);
 }
 
@@ -201,15 +197,12 @@ static void print_protocol(const fa2i_benchmarks *all, FILE *out)
     fa2i_shown_print(out, "%s (sm_%d, %d SMs), driver for CUDA %d.%d\n", card->name, card->arch, card->sm_count,
                      all->gpu.driver / 1000, all->gpu.driver % 1000 / 10);
     if (all->gpu.modelled)
-        fputs("This device is software: times are modelled, not measured, and always the same.\n",
-              out);
+        fputs("This device is software: times are modelled, not measured, and always the same.\n", out);
     else if (all->cold)
         fprintf(out, "%zu runs of one launch each, L2 flushed before; us per launch\n", all->runs);
     else
-        fprintf(
-            out,
-            "%zu runs of a CUDA graph of launches, about %.0f us each, L2 warm; us per launch\n",
-            all->runs, FA2I_BENCHMARK_SAMPLE_US);
+        fprintf(out, "%zu runs of a CUDA graph of launches, about %.0f us each, L2 warm; us per launch\n", all->runs,
+                FA2I_BENCHMARK_SAMPLE_US);
     if (!all->gpu.modelled && all->nvml.device == NULL)
         fa2i_shown_print(out, "clocks, temperature and energy are not known: %s\n", all->nvml.why);
     print_ceilings(all, out);
@@ -252,17 +245,15 @@ static void print_csv_problem(const fa2i_benchmark *b, FILE *out)
     }
 }
 
-static void print_csv_times(const fa2i_benchmarks *all, const fa2i_benchmark *b,
-                            const fa2i_timed *t, FILE *out)
+static void print_csv_times(const fa2i_benchmarks *all, const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
 {
     const fa2i_summary *s = &t->us;
     if (!is_timed(t)) {
         fputs(",,,,,,,,,,,,,", out);
         return;
     }
-    fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,", s->mean, s->sd, s->ci95,
-            s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
-            fa2i_summary_is_wide(s), tflops(b, s->order.median));
+    fprintf(out, ",%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%d,%.6g,", s->mean, s->sd, s->ci95, s->order.min,
+            s->order.q1, s->order.median, s->order.q3, s->max, fa2i_summary_is_wide(s), tflops(b, s->order.median));
     print_known(tensor_share(all, b, s->order.median), "", out);
     fprintf(out, ",%.6g,", gigabytes_per_s(b, s->order.median));
     print_known(copy_share(all, b, s->order.median), "", out);
@@ -291,8 +282,8 @@ static void print_csv(const fa2i_benchmarks *all, const fa2i_benchmark *b, FILE 
         print_csv_text(is_timed(t) ? "" : t->detail, out);
         fprintf(out, ",%d,%zu,%d", all->gpu.modelled, b->runs, b->launches);
         print_csv_times(all, b, t, out);
-        fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g,", b->flop, b->bytes, memory_bytes(b, t),
-                b->square_bytes, t->errors.max, t->errors.mean);
+        fprintf(out, ",%.0f,%.0f,%.0f,%.0f,%.6g,%.6g,", b->flop, b->bytes, memory_bytes(b, t), b->square_bytes,
+                t->errors.max, t->errors.mean);
         print_known(t->mj, "", out);
         fputc('\n', out);
     }
@@ -314,8 +305,7 @@ static void print_json_begin(const fa2i_benchmarks *all, FILE *out)
     fputs(",\"ceilings\":[", out);
     for (int i = 0; i < FA2I_CEILINGS; i++) {
         const fa2i_ceiling *c = &all->ceilings[i];
-        fprintf(out, "%s{\"name\":\"%s\",\"unit\":\"%s\",\"rate\":", i == 0 ? "" : ",", c->name,
-                c->unit);
+        fprintf(out, "%s{\"name\":\"%s\",\"unit\":\"%s\",\"rate\":", i == 0 ? "" : ",", c->name, c->unit);
         if (c->rate > 0)
             fprintf(out, "%.6g}", c->rate);
         else {
@@ -343,29 +333,26 @@ static void print_json_problem(const fa2i_benchmark *b, FILE *out)
         else
             fprintf(out, ",\"%s\":%d", fa2i_fields[field].name, (int)value);
     }
-    fprintf(out, ",\"flop\":%.0f,\"bytes\":%.0f,\"tensor_bytes\":%.0f,\"square_bytes\":%.0f",
-            b->flop, b->bytes, b->tensor_bytes, b->square_bytes);
+    fprintf(out, ",\"flop\":%.0f,\"bytes\":%.0f,\"tensor_bytes\":%.0f,\"square_bytes\":%.0f", b->flop, b->bytes,
+            b->tensor_bytes, b->square_bytes);
 }
 
 static void print_json_conditions(const fa2i_conditions *c, FILE *out)
 {
     char reasons[160];
     fa2i_held_back_text(c->held_back, reasons, sizeof reasons);
-    fprintf(out, ",\"sm_mhz\":[%u,%u],\"memory_mhz\":%u,\"celsius\":[%u,%u],\"held_back\":\"%s\"",
-            c->sm_mhz_least, c->sm_mhz_most, c->memory_mhz, c->celsius_least, c->celsius_most,
-            reasons);
+    fprintf(out, ",\"sm_mhz\":[%u,%u],\"memory_mhz\":%u,\"celsius\":[%u,%u],\"held_back\":\"%s\"", c->sm_mhz_least,
+            c->sm_mhz_most, c->memory_mhz, c->celsius_least, c->celsius_most, reasons);
 }
 
-static void print_json_kernel(const fa2i_benchmarks *all, const fa2i_benchmark *b,
-                              const fa2i_timed *t, FILE *out)
+static void print_json_kernel(const fa2i_benchmarks *all, const fa2i_benchmark *b, const fa2i_timed *t, FILE *out)
 {
     const fa2i_summary *s = &t->us;
     fprintf(out, "{\"kernel\":\"%s\",\"rule\":", t->role);
     fa2i_json_string(out, rule_text(t));
     fputs(",\"variant\":", out);
     fa2i_json_string(out, t->variant);
-    fprintf(out, ",\"outcome\":\"%s\",\"memory_bytes\":%.0f", fa2i_outcome_string(t->outcome),
-            memory_bytes(b, t));
+    fprintf(out, ",\"outcome\":\"%s\",\"memory_bytes\":%.0f", fa2i_outcome_string(t->outcome), memory_bytes(b, t));
     if (!is_timed(t)) {
         fputs(",\"detail\":", out);
         fa2i_json_string(out, t->detail);
@@ -376,9 +363,9 @@ static void print_json_kernel(const fa2i_benchmarks *all, const fa2i_benchmark *
             ",\"n\":%zu,\"mean_us\":%.6g,\"sd_us\":%.6g,\"ci95_us\":%.6g,\"min_us\":%.6g,"
             "\"q1_us\":%.6g,\"median_us\":%.6g,\"q3_us\":%.6g,\"max_us\":%.6g,\"wide\":%s,"
             "\"tflops\":%.6g,\"gb_per_s\":%.6g,\"max_error\":%.6g,\"mean_error\":%.6g,\"tensor_share\":",
-            s->n, s->mean, s->sd, s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3,
-            s->max, fa2i_summary_is_wide(s) ? "true" : "false", tflops(b, s->order.median),
-            gigabytes_per_s(b, s->order.median), t->errors.max, t->errors.mean);
+            s->n, s->mean, s->sd, s->ci95, s->order.min, s->order.q1, s->order.median, s->order.q3, s->max,
+            fa2i_summary_is_wide(s) ? "true" : "false", tflops(b, s->order.median), gigabytes_per_s(b, s->order.median),
+            t->errors.max, t->errors.mean);
     print_known(tensor_share(all, b, s->order.median), "null", out);
     fputs(",\"copy_share\":", out);
     print_known(copy_share(all, b, s->order.median), "null", out);
@@ -397,8 +384,8 @@ static void print_json(const fa2i_benchmarks *all, const fa2i_benchmark *b, size
     }
     if (b->conditions.looks > 0)
         print_json_conditions(&b->conditions, out);
-    fprintf(out, ",\"runs\":%zu,\"launches\":%d,\"same_untuned\":%s,\"kernels\":[", b->runs,
-            b->launches, b->same ? "true" : "false");
+    fprintf(out, ",\"runs\":%zu,\"launches\":%d,\"same_untuned\":%s,\"kernels\":[", b->runs, b->launches,
+            b->same ? "true" : "false");
     for (size_t i = 0; i < b->count; i++) {
         fputs(i == 0 ? "" : ",", out);
         print_json_kernel(all, b, &b->timed[i], out);
@@ -418,8 +405,8 @@ void fa2i_bench_print_begin(const fa2i_benchmarks *all, fa2i_format format, FILE
         print_json_begin(all, out);
 }
 
-fa2_status fa2i_bench_print(const fa2i_benchmarks *all, const fa2i_benchmark *b, size_t index,
-                            fa2i_format format, FILE *out)
+fa2_status fa2i_bench_print(const fa2i_benchmarks *all, const fa2i_benchmark *b, size_t index, fa2i_format format,
+                            FILE *out)
 {
     if (format == FA2I_FORMAT_TEXT)
         return print_text(all, b, out);

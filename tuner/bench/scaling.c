@@ -108,8 +108,7 @@ static int by_value(const void *a, const void *b)
 
 /* Gathers the problems of the table of list[first], in the order of their values. Returns 0 if an earlier problem has
  * the same table. */
-static size_t gather(const fa2i_benchmark *list, size_t count, size_t first, fa2i_scale axis,
-                     row *rows)
+static size_t gather(const fa2i_benchmark *list, size_t count, size_t first, fa2i_scale axis, row *rows)
 {
     const fa2_problem key = common(&list[first].problem, axis);
     size_t found = 0;
@@ -139,12 +138,11 @@ static void add_row(fa2i_table *table, const row *r, const row *first)
     snprintf(cells[2], sizeof cells[2], "%.2f", tflops(r->b));
     snprintf(cells[3], sizeof cells[3], "%.2f", tflops(r->b) / tflops(first->b));
     snprintf(cells[4], sizeof cells[4], "%.1f %%",
-             100 * (r->b->tensor_bytes + (double)t->workspace_bytes) /
-                 (r->b->tensor_bytes + r->b->square_bytes));
+             100 * (r->b->tensor_bytes + (double)t->workspace_bytes) / (r->b->tensor_bytes + r->b->square_bytes));
     if (naive != NULL)
         snprintf(cells[5], sizeof cells[5], "%.2f", naive->us.order.median / t->us.order.median);
-    fa2i_table_add(table, (const char *[]){cells[0], cells[1], cells[2], cells[3], cells[4],
-                                           naive == NULL ? NULL : cells[5]});
+    fa2i_table_add(table,
+                   (const char *[]){cells[0], cells[1], cells[2], cells[3], cells[4], naive == NULL ? NULL : cells[5]});
 }
 
 static fa2_status print_table(const row *rows, size_t count, fa2i_scale axis, FILE *out)

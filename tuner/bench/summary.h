@@ -12,7 +12,7 @@
 typedef struct fa2i_summary {
     size_t n;
     double mean, sd; /* sd of the sample, n - 1; 0 for one sample */
-    double ci95; /* the mean is within +- this with 95 % confidence, by Student's t; 0 for one sample */
+    double ci95;     /* the mean is within +- this with 95 % confidence, by Student's t; 0 for one sample */
     double max;
     fa2i_statistics order; /* least, quartiles */
 } fa2i_summary;

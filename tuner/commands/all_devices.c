@@ -30,7 +30,7 @@ enum { POLL_MS = 200, DEVICES_MAX = 64, NUMBER_CHARS = 16, FILE_CHARS = 40 };
 typedef struct work {
     int argc;
     char **argv;
-    int threads; /* per tuner */
+    int threads;  /* per tuner */
     FILE *shapes; /* NULL: argv names them */
 } work;
 
@@ -84,8 +84,7 @@ static fa2_status spawn(char **argv, FILE *shapes, tuner *t)
     t->out.from = out[0];
     t->err.from = err[0];
     return error == 0 ? FA2_OK
-                      : fa2i_fail(FA2_E_IO, "cannot start a tuner for device %d: %s", t->device,
-                                  strerror(error));
+                      : fa2i_fail(FA2_E_IO, "cannot start a tuner for device %d: %s", t->device, strerror(error));
 }
 
 /* Returns how many arguments this option takes, value included, if it is one of names; else 0. */
@@ -144,8 +143,7 @@ static fa2_status write_shapes(const fa2i_shapes *shapes, FILE **ret_file)
     if (file != NULL)
         fa2i_shapes_write(shapes, file);
     if (file == NULL || fflush(file) != 0 || ferror(file)) {
-        const fa2_status st =
-            fa2i_fail(FA2_E_IO, "no file for the shapes of the devices' tuners: %s", strerror(errno));
+        const fa2_status st = fa2i_fail(FA2_E_IO, "no file for the shapes of the devices' tuners: %s", strerror(errno));
         if (file != NULL)
             fclose(file);
         else if (descriptor >= 0)
@@ -291,8 +289,7 @@ static int threads_each(const fa2i_options *options, int devices)
 }
 
 /* Starts the tuners, waits for their ends, and prints their results. *ret_status: the worst of their statuses. */
-static fa2_status run_tuners(const work *w, int devices, bool json, const volatile sig_atomic_t *stop,
-                             int *ret_status)
+static fa2_status run_tuners(const work *w, int devices, bool json, const volatile sig_atomic_t *stop, int *ret_status)
 {
     tuner tuners[DEVICES_MAX] = {{0}};
     size_t started = 0;
@@ -317,8 +314,8 @@ static fa2_status run_tuners(const work *w, int devices, bool json, const volati
     return st;
 }
 
-fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options,
-                                 const volatile sig_atomic_t *stop, int *ret_status)
+fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options, const volatile sig_atomic_t *stop,
+                                 int *ret_status)
 {
     work w = {.argc = argc, .argv = argv};
     int devices = 0;

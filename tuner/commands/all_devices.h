@@ -13,7 +13,7 @@
  * becomes one object {"devices":[...]}. *ret_status: the worst of their exit statuses. FA2_E_NO_DRIVER,
  * FA2_E_NO_DEVICE: no tuner was started. FA2_E_IO, FA2_E_MEMORY: one could not be started; those before it have run to
  * their end. */
-fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options,
-                                 const volatile sig_atomic_t *stop, int *ret_status);
+fa2_status fa2i_all_devices_tune(int argc, char **argv, const fa2i_options *options, const volatile sig_atomic_t *stop,
+                                 int *ret_status);
 
 #endif

@@ -37,8 +37,7 @@ static int sm_of(const char *item, size_t bytes)
 
 fa2_status fa2i_archs_parse(const char *value, fa2i_options *options)
 {
-    static const char accepted[] =
-        "architectures such as sm_86, native or all, with commas between: sm_80,sm_86";
+    static const char accepted[] = "architectures such as sm_86, native or all, with commas between: sm_80,sm_86";
     for (const char *item = value;; item++) {
         const size_t bytes = strcspn(item, ",");
         const int arch = sm_of(item, bytes);

@@ -43,27 +43,19 @@ static fa2_status open_session(session *s, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    FA2_TRY(fa2i_options_parse(argc, argv,
-                               FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_BENCH |
-                                   FA2I_OPT_JSON,
-                               &s->options));
+    FA2_TRY(fa2i_options_parse(
+        argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_BENCH | FA2I_OPT_JSON, &s->options));
     if (s->options.device < 0)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID,
-                          "bench needs --device N, one device: `fa2-tune devices` lists them"));
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "bench needs --device N, one device: `fa2-tune devices` lists them"));
     if (s->options.shapes.count == 0)
         FA2_TRY(fa2i_shapes_add_preset(&s->options.shapes, "seeds"));
     FA2_TRY(fa2i_scaling_extend(&s->options.shapes, s->options.scales));
-    s->format = s->options.csv    ? FA2I_FORMAT_CSV
-                : s->options.json ? FA2I_FORMAT_JSON
-                                  : FA2I_FORMAT_TEXT;
+    s->format = s->options.csv ? FA2I_FORMAT_CSV : s->options.json ? FA2I_FORMAT_JSON : FA2I_FORMAT_TEXT;
     FA2_TRY(fa2i_gpu_read(s->options.device, &s->all.gpu));
     FA2_TRY(fa2i_generator_create(&s->generator));
     FA2_TRY(open_database(s));
-    s->all.kernels =
-        (fa2i_kernel_list){.gpu = &s->all.gpu, .generator = s->generator, .cache = s->cache};
-    s->all.runs = s->all.gpu.modelled   ? 1
-                  : s->options.runs > 0 ? (size_t)s->options.runs
-                                        : FA2I_BENCHMARK_RUNS;
+    s->all.kernels = (fa2i_kernel_list){.gpu = &s->all.gpu, .generator = s->generator, .cache = s->cache};
+    s->all.runs = s->all.gpu.modelled ? 1 : s->options.runs > 0 ? (size_t)s->options.runs : FA2I_BENCHMARK_RUNS;
     s->all.cold = s->options.cold;
     s->all.rest_ms = s->all.gpu.modelled ? 0 : s->options.rest_ms;
     s->all.threads = processors > 0 ? (int)processors : 1;

@@ -39,10 +39,9 @@ static fa2_status open_session(session *s, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
     bool absent = false;
-    FA2_TRY(fa2i_options_parse(argc, argv,
-                               FA2I_OPT_SHAPES | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JOBS |
-                                   FA2I_OPT_DRY_RUN | FA2I_OPT_JSON,
-                               &s->options));
+    FA2_TRY(fa2i_options_parse(
+        argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_DRY_RUN | FA2I_OPT_JSON,
+        &s->options));
     if (s->options.arch_count == 0 && !s->options.arch_all && !s->options.arch_native)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "build needs --arch, for example --arch sm_86"));
     FA2_TRY(fa2i_generator_create_stoppable(s->stop, &s->generator));
@@ -72,12 +71,11 @@ static void print_predicted(const session *s, const fa2i_build_result *r, size_t
     if (s->options.json) {
         printf("%s{\"arch\":\"sm_%d\",\"to_compile\":%zu,\"reused\":%zu,\"unserved\":%zu,"
                "\"threads\":%zu,\"seconds\":%.1f}",
-               first ? "[\n" : ",\n", r->card.arch, r->compiled, r->reused, r->unserved, threads,
-               r->seconds);
+               first ? "[\n" : ",\n", r->card.arch, r->compiled, r->reused, r->unserved, threads, r->seconds);
         return;
     }
-    printf("sm_%d: to compile: %zu, compiled already: %zu, problems that it does not serve: %zu",
-           r->card.arch, r->compiled, r->reused, r->unserved);
+    printf("sm_%d: to compile: %zu, compiled already: %zu, problems that it does not serve: %zu", r->card.arch,
+           r->compiled, r->reused, r->unserved);
     if (r->compiled > 0)
         printf("; about %.0f s with %zu thread%s", r->seconds + 1, threads, fa2i_plural(threads));
     printf("\n");
@@ -131,9 +129,8 @@ static fa2_status build_all(session *s)
 static void add_summary(fa2i_table *table, const fa2i_build_result *result)
 {
     enum { NUMBERS = 7 };
-    const size_t numbers[NUMBERS] = {result->winner_count, result->unserved, result->without,
-                                     result->compiled,     result->reused,   result->spilled,
-                                     result->failed};
+    const size_t numbers[NUMBERS] = {result->winner_count, result->unserved, result->without, result->compiled,
+                                     result->reused,       result->spilled,  result->failed};
     char arch[16], seconds[32], texts[NUMBERS][24];
     const char *cells[NUMBERS + 4] = {arch, result->card.name, result->target};
     snprintf(arch, sizeof arch, "sm_%d", result->card.arch);
@@ -148,9 +145,8 @@ static void add_summary(fa2i_table *table, const fa2i_build_result *result)
 
 static fa2_status print_summary(const session *s)
 {
-    static const char *const titles[] = {"arch",     "card",    "target",   "winners",
-                                         "unserved", "without", "compiled", "reused",
-                                         "spilled",  "failed",  "seconds"};
+    static const char *const titles[] = {"arch",     "card",   "target",  "winners", "unserved", "without",
+                                         "compiled", "reused", "spilled", "failed",  "seconds"};
     fa2i_table table;
     fa2i_table_init(&table, "lllrrrrrrrr", titles);
     for (size_t i = 0; i < s->count; i++)
@@ -207,8 +203,8 @@ static void print_winner_json(const fa2i_built *built)
     fa2i_json_string(stdout, shape);
     fputs(",\"variant\":", stdout);
     fa2i_json_string(stdout, built->variant);
-    printf(",\"registers\":%d,\"spill_bytes\":%d,\"model_us\":%.3f}", built->registers,
-           built->spill_bytes, built->model_us);
+    printf(",\"registers\":%d,\"spill_bytes\":%d,\"model_us\":%.3f}", built->registers, built->spill_bytes,
+           built->model_us);
 }
 
 static void print_json(const session *s)
@@ -222,8 +218,7 @@ static void print_json(const session *s)
         fa2i_json_string(stdout, r->card.name);
         printf(",\"target\":\"%s\",\"unserved\":%zu,\"without\":%zu,\"compiled\":%zu,"
                "\"reused\":%zu,\"spilled\":%zu,\"failed\":%zu,\"seconds\":%.3f,\"winners\":[",
-               r->target, r->unserved, r->without, r->compiled, r->reused, r->spilled, r->failed,
-               r->seconds);
+               r->target, r->unserved, r->without, r->compiled, r->reused, r->spilled, r->failed, r->seconds);
         for (size_t j = 0; j < r->winner_count; j++) {
             fputs(j == 0 ? "\n" : ",\n", stdout);
             print_winner_json(&r->winners[j]);
@@ -252,8 +247,7 @@ static int exit_status(const session *s)
         return FA2I_EXIT_INTERRUPTED;
     }
     if (without > 0) {
-        fprintf(stderr, "fa2-tune: %zu problem(s) without a winner: no variant compiles\n",
-                without);
+        fprintf(stderr, "fa2-tune: %zu problem(s) without a winner: no variant compiles\n", without);
         return FA2I_EXIT_FAILED;
     }
     return status_of_served(winners, unserved);

@@ -37,9 +37,9 @@ static void print_health(const char *path, const fa2i_cache_health *health)
     printf("damage        images %zu, rows with impossible values %zu, rows of another class %zu, "
            "rows that refer to nothing %zu, winners without code %zu, refuted %zu, failed %zu, "
            "of another version %zu, schema %s, file %s\n",
-           health->damaged_images, health->faults, health->misfits, health->dangling,
-           health->without_code, health->refuted, health->failed, health->other_version,
-           health->schema ? "complete" : "not complete", health->intact ? "intact" : "not intact");
+           health->damaged_images, health->faults, health->misfits, health->dangling, health->without_code,
+           health->refuted, health->failed, health->other_version, health->schema ? "complete" : "not complete",
+           health->intact ? "intact" : "not intact");
     if (!fa2i_cache_is_healthy(health))
         fa2i_shown_print(stdout, "first damage  %s\n", health->first_problem);
 }
@@ -52,10 +52,9 @@ static void print_health_json(const char *path, const fa2i_cache_health *health)
            "\"damaged_images\":%zu,\"faults\":%zu,\"misfits\":%zu,\"dangling\":%zu,"
            "\"without_code\":%zu,\"refuted\":%zu,\"failed\":%zu,\"other_version\":%zu,\"schema\":%s,"
            "\"intact\":%s,\"first_damage\":",
-           health->kernels, health->images, health->measurements, health->winners,
-           health->damaged_images, health->faults, health->misfits, health->dangling,
-           health->without_code, health->refuted, health->failed, health->other_version,
-           health->schema ? "true" : "false", health->intact ? "true" : "false");
+           health->kernels, health->images, health->measurements, health->winners, health->damaged_images,
+           health->faults, health->misfits, health->dangling, health->without_code, health->refuted, health->failed,
+           health->other_version, health->schema ? "true" : "false", health->intact ? "true" : "false");
     fa2i_json_string(stdout, fa2i_cache_is_healthy(health) ? NULL : health->first_problem);
     fputs("}\n", stdout);
 }
@@ -96,9 +95,9 @@ static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cle
                          cleanup->remade);
     if (cleanup->mended > 0)
         printf("mended %zu value%s\n", cleanup->mended, fa2i_plural(cleanup->mended));
-    printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s",
-           cleanup->images, fa2i_plural(cleanup->images), cleanup->winners,
-           fa2i_plural(cleanup->winners), cleanup->rows, fa2i_plural(cleanup->rows));
+    printf("dropped %zu image%s, %zu winner%s that could not serve and %zu other damaged row%s", cleanup->images,
+           fa2i_plural(cleanup->images), cleanup->winners, fa2i_plural(cleanup->winners), cleanup->rows,
+           fa2i_plural(cleanup->rows));
     if (cleanup->bytes_freed > 0)
         fa2i_shown_print(stdout, "; %s is %lld bytes smaller", fa2i_cache_path(cache), (long long)cleanup->bytes_freed);
     putchar('\n');
@@ -106,8 +105,8 @@ static void print_cleanup(const fa2i_cache *cache, const fa2i_cache_cleanup *cle
 
 /* Compiles code for winners that lost it or never had any. Their measurements stay. Winners whose code cannot be made
  * count as unknown. */
-static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
-                            const volatile sig_atomic_t *stop, fa2i_recompiled *ret_recompiled)
+static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options, const volatile sig_atomic_t *stop,
+                            fa2i_recompiled *ret_recompiled)
 {
     fa2i_recompiled of = {0};
     fa2i_generator *generator = NULL;
@@ -130,8 +129,7 @@ static fa2_status give_code(fa2i_cache *cache, const fa2i_options *options,
         fprintf(stderr,
                 "fa2-tune: for %zu kernel%s no code can be made here: tune the problems again that %s won, or "
                 "fa2-tune forget --variant TEXT drops what is known of %s\n",
-                of.unknown, fa2i_plural(of.unknown), of.unknown == 1 ? "it" : "they",
-                of.unknown == 1 ? "it" : "them");
+                of.unknown, fa2i_plural(of.unknown), of.unknown == 1 ? "it" : "they", of.unknown == 1 ? "it" : "them");
     *ret_recompiled = of;
     return st;
 }
@@ -185,8 +183,8 @@ static fa2_status print_forgotten(fa2i_cache *cache, const fa2i_options *options
 {
     printf("%s %zu measurement%s, %zu winner%s, %zu verification%s and %zu kernel%s\n",
            options->dry_run ? "to forget:" : "forgot", gone->measurements, fa2i_plural(gone->measurements),
-           gone->winners, fa2i_plural(gone->winners), gone->verifications,
-           fa2i_plural(gone->verifications), gone->kernels, fa2i_plural(gone->kernels));
+           gone->winners, fa2i_plural(gone->winners), gone->verifications, fa2i_plural(gone->verifications),
+           gone->kernels, fa2i_plural(gone->kernels));
     if (gone->measurements + gone->winners + gone->verifications + gone->kernels > 0)
         return FA2_OK;
     fa2i_shown_print(stderr, "fa2-tune: nothing in %s passes that\n", fa2i_cache_path(cache));
@@ -199,13 +197,11 @@ int fa2i_cmd_forget(int argc, char **argv)
     fa2i_cache *cache = NULL;
     fa2i_forgotten gone = {0};
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_options_parse(
-        argc, argv, FA2I_OPT_FILTER | FA2I_OPT_FORGET | FA2I_OPT_DB | FA2I_OPT_DRY_RUN, &options));
+    FA2_TRY(
+        fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_FORGET | FA2I_OPT_DB | FA2I_OPT_DRY_RUN, &options));
     if (!fa2i_filter_is_given(&options.filter))
-        FA2_TRY(
-            fa2i_fail(FA2_E_INVALID,
-                      "forget needs --shape, --op, --device, --variant or --failures; everything "
-                      "is --device all"));
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "forget needs --shape, --op, --device, --variant or --failures; everything "
+                                         "is --device all"));
     FA2_TRY(fa2i_filter_find_device(&options));
     if (options.dry_run) {
         FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));

@@ -183,8 +183,8 @@ static void print_device_json(int ordinal, const device *d)
     fa2i_json_string(stdout, d->card.name);
     printf(",\"sm\":%d,\"sm_count\":%d,\"smem_block_bytes\":%d,\"smem_sm_bytes\":%d,"
            "\"l2_bytes\":%lld,\"memory_bytes\":%lld,\"clock_khz\":%d,\"unusable\":",
-           d->card.arch, d->card.sm_count, d->card.smem_block_bytes, d->card.smem_sm_bytes,
-           (long long)d->card.l2_bytes, (long long)d->memory_bytes, d->card.clock_khz);
+           d->card.arch, d->card.sm_count, d->card.smem_block_bytes, d->card.smem_sm_bytes, (long long)d->card.l2_bytes,
+           (long long)d->memory_bytes, d->card.clock_khz);
     fa2i_json_string(stdout, d->state.status == FA2_OK ? NULL : d->state.message);
     putchar('}');
 }

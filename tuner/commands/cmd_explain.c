@@ -19,12 +19,12 @@
 typedef struct session {
     fa2i_options options;
     fa2i_generator *generator;
-    char *path;        /* of the database; NULL: none is used */
-    fa2i_cache *cache; /* NULL: there is no database */
-    const char *kept;  /* says what happens to code that a call compiles */
-    bool *served;      /* per shape: some SM serves it; owned */
-    bool fails;        /* some call would fail although a family serves it */
-    size_t explained;  /* number of problems, on all cards */
+    char *path;             /* of the database; NULL: none is used */
+    fa2i_cache *cache;      /* NULL: there is no database */
+    const char *kept;       /* says what happens to code that a call compiles */
+    bool *served;           /* per shape: some SM serves it; owned */
+    bool fails;             /* some call would fail although a family serves it */
+    size_t explained;       /* number of problems, on all cards */
     fa2i_progress progress; /* total 0: no progress is shown */
 } session;
 
@@ -40,8 +40,7 @@ static void session_done(session *s)
 static fa2_status check_options(const fa2i_options *options)
 {
     if (options->shapes.count == 0)
-        return fa2i_fail(FA2_E_INVALID,
-                         "explain needs --shape, for example --shape Hq=8,Sq=512,D=64");
+        return fa2i_fail(FA2_E_INVALID, "explain needs --shape, for example --shape Hq=8,Sq=512,D=64");
     if (options->device == FA2I_DEVICE_ALL || (options->device >= 0) == (options->arch_count > 0))
         return fa2i_fail(FA2_E_INVALID, "explain needs one of --device N and --arch sm_86");
     return FA2_OK;
@@ -53,8 +52,7 @@ static const char *what_is_kept(const session *s)
         return "not kept: there is no place for a database";
     if (s->cache == NULL)
         return "kept if the database can be made";
-    return access(s->path, W_OK) == 0 ? "kept in the database"
-                                      : "not kept: the database cannot be written";
+    return access(s->path, W_OK) == 0 ? "kept in the database" : "not kept: the database cannot be written";
 }
 
 static fa2_status open_session(session *s, int argc, char **argv)
@@ -62,8 +60,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
     fa2i_card card;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(
-        argc, argv,
-        FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JSON | FA2I_OPT_EXPLAIN,
+        argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_ARCH | FA2I_OPT_DB | FA2I_OPT_JSON | FA2I_OPT_EXPLAIN,
         &s->options));
     FA2_TRY(fa2i_generator_create(&s->generator));
     FA2_TRY(fa2i_archs_find(s->generator, &s->options));

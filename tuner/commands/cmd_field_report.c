@@ -156,10 +156,9 @@ static fa2_status measure_ceilings(report *r)
     r->kernels = (fa2i_kernel_list){.gpu = &r->gpu, .generator = r->generator};
     if (r->gpu.has_uuid && !r->gpu.modelled)
         fa2i_nvml_open(r->gpu.uuid, &r->nvml);
-    FA2_TRY(fa2i_worker_create(r->gpu.ordinal, r->gpu.modelled, fa2i_kernel_list_get, &r->kernels,
-                               r->stop, &r->worker));
     FA2_TRY(
-        fa2i_ceilings_measure(&r->kernels, r->worker, r->stop, &r->nvml, &r->seen, r->ceilings));
+        fa2i_worker_create(r->gpu.ordinal, r->gpu.modelled, fa2i_kernel_list_get, &r->kernels, r->stop, &r->worker));
+    FA2_TRY(fa2i_ceilings_measure(&r->kernels, r->worker, r->stop, &r->nvml, &r->seen, r->ceilings));
 done:
     return st;
 }
@@ -168,10 +167,9 @@ static fa2_status find_accuracy(report *r)
 {
     fa2_status st = FA2_OK;
     for (int op = 0; op < OPS; op++) {
-        FA2_TRY(fa2i_accuracy_find(r->generator, r->cache, &r->gpu.card, (fa2_op)op,
-                                   !r->gpu.modelled, &r->problems[op], &r->counts[op]));
-        FA2_TRY(
-            fa2i_field_summarize((fa2_op)op, r->problems[op], r->counts[op], &r->summaries[op]));
+        FA2_TRY(fa2i_accuracy_find(r->generator, r->cache, &r->gpu.card, (fa2_op)op, !r->gpu.modelled, &r->problems[op],
+                                   &r->counts[op]));
+        FA2_TRY(fa2i_field_summarize((fa2_op)op, r->problems[op], r->counts[op], &r->summaries[op]));
     }
 done:
     return st;
@@ -267,8 +265,7 @@ static fa2_status find_card(report *r)
     for (int op = 0; op < OPS && r->gpu.card.name[0] == '\0'; op++) {
         const fa2_problem any = {.struct_bytes = sizeof(fa2_problem), .op = (fa2_op)op};
         fa2i_evidence_done(&evidence);
-        FA2_TRY(
-            fa2i_cache_evidence(r->cache, &r->gpu.card, any.op, fa2i_op_of(&any)->abi, &evidence));
+        FA2_TRY(fa2i_cache_evidence(r->cache, &r->gpu.card, any.op, fa2i_op_of(&any)->abi, &evidence));
         for (size_t i = 0; i < evidence.set_count && r->gpu.card.name[0] == '\0'; i++)
             if (evidence.sets[i].real)
                 r->gpu.card = evidence.sets[i].card;
@@ -326,10 +323,8 @@ done:
 static fa2_status parse(report *r, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_options_parse(argc, argv,
-                               FA2I_OPT_DEVICE | FA2I_OPT_JOBS | FA2I_OPT_BUDGET | FA2I_OPT_FILE |
-                                   FA2I_OPT_CHECK,
-                               &r->options));
+    FA2_TRY(fa2i_options_parse(
+        argc, argv, FA2I_OPT_DEVICE | FA2I_OPT_JOBS | FA2I_OPT_BUDGET | FA2I_OPT_FILE | FA2I_OPT_CHECK, &r->options));
     r->path = r->options.positional;
     if (strcmp(r->path, "-") == 0)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "field-report needs a file: %s", beside));

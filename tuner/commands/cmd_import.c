@@ -75,8 +75,8 @@ int fa2i_cmd_import(int argc, char **argv)
     FA2_TRY(fa2i_place_open_export(options.positional, &in)); /* fails before anything is created */
     FA2_TRY(fa2i_generator_create_stoppable(stop, &generator));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_WRITE, &cache));
-    FA2_TRY(fa2i_cache_import(cache, in, in == stdin ? "standard input" : options.positional,
-                              know_variant, generator, &counts));
+    FA2_TRY(fa2i_cache_import(cache, in, in == stdin ? "standard input" : options.positional, know_variant, generator,
+                              &counts));
     print_counts(&counts, fa2i_cache_path(cache));
     FA2_TRY(compile_where_possible(cache, generator, options.jobs, stop, &failed));
 done:

@@ -34,11 +34,10 @@ typedef struct shown {
 
 /* They follow the problem's fields. */
 static const shown winner_columns[] = {
-    {"median_us", "median us", 'r', 2, NULL},   {"model_us", "model us", 'r', 2, NULL},
-    {"tflops", "TFLOPS", 'r', 2, NULL},         {"speedup_vs_default", "vs default", 'r', 3, NULL},
-    {"source", "source", 'l', AS_IS, NULL},     {"damaged", "state", 'l', AS_STATE, ""},
-    {"refuted", "refuted", 'l', AS_REFUTED, ""},
-    {"variant", "variant", 'l', AS_VARIANT, NULL},
+    {"median_us", "median us", 'r', 2, NULL},    {"model_us", "model us", 'r', 2, NULL},
+    {"tflops", "TFLOPS", 'r', 2, NULL},          {"speedup_vs_default", "vs default", 'r', 3, NULL},
+    {"source", "source", 'l', AS_IS, NULL},      {"damaged", "state", 'l', AS_STATE, ""},
+    {"refuted", "refuted", 'l', AS_REFUTED, ""}, {"variant", "variant", 'l', AS_VARIANT, NULL},
 };
 enum { WINNER_COLUMNS = sizeof winner_columns / sizeof *winner_columns };
 
@@ -87,8 +86,7 @@ static const char *value_of(listing *l, const char *name, int columns, const cha
             return values[i];
     }
     l->status =
-        fa2i_fail(FA2_E_DATABASE,
-                  "the database's view has no column '%s'; fa2-tune gc makes the views anew", name);
+        fa2i_fail(FA2_E_DATABASE, "the database's view has no column '%s'; fa2-tune gc makes the views anew", name);
     return NULL;
 }
 
@@ -112,16 +110,13 @@ static const char *shown_value(listing *l, const shown *column, int columns, con
     const bool other = is_set(value_of(l, "other_version", columns, names, values));
     if (column->how == AS_MARK)
         return other ? "0" : value; /* no call uses it */
-    if (column->how == AS_DETAIL) /* the reason of a failure is shown for any version */
+    if (column->how == AS_DETAIL)   /* the reason of a failure is shown for any version */
         return !other || !is_ok(value_of(l, "outcome", columns, names, values)) ? value
                : is_set(value_of(l, "winner", columns, names, values))
                    ? "won in another version of fa2; no call takes it"
                    : "of another version of fa2; no call takes it";
     const char *image = value_of(l, "has_image", columns, names, values);
-    return other                             ? "other version"
-           : image != NULL && !is_set(image) ? "missing"
-           : is_set(value)                   ? "damaged"
-                                             : "";
+    return other ? "other version" : image != NULL && !is_set(image) ? "missing" : is_set(value) ? "damaged" : "";
 }
 
 static void begin_table(listing *l, const char *heading)
@@ -171,8 +166,7 @@ static fa2i_style style_of(const listing *l, const char *const *cells)
     for (size_t i = 0; i < l->count; i++) {
         const shown *column = &l->columns[i];
         const char *cell = cells[i] == NULL ? "" : cells[i];
-        if ((strcmp(column->column, "outcome") == 0 && strcmp(cell, "ok") != 0 &&
-             strcmp(cell, "left_out") != 0) ||
+        if ((strcmp(column->column, "outcome") == 0 && strcmp(cell, "ok") != 0 && strcmp(cell, "left_out") != 0) ||
             ((column->how == AS_STATE || column->how == AS_REFUTED) && cell[0] != '\0'))
             return FA2I_STYLE_BAD;
         if (column->how == AS_MARK && cell[0] != '\0')
@@ -189,8 +183,7 @@ static int add_row(void *user, int columns, const char *const *names, const char
     const char *arch = value_of(l, "arch", columns, names, values);
     if (l->status != FA2_OK)
         return 1;
-    snprintf(heading, sizeof heading, "%s (sm_%s)", device != NULL ? device : "",
-             arch != NULL ? arch : "");
+    snprintf(heading, sizeof heading, "%s (sm_%s)", device != NULL ? device : "", arch != NULL ? arch : "");
     if (strcmp(heading, l->heading) != 0) {
         l->status = end_table(l);
         begin_table(l, heading);
@@ -247,8 +240,7 @@ static int note_used(void *user, int columns, const char *const *names, const ch
     winner_listing *w = user;
     for (size_t i = 0; i < sizeof w->all / sizeof *w->all; i++) {
         const char *value = shown_value(&w->l, &w->all[i], columns, names, values);
-        w->used[i] = w->used[i] || w->all[i].usual == NULL ||
-                     (value != NULL && strcmp(value, w->all[i].usual) != 0);
+        w->used[i] = w->used[i] || w->all[i].usual == NULL || (value != NULL && strcmp(value, w->all[i].usual) != 0);
     }
     return w->l.status != FA2_OK;
 }
@@ -296,9 +288,8 @@ static int count_damaged(void *user, int columns, const char *const *names, cons
 static fa2_status say_damaged(fa2i_cache *cache, const fa2i_filter *filter, size_t *ret_damaged)
 {
     size_t damaged = 0;
-    const fa2_status st = fa2i_filter_is_given(filter)
-                              ? fa2i_cache_list_winners(cache, filter, count_damaged, &damaged)
-                              : fa2i_cache_damaged_winners(cache, &damaged);
+    const fa2_status st = fa2i_filter_is_given(filter) ? fa2i_cache_list_winners(cache, filter, count_damaged, &damaged)
+                                                       : fa2i_cache_damaged_winners(cache, &damaged);
     if (st == FA2_OK && damaged > 0)
         fprintf(stderr,
                 "fa2-tune: %zu winner%s damaged, in the record or in the code; fa2-tune check says "
@@ -315,8 +306,7 @@ int fa2i_cmd_list(int argc, char **argv)
     winner_listing w;
     size_t damaged = 0;
     fa2_status st = FA2_OK;
-    FA2_TRY(
-        fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_DB | FA2I_OPT_JSON, &options));
+    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_DB | FA2I_OPT_JSON, &options));
     FA2_TRY(fa2i_filter_find_device(&options));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
     FA2_TRY(say_damaged(cache, &options.filter, &damaged));
@@ -346,8 +336,7 @@ static void say_unknown(const fa2i_cache *cache, const fa2_problem *problem)
     fa2i_shown_print(stderr, "fa2-tune: nothing was measured for %s in %s\n", shape, fa2i_cache_path(cache));
 }
 
-static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem,
-                               const fa2i_filter *filter)
+static fa2_status show_problem(fa2i_cache *cache, const fa2_problem *problem, const fa2i_filter *filter)
 {
     char shape[FA2I_PROBLEM_CHARS];
     listing l;
@@ -401,8 +390,7 @@ static fa2_status show_all(fa2i_cache *cache, const fa2i_options *options, size_
     if (*ret_unknown > UNKNOWN_SAID)
         fprintf(stderr, "fa2-tune: nor for %zu others of these problems\n", *ret_unknown - UNKNOWN_SAID);
     if (st == FA2_OK && options->json)
-        st = fa2i_cache_print_measurements_json(cache, options->shapes.items, options->shapes.count,
-                                                &filter, stdout);
+        st = fa2i_cache_print_measurements_json(cache, options->shapes.items, options->shapes.count, &filter, stdout);
     return st;
 }
 
@@ -413,9 +401,8 @@ int fa2i_cmd_show(int argc, char **argv)
     fa2_status st = FA2_OK;
     size_t unknown = 0;
     int status = FA2I_EXIT_OK;
-    FA2_TRY(fa2i_options_parse(
-        argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN | FA2I_OPT_DB | FA2I_OPT_JSON,
-        &options));
+    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_FILTER_SHOWN | FA2I_OPT_DB | FA2I_OPT_JSON,
+                               &options));
     if (options.shapes.count == 0 && options.shapes.ops == 0 && !fa2i_filter_is_given(&options.filter))
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "show needs --shape, --op or --device, for example "
                                          "--shape Hq=8,Sq=512,D=64 or --device all"));

@@ -102,15 +102,13 @@ int fa2i_cmd_report(int argc, char **argv)
 {
     session s = {0};
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_REPORT | FA2I_OPT_DB,
-                               &s.options));
+    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_REPORT | FA2I_OPT_DB, &s.options));
     output html = {s.options.html, FA2I_PAGE_HTML, {0}};
     output markdown = {s.options.markdown, FA2I_PAGE_MARKDOWN, {0}};
     if (html.path == NULL && markdown.path == NULL)
         markdown.path = "-";
     if (html.path != NULL && markdown.path != NULL && strcmp(html.path, markdown.path) == 0)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID,
-                          "--html and --markdown both say %s, which holds one of them; name two",
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "--html and --markdown both say %s, which holds one of them; name two",
                           html.path));
     FA2_TRY(look(&html));
     FA2_TRY(look(&markdown));

@@ -200,7 +200,7 @@ static void print_unreached(command *c, size_t open, size_t done)
 {
     const char *why = fa2i_budget_is_stopped(&c->budget) ? "interrupted"
                       : done > 0                         ? "the budget is spent"
-                      : open > 0 ? "nothing was measured, because the budget ran out first"
+                      : open > 0                         ? "nothing was measured, because the budget ran out first"
                                  : "nothing was compiled again, because the budget ran out first";
     size_t uncompiled = 0, unverified = 0;
     fa2i_findings_mark_needed(&c->tune.found);

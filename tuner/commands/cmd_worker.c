@@ -112,8 +112,7 @@ static bool serve_samples(fa2i_bench *bench, exchange *e)
         e->answer = (fa2i_message){0};
         e->request.id = ids[i];
         bench->result = CUDA_SUCCESS;
-        fa2_status st =
-            fa2i_bench_sample(bench, ids[i], (int)e->request.launches, warmth, &e->answer.us);
+        fa2_status st = fa2i_bench_sample(bench, ids[i], (int)e->request.launches, warmth, &e->answer.us);
         if (!answer(bench, e, st))
             return false;
     }

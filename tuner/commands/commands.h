@@ -23,34 +23,34 @@ enum { FA2I_ARCHS_MAX = 32, FA2I_DEVICE_ALL = -2 };
 
 /* Every option that a command can take; each command accepts a subset (fa2i_options_parse). */
 typedef struct fa2i_options {
-    fa2i_shapes shapes; /* --preset, --shapes, --shape, in order; --op is shapes.ops */
-    bool reads_stdin;   /* one of the --shapes is - */
-    int device;         /* --device; -1: not given; FA2I_DEVICE_ALL */
+    fa2i_shapes shapes;        /* --preset, --shapes, --shape, in order; --op is shapes.ops */
+    bool reads_stdin;          /* one of the --shapes is - */
+    int device;                /* --device; -1: not given; FA2I_DEVICE_ALL */
     int archs[FA2I_ARCHS_MAX]; /* --arch sm_86,sm_89: 86, 89 */
     size_t arch_count;
-    bool arch_all, arch_native; /* --arch all, --arch native: fa2i_archs_find */
-    fa2i_filter filter; /* list, show, forget: --shape, --device, --op, --variant, --failures */
-    bool filters_shape; /* a --shape of show was a filter */
-    char filter_device[128]; /* the name that filter.device points to if a number was given */
-    bool force;              /* --force */
-    bool all;                /* --all */
-    bool share;              /* --share */
-    bool dry_run;            /* --dry-run */
-    const char *db;          /* --db; NULL: the default path */
-    int jobs;                /* --jobs; 0: the number of processors */
-    int64_t max_bytes;       /* --max-size; 0: not given */
-    double budget_s;         /* --budget; 0: no budget */
-    bool json;               /* --json, --format json */
-    bool csv;                /* --format csv */
-    int runs;                /* --runs; 0: not given */
-    bool cold;               /* --cold */
-    int rest_ms;             /* --rest; 0: no rest */
-    unsigned scales;         /* --scale, bits 1 << fa2i_scale */
-    bool check;              /* --check */
-    bool never_compile;      /* --never-compile */
-    char **program;          /* the arguments after "--", ending with NULL; NULL: none */
-    const char *positional;  /* the FILE of export, import and field-report; the VARIANT of source */
-    bool ptx, sass, lines;   /* --ptx, --sass, --lines */
+    bool arch_all, arch_native;  /* --arch all, --arch native: fa2i_archs_find */
+    fa2i_filter filter;          /* list, show, forget: --shape, --device, --op, --variant, --failures */
+    bool filters_shape;          /* a --shape of show was a filter */
+    char filter_device[128];     /* the name that filter.device points to if a number was given */
+    bool force;                  /* --force */
+    bool all;                    /* --all */
+    bool share;                  /* --share */
+    bool dry_run;                /* --dry-run */
+    const char *db;              /* --db; NULL: the default path */
+    int jobs;                    /* --jobs; 0: the number of processors */
+    int64_t max_bytes;           /* --max-size; 0: not given */
+    double budget_s;             /* --budget; 0: no budget */
+    bool json;                   /* --json, --format json */
+    bool csv;                    /* --format csv */
+    int runs;                    /* --runs; 0: not given */
+    bool cold;                   /* --cold */
+    int rest_ms;                 /* --rest; 0: no rest */
+    unsigned scales;             /* --scale, bits 1 << fa2i_scale */
+    bool check;                  /* --check */
+    bool never_compile;          /* --never-compile */
+    char **program;              /* the arguments after "--", ending with NULL; NULL: none */
+    const char *positional;      /* the FILE of export, import and field-report; the VARIANT of source */
+    bool ptx, sass, lines;       /* --ptx, --sass, --lines */
     const char *html, *markdown; /* files that report writes; NULL: not asked for */
     const char *against;         /* --against: a second database; NULL: none */
     const char *bench;           /* --bench: what bench or field-report wrote; NULL: none */
@@ -67,18 +67,17 @@ enum {
     FA2I_OPT_JSON = 64,
     FA2I_OPT_FILE = 128,
     FA2I_OPT_PROGRAM = 256,
-    FA2I_OPT_FILTER = 512, /* --shape, --op, --device as filters */
-    FA2I_OPT_FILTER_SHOWN =
-        1024, /* a --shape with all required fields is a problem, else a filter */
+    FA2I_OPT_FILTER = 512,        /* --shape, --op, --device as filters */
+    FA2I_OPT_FILTER_SHOWN = 1024, /* a --shape with all required fields is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
-    FA2I_OPT_TUNE = 4096,    /* --all, --force, --share */
-    FA2I_OPT_BENCH = 8192,   /* --runs, --rest, --cold, --scale, --format */
-    FA2I_OPT_REPORT = 16384, /* --html, --markdown, --against, --bench */
-    FA2I_OPT_CHECK = 32768,  /* --check */
-    FA2I_OPT_DRY_RUN = 65536, /* --dry-run */
-    FA2I_OPT_EXPLAIN = 131072, /* --never-compile */
+    FA2I_OPT_TUNE = 4096,       /* --all, --force, --share */
+    FA2I_OPT_BENCH = 8192,      /* --runs, --rest, --cold, --scale, --format */
+    FA2I_OPT_REPORT = 16384,    /* --html, --markdown, --against, --bench */
+    FA2I_OPT_CHECK = 32768,     /* --check */
+    FA2I_OPT_DRY_RUN = 65536,   /* --dry-run */
+    FA2I_OPT_EXPLAIN = 131072,  /* --never-compile */
     FA2I_OPT_MAX_SIZE = 262144, /* --max-size */
-    FA2I_OPT_SOURCE = 524288 /* VARIANT, --ptx, --sass, --lines */
+    FA2I_OPT_SOURCE = 524288    /* VARIANT, --ptx, --sass, --lines */
 };
 
 /* Parses a command line. FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from

@@ -24,8 +24,7 @@ fa2_status fa2i_database_open(const char *path, fa2i_cache_mode mode, fa2i_cache
     fa2_status st = FA2_OK;
     if (path == NULL)
         FA2_TRY(fa2i_cache_default_path(&default_path));
-    FA2_TRY(
-        fa2i_cache_open(path == NULL ? default_path : path, mode, log_to_stderr, NULL, ret_cache));
+    FA2_TRY(fa2i_cache_open(path == NULL ? default_path : path, mode, log_to_stderr, NULL, ret_cache));
     fa2i_cache_allow_seconds(*ret_cache, FA2I_CACHE_LONG_S);
 done:
     fa2i_free(default_path);
@@ -82,8 +81,7 @@ static fa2_status make_place(char **ret_path)
     const char *temporary = fa2i_environment("TMPDIR");
     char *path = NULL;
     fa2i_text text = {0};
-    fa2i_text_add(&text, "%s/fa2-dry-XXXXXX" COPY_NAME,
-                  temporary != NULL ? temporary : "/tmp");
+    fa2i_text_add(&text, "%s/fa2-dry-XXXXXX" COPY_NAME, temporary != NULL ? temporary : "/tmp");
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_text_take(&text, &path));
     char *name = path + strlen(path) - strlen(COPY_NAME);

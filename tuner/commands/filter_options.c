@@ -16,8 +16,7 @@ bool fa2i_whole_parse(const char *text, int limit, int *ret_number)
 {
     errno = 0;
     const long number = strtol(text, NULL, 10);
-    if (strspn(text, "0123456789") != strlen(text) || *text == '\0' || errno == ERANGE ||
-        number > limit)
+    if (strspn(text, "0123456789") != strlen(text) || *text == '\0' || errno == ERANGE || number > limit)
         return false;
     *ret_number = (int)number;
     return true;
@@ -40,8 +39,7 @@ static fa2_status check_op(const fa2i_problem_text *fields, const fa2i_options *
     const unsigned ops = options->shapes.ops, own = 1u << fields->problem.op;
     if (ops == 0 || !fields->given[FA2I_FIELD_op] || (ops & own) != 0)
         return FA2_OK;
-    return fa2i_fail(FA2_E_INVALID,
-                     "--op %s contradicts --shape, which says op=%s; leave out one of them",
+    return fa2i_fail(FA2_E_INVALID, "--op %s contradicts --shape, which says op=%s; leave out one of them",
                      op_word(ops), op_word(own));
 }
 
@@ -90,8 +88,7 @@ fa2_status fa2i_filter_apply_shown(const char *value, fa2i_options *options)
     if (st != FA2_OK)
         return st;
     for (int field = 0; field < FA2I_FIELD_COUNT; field++)
-        whole =
-            whole && (fields.given[field] || fa2i_fields[field].missing != FA2I_MISSING_REQUIRED);
+        whole = whole && (fields.given[field] || fa2i_fields[field].missing != FA2I_MISSING_REQUIRED);
     if (whole)
         return fa2i_options_apply_shape(value, options);
     if (options->filters_shape)
@@ -108,9 +105,8 @@ void fa2i_filter_settle_op(fa2i_options *options, int accepted)
     const unsigned ops = options->shapes.ops;
     const bool one = ops != 0 && (ops & (ops - 1)) == 0;
     /* A problem that show names is complete. But a filter may consist of the operation alone. */
-    const bool filters =
-        (accepted & FA2I_OPT_FILTER) || ((accepted & FA2I_OPT_FILTER_SHOWN) &&
-                                         (options->filters_shape || options->shapes.count == 0));
+    const bool filters = (accepted & FA2I_OPT_FILTER) ||
+                         ((accepted & FA2I_OPT_FILTER_SHOWN) && (options->filters_shape || options->shapes.count == 0));
     for (int32_t op = 0; one && filters && ops >> op != 0; op++)
         if (ops >> op & 1u)
             filter_field(&options->filter, FA2I_FIELD_op, op);
@@ -125,7 +121,8 @@ fa2_status fa2i_options_say_left_out(const fa2i_options *options)
     if (options->shapes.count == 0)
         return fa2i_fail(FA2_E_INVALID,
                          "--op %s leaves nothing: the column op of the shapes names another operation in all of %zu "
-                         "row%s; leave --op out, or name that one", word, rows, fa2i_plural(rows));
+                         "row%s; leave --op out, or name that one",
+                         word, rows, fa2i_plural(rows));
     /* Otherwise each device's tuner says it itself. */
     if (options->device != FA2I_DEVICE_ALL || options->program != NULL || options->reads_stdin)
         fa2i_shown_print(stderr, "fa2-tune: --op %s leaves out %zu row%s whose column op names another operation\n",
@@ -138,9 +135,8 @@ fa2_status fa2i_options_say_left_out(const fa2i_options *options)
 fa2_status fa2i_filter_apply_device(const char *value, fa2i_options *options)
 {
     if (*value == '\0')
-        return fa2i_fail(FA2_E_INVALID,
-                         "--device \"\": expected a device number, a part of a device's name, or "
-                         "all");
+        return fa2i_fail(FA2_E_INVALID, "--device \"\": expected a device number, a part of a device's name, or "
+                                        "all");
     options->filter.device = strcmp(value, "all") == 0 ? "" : value;
     return FA2_OK;
 }
@@ -164,8 +160,7 @@ bool fa2i_filter_names_problem(const fa2i_filter *filter)
 
 bool fa2i_filter_is_given(const fa2i_filter *filter)
 {
-    return filter->device != NULL || filter->variant != NULL || filter->failures ||
-           fa2i_filter_names_problem(filter);
+    return filter->device != NULL || filter->variant != NULL || filter->failures || fa2i_filter_names_problem(filter);
 }
 
 fa2_status fa2i_filter_find_device(fa2i_options *options)
@@ -174,8 +169,7 @@ fa2_status fa2i_filter_find_device(fa2i_options *options)
     const fa2i_cuda_table *cuda = NULL;
     fa2i_card card;
     int number = 0;
-    if (options->filter.device == NULL ||
-        !fa2i_whole_parse(options->filter.device, FA2I_DEVICE_MAX, &number))
+    if (options->filter.device == NULL || !fa2i_whole_parse(options->filter.device, FA2I_DEVICE_MAX, &number))
         return FA2_OK; /* a name, such as 3060 */
     FA2_TRY(fa2i_cuda_get(&cuda));
     FA2_TRY(fa2i_device_card(cuda, number, &card));

@@ -73,8 +73,7 @@ static void print_command(const fa2i_command *command, FILE *out)
     fprintf(out, ".SS %s\n.B fa2\\-tune %s\n", command->name, command->name);
     print_roff(command->synopsis, strlen(command->synopsis), out);
     fprintf(out, "%s.PP\n", command->synopsis[0] == '\0' ? "" : "\n");
-    print_roff(command->help,
-               end == NULL ? strlen(command->help) - 1 : (size_t)(end - command->help), out);
+    print_roff(command->help, end == NULL ? strlen(command->help) - 1 : (size_t)(end - command->help), out);
     fputc('\n', out);
     while (fa2i_next_option(&rest, &option)) {
         fputs(".TP\n.B ", out);
@@ -116,27 +115,25 @@ static void print_environment(FILE *out)
 
 void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out)
 {
-    fprintf(
-        out,
-        ".TH FA2\\-TUNE 1 \"\" \"fa2 %d.%d.%d\" \"User Commands\"\n"
-        ".SH NAME\nfa2\\-tune \\- generate and tune FlashAttention\\-2 kernels for the GPU at "
-        "hand\n"
-        ".SH SYNOPSIS\n.B fa2\\-tune\n.RI [ command ]\n.RI [ options ]\n"
-        ".SH DESCRIPTION\n"
-        "Writes attention kernels for the GPU that it finds, verifies and times them, and keeps "
-        "the\n"
-        "winners in one SQLite file, from which the library takes the best kernel for each call.\n"
-        "Without a command, options are those of\n.BR tune .\n"
-        ".SH COMMANDS\n",
-        FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH);
+    fprintf(out,
+            ".TH FA2\\-TUNE 1 \"\" \"fa2 %d.%d.%d\" \"User Commands\"\n"
+            ".SH NAME\nfa2\\-tune \\- generate and tune FlashAttention\\-2 kernels for the GPU at "
+            "hand\n"
+            ".SH SYNOPSIS\n.B fa2\\-tune\n.RI [ command ]\n.RI [ options ]\n"
+            ".SH DESCRIPTION\n"
+            "Writes attention kernels for the GPU that it finds, verifies and times them, and keeps "
+            "the\n"
+            "winners in one SQLite file, from which the library takes the best kernel for each call.\n"
+            "Without a command, options are those of\n.BR tune .\n"
+            ".SH COMMANDS\n",
+            FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH);
     for (size_t i = 0; i < count; i++)
         print_command(&commands[i], out);
-    fputs(
-        ".SH EXIT STATUS\n"
-        "0 done; 1 something failed while working; 2 what was given is wrong; 3 no usable device;\n"
-        "130 interrupted, what was found out is kept.\n"
-        ".SH ENVIRONMENT\n",
-        out);
+    fputs(".SH EXIT STATUS\n"
+          "0 done; 1 something failed while working; 2 what was given is wrong; 3 no usable device;\n"
+          "130 interrupted, what was found out is kept.\n"
+          ".SH ENVIRONMENT\n",
+          out);
     print_environment(out);
     fputs(".SH FILES\n.TP\n.I ~/.cache/fa2/fa2.db\nthe default database. Where it cannot be used, programs work\n"
           "without it;\n.B fa2\\-tune\nreports an error.\n",
@@ -171,8 +168,7 @@ static bool is_list(const fa2i_option_help *option)
 }
 
 /* Every command takes it, and no help text lists it. */
-static const fa2i_option_help help_option = {.name = "--help",
-                                             .text = "say what the command does and takes"};
+static const fa2i_option_help help_option = {.name = "--help", .text = "say what the command does and takes"};
 
 /* Prints a text for a shell's single quotes. Cuts it at the first of these characters, and replaces some others. */
 static void print_quoted(const char *text, const char *cut, FILE *out)
@@ -199,16 +195,16 @@ static void print_bash(const fa2i_command *commands, size_t count, const char *a
         for (const char *help = commands[i].help; fa2i_next_option(&help, &option);) {
             const char *words = words_of(option.value, archs, &file);
             if (file)
-                fprintf(out, "        %s:%s) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); "
-                             "return ;;\n",
+                fprintf(out,
+                        "        %s:%s) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); "
+                        "return ;;\n",
                         commands[i].name, option.name);
             else if (words != NULL)
                 fprintf(out, "        %s:%s) mapfile -t COMPREPLY < <(compgen %s-W '%s' -- \"%s\"); return ;;\n",
                         commands[i].name, option.name, is_list(&option) ? "-P \"$list\" " : "", words,
                         is_list(&option) ? "${cur##*,}" : "$cur");
             else if (option.value[0] != '\0')
-                fprintf(out, "        %s:%s) COMPREPLY=(); return ;;\n", commands[i].name,
-                        option.name);
+                fprintf(out, "        %s:%s) COMPREPLY=(); return ;;\n", commands[i].name, option.name);
         }
     }
     fputs("    esac\n    case $command in\n", out);
@@ -275,8 +271,7 @@ static void print_zsh(const fa2i_command *commands, size_t count, const char *ar
             fputs(" \\\n            '2:command:{_describe command commands}' ;;\n", out);
         else if (words != NULL)
             fprintf(out, " \\\n            '2:%s:(%s)' ;;\n", commands[i].synopsis, words);
-        else if (strncmp(commands[i].synopsis, "FILE", 4) == 0 ||
-                 strstr(commands[i].synopsis, "PROGRAM") != NULL)
+        else if (strncmp(commands[i].synopsis, "FILE", 4) == 0 || strstr(commands[i].synopsis, "PROGRAM") != NULL)
             fputs(" \\\n            '*:file:_files' ;;\n", out);
         else
             fputs(" ;;\n", out);
@@ -284,8 +279,7 @@ static void print_zsh(const fa2i_command *commands, size_t count, const char *ar
     fputs("    esac\n}\n_fa2_tune \"$@\"\n", out);
 }
 
-static void print_fish_option(const fa2i_option_help *option, const char *condition,
-                              const char *archs, FILE *out)
+static void print_fish_option(const fa2i_option_help *option, const char *condition, const char *archs, FILE *out)
 {
     bool file = false;
     const char *words = words_of(option->value, archs, &file);
@@ -301,8 +295,7 @@ static void print_fish_option(const fa2i_option_help *option, const char *condit
 }
 
 /* Prints the options of a command, valid under this condition of fish. */
-static void print_fish_options(const fa2i_command *command, const char *condition,
-                               const char *archs, FILE *out)
+static void print_fish_options(const fa2i_command *command, const char *condition, const char *archs, FILE *out)
 {
     fa2i_option_help option;
     print_fish_option(&help_option, condition, archs, out);
@@ -322,8 +315,7 @@ static void print_fish(const fa2i_command *commands, size_t count, const char *a
     for (size_t i = 0; i < count; i++) {
         char condition[64];
         snprintf(condition, sizeof condition, "__fish_seen_subcommand_from %s", commands[i].name);
-        fprintf(out, "complete -c fa2-tune -n __fish_use_subcommand -f -a %s -d '",
-                commands[i].name);
+        fprintf(out, "complete -c fa2-tune -n __fish_use_subcommand -f -a %s -d '", commands[i].name);
         print_quoted(commands[i].summary, "", out);
         fputs("'\n", out);
         print_fish_options(&commands[i], condition, archs, out);
@@ -337,8 +329,7 @@ static void print_fish(const fa2i_command *commands, size_t count, const char *a
     }
 }
 
-bool fa2i_print_completion(const char *shell, const fa2i_command *commands, size_t count,
-                           const char *archs, FILE *out)
+bool fa2i_print_completion(const char *shell, const fa2i_command *commands, size_t count, const char *archs, FILE *out)
 {
     if (strcmp(shell, "bash") == 0)
         print_bash(commands, count, archs, out);

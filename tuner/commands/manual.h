@@ -35,7 +35,6 @@ void fa2i_print_manual(const fa2i_command *commands, size_t count, FILE *out);
 
 /* Prints the completion script for bash, zsh or fish. Returns false for any other shell. archs: the values of --arch,
  * "native all sm_75 ...", with the SMs last. */
-bool fa2i_print_completion(const char *shell, const fa2i_command *commands, size_t count,
-                           const char *archs, FILE *out);
+bool fa2i_print_completion(const char *shell, const fa2i_command *commands, size_t count, const char *archs, FILE *out);
 
 #endif

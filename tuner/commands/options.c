@@ -27,8 +27,7 @@ static fa2_status invalid(const char *option, const char *value, const char *acc
     return fa2i_fail(FA2_E_INVALID, "%s \"%s\": expected %s", option, value, accepted);
 }
 
-static fa2_status parse_whole(const char *option, const char *text, int limit, const char *accepted,
-                              int *ret_number)
+static fa2_status parse_whole(const char *option, const char *text, int limit, const char *accepted, int *ret_number)
 {
     return fa2i_whole_parse(text, limit, ret_number) ? FA2_OK : invalid(option, text, accepted);
 }
@@ -69,8 +68,8 @@ static fa2_status apply_device(const char *value, fa2i_options *options)
         return FA2_OK;
     }
     char accepted[96];
-    snprintf(accepted, sizeof accepted,
-             "a device number, 0 to %d, as fa2-tune devices lists them; tune also takes all", FA2I_DEVICE_MAX);
+    snprintf(accepted, sizeof accepted, "a device number, 0 to %d, as fa2-tune devices lists them; tune also takes all",
+             FA2I_DEVICE_MAX);
     return parse_whole("--device", value, FA2I_DEVICE_MAX, accepted, &options->device);
 }
 
@@ -89,8 +88,7 @@ static fa2_status apply_db(const char *value, fa2i_options *options)
 
 static fa2_status apply_jobs(const char *value, fa2i_options *options)
 {
-    return parse_whole("--jobs", value, JOBS_MAX, "a number of threads, 0 (all processors) to 1024",
-                       &options->jobs);
+    return parse_whole("--jobs", value, JOBS_MAX, "a number of threads, 0 (all processors) to 1024", &options->jobs);
 }
 
 /* Parses a number with M (2^20 bytes) or G (2^30 bytes) after it. */
@@ -159,16 +157,13 @@ static const struct option {
 } known[] = {
     {"--preset", FA2I_OPT_SHAPES, "the name of a preset", apply_preset, false, 0},
     {"--shapes", FA2I_OPT_SHAPES, "a shape file", apply_shapes, false, 0},
-    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", fa2i_filter_apply_shape, true,
-     0},
-    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", fa2i_filter_apply_shown, false,
-     0},
+    {"--shape", FA2I_OPT_FILTER, "fields of a shape: D=64,causal=1", fa2i_filter_apply_shape, true, 0},
+    {"--shape", FA2I_OPT_FILTER_SHOWN, "a shape, or fields of one", fa2i_filter_apply_shown, false, 0},
     {"--shape", FA2I_OPT_SHAPES, "a shape: Hq=8,Sq=512,D=64", fa2i_options_apply_shape, false, 0},
     {"--op", FA2I_OPT_FILTER | FA2I_OPT_SHAPES, "forward, backward or all", apply_op, true, 0},
-    {"--device", FA2I_OPT_FILTER | FA2I_OPT_FILTER_SHOWN,
-     "a device number, a part of a name, or all", fa2i_filter_apply_device, true, 0},
-    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", fa2i_filter_apply_variant, true,
-     0},
+    {"--device", FA2I_OPT_FILTER | FA2I_OPT_FILTER_SHOWN, "a device number, a part of a name, or all",
+     fa2i_filter_apply_device, true, 0},
+    {"--variant", FA2I_OPT_FORGET, "a part of a variant's text", fa2i_filter_apply_variant, true, 0},
     {"--failures", FA2I_OPT_FORGET, NULL, NULL, false, OPTION(filter.failures)},
     {"--all", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(all)},
     {"--force", FA2I_OPT_TUNE, NULL, NULL, false, OPTION(force)},
@@ -205,8 +200,7 @@ _Static_assert(KNOWN_COUNT <= 64, "those given are bits of a uint64_t");
 static const struct option *find_option(const char *arg, size_t bytes, int accepted)
 {
     for (int i = 0; i < KNOWN_COUNT; i++) {
-        if ((known[i].bit & accepted) && strlen(known[i].name) == bytes &&
-            memcmp(known[i].name, arg, bytes) == 0)
+        if ((known[i].bit & accepted) && strlen(known[i].name) == bytes && memcmp(known[i].name, arg, bytes) == 0)
             return &known[i];
     }
     return NULL;
@@ -256,8 +250,7 @@ static void look_for_op(int argc, char **argv, fa2i_options *options)
 
 /* Parses the option at argv[*index]. Its value may be the next argument. *given: the options so far, one bit for each
  * row of the table. */
-static fa2_status parse_option(int argc, char **argv, int accepted, int *index, uint64_t *given,
-                               fa2i_options *options)
+static fa2_status parse_option(int argc, char **argv, int accepted, int *index, uint64_t *given, fa2i_options *options)
 {
     const char *arg = argv[*index];
     const char *equals = strchr(arg, '=');
@@ -277,12 +270,10 @@ static fa2_status parse_option(int argc, char **argv, int accepted, int *index, 
     if (option->once && (*given & bit) != 0)
         return fa2i_fail(FA2_E_INVALID, "%s is given twice; it takes one value", option->name);
     *given |= bit;
-    return option->apply != NULL ? option->apply(value, options)
-                                 : set_member(option, value, options);
+    return option->apply != NULL ? option->apply(value, options) : set_member(option, value, options);
 }
 
-static fa2_status parse_positional(const char *command, const char *arg, int accepted,
-                                   fa2i_options *options)
+static fa2_status parse_positional(const char *command, const char *arg, int accepted, fa2i_options *options)
 {
     const bool is_variant = (accepted & FA2I_OPT_SOURCE) != 0;
     if (!(accepted & FA2I_OPT_FILE) && !is_variant)
@@ -293,8 +284,7 @@ static fa2_status parse_positional(const char *command, const char *arg, int acc
     if (options->positional != NULL)
         return fa2i_fail(FA2_E_INVALID, "%s takes one file; \"%s\" is a second one", command, arg);
     if (*arg == '\0')
-        return fa2i_fail(FA2_E_INVALID, "%s needs a %s, not \"\"", command,
-                         is_variant ? "variant" : "file");
+        return fa2i_fail(FA2_E_INVALID, "%s needs a %s, not \"\"", command, is_variant ? "variant" : "file");
     options->positional = arg;
     return FA2_OK;
 }
@@ -315,8 +305,7 @@ fa2_status fa2i_options_parse(int argc, char **argv, int accepted, fa2i_options 
             FA2_TRY(parse_positional(argv[0], argv[i], accepted, &options));
     }
     if ((accepted & FA2I_OPT_FILE) && options.positional == NULL)
-        FA2_TRY(
-            fa2i_fail(FA2_E_INVALID, "%s needs a file (\"-\" is the standard stream)", argv[0]));
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "%s needs a file (\"-\" is the standard stream)", argv[0]));
     if (options.program != NULL && options.program[0] == NULL)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "-- needs a program after it"));
     if ((accepted & works_through_shapes) == works_through_shapes && options.shapes.count == 0 &&

@@ -18,10 +18,8 @@
 #include "runtime/base/text.h"
 
 static const char export_start[] = "{\"fa2_export\":", report_mark[] = "{\"fa2_report\":";
-const fa2i_place_kind fa2i_place_export = {"an export", export_start, report_mark, false,
-                                           "a field report"};
-const fa2i_place_kind fa2i_place_field_report = {"a field report", export_start, report_mark, true,
-                                                 "an export"};
+const fa2i_place_kind fa2i_place_export = {"an export", export_start, report_mark, false, "a field report"};
+const fa2i_place_kind fa2i_place_field_report = {"a field report", export_start, report_mark, true, "an export"};
 
 /* Sets the message for a file or folder that cannot be written, by errno. */
 static fa2_status cannot_write(const char *path, int cause)
@@ -29,18 +27,14 @@ static fa2_status cannot_write(const char *path, int cause)
     switch (cause) {
     case EACCES:
     case EPERM:
-        return fa2i_fail(FA2_E_IO, "%s: its folder is not writable for you; name a file elsewhere",
-                         path);
+        return fa2i_fail(FA2_E_IO, "%s: its folder is not writable for you; name a file elsewhere", path);
     case EROFS:
-        return fa2i_fail(FA2_E_IO, "%s: is on a read-only file system; name a file elsewhere",
-                         path);
+        return fa2i_fail(FA2_E_IO, "%s: is on a read-only file system; name a file elsewhere", path);
     case ENOENT:
-        return fa2i_fail(FA2_E_IO, "%s: its folder is not there; make it, or name a file elsewhere",
-                         path);
+        return fa2i_fail(FA2_E_IO, "%s: its folder is not there; make it, or name a file elsewhere", path);
     case ENOSPC:
     case EDQUOT:
-        return fa2i_fail(FA2_E_IO,
-                         "%s: the disk is full; make room there, or name a file elsewhere", path);
+        return fa2i_fail(FA2_E_IO, "%s: the disk is full; make room there, or name a file elsewhere", path);
     default:
         return fa2i_fail(FA2_E_IO, "%s: cannot be written (%s)", path, strerror(cause));
     }
@@ -89,8 +83,8 @@ static fa2_status check_kind(const char *path, const fa2i_place_kind *kind)
         is = kind->other;
     else if (memcmp(start, database_start, sizeof database_start) == 0)
         is = "a database";
-    return fa2i_fail(FA2_E_INVALID, "%s: is %s, not %s, and is not overwritten; name another file",
-                     path, is, kind->name);
+    return fa2i_fail(FA2_E_INVALID, "%s: is %s, not %s, and is not overwritten; name another file", path, is,
+                     kind->name);
 }
 
 static fa2_status refuse_link(const char *path, bool dangling)
@@ -98,10 +92,8 @@ static fa2_status refuse_link(const char *path, bool dangling)
     char target[PATH_MAX];
     const ssize_t bytes = readlink(path, target, sizeof target - 1);
     target[bytes > 0 ? bytes : 0] = '\0';
-    return fa2i_fail(
-        FA2_E_INVALID,
-        "%s: is a symbolic link to %s%s; name the file itself, or - for standard output", path,
-        target, dangling ? ", which is not there" : "");
+    return fa2i_fail(FA2_E_INVALID, "%s: is a symbolic link to %s%s; name the file itself, or - for standard output",
+                     path, target, dangling ? ", which is not there" : "");
 }
 
 /* Refuses the names of files that SQLite and this fa2 keep beside a database. The user's file would be taken for one of
@@ -121,11 +113,10 @@ static fa2_status check_no_side_file(const char *path)
         const bool there = stat(database, &info) == 0 && S_ISREG(info.st_mode);
         fa2_status st = FA2_OK;
         if (there)
-            st =
-                fa2i_fail(FA2_E_INVALID,
-                          "%s: is the name of a file that belongs to the database %s; name another "
-                          "file",
-                          path, database);
+            st = fa2i_fail(FA2_E_INVALID,
+                           "%s: is the name of a file that belongs to the database %s; name another "
+                           "file",
+                           path, database);
         fa2i_free(database);
         return st;
     }
@@ -156,8 +147,7 @@ static fa2_status check_folder(const char *path)
     return cause == 0 ? FA2_OK : cannot_write(path, cause);
 }
 
-fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
-                           fa2i_destination *ret_place)
+fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind, fa2i_destination *ret_place)
 {
     struct stat info;
     fa2i_destination found = {.path = path, .stream = true};
@@ -210,8 +200,7 @@ fa2_status fa2i_place_open_export(const char *path, FILE **ret_file)
     const bool known = fstat(fileno(file), &info) == 0;
     const char *is = known && S_ISDIR(info.st_mode) ? "a folder" : NULL;
     if (known && S_ISREG(info.st_mode)) { /* it can be read twice */
-        if (fread(start, 1, sizeof start, file) == sizeof start &&
-            memcmp(start, database_start, sizeof start) == 0)
+        if (fread(start, 1, sizeof start, file) == sizeof start && memcmp(start, database_start, sizeof start) == 0)
             is = "a database";
         rewind(file);
     }
@@ -220,8 +209,7 @@ fa2_status fa2i_place_open_export(const char *path, FILE **ret_file)
         return FA2_OK;
     }
     fclose(file);
-    return fa2i_fail(FA2_E_INVALID,
-                     "%s: is %s; name a file that fa2-tune export or field-report wrote", path, is);
+    return fa2i_fail(FA2_E_INVALID, "%s: is %s; name a file that fa2-tune export or field-report wrote", path, is);
 }
 
 /* ---- writing ---- */

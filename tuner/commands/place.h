@@ -24,10 +24,8 @@ typedef struct fa2i_place_kind {
     bool marked;       /* this kind has such lines */
     const char *other; /* the name of the other kind */
 } fa2i_place_kind;
-extern const fa2i_place_kind
-    fa2i_place_export; /* written by fa2i_cache_export, and nothing after it */
-extern const fa2i_place_kind
-    fa2i_place_field_report; /* an export, followed by the lines of tuner/bench/field.h */
+extern const fa2i_place_kind fa2i_place_export;       /* written by fa2i_cache_export, and nothing after it */
+extern const fa2i_place_kind fa2i_place_field_report; /* an export, followed by the lines of tuner/bench/field.h */
 
 typedef struct fa2i_destination {
     const char *path; /* borrowed; "-" is standard output */
@@ -38,8 +36,7 @@ typedef struct fa2i_destination {
 
 /* Checks what is at the path, and whether it may be written. Call it while no database is open, because closing a file
  * drops the locks that SQLite holds on it. */
-fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind,
-                           fa2i_destination *ret_place);
+fa2_status fa2i_place_look(const char *path, const fa2i_place_kind *kind, fa2i_destination *ret_place);
 
 /* Opens an export, or a field report, at its beginning. "-" is standard input; the caller closes any other file.
  * FA2_E_INVALID: there is no such file, or it is a folder or a database. */

@@ -52,16 +52,14 @@ static fa2_status make_file(capture_file *file)
     file->own = given == NULL;
     if (!file->own)
         return find_whole_path(given, &file->path);
-    fa2i_text_add(&path, "%s/fa2-capture-XXXXXX",
-                  folder != NULL ? folder : "/tmp");
+    fa2i_text_add(&path, "%s/fa2-capture-XXXXXX", folder != NULL ? folder : "/tmp");
     const fa2_status st = fa2i_text_take(&path, &file->path);
     if (st != FA2_OK)
         return st;
     const int descriptor = mkstemp(file->path);
     if (descriptor < 0) {
         const fa2_status failed =
-            fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder, FA2_CAPTURE a file",
-                      file->path, strerror(errno));
+            fa2i_fail(FA2_E_IO, "%s: %s; TMPDIR can name a folder, FA2_CAPTURE a file", file->path, strerror(errno));
         file->own = false;
         return failed;
     }
@@ -101,8 +99,8 @@ static fa2_status read_problems(const capture_file *file, const char *program, f
     const int lines = count_lines(file->path);
     if (lines > 1)
         return fa2i_shapes_add_file(shapes, file->path);
-    const char *why = lines == 1 ? "opened fa2 and launched nothing"
-                                 : "never used fa2, or one too old to report its calls";
+    const char *why =
+        lines == 1 ? "opened fa2 and launched nothing" : "never used fa2, or one too old to report its calls";
     if (shapes->count == 0)
         return fa2i_fail(FA2_E_NOT_FOUND, "%s %s; nothing to tune", program, why);
     fa2i_shown_print(stderr, "fa2-tune: %s %s; what was named beside it counts\n", program, why);
@@ -136,8 +134,7 @@ static fa2_status start(char **argv, bool to_stderr, pid_t *ret_pid)
     const int error = posix_spawnp(ret_pid, argv[0], &actions, &attributes, argv, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
-    return error == 0 ? FA2_OK
-                      : fa2i_fail(FA2_E_INVALID, "cannot run %s: %s", argv[0], strerror(error));
+    return error == 0 ? FA2_OK : fa2i_fail(FA2_E_INVALID, "cannot run %s: %s", argv[0], strerror(error));
 }
 
 static int wait_for(pid_t pid, const volatile sig_atomic_t *stop)
@@ -183,8 +180,7 @@ static fa2_status variable_set(variable *v, const char *value)
     if (given != NULL && (v->before = fa2i_strdup(given)) == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory to set %s for the program", v->name);
     v->changed = setenv(v->name, value, 1) == 0;
-    return v->changed ? FA2_OK
-                      : fa2i_fail(FA2_E_MEMORY, "cannot set %s for the program: %s", v->name, strerror(errno));
+    return v->changed ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "cannot set %s for the program: %s", v->name, strerror(errno));
 }
 
 static void variable_set_back(variable *v)

@@ -53,8 +53,7 @@ static void condense(entry *entries, size_t count)
 {
     qsort(entries, count, sizeof *entries, compare);
     for (size_t first = 0, i = 1; i <= count; i++) {
-        if (i < count &&
-            memcmp(&entries[i].rounded, &entries[first].rounded, sizeof entries->rounded) == 0)
+        if (i < count && memcmp(&entries[i].rounded, &entries[first].rounded, sizeof entries->rounded) == 0)
             continue;
         condense_group(entries + first, i - first);
         first = i;
@@ -72,8 +71,7 @@ fa2_status fa2i_shapes_condense(fa2i_shapes *shapes, size_t *ret_dropped)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu shapes", shapes->count);
     for (size_t i = 0; i < shapes->count; i++)
         if (shapes->calls[i] > 0)
-            entries[count++] =
-                (entry){fa2i_problem_rounded(&shapes->items[i]), i, shapes->calls[i]};
+            entries[count++] = (entry){fa2i_problem_rounded(&shapes->items[i]), i, shapes->calls[i]};
     condense(entries, count);
     for (size_t i = 0; i < shapes->count; i++) {
         const bool counted = next < count && entries[next].index == i;

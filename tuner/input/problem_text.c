@@ -36,14 +36,13 @@ bool fa2i_span_is(fa2i_span text, const char *word)
 static fa2_status copy_value(const char *name, fa2i_span text, char out[VALUE_BYTES])
 {
     if (text.bytes >= VALUE_BYTES)
-        return fa2i_fail(FA2_E_INVALID, "%s is a text of %zu characters; at most %d are read", name,
-                         text.bytes, VALUE_BYTES - 1);
+        return fa2i_fail(FA2_E_INVALID, "%s is a text of %zu characters; at most %d are read", name, text.bytes,
+                         VALUE_BYTES - 1);
     for (size_t i = 0; i < text.bytes; i++)
         out[i] = isprint((unsigned char)text.data[i]) ? text.data[i] : '?';
     out[text.bytes] = '\0';
     if (strchr(out, '"') != NULL)
-        return fa2i_fail(FA2_E_INVALID, "%s is %s; quotes are not supported, write the bare value",
-                         name, out);
+        return fa2i_fail(FA2_E_INVALID, "%s is %s; quotes are not supported, write the bare value", name, out);
     return FA2_OK;
 }
 
@@ -72,8 +71,7 @@ static fa2_status no_such_word(const fa2i_field *field, int id, const char *valu
     size_t used = 0;
     for (int32_t i = field->least; i <= field->most && used < sizeof words; i++) {
         const char *between = i == field->least ? "" : i == field->most ? " or " : ", ";
-        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", between,
-                                 fa2i_field_word(id, i));
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", between, fa2i_field_word(id, i));
     }
     return fa2i_fail(FA2_E_INVALID, "%s is \"%s\"; it must be %s", field->name, value, words);
 }
@@ -116,8 +114,7 @@ static fa2_status is_missing(int field)
                                  : left == 1 ? " and "
                                              : "");
     }
-    return fa2i_fail(FA2_E_INVALID, "%s is missing; %s must be given", fa2i_fields[field].key,
-                     keys);
+    return fa2i_fail(FA2_E_INVALID, "%s is missing; %s must be given", fa2i_fields[field].key, keys);
 }
 
 /* Fills in a field that was not given. Those before it have their values. */
@@ -132,8 +129,7 @@ static fa2_status fill(fa2_problem *problem, int field)
     return FA2_OK;
 }
 
-fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem,
-                                    int *ret_field)
+fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem, int *ret_field)
 {
     *ret_field = -1;
     fa2i_problem_text whole = *text;

@@ -27,8 +27,7 @@ fa2_status fa2i_problem_text_read(fa2i_problem_text *text, int field, fa2i_span 
 
 /* Fills in the fields that were not given, and checks the whole problem. FA2_E_INVALID names what is missing.
  * *ret_field: the field that the message is about, or -1. */
-fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem,
-                                    int *ret_field);
+fa2_status fa2i_problem_text_finish(const fa2i_problem_text *text, fa2_problem *ret_problem, int *ret_field);
 
 /* Replaces the names of fields in the present message by the keys of --shape, except in quotes. Returns status, which
  * is not FA2_OK. */

@@ -73,8 +73,7 @@ fa2_status fa2i_shapes_add(fa2i_shapes *shapes, const fa2_problem *problem, doub
 }
 
 /* Adds the problem for another operation, if that supports all its features. */
-static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, double calls,
-                             fa2_op op)
+static fa2_status add_for_op(fa2i_shapes *shapes, const fa2_problem *problem, double calls, fa2_op op)
 {
     fa2_problem other = *problem;
     char text[FA2I_PROBLEM_CHARS];

@@ -77,8 +77,7 @@ static const char *columns_of(int kinds, bool all, char out[NAMES_CHARS])
     size_t used = 0;
     for (int kind = 0; kind < kinds && used < NAMES_CHARS; kind++)
         if (all || is_required(kind))
-            used += (size_t)snprintf(out + used, NAMES_CHARS - used, "%s%s", used == 0 ? "" : ",",
-                                     column_name(kind));
+            used += (size_t)snprintf(out + used, NAMES_CHARS - used, "%s%s", used == 0 ? "" : ",", column_name(kind));
     return out;
 }
 
@@ -132,14 +131,13 @@ static fa2_status next_cell(const csv *file, size_t column, fa2i_span *line, fa2
 
 /* Cuts a line at its commas. Returns FA2_E_INVALID if there are more than COLUMNS_MAX columns, or quotes do not
  * match. */
-static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS_MAX],
-                        size_t *ret_count)
+static fa2_status split(const csv *file, fa2i_span line, fa2i_span cells[COLUMNS_MAX], size_t *ret_count)
 {
     size_t count = 0;
     for (bool more = true; more; count++) {
         if (count == COLUMNS_MAX)
-            return fa2i_fail(FA2_E_INVALID, "%s:%zu:%d: more than %d columns", file->name,
-                             file->line, COLUMNS_MAX + 1, COLUMNS_MAX);
+            return fa2i_fail(FA2_E_INVALID, "%s:%zu:%d: more than %d columns", file->name, file->line, COLUMNS_MAX + 1,
+                             COLUMNS_MAX);
         const fa2_status st = next_cell(file, count + 1, &line, &cells[count], &more);
         if (st != FA2_OK)
             return st;
@@ -161,14 +159,13 @@ static fa2_status no_such_column(const csv *file, fa2i_span cell, size_t column)
             fa2i_nearest_try(&meant, cell, fa2i_fields[kind].key, column_name(kind));
     }
     if (meant.name != NULL)
-        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\", did you mean %s?",
-                         file->name, file->line, column, name, meant.name);
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\", did you mean %s?", file->name, file->line,
+                         column, name, meant.name);
     if (memchr(cell.data, ';', cell.bytes) != NULL || memchr(cell.data, '\t', cell.bytes) != NULL)
-        return fa2i_fail(FA2_E_INVALID,
-                         "%s:%zu:%zu: unknown column \"%s\"; separate columns by commas alone",
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\"; separate columns by commas alone",
                          file->name, file->line, column, name);
-    return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\"; the columns are %s", file->name,
-                     file->line, column, name, columns_of(column_kinds(file), true, names));
+    return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: unknown column \"%s\"; the columns are %s", file->name, file->line,
+                     column, name, columns_of(column_kinds(file), true, names));
 }
 
 /* Notes the kind of the 1-based `column`. */
@@ -182,8 +179,8 @@ static fa2_status place_column(csv *file, fa2i_span cell, size_t column)
         return no_such_column(file, cell, column);
     }
     if (file->column_of[kind] != 0)
-        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: column %s is there already (column %zu)",
-                         file->name, file->line, column, column_name(kind), file->column_of[kind]);
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: column %s is there already (column %zu)", file->name, file->line,
+                         column, column_name(kind), file->column_of[kind]);
     file->column_of[kind] = column;
     return FA2_OK;
 }
@@ -193,8 +190,8 @@ static fa2_status read_header(csv *file)
     fa2i_span line, cells[COLUMNS_MAX];
     char names[NAMES_CHARS];
     if (!next_line(file, &line))
-        return fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no header; expected %s", file->name,
-                         file->line + 1, required_columns(names));
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:1: there is no header; expected %s", file->name, file->line + 1,
+                         required_columns(names));
     const fa2_status st = split(file, line, cells, &file->columns);
     if (st != FA2_OK)
         return st;
@@ -206,10 +203,8 @@ static fa2_status read_header(csv *file)
     for (int kind = 0; kind < column_kinds(file); kind++) {
         file->lacks = file->column_of[kind] == 0 && is_required(kind);
         if (file->lacks)
-            return fa2i_fail(FA2_E_INVALID,
-                             "%s:%zu:%zu: there is no column %s; the header must name %s",
-                             file->name, file->line, file->columns + 1, column_name(kind),
-                             required_columns(names));
+            return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: there is no column %s; the header must name %s", file->name,
+                             file->line, file->columns + 1, column_name(kind), required_columns(names));
     }
     return FA2_OK;
 }
@@ -225,8 +220,7 @@ static bool wanted(csv *file, const fa2i_span *cells)
     const char *known = file->presets.data;
     const size_t length = file->presets.length;
     if (length < name.bytes || memcmp(known + length - name.bytes, name.data, name.bytes) != 0)
-        fa2i_text_add(&file->presets, "%s%.*s", length == 0 ? "" : ", ", (int)name.bytes,
-                      name.data);
+        fa2i_text_add(&file->presets, "%s%.*s", length == 0 ? "" : ", ", (int)name.bytes, name.data);
     return false;
 }
 
@@ -274,8 +268,7 @@ static fa2_status add_row(const csv *file, const fa2i_problem_text *text, const 
                           fa2i_shapes *shapes)
 {
     if (file->preset != NULL)
-        return shapes->ops == 0 ? add_for_all_ops(shapes, problem)
-                                : fa2i_shapes_add_for_ops(shapes, problem, 0);
+        return shapes->ops == 0 ? add_for_all_ops(shapes, problem) : fa2i_shapes_add_for_ops(shapes, problem, 0);
     if (text->given[FA2I_FIELD_op] && shapes->ops != 0) {
         const bool asked = (shapes->ops >> problem->op & 1u) != 0;
         shapes->left_out += !asked;
@@ -296,10 +289,8 @@ static fa2_status read_row(csv *file, fa2i_span line, fa2i_shapes *shapes)
     const fa2i_span last = cells[count - 1];
     file->lacks = count < file->columns || (count == file->columns && last.bytes == 0);
     if (count != file->columns)
-        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: the row has %zu columns, the header has %zu",
-                         file->name, file->line,
-                         count < file->columns ? count + 1 : file->columns + 1, count,
-                         file->columns);
+        return fa2i_fail(FA2_E_INVALID, "%s:%zu:%zu: the row has %zu columns, the header has %zu", file->name,
+                         file->line, count < file->columns ? count + 1 : file->columns + 1, count, file->columns);
     if (!wanted(file, cells))
         return FA2_OK;
     fa2i_problem_text text = {0};
@@ -336,8 +327,9 @@ static fa2_status read_csv(csv *file, fa2i_shapes *shapes)
     while (st == FA2_OK && next_line(file, &line))
         st = read_row(file, line, shapes);
     if (st == FA2_E_INVALID && file->cut && file->lacks)
-        st = fa2i_fail(st, "%s; line %zu has no end, so the file may be cut off there: take a whole "
-                           "copy, or remove the line",
+        st = fa2i_fail(st,
+                       "%s; line %zu has no end, so the file may be cut off there: take a whole "
+                       "copy, or remove the line",
                        fa2_last_message(), file->line);
     return st;
 }
@@ -392,8 +384,7 @@ static fa2_status open_file(const char *path, FILE **ret_file)
     const bool known = stat(path, &info) == 0;
     const bool named_pipe = known && S_ISFIFO(info.st_mode) && strncmp(path, "/dev/fd/", 8) != 0;
     if (known && (named_pipe || !(S_ISREG(info.st_mode) || S_ISFIFO(info.st_mode))))
-        return fa2i_fail(FA2_E_INVALID, "%s: is no regular file; name one, or - for standard input",
-                         path);
+        return fa2i_fail(FA2_E_INVALID, "%s: is no regular file; name one, or - for standard input", path);
     *ret_file = fopen(path, "rb");
     return *ret_file != NULL ? FA2_OK : fa2i_fail(FA2_E_IO, "%s: %s", path, strerror(errno));
 }
@@ -416,8 +407,7 @@ static fa2_status read_file(const char *path, fa2i_text *text)
     if (text->failed)
         return fa2i_fail(FA2_E_MEMORY, "%s: no memory to read it", path);
     if (text->length > FILE_BYTES_MAX)
-        return fa2i_fail(FA2_E_INVALID, "%s: larger than %d bytes, the limit for a shape file",
-                         path, FILE_BYTES_MAX);
+        return fa2i_fail(FA2_E_INVALID, "%s: larger than %d bytes, the limit for a shape file", path, FILE_BYTES_MAX);
     return FA2_OK;
 }
 
@@ -425,8 +415,8 @@ static fa2_status read_file(const char *path, fa2i_text *text)
 static const char *example_row(const csv *file, char out[NAMES_CHARS])
 {
     static const char *const values[COLUMN_KINDS] = {
-        [FA2I_FIELD_batch] = "1",   [FA2I_FIELD_heads_q] = "8", [FA2I_FIELD_heads_kv] = "8",
-        [FA2I_FIELD_seq_q] = "512", [FA2I_FIELD_seq_k] = "512", [FA2I_FIELD_head_dim] = "64",
+        [FA2I_FIELD_batch] = "1",    [FA2I_FIELD_heads_q] = "8", [FA2I_FIELD_heads_kv] = "8",
+        [FA2I_FIELD_seq_q] = "512",  [FA2I_FIELD_seq_k] = "512", [FA2I_FIELD_head_dim] = "64",
         [FA2I_FIELD_dtype] = "fp16", [FA2I_FIELD_causal] = "1"};
     size_t used = 0;
     for (size_t column = 1; column <= file->columns && used < NAMES_CHARS; column++)
@@ -443,13 +433,13 @@ fa2_status fa2i_shapes_add_file(fa2i_shapes *shapes, const char *path)
     fa2i_text text = {0};
     char row[NAMES_CHARS];
     FA2_TRY(read_file(path, &text));
-    csv file = {.name = strcmp(path, "-") == 0 ? "standard input" : path,
-                .rest = {text.data, text.length}};
+    csv file = {.name = strcmp(path, "-") == 0 ? "standard input" : path, .rest = {text.data, text.length}};
     FA2_TRY(read_csv(&file, shapes));
     if (file.rows == 0)
         st = fa2i_fail(FA2_E_INVALID,
                        "%s:%zu:1: there is no row after the header; add one, such as %s, or leave the "
-                       "file out", file.name, file.line + 1, example_row(&file, row));
+                       "file out",
+                       file.name, file.line + 1, example_row(&file, row));
 done:
     fa2i_text_done(&text);
     return st;

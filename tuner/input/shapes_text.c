@@ -25,21 +25,19 @@ static fa2_status no_such_key(fa2i_span pair, fa2i_span name)
     char keys[NAMES_CHARS] = "";
     size_t used = 0;
     for (int field = 0; field < FA2I_FIELD_COUNT && used < sizeof keys; field++)
-        used += (size_t)snprintf(keys + used, sizeof keys - used, "%s%s", used == 0 ? "" : ", ",
-                                 fa2i_fields[field].key);
+        used +=
+            (size_t)snprintf(keys + used, sizeof keys - used, "%s%s", used == 0 ? "" : ", ", fa2i_fields[field].key);
     if (name.bytes == pair.bytes)
-        return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s",
-                         (int)pair.bytes, pair.data, keys);
+        return fa2i_fail(FA2_E_INVALID, "\"%.*s\" is not KEY=VALUE; the keys are %s", (int)pair.bytes, pair.data, keys);
     fa2i_nearest meant = {0};
     for (int field = 0; field < FA2I_FIELD_COUNT; field++) {
         fa2i_nearest_try(&meant, name, fa2i_fields[field].key, fa2i_fields[field].key);
         fa2i_nearest_try(&meant, name, fa2i_fields[field].name, fa2i_fields[field].key);
     }
     if (meant.name != NULL)
-        return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\", did you mean %s?", (int)name.bytes,
-                         name.data, meant.name);
-    return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\"; the keys are %s", (int)name.bytes,
-                     name.data, keys);
+        return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\", did you mean %s?", (int)name.bytes, name.data,
+                         meant.name);
+    return fa2i_fail(FA2_E_INVALID, "unknown key \"%.*s\"; the keys are %s", (int)name.bytes, name.data, keys);
 }
 
 /* Parses one KEY=VALUE of --shape. */
@@ -52,8 +50,7 @@ static fa2_status parse_pair(fa2i_span pair, fa2i_problem_text *problem)
         return no_such_key(pair, name);
     if (problem->given[field])
         return fa2i_fail(FA2_E_INVALID, "%s is given twice", fa2i_fields[field].key);
-    return fa2i_problem_text_read(problem, field,
-                                  (fa2i_span){equals + 1, pair.bytes - name.bytes - 1});
+    return fa2i_problem_text_read(problem, field, (fa2i_span){equals + 1, pair.bytes - name.bytes - 1});
 }
 
 static fa2_status parse_pairs(const char *text, fa2i_problem_text *problem)

@@ -45,8 +45,7 @@ static inline int32_t fa2i_packed_length(int32_t begin, int32_t end, int32_t tot
     return end <= begin ? 0 : end - begin < most ? end - begin : most;
 }
 
-static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const fa2i_said *said,
-                                             int32_t batch)
+static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const fa2i_said *said, int32_t batch)
 {
     fa2i_sequence s = {.problem = *problem, .index = batch, .batch = batch, .first_new = INT32_MAX};
     if (problem->varlen) {
@@ -85,8 +84,7 @@ static inline fa2i_sequence fa2i_sequence_of(const fa2_problem *problem, const f
 }
 
 /* The table's entry for a key of a sequence. */
-static inline int32_t fa2i_page_said(const fa2_problem *problem, const fa2i_said *said,
-                                     int32_t batch, int32_t key)
+static inline int32_t fa2i_page_said(const fa2_problem *problem, const fa2i_said *said, int32_t batch, int32_t key)
 {
     return said->block_table[(int64_t)batch * said->columns + key / fa2i_forward_page(problem)];
 }
@@ -97,33 +95,29 @@ static inline bool fa2i_page_is_there(const fa2i_said *said, int32_t page)
 }
 
 /* The page that holds a key of a sequence. An invalid entry counts as the last page. */
-static inline int32_t fa2i_page_of(const fa2_problem *problem, const fa2i_said *said, int32_t batch,
-                                   int32_t key)
+static inline int32_t fa2i_page_of(const fa2_problem *problem, const fa2i_said *said, int32_t batch, int32_t key)
 {
     const int32_t page = fa2i_page_said(problem, said, batch, key);
     return fa2i_page_is_there(said, page) ? page : said->pages - 1;
 }
 
 /* Says whether a row of a sequence's K and V is a new one. */
-static inline bool fa2i_key_is_new(const fa2_problem *problem, const fa2i_said *said,
-                                   const fa2i_sequence *s, int32_t row)
+static inline bool fa2i_key_is_new(const fa2_problem *problem, const fa2i_said *said, const fa2i_sequence *s,
+                                   int32_t row)
 {
     return row >= s->first_new &&
-           (!problem->paged ||
-            fa2i_page_is_there(said, fa2i_page_said(problem, said, s->index, row)));
+           (!problem->paged || fa2i_page_is_there(said, fa2i_page_said(problem, said, s->index, row)));
 }
 
 /* The position by which a query is rotated, if new keys begin at first_new. */
-static inline int32_t fa2i_query_position(const fa2_problem *problem, int32_t first_new,
-                                          int32_t query)
+static inline int32_t fa2i_query_position(const fa2_problem *problem, int32_t first_new, int32_t query)
 {
     return problem->causal || problem->window ? first_new + query : first_new;
 }
 
 /* Says whether a row of packed queries (or keys) lies before the first bound, or at or after the last one. Kernels
  * write 0 into such a row, and -infinity into its LSE. */
-static inline bool fa2i_row_is_unused(const fa2_problem *problem, const fa2i_said *said,
-                                      int32_t row, bool of_keys)
+static inline bool fa2i_row_is_unused(const fa2_problem *problem, const fa2i_said *said, int32_t row, bool of_keys)
 {
     const int32_t *bounds = of_keys ? said->cu_seqlens_k : said->cu_seqlens_q;
     return problem->varlen && (row < bounds[0] || row >= bounds[problem->batch]);
@@ -131,8 +125,8 @@ static inline bool fa2i_row_is_unused(const fa2_problem *problem, const fa2i_sai
 
 /* The sequence that a row of the query tensors (or the key tensors) belongs to. first_q is -1 if the row is in no
  * sequence. */
-static inline fa2i_sequence fa2i_sequence_at(const fa2_problem *problem, const fa2i_said *said,
-                                             int32_t batch, int32_t row, bool of_keys)
+static inline fa2i_sequence fa2i_sequence_at(const fa2_problem *problem, const fa2i_said *said, int32_t batch,
+                                             int32_t row, bool of_keys)
 {
     if (!problem->varlen)
         return fa2i_sequence_of(problem, said, batch);
@@ -167,11 +161,9 @@ static inline fa2i_keys fa2i_keys_seen(const fa2_problem *problem, int32_t query
         first = place / problem->window_left * problem->window_left;
         end = end < first + problem->window_left ? end : first + problem->window_left;
     }
-    if (problem->window == FA2_WINDOW_SLIDING && problem->window_left >= 0 &&
-        place - problem->window_left > first)
+    if (problem->window == FA2_WINDOW_SLIDING && problem->window_left >= 0 && place - problem->window_left > first)
         first = place - problem->window_left;
-    if (problem->window == FA2_WINDOW_SLIDING && problem->window_right >= 0 &&
-        place + problem->window_right + 1 < end)
+    if (problem->window == FA2_WINDOW_SLIDING && problem->window_right >= 0 && place + problem->window_right + 1 < end)
         end = place + problem->window_right + 1;
     if (end <= first)
         return (fa2i_keys){0, 0};

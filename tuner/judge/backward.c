@@ -16,7 +16,7 @@ static const fa2i_operand operands[OPERANDS] = {
     [DQ] = {"dQ", FA2I_SHAPE_QUERIES, .output = true},
     [DK] = {"dK", FA2I_SHAPE_KEYS, .output = true},
     [DV] = {"dV", FA2I_SHAPE_VALUES, .output = true},
-#define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)          \
+#define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)                              \
     [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
 #include "runtime/ops/operands.def"
 #undef FA2I_OPERAND
@@ -39,8 +39,7 @@ static const struct plan {
     {"whole tiles", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 1, 63, 0, .softcap = 30},
     {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 0, 0, .softcap = 3},
     {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 0, .softcap = 0.5f},
-    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 100, -1, .softcap = 3,
-     .softmax_scale = 0.3f},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 100, -1, .softcap = 3, .softmax_scale = 0.3f},
     /* Rows that see no key when causal. */
     {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 20, 30, .softcap = 3},
     {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 3, 2, .softcap = 3},
@@ -52,12 +51,9 @@ static const struct plan {
     {"many tiles of queries", 1, 1, 1, 600, 72, FA2I_LAYOUT_GAPPED, 1, 500, 40, .softcap = 3},
     {"keys that batches share", 3, 2, 2, 40, 90, FA2I_LAYOUT_SHARED, 1, 33, 20, .softcap = 3},
     /* Tiles that need no mask lie between two that do, in a window and for queries after it. */
-    {"a window over several tiles", 1, 1, 1, 700, 300, FA2I_LAYOUT_BHSD, 1, 400, 150, .softcap = 3,
-     .windowed = true},
-    {"a window that ends on tiles", 1, 2, 1, 520, 130, FA2I_LAYOUT_GAPPED, 1, 255, 128,
-     .softcap = 3, .windowed = true},
-    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1000, 1000, .softcap = 3,
-     .windowed = true},
+    {"a window over several tiles", 1, 1, 1, 700, 300, FA2I_LAYOUT_BHSD, 1, 400, 150, .softcap = 3, .windowed = true},
+    {"a window that ends on tiles", 1, 2, 1, 520, 130, FA2I_LAYOUT_GAPPED, 1, 255, 128, .softcap = 3, .windowed = true},
+    {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1000, 1000, .softcap = 3, .windowed = true},
     {"lengths of all kinds", 11, 4, 2, 70, 150, FA2I_LAYOUT_BHSD, 1, 60, 10, .softcap = 3,
      .lengths = FA2I_LENGTHS_WILD},
     {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 60, 10, .softcap = 3,
@@ -66,15 +62,13 @@ static const struct plan {
 
 _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
 
-static size_t list_cases(const fa2_problem *class, int sm_count,
-                         fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
+static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
 {
     size_t count = 0;
     (void)sm_count; /* no kernel divides its work by it */
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         const struct plan *plan = &plans[i];
-        if ((plan->windowed && !class->window) ||
-            (plan->lengths != FA2I_LENGTHS_SPREAD && !class->varlen))
+        if ((plan->windowed && !class->window) || (plan->lengths != FA2I_LENGTHS_SPREAD && !class->varlen))
             continue;
         fa2i_case c = {.problem = *class,
                        .layout = plan->layout,
@@ -99,8 +93,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count,
 
 /* ---- the call ---- */
 
-static fa2i_arguments make_arguments(const fa2i_case *c,
-                                     const uint64_t addresses[FA2I_OPERANDS_MAX],
+static fa2i_arguments make_arguments(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
     fa2i_arguments made = {.backward = {.struct_bytes = sizeof(fa2_backward_args),

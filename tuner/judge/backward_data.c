@@ -78,8 +78,7 @@ static fa2_status forward_init(const fa2i_case *c, forward *f)
     bool got = f->q != NULL && f->k != NULL && f->v != NULL && f->scores != NULL && f->o != NULL;
     for (int i = Q; got && i <= V; i++) {
         f->inputs.period[i] = fa2i_case_period(c, i);
-        f->inputs.data[i] = f->blocks[i] =
-            fa2i_alloc_array(f->inputs.period[i], sizeof *f->blocks[i]);
+        f->inputs.data[i] = f->blocks[i] = fa2i_alloc_array(f->inputs.period[i], sizeof *f->blocks[i]);
         got = f->blocks[i] != NULL;
     }
     if (!got)
@@ -98,10 +97,9 @@ static double forward_row(const fa2_problem *p, forward *f, fa2i_row row, bool w
     double largest = sink;
     memset(f->o, 0, (size_t)columns * sizeof *f->o);
     for (int32_t j = keys.first; j < keys.end; j++) {
-        const double score = fa2i_score_capped(
-            f->scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim), f->softcap);
-        f->scores[j] =
-            score + fa2i_score_term(p, &f->features, row.batch, row.head, row.row, j, score);
+        const double score =
+            fa2i_score_capped(f->scale * fa2i_dot(f->q, f->k + (int64_t)j * p->head_dim, p->head_dim), f->softcap);
+        f->scores[j] = score + fa2i_score_term(p, &f->features, row.batch, row.head, row.row, j, score);
         largest = fmax(largest, f->scores[j]);
     }
     if (isinf(largest)) /* it sees no key */
@@ -130,8 +128,8 @@ static fa2_status spoil_unused(const fa2i_case *c, int operand, void *out)
     fa2_status st = FA2_OK;
     if (bounds == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for test data");
-    FA2_TRY(fa2i_feature_fill(
-        c, FEATURES + (of_keys ? FA2I_OPERAND_cu_seqlens_k : FA2I_OPERAND_cu_seqlens_q), count, bounds));
+    FA2_TRY(fa2i_feature_fill(c, FEATURES + (of_keys ? FA2I_OPERAND_cu_seqlens_k : FA2I_OPERAND_cu_seqlens_q), count,
+                              bounds));
     const fa2i_said said = {.cu_seqlens_q = bounds, .cu_seqlens_k = bounds};
     for (int32_t h = 0; h < e.heads; h++)
         for (int32_t row = 0; row < e.seq; row++)
@@ -160,13 +158,11 @@ static fa2_status fill_forward(const fa2i_case *c, int operand, void *out)
     for (int32_t b = 0; b < p->batch; b++) {
         const fa2i_sequence s = fa2i_sequence_of(p, &said, b);
         for (int32_t h = 0; s.problem.seq_q > 0 && h < p->heads_q; h++) {
-            fa2i_sequence_head(&k, &s, h / group, s.first_k, s.problem.seq_k, p->head_dim, f.k,
-                               &k_at);
+            fa2i_sequence_head(&k, &s, h / group, s.first_k, s.problem.seq_k, p->head_dim, f.k, &k_at);
             fa2i_sequence_head(&v, &s, h / group, s.first_k, s.problem.seq_k, columns, f.v, &v_at);
             for (int32_t i = 0; i < s.problem.seq_q; i++) {
                 const int64_t at = fa2i_extent_at(&e, s.batch, h, s.first_q + i);
-                fa2i_host_row(&q, p->dtype, fa2i_host_row_at(&q, s.batch, h, s.first_q + i),
-                              p->head_dim, f.q);
+                fa2i_host_row(&q, p->dtype, fa2i_host_row_at(&q, s.batch, h, s.first_q + i), p->head_dim, f.q);
                 const double lse = forward_row(&s.problem, &f, (fa2i_row){b, h, i}, operand == O);
                 if (operand == LSE)
                     ((float *)out)[at] = (float)lse;
@@ -182,9 +178,7 @@ done:
 
 fa2_status fa2i_backward_data(const fa2i_case *c, int operand, size_t count, void *out)
 {
-    const float magnitude = operand == Q   ? c->q_magnitude
-                            : operand == O ? 1 / sqrtf((float)c->problem.seq_k)
-                                           : 1.0f;
+    const float magnitude = operand == Q ? c->q_magnitude : operand == O ? 1 / sqrtf((float)c->problem.seq_k) : 1.0f;
     if (operand == LSE)
         for (size_t i = 0; i < count; i++)
             ((float *)out)[i] = usual_lse(&c->problem);
@@ -193,7 +187,6 @@ fa2_status fa2i_backward_data(const fa2i_case *c, int operand, size_t count, voi
     if (c->pattern != FA2I_PATTERN_FORWARD)
         return FA2_OK;
     const fa2_status st = operand == O || operand == LSE ? fill_forward(c, operand, out) : FA2_OK;
-    const bool whole =
-        count >= (size_t)fa2i_case_extent(c, operand).elems; /* not a block that is repeated */
+    const bool whole = count >= (size_t)fa2i_case_extent(c, operand).elems; /* not a block that is repeated */
     return st == FA2_OK && c->problem.varlen && whole ? spoil_unused(c, operand, out) : st;
 }

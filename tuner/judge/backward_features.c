@@ -12,8 +12,7 @@
 
 /* Adds one query's contribution to a row of dbias. turned: the row belongs to one key, and the query adds to one
  * column. */
-static bool add_to_bias(fa2i_backward_part *p, fa2i_row at, int32_t first_key, int32_t keys,
-                        bool turned, double *exact)
+static bool add_to_bias(fa2i_backward_part *p, fa2i_row at, int32_t first_key, int32_t keys, bool turned, double *exact)
 {
     const fa2i_backward_work *w = p->work;
     const fa2_problem *problem = &p->sequence.problem;
@@ -22,15 +21,13 @@ static bool add_to_bias(fa2i_backward_part *p, fa2i_row at, int32_t first_key, i
     bool seen = false;
     fa2i_backward_read_rows(p, fa2i_of_query, at.head, p->sequence.first_q + at.row, fa2i_of_key,
                             at.head / (problem->heads_q / problem->heads_kv));
-    fa2i_backward_read_statistics(p, p->sequence.batch, at.head, p->sequence.first_q + at.row,
-                                  p->row[1], &lse, &delta);
+    fa2i_backward_read_statistics(p, p->sequence.batch, at.head, p->sequence.first_q + at.row, p->row[1], &lse, &delta);
     for (int32_t j = first_key; j < first_key + keys && j < problem->seq_k; j++) {
         if (!fa2i_key_is_seen(problem, at.row, j))
             continue;
         const float *k = p->head[0] + (int64_t)j * problem->head_dim;
         const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
-        const fa2i_backward_weights x =
-            fa2i_backward_weigh(p, at, j, p->row[0], p->row[1], k, v, lse, delta);
+        const fa2i_backward_weights x = fa2i_backward_weigh(p, at, j, p->row[0], p->row[1], k, v, lse, delta);
         const size_t column = turned ? (size_t)at.row : (size_t)j;
         seen = true;
         exact[column] += x.behind;
@@ -74,8 +71,7 @@ void fa2i_backward_bias_row(fa2i_backward_part *p, size_t index)
                                     turned ? 1 : problem->seq_k, turned, exact);
     }
     wanted->exact[index] = !seen;
-    fa2i_backward_note(p, FA2I_GRADIENT_OF_BIAS, wanted->width, exact, p->scores,
-                       p->scores + wanted->width, false);
+    fa2i_backward_note(p, FA2I_GRADIENT_OF_BIAS, wanted->width, exact, p->scores, p->scores + wanted->width, false);
 }
 
 /* ---- sinks ---- */
@@ -91,8 +87,8 @@ static double sink_gradient(fa2i_backward_part *p, int32_t head, double *ret_siz
     for (int32_t b = 0; b < problem->batch; b++) {
         const fa2i_sequence s = fa2i_sequence_of(problem, &w->said, b);
         for (int32_t i = s.first_q; i < s.first_q + s.problem.seq_q; i++) {
-            fa2i_host_row(d_o, problem->dtype, fa2i_host_row_at(d_o, s.batch, head, i),
-                          fa2i_head_dim_v(problem), p->row[0]);
+            fa2i_host_row(d_o, problem->dtype, fa2i_host_row_at(d_o, s.batch, head, i), fa2i_head_dim_v(problem),
+                          p->row[0]);
             fa2i_backward_read_statistics(p, s.batch, head, i, p->row[0], &lse, &delta);
             const double term = isinf(lse) || isinf(sink) ? 0 : exp(sink - lse) * delta;
             sum -= term;
@@ -117,8 +113,7 @@ fa2_status fa2i_backward_sink_gradients(fa2i_backward_part *p, fa2i_wanted *want
         largest = fmax(largest, size);
     }
     for (size_t row = 1; row < wanted->row_count; row++)
-        memcpy(wanted->values + row * (size_t)heads, wanted->values,
-               (size_t)heads * sizeof *wanted->values);
+        memcpy(wanted->values + row * (size_t)heads, wanted->values, (size_t)heads * sizeof *wanted->values);
     wanted->bound = (fa2i_bound){.absolute = 1e-5 + 1e-4 * largest};
     return FA2_OK;
 }

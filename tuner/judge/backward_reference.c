@@ -31,8 +31,8 @@
 #include "tuner/judge/number.h"
 #include "tuner/judge/reference.h"
 
-void fa2i_backward_read_statistics(fa2i_backward_part *p, int32_t batch, int32_t head, int32_t row,
-                                   const float *d_o, double *ret_lse, double *ret_delta)
+void fa2i_backward_read_statistics(fa2i_backward_part *p, int32_t batch, int32_t head, int32_t row, const float *d_o,
+                                   double *ret_lse, double *ret_delta)
 {
     const fa2i_backward_work *w = p->work;
     const fa2i_host_tensor *o = &w->tensors[O];
@@ -46,9 +46,8 @@ void fa2i_backward_read_statistics(fa2i_backward_part *p, int32_t batch, int32_t
 /* The relative error that tanh.approx guarantees. */
 #define TANH_ERROR 0x1p-11
 
-fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row at, int32_t key,
-                                          const float *q, const float *d_o, const float *k,
-                                          const float *v, double lse, double delta)
+fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row at, int32_t key, const float *q,
+                                          const float *d_o, const float *k, const float *v, double lse, double delta)
 {
     const fa2i_backward_work *w = of->work;
     const fa2_problem *problem = &of->sequence.problem;
@@ -57,8 +56,7 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
     const double s = w->scale * fa2i_dot(q, k, problem->head_dim);
     const double dp = kept * fa2i_dot(d_o, v, fa2i_head_dim_v(problem));
     const double softcap = (double)w->c->softcap, capped = fa2i_score_capped(s, softcap);
-    const double term =
-        fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key, capped);
+    const double term = fa2i_score_term(problem, &w->features, at.batch, at.head, at.row, key, capped);
     /* The LSE of a row that sees no key is -infinity. */
     const double p = isinf(lse) || isinf(term) ? 0 : exp(capped + term - lse);
     float plain_tanh, plain_s = fa2i_plain_score(dtype, s, w->c->softcap, &plain_tanh);
@@ -84,8 +82,7 @@ fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row
                                    .plain_p = (double)fa2i_rounded(dtype, plain_p * (float)kept),
                                    .plain_ds = (double)plain_ds * w->scale,
                                    .off_p = p * kept * p_error,
-                                   .off_ds = fabs(behind * w->scale) *
-                                             (slope * p_error + slope_error * (1 + p_error))};
+                                   .off_ds = fabs(behind * w->scale) * (slope * p_error + slope_error * (1 + p_error))};
 }
 
 static void add(double *sum, double factor, const float *row, int count)
@@ -101,8 +98,8 @@ static void add_square(double *sum, double off, const float *row, int count)
         sum[i] += off * off * (double)row[i] * (double)row[i];
 }
 
-void fa2i_backward_note(fa2i_backward_part *p, int gradient, int width, const double *exact,
-                        const double *plain, const double *squares, bool is_rounded)
+void fa2i_backward_note(fa2i_backward_part *p, int gradient, int width, const double *exact, const double *plain,
+                        const double *squares, bool is_rounded)
 {
     const fa2_dtype dtype = p->work->c->problem.dtype;
     for (int d = 0; d < width; d++) {
@@ -120,8 +117,8 @@ static void note_row(fa2i_backward_part *p, int gradient, const double *exact, c
     fa2i_backward_note(p, gradient, p->work->outputs[gradient].width, exact, plain, squares, true);
 }
 
-void fa2i_backward_read_rows(fa2i_backward_part *p, const int rows[2], int32_t row_head,
-                             int32_t row, const int heads[2], int32_t head)
+void fa2i_backward_read_rows(fa2i_backward_part *p, const int rows[2], int32_t row_head, int32_t row,
+                             const int heads[2], int32_t head)
 {
     const fa2i_backward_work *w = p->work;
     const fa2i_sequence *s = &p->sequence;
@@ -129,11 +126,9 @@ void fa2i_backward_read_rows(fa2i_backward_part *p, const int rows[2], int32_t r
     for (int i = 0; i < 2; i++) {
         const fa2i_host_tensor *tensor = &w->tensors[rows[i]];
         const int columns = i == 0 ? s->problem.head_dim : fa2i_head_dim_v(&s->problem);
-        fa2i_host_row(tensor, s->problem.dtype, fa2i_host_row_at(tensor, s->batch, row_head, row),
-                      columns, p->row[i]);
+        fa2i_host_row(tensor, s->problem.dtype, fa2i_host_row_at(tensor, s->batch, row_head, row), columns, p->row[i]);
         fa2i_sequence_head(&w->tensors[heads[i]], s, head, of_keys ? s->first_k : s->first_q,
-                           of_keys ? s->problem.seq_k : s->problem.seq_q, columns, p->head[i],
-                           &p->at[i]);
+                           of_keys ? s->problem.seq_k : s->problem.seq_q, columns, p->head[i], &p->at[i]);
     }
 }
 
@@ -170,8 +165,7 @@ static void query_row(fa2i_backward_part *p, size_t index)
     for (int32_t j = keys.first; j < keys.end; j++) {
         const float *k = p->head[0] + (int64_t)j * head_dim;
         const float *v = p->head[1] + (int64_t)j * fa2i_head_dim_v(problem);
-        const fa2i_backward_weights x =
-            fa2i_backward_weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
+        const fa2i_backward_weights x = fa2i_backward_weigh(p, own, j, p->row[0], p->row[1], k, v, lse, delta);
         add(exact, x.ds, k, head_dim);
         add(p->sums, x.plain_ds, k, head_dim);
         add_square(p->squares, x.off_ds, k, head_dim);
@@ -190,8 +184,7 @@ static void read_plane(fa2i_backward_part *p, int32_t head)
     p->stats_at = plane;
     for (int32_t i = 0; i < problem->seq_q; i++)
         fa2i_backward_read_statistics(p, s->batch, head, s->first_q + i,
-                                      p->head[1] + (int64_t)i * fa2i_head_dim_v(problem),
-                                      &p->lse[i], &p->delta[i]);
+                                      p->head[1] + (int64_t)i * fa2i_head_dim_v(problem), &p->lse[i], &p->delta[i]);
 }
 
 /* Adds the contributions of one head's queries to a row of dK and dV. The plain sums are rounded. Returns whether any
@@ -208,9 +201,8 @@ static bool add_queries(fa2i_backward_part *p, int32_t head, int32_t key, double
         const float *d_o = p->head[1] + (int64_t)i * columns;
         if (!fa2i_key_is_seen(problem, i, key))
             continue;
-        const fa2i_backward_weights x =
-            fa2i_backward_weigh(p, (fa2i_row){p->sequence.index, head, i}, key, q, d_o, p->row[0],
-                                p->row[1], p->lse[i], p->delta[i]);
+        const fa2i_backward_weights x = fa2i_backward_weigh(p, (fa2i_row){p->sequence.index, head, i}, key, q, d_o,
+                                                            p->row[0], p->row[1], p->lse[i], p->delta[i]);
         seen = true;
         add(dk, x.ds, q, head_dim);
         add(dv, x.p, d_o, columns);
@@ -291,9 +283,8 @@ static fa2_status part_init(fa2i_backward_part *p)
     p->sums = fa2i_alloc_array(4 * head_dim, sizeof(double));
     p->squares = fa2i_alloc_array(2 * head_dim, sizeof(double));
     p->scores = fa2i_alloc_array(2 * longest(problem), sizeof(double));
-    if (p->row[0] == NULL || p->row[1] == NULL || p->head[0] == NULL || p->head[1] == NULL ||
-        p->lse == NULL || p->delta == NULL || p->spare == NULL || p->sums == NULL ||
-        p->squares == NULL || p->scores == NULL)
+    if (p->row[0] == NULL || p->row[1] == NULL || p->head[0] == NULL || p->head[1] == NULL || p->lse == NULL ||
+        p->delta == NULL || p->spare == NULL || p->sums == NULL || p->squares == NULL || p->scores == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu rows", longest(problem));
     return FA2_OK;
 }
@@ -313,8 +304,7 @@ static void part_done(fa2i_backward_part *p)
 }
 
 /* Computes the bound of a gradient, as described at the top, from the errors that the parts found. */
-static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, size_t count,
-                           int gradient)
+static fa2i_bound bound_of(fa2_dtype dtype, const fa2i_backward_part *parts, size_t count, int gradient)
 {
     const int significant_bits = dtype == FA2_BF16 ? 8 : 11;
     double error = 0, largest = 0, tanh_error = 0;
@@ -345,15 +335,12 @@ static fa2_status reserve_outputs(const fa2i_backward_work *w)
     return st == FA2_OK && w->dbias != NULL ? reserve_output(w->dbias) : st;
 }
 
-fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
-                                   fa2i_wanted *outputs)
+fa2_status fa2i_backward_reference(const fa2i_case *c, const fa2i_inputs *inputs, int threads, fa2i_wanted *outputs)
 {
     fa2_status st = FA2_OK;
     fa2i_backward_part parts[FA2I_PARTS_MAX] = {{0}};
-    const size_t part_bytes =
-        longest(&c->problem) * (size_t)c->problem.head_dim * 2 * sizeof(float);
-    const size_t rows =
-        outputs[0].row_count > outputs[1].row_count ? outputs[0].row_count : outputs[1].row_count;
+    const size_t part_bytes = longest(&c->problem) * (size_t)c->problem.head_dim * 2 * sizeof(float);
+    const size_t rows = outputs[0].row_count > outputs[1].row_count ? outputs[0].row_count : outputs[1].row_count;
     const size_t count = fa2i_count_parts(threads, rows, part_bytes);
     fa2i_backward_work w = {.c = c,
                             .lse_extent = fa2i_case_extent(c, LSE),

@@ -9,11 +9,7 @@
 
 /* Indexes of outputs: dQ, dK and dV come first; dsinks and dbias follow if the case has them. The errors of dbias have
  * the index after these three. */
-enum {
-    FA2I_GRADIENTS = FEATURES - INPUTS,
-    FA2I_GRADIENT_OF_BIAS = FA2I_GRADIENTS,
-    FA2I_GRADIENT_KINDS
-};
+enum { FA2I_GRADIENTS = FEATURES - INPUTS, FA2I_GRADIENT_OF_BIAS = FA2I_GRADIENTS, FA2I_GRADIENT_KINDS };
 
 typedef struct fa2i_backward_work {
     const fa2i_case *c;
@@ -57,22 +53,21 @@ typedef struct fa2i_backward_weights {
 static const int fa2i_of_query[] = {Q, DO}, fa2i_of_key[] = {K, V};
 
 /* Reads the row's LSE and computes its delta. d_o: its dO. */
-void fa2i_backward_read_statistics(fa2i_backward_part *p, int32_t batch, int32_t head, int32_t row,
-                                   const float *d_o, double *ret_lse, double *ret_delta);
+void fa2i_backward_read_statistics(fa2i_backward_part *p, int32_t batch, int32_t head, int32_t row, const float *d_o,
+                                   double *ret_lse, double *ret_delta);
 
 /* Computes the weights. at: the query, with its head and batch. */
-fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row at, int32_t key,
-                                          const float *q, const float *d_o, const float *k,
-                                          const float *v, double lse, double delta);
+fa2i_backward_weights fa2i_backward_weigh(const fa2i_backward_part *of, fa2i_row at, int32_t key, const float *q,
+                                          const float *d_o, const float *k, const float *v, double lse, double delta);
 
 /* Records the errors of `width` numbers of a gradient that are complete. squares: the squared errors of their terms. */
-void fa2i_backward_note(fa2i_backward_part *p, int gradient, int width, const double *exact,
-                        const double *plain, const double *squares, bool is_rounded);
+void fa2i_backward_note(fa2i_backward_part *p, int gradient, int width, const double *exact, const double *plain,
+                        const double *squares, bool is_rounded);
 
 /* Loads one row of each of the two tensors `rows` into p->row, and a head of the sequence of each of the two tensors
  * `heads` into p->head. The second of each pair has the columns of V. */
-void fa2i_backward_read_rows(fa2i_backward_part *p, const int rows[2], int32_t row_head,
-                             int32_t row, const int heads[2], int32_t head);
+void fa2i_backward_read_rows(fa2i_backward_part *p, const int rows[2], int32_t row_head, int32_t row,
+                             const int heads[2], int32_t head);
 
 /* Computes row `index` of the gradient of a bias. */
 void fa2i_backward_bias_row(fa2i_backward_part *p, size_t index);

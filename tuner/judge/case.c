@@ -25,8 +25,7 @@ uint64_t fa2i_random(uint64_t *state)
 static float random_normal(uint64_t *state)
 {
     const uint64_t r = fa2i_random(state);
-    const int32_t sum =
-        (int32_t)((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48));
+    const int32_t sum = (int32_t)((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48));
     return (float)(sum - 131070) * (1.0f / 37837.2f); /* the sum's standard deviation */
 }
 
@@ -137,8 +136,7 @@ void fa2i_case_window(fa2_problem *problem, int32_t left, int32_t right)
 
 int32_t fa2i_case_columns(const fa2_problem *problem)
 {
-    return (int32_t)(((int64_t)problem->seq_k + fa2i_forward_page(problem) - 1) /
-                     fa2i_forward_page(problem));
+    return (int32_t)(((int64_t)problem->seq_k + fa2i_forward_page(problem) - 1) / fa2i_forward_page(problem));
 }
 
 int32_t fa2i_case_pages(const fa2_problem *problem)
@@ -201,8 +199,8 @@ static fa2i_extent extent_of_rows(const fa2i_case *c, const fa2i_operand *o, con
 {
     const bool is_new = line != NULL;
     const bool of_keys = o->shape == FA2I_SHAPE_KEYS || o->shape == FA2I_SHAPE_VALUES;
-    const bool of_values = o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES ||
-                           (is_new && line->shape[3] == FA2I_DIM_Dv);
+    const bool of_values =
+        o->shape == FA2I_SHAPE_OUTPUTS || o->shape == FA2I_SHAPE_VALUES || (is_new && line->shape[3] == FA2I_DIM_Dv);
     const int32_t columns = of_values ? fa2i_head_dim_v(p) : p->head_dim;
     const bool shared = c->layout == FA2I_LAYOUT_SHARED && of_keys && !o->output;
     const int64_t row = columns + (c->layout == FA2I_LAYOUT_GAPPED ? GAP_ELEMS : 0);
@@ -267,8 +265,7 @@ fa2i_extent fa2i_case_extent(const fa2i_case *c, int operand)
         return extent_of_feature(c, o, operand - fa2i_case_feature(c, 0), &tensors);
     if ((o->optional && !c->want_lse) || (tensors.v_in_k && o->shape == FA2I_SHAPE_VALUES))
         return (fa2i_extent){0};
-    return o->shape == FA2I_SHAPE_STATISTICS ? extent_of_statistics(&tensors)
-                                             : extent_of_rows(c, o, NULL, &tensors);
+    return o->shape == FA2I_SHAPE_STATISTICS ? extent_of_statistics(&tensors) : extent_of_rows(c, o, NULL, &tensors);
 }
 
 size_t fa2i_case_operand_bytes(const fa2i_case *c, int operand)
@@ -282,8 +279,7 @@ int64_t fa2i_extent_at(const fa2i_extent *extent, int32_t batch, int32_t head, i
     return batch * extent->stride_batch + head * extent->stride_head + row * extent->stride_seq;
 }
 
-fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int64_t index,
-                             int32_t *ret_column)
+fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int64_t index, int32_t *ret_column)
 {
     const int64_t row = index / extent->pitch, rows = (int64_t)extent->seq * extent->heads;
     *ret_column = (int32_t)(index % extent->pitch);
@@ -308,18 +304,16 @@ size_t fa2i_case_period(const fa2i_case *c, int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     const fa2i_operand *o = operand_of(c, operand);
-    const bool is_integers = o->shape == FA2I_SHAPE_FEATURE &&
-                             fa2i_operands[operand - fa2i_case_feature(c, 0)].elem == FA2I_ELEM_INT32;
-    const bool whole = is_integers ||
-                       (c->pattern != FA2I_PATTERN_NONE && o->patterned);
+    const bool is_integers =
+        o->shape == FA2I_SHAPE_FEATURE && fa2i_operands[operand - fa2i_case_feature(c, 0)].elem == FA2I_ELEM_INT32;
+    const bool whole = is_integers || (c->pattern != FA2I_PATTERN_NONE && o->patterned);
     if (whole || e.elems == 0)
         return (size_t)e.elems;
     const int64_t block = block_elems(&e);
     return (size_t)(e.elems < block ? e.elems : block);
 }
 
-void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count,
-                           uint16_t *out)
+void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count, uint16_t *out)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     const size_t block = (size_t)block_elems(&e);
@@ -372,8 +366,7 @@ fa2i_host_tensor fa2i_case_host_tensor(const fa2i_case *c, const fa2i_inputs *in
                               .period_elems = (int64_t)inputs->period[operand]};
 }
 
-fa2_tensor fa2i_case_tensor(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
-                            int operand)
+fa2_tensor fa2i_case_tensor(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], int operand)
 {
     const fa2i_extent e = fa2i_case_extent(c, operand);
     return (fa2_tensor){.data = (void *)(uintptr_t)addresses[operand],

@@ -37,9 +37,8 @@ typedef enum fa2i_layout {
 /* Where large scores are. */
 typedef enum fa2i_pattern {
     FA2I_PATTERN_NONE = 0,
-    FA2I_PATTERN_LATE = 1, /* at the first keys, which kernels process last */
-    FA2I_PATTERN_PEAKS =
-        2, /* each query head has one, each at another key; the last head has none */
+    FA2I_PATTERN_LATE = 1,  /* at the first keys, which kernels process last */
+    FA2I_PATTERN_PEAKS = 2, /* each query head has one, each at another key; the last head has none */
     FA2I_PATTERN_FORWARD =
         3 /* nowhere. O and LSE as inputs of backward are the results of forward. Without this pattern they are
            * unrelated numbers; backward is the same function of them */
@@ -120,8 +119,7 @@ int64_t fa2i_extent_at(const fa2i_extent *extent, int32_t batch, int32_t head, i
 
 /* Finds the row that holds the element at this index. operand is not set. *ret_column is its column, or at least width
  * if it lies between rows. */
-fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int64_t index,
-                             int32_t *ret_column);
+fa2i_place fa2i_extent_place(const fa2i_extent *extent, fa2i_layout layout, int64_t index, int32_t *ret_column);
 
 /* The number of elements of an input that repeat, and their values. Fails with FA2_E_MEMORY if they are computed from
  * others. */
@@ -130,8 +128,7 @@ fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out);
 
 /* For fill functions: writes the first `count` elements of an operand of the dtype. They are nearly normal with this
  * standard deviation, and repeat like those of a case without a pattern. */
-void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count,
-                           uint16_t *out);
+void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count, uint16_t *out);
 
 /* Device memory that a case takes: operands and guards. SIZE_MAX if it cannot be counted; then no other function may be
  * called for the case. */

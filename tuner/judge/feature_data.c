@@ -39,16 +39,14 @@ static bool is_hidden(const fa2i_case *c, int64_t row, int64_t column, uint64_t 
     if (c->timed && !mask)
         return false;
     const bool single = mask || query / 64 % 2 == 0;
-    return (query / 64 + (key + 24) / 160) % 3 == 1 ||
-           (single && (query % 29 == 28 || random % 7 == 0));
+    return (query / 64 + (key + 24) / 160) % 3 == 1 || (single && (query % 29 == 28 || random % 7 == 0));
 }
 
 /* Returns a number that hides a key. Programs use these, and fp16 turns them into -infinity. Each is used for 64 keys
  * in a row, as many as some tiles have. */
 static float hiding_number(int64_t row, int64_t column)
 {
-    static const float numbers[] = {-INFINITY, -1e9f,
-                                    -0x1.fep127f}; /* the lowest bf16 number */
+    static const float numbers[] = {-INFINITY, -1e9f, -0x1.fep127f}; /* the lowest bf16 number */
     return numbers[(row + column / 64) % 3];
 }
 
@@ -72,8 +70,7 @@ static void fill_bias(const fa2i_case *c, int operand, size_t count, void *out)
         const int64_t row = (int64_t)i / e.pitch % e.seq, column = (int64_t)i % e.pitch;
         const float value = (float)(int32_t)(random >> 32) * 0x1p-30f; /* -2 ... 2 */
         const bool hidden = is_hidden(c, row, column, random);
-        put_bias(fa2i_bias_type(c->problem.bias), hidden ? hiding_number(row, column) : value,
-                 hidden, i, out);
+        put_bias(fa2i_bias_type(c->problem.bias), hidden ? hiding_number(row, column) : value, hidden, i, out);
     }
 }
 
@@ -89,8 +86,7 @@ static void fill_seeds(const fa2i_case *c, int operand, size_t count, void *out)
 }
 
 /* Fills the bounds. The longest sequence is in the middle. */
-static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool overlap, size_t count,
-                        int32_t *bounds)
+static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool overlap, size_t count, int32_t *bounds)
 {
     const int32_t batch = c->problem.batch, wild[] = {0, seq, 1, seq + 7, seq / 2};
     const bool is_wild = c->lengths == FA2I_LENGTHS_WILD, is_amid = c->lengths == FA2I_LENGTHS_AMID;
@@ -102,8 +98,7 @@ static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool ove
         if (is_wild && overlap && i % 4 == 3)
             bounds[i] = i % 8 == 7 ? INT32_MIN : at - 2;
         if (i + 1 < count)
-            at += is_wild ? wild[i % (sizeof wild / sizeof *wild)]
-                          : fa2i_forward_packed_length(batch, seq, used, rank);
+            at += is_wild ? wild[i % (sizeof wild / sizeof *wild)] : fa2i_forward_packed_length(batch, seq, used, rank);
     }
 }
 
@@ -191,7 +186,9 @@ static void fill_angles(const fa2i_case *c, int operand, size_t count, void *out
     for (size_t i = 0; i < count; i++) {
         const double frequency = pow(10000, -(double)(i % pairs) / (double)pairs);
         const double angle = (double)(i / pairs) * frequency;
-        bits[i] = fa2i_to_bits(c->problem.dtype, (float)(operand == fa2i_case_feature(c, FA2I_OPERAND_rotary_cos) ? cos(angle) : sin(angle)));
+        bits[i] =
+            fa2i_to_bits(c->problem.dtype,
+                         (float)(operand == fa2i_case_feature(c, FA2I_OPERAND_rotary_cos) ? cos(angle) : sin(angle)));
     }
 }
 
@@ -212,15 +209,22 @@ static void fill_floats(const fa2i_case *c, int operand, size_t count, void *out
 
 fa2_status fa2i_feature_fill(const fa2i_case *c, int operand, size_t count, void *out)
 {
-    static void (*const fills[FA2I_OPERAND_COUNT])(const fa2i_case *, int, size_t, void *) = {
-        [FA2I_OPERAND_alibi_slopes] = fill_slopes,   [FA2I_OPERAND_sinks] = fill_sinks,
-        [FA2I_OPERAND_bias] = fill_bias,             [FA2I_OPERAND_seed_at] = fill_seeds,
-        [FA2I_OPERAND_offset_at] = fill_seeds,       [FA2I_OPERAND_seqused_k] = fill_lengths,
-        [FA2I_OPERAND_cu_seqlens_q] = fill_bounds_q, [FA2I_OPERAND_cu_seqlens_k] = fill_bounds_k,
-        [FA2I_OPERAND_block_table] = fill_table,     [FA2I_OPERAND_leftpad] = fill_leftpad,
-        [FA2I_OPERAND_cache_rows] = fill_cache_rows, [FA2I_OPERAND_new_k] = fill_rows,
-        [FA2I_OPERAND_new_v] = fill_rows,            [FA2I_OPERAND_rotary_cos] = fill_angles,
-        [FA2I_OPERAND_rotary_sin] = fill_angles};
+    static void (*const fills[FA2I_OPERAND_COUNT])(const fa2i_case *, int, size_t,
+                                                   void *) = {[FA2I_OPERAND_alibi_slopes] = fill_slopes,
+                                                              [FA2I_OPERAND_sinks] = fill_sinks,
+                                                              [FA2I_OPERAND_bias] = fill_bias,
+                                                              [FA2I_OPERAND_seed_at] = fill_seeds,
+                                                              [FA2I_OPERAND_offset_at] = fill_seeds,
+                                                              [FA2I_OPERAND_seqused_k] = fill_lengths,
+                                                              [FA2I_OPERAND_cu_seqlens_q] = fill_bounds_q,
+                                                              [FA2I_OPERAND_cu_seqlens_k] = fill_bounds_k,
+                                                              [FA2I_OPERAND_block_table] = fill_table,
+                                                              [FA2I_OPERAND_leftpad] = fill_leftpad,
+                                                              [FA2I_OPERAND_cache_rows] = fill_cache_rows,
+                                                              [FA2I_OPERAND_new_k] = fill_rows,
+                                                              [FA2I_OPERAND_new_v] = fill_rows,
+                                                              [FA2I_OPERAND_rotary_cos] = fill_angles,
+                                                              [FA2I_OPERAND_rotary_sin] = fill_angles};
     const int id = operand - fa2i_case_feature(c, 0);
     (fills[id] != NULL ? fills[id] : fill_floats)(c, operand, count, out);
     return FA2_OK;
@@ -252,9 +256,8 @@ static void find_strides(const fa2i_case *c, int id, int64_t strides[FA2I_OPERAN
 static fa2_dropout dropout_of(const fa2i_case *c)
 {
     static const float probabilities[] = {0.5f, 0.7f, 0.003f, 0.17f};
-    return (fa2_dropout){.p = probabilities[c->seed % 4],
-                         .seed = c->seed * 0x9e3779b97f4a7c15u,
-                         .offset = c->seed * 0x100000001u};
+    return (fa2_dropout){
+        .p = probabilities[c->seed % 4], .seed = c->seed * 0x9e3779b97f4a7c15u, .offset = c->seed * 0x100000001u};
 }
 
 fa2_dropout fa2i_case_dropout_found(const fa2i_case *c, const uint64_t *seed, const uint64_t *offset)

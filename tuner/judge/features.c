@@ -12,8 +12,8 @@
  * the same where no number lies near the bound. */
 #define LEAST_SCORE (-0x1p19)
 
-static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
-                         int32_t query, int32_t key)
+static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head, int32_t query,
+                         int32_t key)
 {
     const int64_t distance = (int64_t)query + p->seq_k - p->seq_q - key;
     const float *slopes = f->data[FA2I_OPERAND_alibi_slopes];
@@ -21,14 +21,14 @@ static double alibi_term(const fa2_problem *p, const fa2i_features *f, int32_t b
     return -(double)slopes[batch * stride + head] * fabs((double)distance);
 }
 
-static double bias_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head,
-                        int32_t query, int32_t key)
+static double bias_term(const fa2_problem *p, const fa2i_features *f, int32_t batch, int32_t head, int32_t query,
+                        int32_t key)
 {
     const void *bias = f->data[FA2I_OPERAND_bias];
     const int64_t *strides = f->strides[FA2I_OPERAND_bias];
-    const int64_t at = (batch * strides[0] + head * strides[1] + query * strides[2] +
-                        (f->bias_first + key) * strides[3]) %
-                       f->period[FA2I_OPERAND_bias];
+    const int64_t at =
+        (batch * strides[0] + head * strides[1] + query * strides[2] + (f->bias_first + key) * strides[3]) %
+        f->period[FA2I_OPERAND_bias];
     switch (fa2i_bias_type(p->bias)) {
     case FA2_BIAS_FP16:
         return (double)fa2i_from_bits(FA2_FP16, ((const uint16_t *)bias)[at]);
@@ -44,8 +44,8 @@ static double bias_term(const fa2_problem *p, const fa2i_features *f, int32_t ba
     return 0;
 }
 
-double fa2i_score_term(const fa2_problem *problem, const fa2i_features *features, int32_t batch,
-                       int32_t head, int32_t query, int32_t key, double score)
+double fa2i_score_term(const fa2_problem *problem, const fa2i_features *features, int32_t batch, int32_t head,
+                       int32_t query, int32_t key, double score)
 {
     double term = 0;
     if (problem->alibi)
@@ -61,14 +61,12 @@ double fa2i_sink_score(const fa2_problem *problem, const fa2i_features *features
     return problem->sinks ? (double)((const float *)features->data[FA2I_OPERAND_sinks])[head] : -INFINITY;
 }
 
-double fa2i_kept(const fa2_problem *problem, const fa2i_features *features, int32_t batch,
-                 int32_t head, int32_t query, int32_t key)
+double fa2i_kept(const fa2_problem *problem, const fa2i_features *features, int32_t batch, int32_t head, int32_t query,
+                 int32_t key)
 {
     const fa2_dropout *d = &features->dropout;
     if (!problem->dropout)
         return 1;
     const int64_t plane = (int64_t)batch * problem->heads_q + head;
-    return fa2i_dropout_keeps(d->p, d->seed, d->offset, plane, query, key)
-               ? (double)fa2i_dropout_scale(d->p)
-               : 0;
+    return fa2i_dropout_keeps(d->p, d->seed, d->offset, plane, query, key) ? (double)fa2i_dropout_scale(d->p) : 0;
 }

@@ -27,7 +27,7 @@ static const fa2i_operand operands[OPERANDS] = {
     [V] = {"V", FA2I_SHAPE_VALUES, .changed_by = FA2I_FIELD_append, .fill = fill},
     [O] = {"O", FA2I_SHAPE_OUTPUTS, .output = true},
     [LSE] = {"LSE", FA2I_SHAPE_STATISTICS, .output = true, .optional = true},
-#define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)          \
+#define FA2I_OPERAND(id, name, member, elem, shape, strides, field, ops, access, keyword)                              \
     [FEATURES + FA2I_OPERAND_##id] = FA2I_FEATURE_OPERAND(name, access),
 #include "runtime/ops/operands.def"
 #undef FA2I_OPERAND
@@ -61,8 +61,7 @@ static const struct plan {
     {"whole tiles, no LSE", 1, 2, 2, 256, 256, FA2I_LAYOUT_BSHD, 0, 1, 64, 63, .softcap = 3},
     {"S no multiple of a tile", 2, 2, 2, 197, 197, FA2I_LAYOUT_BHSD, 1, 1, 0, 0, .softcap = 3},
     {"S less than a tile", 2, 3, 3, 5, 5, FA2I_LAYOUT_GAPPED, 1, 1, 1, 0, .softcap = 0.5f},
-    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 1, 100, -1, .softcap = 3,
-     .softmax_scale = 0.3f},
+    {"Sq < Sk", 1, 2, 1, 67, 301, FA2I_LAYOUT_BSHD, 1, 1, 100, -1, .softcap = 3, .softmax_scale = 0.3f},
     {"Sq > Sk", 1, 2, 2, 301, 67, FA2I_LAYOUT_GAPPED, 1, 1, 20, 30, .softcap = 3},
     {"grouped heads", 2, 6, 2, 130, 130, FA2I_LAYOUT_BHSD, 1, 1, 3, 2, .softcap = 3},
     /* Scores up to about 100: exp would overflow unless the maximum is subtracted. */
@@ -70,24 +69,23 @@ static const struct plan {
     {"one query", 2, 2, 1, 1, 257, FA2I_LAYOUT_BSHD, 1, 1, 128, 0, .softcap = 3},
     {"one key", 1, 2, 2, 129, 1, FA2I_LAYOUT_BSHD, 1, 1, 5, 5, .softcap = 3},
     /* It comes after the first step of every team, so that all teams have a maximum already. */
-    {"a late maximum", 0, 1, 1, 1, WIDEST_STEP + 33, FA2I_LAYOUT_SHARED, 1, 0.02f, -1, -1,
-     .softcap = 40, .pattern = FA2I_PATTERN_LATE},
+    {"a late maximum", 0, 1, 1, 1, WIDEST_STEP + 33, FA2I_LAYOUT_SHARED, 1, 0.02f, -1, -1, .softcap = 40,
+     .pattern = FA2I_PATTERN_LATE},
     /* More splits than a warp reads in a loop unrolled four times, even with the widest steps. The rows of O do not
      * fill the last block of the kernel that combines the splits. */
-    {"many splits", 1, 5, 1, 1, 4 * 32 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0,
-     .softcap = 1000, .pattern = FA2I_PATTERN_PEAKS, .divided = true},
+    {"many splits", 1, 5, 1, 1, 4 * 32 * WIDEST_STEP + 1, FA2I_LAYOUT_BSHD, 1, 1, -1, 0, .softcap = 1000,
+     .pattern = FA2I_PATTERN_PEAKS, .divided = true},
     {"a window wider than S", 1, 2, 1, 200, 173, FA2I_LAYOUT_BSHD, 1, 1, 1000, 1000, .softcap = 3,
      .class = WITH_WINDOW},
     /* Tiles that need no mask lie between two that do. */
-    {"a window over several tiles", 1, 1, 1, 300, 700, FA2I_LAYOUT_BHSD, 1, 1, 400, 150,
-     .softcap = 3, .class = WITH_WINDOW},
-    {"a window that ends on tiles", 1, 2, 2, 130, 520, FA2I_LAYOUT_GAPPED, 1, 1, 255, 128,
-     .softcap = 3, .class = WITH_WINDOW},
-    {"a window that opens to the right", 1, 2, 2, 333, 150, FA2I_LAYOUT_BSHD, 1, 1, 0, -1,
-     .softcap = 3, .class = WITH_WINDOW},
-    /* Few visible keys among many, for kernels that divide them. */
-    {"one query, a narrow window", 2, 4, 1, 1, 2000, FA2I_LAYOUT_BSHD, 1, 1, 99, 0, .softcap = 3,
+    {"a window over several tiles", 1, 1, 1, 300, 700, FA2I_LAYOUT_BHSD, 1, 1, 400, 150, .softcap = 3,
      .class = WITH_WINDOW},
+    {"a window that ends on tiles", 1, 2, 2, 130, 520, FA2I_LAYOUT_GAPPED, 1, 1, 255, 128, .softcap = 3,
+     .class = WITH_WINDOW},
+    {"a window that opens to the right", 1, 2, 2, 333, 150, FA2I_LAYOUT_BSHD, 1, 1, 0, -1, .softcap = 3,
+     .class = WITH_WINDOW},
+    /* Few visible keys among many, for kernels that divide them. */
+    {"one query, a narrow window", 2, 4, 1, 1, 2000, FA2I_LAYOUT_BSHD, 1, 1, 99, 0, .softcap = 3, .class = WITH_WINDOW},
     {"scores far beyond the cap", 1, 2, 2, 160, 210, FA2I_LAYOUT_BHSD, 1, 24, 50, 50, .softcap = 2,
      .class = WITH_SOFTCAP},
     {"lengths of all kinds", 11, 4, 2, 70, 300, FA2I_LAYOUT_BHSD, 1, 1, 60, 10, .softcap = 3,
@@ -95,8 +93,7 @@ static const struct plan {
     {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 1, 60, 10, .softcap = 3,
      .lengths = FA2I_LENGTHS_AMID, .class = WITH_PACKED},
     /* More sequences than a warp has lanes, long and short ones. */
-    {"one query, many lengths", 75, 2, 1, 1, 4000, FA2I_LAYOUT_BSHD, 1, 1, 700, 0, .softcap = 3,
-     .class = WITH_LENGTHS},
+    {"one query, many lengths", 75, 2, 1, 1, 4000, FA2I_LAYOUT_BSHD, 1, 1, 700, 0, .softcap = 3, .class = WITH_LENGTHS},
 };
 
 _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for every case");
@@ -104,14 +101,12 @@ _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for 
 static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
     return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
-           (plan->class == WITH_SOFTCAP && class->softcap) ||
-           (plan->class == WITH_PACKED && class->varlen) ||
-           (plan->class == WITH_LENGTHS && (fa2i_forward_has_lengths(class) || class->paged ||
-                                            class->cache_rows || class->append));
+           (plan->class == WITH_SOFTCAP && class->softcap) || (plan->class == WITH_PACKED && class->varlen) ||
+           (plan->class == WITH_LENGTHS &&
+            (fa2i_forward_has_lengths(class) || class->paged || class->cache_rows || class->append));
 }
 
-static size_t list_cases(const fa2_problem *class, int sm_count,
-                         fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
+static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
 {
     size_t count = 0;
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
@@ -168,8 +163,7 @@ enum { LATE_KEYS = 8 };
 static float lead_of_key(const fa2i_case *c, double score)
 {
     const double before_cap = fa2i_score_uncapped(score, (double)c->softcap);
-    return (float)(before_cap / fa2i_softmax_scale(&c->problem, c->softmax_scale) /
-                   (double)LEAD_VALUE);
+    return (float)(before_cap / fa2i_softmax_scale(&c->problem, c->softmax_scale) / (double)LEAD_VALUE);
 }
 
 /* Returns the key at which a query head has its peak: the last key, and keys at even distances before it. */
@@ -205,8 +199,7 @@ static void put_leads(const fa2i_case *c, int operand, size_t count, uint16_t *b
         for (int32_t column = 0; column < LEAD; column++) {
             int32_t same;
             const fa2i_place place = fa2i_extent_place(&e, c->layout, row + column, &same);
-            bits[row + column] =
-                fa2i_to_bits(c->problem.dtype, lead_value(c, operand, place, same));
+            bits[row + column] = fa2i_to_bits(c->problem.dtype, lead_value(c, operand, place, same));
         }
 }
 
@@ -233,31 +226,29 @@ static fa2_status mark_infinite(const fa2i_reference *reference, bool **ret_exac
 }
 
 /* rows: of the outputs, borrowed. */
-static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs *inputs,
-                                           const fa2i_row *rows, size_t count, int threads)
+static fa2i_reference_request make_request(const fa2i_case *c, const fa2i_inputs *inputs, const fa2i_row *rows,
+                                           size_t count, int threads)
 {
     const fa2_problem *p = &c->problem;
     const int cos = FEATURES + FA2I_OPERAND_rotary_cos, sin = FEATURES + FA2I_OPERAND_rotary_sin;
-    return (fa2i_reference_request){
-        .problem = *p,
-        .softmax_scale = c->softmax_scale,
-        .softcap = c->softcap,
-        .features = fa2i_case_features(c, inputs),
-        .q = fa2i_case_host_tensor(c, inputs, Q),
-        .k = fa2i_case_host_tensor(c, inputs, K),
-        .v = fa2i_case_host_tensor(c, inputs, p->v_in_k ? K : V),
-        .new_k = fa2i_case_host_tensor(c, inputs, FEATURES + FA2I_OPERAND_new_k),
-        .new_v = fa2i_case_host_tensor(c, inputs, FEATURES + FA2I_OPERAND_new_v),
-        .angles = {fa2i_case_host_tensor(c, inputs, cos), fa2i_case_host_tensor(c, inputs, sin),
-                   fa2i_case_positions(p)},
-        .said = fa2i_case_said(c, inputs),
-        .rows = rows,
-        .row_count = count,
-        .threads = threads};
+    return (fa2i_reference_request){.problem = *p,
+                                    .softmax_scale = c->softmax_scale,
+                                    .softcap = c->softcap,
+                                    .features = fa2i_case_features(c, inputs),
+                                    .q = fa2i_case_host_tensor(c, inputs, Q),
+                                    .k = fa2i_case_host_tensor(c, inputs, K),
+                                    .v = fa2i_case_host_tensor(c, inputs, p->v_in_k ? K : V),
+                                    .new_k = fa2i_case_host_tensor(c, inputs, FEATURES + FA2I_OPERAND_new_k),
+                                    .new_v = fa2i_case_host_tensor(c, inputs, FEATURES + FA2I_OPERAND_new_v),
+                                    .angles = {fa2i_case_host_tensor(c, inputs, cos),
+                                               fa2i_case_host_tensor(c, inputs, sin), fa2i_case_positions(p)},
+                                    .said = fa2i_case_said(c, inputs),
+                                    .rows = rows,
+                                    .row_count = count,
+                                    .threads = threads};
 }
 
-static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
-                          fa2i_wanted *outputs)
+static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int threads, fa2i_wanted *outputs)
 {
     fa2_status st = FA2_OK;
     const size_t count = outputs[0].row_count;
@@ -291,8 +282,7 @@ done:
 
 /* ---- the call ---- */
 
-static fa2i_arguments make_arguments(const fa2i_case *c,
-                                     const uint64_t addresses[FA2I_OPERANDS_MAX],
+static fa2i_arguments make_arguments(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
                                      uint64_t workspace, size_t workspace_bytes)
 {
     fa2i_arguments made = {.forward = {.struct_bytes = sizeof(fa2_forward_args),

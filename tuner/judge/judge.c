@@ -33,7 +33,6 @@ double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact
         return isnan(value) ? 0 : FA2I_ERROR_NOT_FINITE;
     if (exact)
         return value == expected ? 0 : FA2I_ERROR_NOT_FINITE;
-    const double error =
-        fabs(value - expected) / (bound.absolute + bound.relative * fabs(expected));
+    const double error = fabs(value - expected) / (bound.absolute + bound.relative * fabs(expected));
     return isfinite(error) ? error : FA2I_ERROR_NOT_FINITE;
 }

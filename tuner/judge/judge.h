@@ -13,12 +13,12 @@
 #include "tuner/judge/rows.h"
 
 typedef enum fa2i_operand_shape {
-    FA2I_SHAPE_QUERIES, /* [batch, seq_q, heads_q, head_dim] of the dtype */
-    FA2I_SHAPE_KEYS,    /* [batch, seq_k, heads_kv, head_dim] of the dtype */
-    FA2I_SHAPE_OUTPUTS, /* [batch, seq_q, heads_q, head_dim_v] of the dtype */
-    FA2I_SHAPE_VALUES, /* [batch, seq_k, heads_kv, head_dim_v] of the dtype; absent if V lies in K */
+    FA2I_SHAPE_QUERIES,    /* [batch, seq_q, heads_q, head_dim] of the dtype */
+    FA2I_SHAPE_KEYS,       /* [batch, seq_k, heads_kv, head_dim] of the dtype */
+    FA2I_SHAPE_OUTPUTS,    /* [batch, seq_q, heads_q, head_dim_v] of the dtype */
+    FA2I_SHAPE_VALUES,     /* [batch, seq_k, heads_kv, head_dim_v] of the dtype; absent if V lies in K */
     FA2I_SHAPE_STATISTICS, /* [batch, heads_q, seq_q], fp32 */
-    FA2I_SHAPE_FEATURE /* an operand of a feature, as operands.def says */
+    FA2I_SHAPE_FEATURE     /* an operand of a feature, as operands.def says */
 } fa2i_operand_shape;
 
 typedef struct fa2i_operand {
@@ -33,10 +33,10 @@ typedef struct fa2i_operand {
 } fa2i_operand;
 
 /* The operand of a line of operands.def. An operation's list ends with all lines, in their order. */
-#define FA2I_FEATURE_OPERAND(name_, access_)                                                       \
-    {                                                                                              \
-        .name = (name_), .shape = FA2I_SHAPE_FEATURE,                                              \
-        .output = FA2I_ACCESS_##access_ >= FA2I_ACCESS_WRITE, .fill = fa2i_feature_fill            \
+#define FA2I_FEATURE_OPERAND(name_, access_)                                                                           \
+    {                                                                                                                  \
+        .name = (name_), .shape = FA2I_SHAPE_FEATURE, .output = FA2I_ACCESS_##access_ >= FA2I_ACCESS_WRITE,            \
+        .fill = fa2i_feature_fill                                                                                      \
     }
 fa2_status fa2i_feature_fill(const fa2i_case *c, int operand, size_t count, void *out);
 
@@ -82,15 +82,13 @@ typedef struct fa2i_judge {
     int operand_count;
     int first_feature; /* the index of the first line of operands.def */
     /* Lists the cases for all kernels of a class, on a device with that many SMs. Returns their number. */
-    size_t (*cases)(const fa2_problem *class, int sm_count,
-                    fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX]);
+    size_t (*cases)(const fa2_problem *class, int sm_count, fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX]);
     /* Computes the values of all outputs that the case has, in the order of the operands. The caller has set places,
      * row_count and width. Statistics have the places of the queries' outputs. */
-    fa2_status (*reference)(const fa2i_case *c, const fa2i_inputs *inputs, int threads,
-                            fa2i_wanted *outputs);
+    fa2_status (*reference)(const fa2i_case *c, const fa2i_inputs *inputs, int threads, fa2i_wanted *outputs);
     /* Makes the arguments of a call on these operands. Operands that the case does not have are 0. */
-    fa2i_arguments (*arguments)(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
-                                uint64_t workspace, size_t workspace_bytes);
+    fa2i_arguments (*arguments)(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], uint64_t workspace,
+                                size_t workspace_bytes);
 } fa2i_judge;
 
 extern const fa2i_judge fa2i_judge_forward, fa2i_judge_backward;
@@ -103,8 +101,7 @@ int fa2i_case_feature(const fa2i_case *c, fa2i_operand_id id);
 
 /* A tensor of the case, as a reference reads it and as a call gets it. */
 fa2i_host_tensor fa2i_case_host_tensor(const fa2i_case *c, const fa2i_inputs *inputs, int operand);
-fa2_tensor fa2i_case_tensor(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX],
-                            int operand);
+fa2_tensor fa2i_case_tensor(const fa2i_case *c, const uint64_t addresses[FA2I_OPERANDS_MAX], int operand);
 
 /* The error of a value that is not finite but should be. It is finite itself, so that it survives JSON and SQL. */
 #define FA2I_ERROR_NOT_FINITE 1e30

@@ -3,9 +3,9 @@
  * row sees and how scores are capped.
  *
  * The rows are split into contiguous parts, one per thread. A part converts K and V of a head to float once, and again
- * only when the head changes. Products of two fp16 or bf16 numbers are exact in fp64. So the reference's only error comes
- * from fp64 sums, far below the errors that are compared. The plain scores are the fp64 scores rounded to the dtype:
- * the rounding hides how they were summed.
+ * only when the head changes. Products of two fp16 or bf16 numbers are exact in fp64. So the reference's only error
+ * comes from fp64 sums, far below the errors that are compared. The plain scores are the fp64 scores rounded to the
+ * dtype: the rounding hides how they were summed.
  */
 #include <math.h>
 #include <string.h>
@@ -52,8 +52,7 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->plain[j] = fa2i_plain_score(problem->dtype, p->scores[j], p->request->softcap, &capped);
         if (p->terms[j] != 0)
-            p->plain[j] = fa2i_rounded(
-                problem->dtype, p->plain[j] + fa2i_rounded(problem->dtype, (float)p->terms[j]));
+            p->plain[j] = fa2i_rounded(problem->dtype, p->plain[j] + fa2i_rounded(problem->dtype, (float)p->terms[j]));
         largest = fmaxf(largest, p->plain[j]);
     }
     float sum = isinf(sink) ? 0 : expf((float)sink - largest);
@@ -77,8 +76,8 @@ static void plain_row(part *p, fa2i_keys keys, double sink, const double *o)
 
 /* Computes a row. Leaves the scores, not capped, in p->scores, the numbers added to them in p->terms, and the factors
  * of P in p->kept. Returns false if the row sees no key; then o is unchanged. */
-static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_keys keys,
-                      double sink, double *o, double *ret_lse)
+static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_keys keys, double sink, double *o,
+                      double *ret_lse)
 {
     const fa2i_reference_request *request = p->request;
     const int head_dim = request->problem.head_dim, columns = fa2i_head_dim_v(&request->problem);
@@ -87,8 +86,7 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     for (int32_t j = keys.first; j < keys.end; j++) {
         p->scores[j] = p->scale * fa2i_dot(p->q, p->k + (int64_t)j * head_dim, head_dim);
         const double capped = fa2i_score_capped(p->scores[j], softcap);
-        p->terms[j] =
-            fa2i_score_term(sequence, &p->features, row.batch, row.head, row.row, j, capped);
+        p->terms[j] = fa2i_score_term(sequence, &p->features, row.batch, row.head, row.row, j, capped);
         p->kept[j] = fa2i_kept(sequence, &p->features, row.batch, row.head, row.row, j);
         largest = fmax(largest, capped + p->terms[j]);
     }
@@ -116,8 +114,7 @@ static void put_unused(part *p, size_t i)
 {
     const fa2i_reference_request *request = p->request;
     const size_t columns = (size_t)fa2i_head_dim_v(&request->problem);
-    const bool cleared =
-        fa2i_row_is_unused(&request->problem, &request->said, request->rows[i].row, false);
+    const bool cleared = fa2i_row_is_unused(&request->problem, &request->said, request->rows[i].row, false);
     for (size_t d = 0; d < columns; d++)
         p->reference->o[i * columns + d] = cleared ? 0 : NAN;
     p->reference->lse[i] = cleared ? -INFINITY : NAN;
@@ -125,8 +122,8 @@ static void put_unused(part *p, size_t i)
 }
 
 /* Loads a row of K or V from the cache. */
-static void load_cached(const fa2i_reference_request *request, const fa2i_host_tensor *tensor,
-                        const fa2i_sequence *s, int head, int columns, int32_t row, float *out)
+static void load_cached(const fa2i_reference_request *request, const fa2i_host_tensor *tensor, const fa2i_sequence *s,
+                        int head, int columns, int32_t row, float *out)
 {
     const fa2_problem *p = &request->problem;
     int64_t at = s->batch * tensor->stride_batch + row * tensor->stride_seq;
@@ -137,8 +134,8 @@ static void load_cached(const fa2i_reference_request *request, const fa2i_host_t
 }
 
 /* Loads a new row. If V lies in K, its columns are rotated like K's. */
-static void load_new(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
-                     int head, int columns, int32_t row, float *out)
+static void load_new(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s, int head, int columns,
+                     int32_t row, float *out)
 {
     const fa2_problem *p = &request->problem;
     const bool of_key = is_key || p->v_in_k;
@@ -146,8 +143,7 @@ static void load_new(const fa2i_reference_request *request, bool is_key, const f
     const int32_t own = row - s->first_new, batch = p->varlen ? 0 : s->index;
     float whole[FA2I_MOST_head_dim];
     fa2i_host_row(tensor, p->dtype,
-                  batch * tensor->stride_batch + (s->first_q + own) * tensor->stride_seq +
-                      head * tensor->stride_head,
+                  batch * tensor->stride_batch + (s->first_q + own) * tensor->stride_seq + head * tensor->stride_head,
                   of_key ? p->head_dim : columns, whole);
     if (of_key && p->rotary != FA2_ROTARY_NONE)
         fa2i_rotate(p, &request->angles, s->before + own, whole);
@@ -155,8 +151,8 @@ static void load_new(const fa2i_reference_request *request, bool is_key, const f
 }
 
 /* Loads the keys or values of a head of a sequence, `columns` per row, unless they are there already. */
-static void load_keys(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s,
-                      int head, int columns, float *out, int64_t *at)
+static void load_keys(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s, int head, int columns,
+                      float *out, int64_t *at)
 {
     const fa2_problem *p = &request->problem;
     const int64_t own = (int64_t)s->index * p->heads_kv + head;
@@ -182,8 +178,7 @@ static void *run_part(void *argument)
     for (size_t i = p->begin; i < p->end; i++) {
         fa2i_row row = request->rows[i];
         double *o = p->reference->o + i * (size_t)columns; /* zero so far */
-        const fa2i_sequence s =
-            fa2i_sequence_at(problem, &request->said, row.batch, row.row, false);
+        const fa2i_sequence s = fa2i_sequence_at(problem, &request->said, row.batch, row.row, false);
         if (s.first_q < 0) {
             put_unused(p, i);
             continue;
@@ -203,11 +198,9 @@ static void *run_part(void *argument)
                           row.head * request->q.stride_head,
                       problem->head_dim, p->q);
         if (problem->rotary != FA2_ROTARY_NONE)
-            fa2i_rotate(problem, &request->angles, fa2i_query_position(problem, s.before, own.row),
-                        p->q);
+            fa2i_rotate(problem, &request->angles, fa2i_query_position(problem, s.before, own.row), p->q);
         p->features.bias_first = problem->leftpad ? s.first_k : 0;
-        p->reference->empty[i] =
-            !exact_row(p, &s.problem, own, keys, sink, o, &p->reference->lse[i]);
+        p->reference->empty[i] = !exact_row(p, &s.problem, own, keys, sink, o, &p->reference->lse[i]);
         if (!p->reference->empty[i])
             plain_row(p, keys, sink, o);
     }
@@ -226,8 +219,8 @@ static fa2_status part_init(part *p)
     p->terms = fa2i_alloc_array(keys, sizeof(double));
     p->kept = fa2i_alloc_array(keys, sizeof(double));
     p->plain = fa2i_alloc_array(keys + columns, sizeof(float));
-    if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->terms == NULL ||
-        p->kept == NULL || p->plain == NULL)
+    if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->terms == NULL || p->kept == NULL ||
+        p->plain == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
     return FA2_OK;
 }
@@ -251,21 +244,17 @@ static size_t part_bytes(const fa2_problem *problem)
     return keys * (columns * sizeof(float) + 3 * sizeof(double) + sizeof(float));
 }
 
-fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
-                                  fa2i_reference *ret_reference)
+fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_reference *ret_reference)
 {
     fa2_status st = FA2_OK;
     const fa2_problem *problem = &request->problem;
-    fa2i_reference reference = {.row_count = request->row_count,
-                                .head_dim_v = fa2i_head_dim_v(problem),
-                                .softcap = request->softcap};
+    fa2i_reference reference = {
+        .row_count = request->row_count, .head_dim_v = fa2i_head_dim_v(problem), .softcap = request->softcap};
     part parts[FA2I_PARTS_MAX] = {{0}};
     size_t count = fa2i_count_parts(request->threads, request->row_count, part_bytes(problem));
-    double scale = request->softmax_scale != 0 ? (double)request->softmax_scale
-                                               : 1 / sqrt((double)problem->head_dim);
+    double scale = request->softmax_scale != 0 ? (double)request->softmax_scale : 1 / sqrt((double)problem->head_dim);
 
-    reference.o =
-        fa2i_alloc_array(request->row_count * (size_t)reference.head_dim_v, sizeof(double));
+    reference.o = fa2i_alloc_array(request->row_count * (size_t)reference.head_dim_v, sizeof(double));
     reference.lse = fa2i_alloc_array(request->row_count, sizeof(double));
     reference.empty = fa2i_alloc_array(request->row_count, sizeof *reference.empty);
     if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL)
@@ -309,20 +298,17 @@ fa2i_bound fa2i_lse_bound(float softcap)
     return (fa2i_bound){.absolute = 2e-4 + 0x1p-11 * (double)softcap, .relative = 2e-5};
 }
 
-static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value,
-                       double expected, double error)
+static void note_error(fa2i_comparison *comparison, size_t row, bool is_lse, double value, double expected,
+                       double error)
 {
     if (error <= comparison->error)
         return;
-    *comparison = (fa2i_comparison){.error = error,
-                                    .worst_row = row,
-                                    .worst_is_lse = is_lse,
-                                    .worst_value = value,
-                                    .worst_expected = expected};
+    *comparison = (fa2i_comparison){
+        .error = error, .worst_row = row, .worst_is_lse = is_lse, .worst_value = value, .worst_expected = expected};
 }
 
-void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o,
-                            const float *lse, fa2i_comparison *ret_comparison)
+void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o, const float *lse,
+                            fa2i_comparison *ret_comparison)
 {
     fa2i_comparison comparison = {0};
     const fa2i_bound bound = fa2i_reference_bound(reference);
@@ -336,9 +322,8 @@ void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, co
                        fa2i_error_of(value, expected, bound, reference->empty[i]));
         }
         if (lse != NULL)
-            note_error(
-                &comparison, i, true, lse[i], reference->lse[i],
-                fa2i_error_of(lse[i], reference->lse[i], lse_bound, isinf(reference->lse[i]) != 0));
+            note_error(&comparison, i, true, lse[i], reference->lse[i],
+                       fa2i_error_of(lse[i], reference->lse[i], lse_bound, isinf(reference->lse[i]) != 0));
     }
     *ret_comparison = comparison;
 }

@@ -36,11 +36,10 @@ typedef struct fa2i_reference_request {
     float softcap;       /* of a problem with a cap; else 0 */
     fa2i_features features;
     fa2i_host_tensor q, k, v;
-    fa2i_host_tensor new_k,
-        new_v;            /* of a problem that appends: [batch, new keys, heads_kv, head_dim] */
-    fa2i_angles angles;   /* of a problem that rotates */
-    fa2i_said said;       /* of a problem whose sequences have lengths */
-    const fa2i_row *rows; /* borrowed; fastest when rows of one head are neighbours */
+    fa2i_host_tensor new_k, new_v; /* of a problem that appends: [batch, new keys, heads_kv, head_dim] */
+    fa2i_angles angles;            /* of a problem that rotates */
+    fa2i_said said;                /* of a problem whose sequences have lengths */
+    const fa2i_row *rows;          /* borrowed; fastest when rows of one head are neighbours */
     size_t row_count;
     int threads; /* <= 1: in the calling thread */
 } fa2i_reference_request;
@@ -58,8 +57,7 @@ typedef struct fa2i_reference {
 /* On FA2_OK the caller owns *ret_reference (fa2i_reference_done). It costs about 2 * row_count * seq_k * (head_dim +
  * head_dim_v) multiplications. Each thread needs 4 * seq_k * (head_dim + head_dim_v) bytes. It uses as many threads as
  * fit into 1 GiB, at least one. */
-fa2_status fa2i_reference_compute(const fa2i_reference_request *request,
-                                  fa2i_reference *ret_reference);
+fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_reference *ret_reference);
 void fa2i_reference_done(fa2i_reference *reference); /* accepts zeroed objects */
 
 /* The bound of O. */
@@ -82,7 +80,7 @@ typedef struct fa2i_comparison {
 
 /* Compares O ([row_count, head_dim_v] bits, rows in the order of the request) and LSE ([row_count]; NULL: not computed)
  * with the reference. */
-void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o,
-                            const float *lse, fa2i_comparison *ret_comparison);
+void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, const uint16_t *o, const float *lse,
+                            fa2i_comparison *ret_comparison);
 
 #endif

@@ -8,8 +8,7 @@ static float turned(fa2_dtype dtype, float a, float b, float c, float d)
     return fa2i_rounded(dtype, (float)((double)a * (double)b + (double)c * (double)d));
 }
 
-void fa2i_rotate(const fa2_problem *problem, const fa2i_angles *angles, int32_t position,
-                 float *row)
+void fa2i_rotate(const fa2_problem *problem, const fa2i_angles *angles, int32_t position, float *row)
 {
     enum { PAIRS_MAX = 128 };
     const int pairs = problem->rotary_dim / 2;

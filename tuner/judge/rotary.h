@@ -15,7 +15,6 @@ typedef struct fa2i_angles {
 } fa2i_angles;
 
 /* Rotates the first columns of a row at this position. A position past the tables counts as the last one. */
-void fa2i_rotate(const fa2_problem *problem, const fa2i_angles *angles, int32_t position,
-                 float *row);
+void fa2i_rotate(const fa2_problem *problem, const fa2i_angles *angles, int32_t position, float *row);
 
 #endif

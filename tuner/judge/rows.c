@@ -10,8 +10,7 @@
 /* The most memory of all parts together. */
 #define PARTS_BYTES ((size_t)1 << 30)
 
-void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,
-                   float *out)
+void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim, float *out)
 {
     const int64_t period = tensor->period_elems;
     for (int64_t left = head_dim; left > 0;) {
@@ -24,17 +23,15 @@ void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offs
     }
 }
 
-void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, int head,
-                    int32_t first, int32_t count, int head_dim, float *out, int64_t *at)
+void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, int head, int32_t first, int32_t count,
+                    int head_dim, float *out, int64_t *at)
 {
-    const int64_t base =
-        batch * tensor->stride_batch + head * tensor->stride_head + first * tensor->stride_seq;
+    const int64_t base = batch * tensor->stride_batch + head * tensor->stride_head + first * tensor->stride_seq;
     if (base == *at)
         return;
     *at = base;
     for (int32_t i = 0; i < count; i++)
-        fa2i_host_row(tensor, dtype, base + i * tensor->stride_seq, head_dim,
-                      out + (int64_t)i * head_dim);
+        fa2i_host_row(tensor, dtype, base + i * tensor->stride_seq, head_dim, out + (int64_t)i * head_dim);
 }
 
 double fa2i_dot(const float *a, const float *b, int count)
@@ -43,8 +40,7 @@ double fa2i_dot(const float *a, const float *b, int count)
     for (int i = 0; i < count; i += 8)
         for (int lane = 0; lane < 8; lane++)
             sums[lane] += (double)a[i + lane] * b[i + lane];
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
-           ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
 size_t fa2i_count_parts(int threads, size_t row_count, size_t part_bytes)

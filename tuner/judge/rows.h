@@ -16,20 +16,18 @@ typedef struct fa2i_host_tensor {
     int64_t period_elems; /* 0: data is the whole tensor; n: element i is data[i % n] */
 } fa2i_host_tensor;
 
-static inline int64_t fa2i_host_row_at(const fa2i_host_tensor *tensor, int32_t batch, int32_t head,
-                                       int32_t row)
+static inline int64_t fa2i_host_row_at(const fa2i_host_tensor *tensor, int32_t batch, int32_t head, int32_t row)
 {
     return batch * tensor->stride_batch + head * tensor->stride_head + row * tensor->stride_seq;
 }
 
 /* Converts the row that begins at element `offset`. */
-void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim,
-                   float *out);
+void fa2i_host_row(const fa2i_host_tensor *tensor, fa2_dtype dtype, int64_t offset, int head_dim, float *out);
 
 /* Converts `count` rows of a head from row `first` on, without gaps, unless they are there already. *at is where they
  * begin, or -1 while there are none. */
-void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, int head,
-                    int32_t first, int32_t count, int head_dim, float *out, int64_t *at);
+void fa2i_host_head(const fa2i_host_tensor *tensor, fa2_dtype dtype, int batch, int head, int32_t first, int32_t count,
+                    int head_dim, float *out, int64_t *at);
 
 /* Sums in fp64, where products of two fp16 or bf16 numbers are exact. count is a multiple of 8. */
 double fa2i_dot(const float *a, const float *b, int count);

@@ -31,8 +31,7 @@ static void list_all(fa2i_expected *e, int operand, const fa2i_extent *extent)
     for (int32_t b = 0; b < extent->batch; b++)
         for (int32_t h = 0; h < extent->heads; h++)
             for (int32_t row = 0; row < extent->seq; row++)
-                e->places[e->place_count++] =
-                    (fa2i_place){.operand = operand, .batch = b, .head = h, .row = row};
+                e->places[e->place_count++] = (fa2i_place){.operand = operand, .batch = b, .head = h, .row = row};
 }
 
 /* Chooses the sampled rows of an output. Outputs with equal extents get equal places. */
@@ -46,16 +45,13 @@ static void list_sampled(fa2i_expected *e, int operand, const fa2i_extent *exten
         const int32_t h = (int32_t)(fa2i_random(&state) % (uint64_t)extent->heads);
         for (size_t j = 0; j < ROWS_EACH; j++) {
             const int32_t row = (int32_t)(fa2i_random(&state) % (uint64_t)extent->seq);
-            places[i * ROWS_EACH + j] =
-                (fa2i_place){.operand = operand, .batch = b, .head = h, .row = row};
+            places[i * ROWS_EACH + j] = (fa2i_place){.operand = operand, .batch = b, .head = h, .row = row};
         }
     }
     places[0].row = 0;
     /* The last row of the last head of the last batch: the end of every tensor. */
-    places[FA2I_VERIFY_ROWS - 1] = (fa2i_place){.operand = operand,
-                                                .batch = extent->batch - 1,
-                                                .head = extent->heads - 1,
-                                                .row = extent->seq - 1};
+    places[FA2I_VERIFY_ROWS - 1] =
+        (fa2i_place){.operand = operand, .batch = extent->batch - 1, .head = extent->heads - 1, .row = extent->seq - 1};
     e->place_count += FA2I_VERIFY_ROWS;
 }
 
@@ -82,8 +78,7 @@ static fa2_status list_outputs(fa2i_expected *e, uint64_t seed)
         const size_t rows = e->place_count - first;
         e->outputs[e->output_count++] =
             (fa2i_wanted){.places = e->places + first, .row_count = rows, .width = extent.width};
-        e->output_bytes += e->all ? fa2i_case_operand_bytes(&e->c, i)
-                                  : rows * (size_t)extent.width * extent.elem_bytes;
+        e->output_bytes += e->all ? fa2i_case_operand_bytes(&e->c, i) : rows * (size_t)extent.width * extent.elem_bytes;
     }
     return st;
 }
@@ -143,8 +138,7 @@ fa2_status fa2i_expected_all(const fa2i_case *c, int threads, fa2i_expected *ret
     return expect(&e, 0, threads, ret_expected);
 }
 
-fa2_status fa2i_expected_sampled(const fa2i_case *c, uint64_t seed, int threads,
-                                 fa2i_expected *ret_expected)
+fa2_status fa2i_expected_sampled(const fa2i_case *c, uint64_t seed, int threads, fa2i_expected *ret_expected)
 {
     fa2i_expected e = {.c = *c};
     return expect(&e, seed, threads, ret_expected);
@@ -200,8 +194,7 @@ typedef struct worst {
 static int64_t place_of(const fa2i_wanted *wanted, const view *v, bool packed, size_t i)
 {
     const fa2i_place *place = &wanted->places[i];
-    return packed ? (int64_t)i * wanted->width
-                  : fa2i_extent_at(&v->extent, place->batch, place->head, place->row);
+    return packed ? (int64_t)i * wanted->width : fa2i_extent_at(&v->extent, place->batch, place->head, place->row);
 }
 
 /* Returns the bytes of an output in a kernel's results. */
@@ -226,20 +219,19 @@ static void compare(const fa2i_wanted *wanted, const view *v, bool packed, worst
     }
 }
 
-static void describe(const fa2i_expected *e, const char *name, const worst *w,
-                     fa2i_verification *verdict)
+static void describe(const fa2i_expected *e, const char *name, const worst *w, fa2i_verification *verdict)
 {
     const fa2i_place *at = &w->place;
     verdict->max_error = w->error;
     verdict->outcome = w->error <= 1 ? FA2I_OUTCOME_OK : FA2I_OUTCOME_WRONG;
     snprintf(verdict->detail, sizeof verdict->detail,
              "%s: %s of batch %d head %d row %d is %.6g, not %.6g: error %.3g x the bound", name,
-             fa2i_judge_of(e->c.problem.op)->operands[at->operand].name, (int)at->batch,
-             (int)at->head, (int)at->row, w->value, w->expected, w->error);
+             fa2i_judge_of(e->c.problem.op)->operands[at->operand].name, (int)at->batch, (int)at->head, (int)at->row,
+             w->value, w->expected, w->error);
 }
 
-void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const void *output,
-                         uint32_t overwritten, fa2i_verification *ret_verdict)
+void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const void *output, uint32_t overwritten,
+                         fa2i_verification *ret_verdict)
 {
     const fa2i_expected *e = expected;
     const unsigned char *data = output;
@@ -255,10 +247,9 @@ void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const 
         data += output_bytes(e, wanted, &v);
     }
     if (overwritten > 0 || gap_writes > 0)
-        snprintf(
-            verdict.detail, sizeof verdict.detail,
-            "%s: wrote outside of its outputs: %u words around them, %zu elements between rows",
-            name, overwritten, gap_writes);
+        snprintf(verdict.detail, sizeof verdict.detail,
+                 "%s: wrote outside of its outputs: %u words around them, %zu elements between rows", name, overwritten,
+                 gap_writes);
     else
         describe(e, name, &w, &verdict);
     *ret_verdict = verdict;
@@ -275,8 +266,7 @@ fa2i_errors fa2i_expected_errors(const fa2i_expected *expected, const void *outp
         const fa2i_wanted *w = &e->outputs[i];
         const view v = {data, fa2i_case_extent(&e->c, w->places[0].operand), e->c.problem.dtype};
         for (size_t j = 0; j < w->row_count * (size_t)w->width; j++) {
-            const int64_t at =
-                place_of(w, &v, !e->all, j / (size_t)w->width) + (int64_t)(j % (size_t)w->width);
+            const int64_t at = place_of(w, &v, !e->all, j / (size_t)w->width) + (int64_t)(j % (size_t)w->width);
             if (!isfinite(w->values[j]))
                 continue;
             const double error = fabs(element(&v, at) - w->values[j]);

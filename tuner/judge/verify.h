@@ -28,8 +28,7 @@ fa2_status fa2i_expected_all(const fa2i_case *c, int threads, fa2i_expected *ret
 
 /* Expects FA2I_VERIFY_ROWS rows from a few heads of each output. The seed chooses them; the first and the last row are
  * among them. */
-fa2_status fa2i_expected_sampled(const fa2i_case *c, uint64_t seed, int threads,
-                                 fa2i_expected *ret_expected);
+fa2_status fa2i_expected_sampled(const fa2i_case *c, uint64_t seed, int threads, fa2i_expected *ret_expected);
 void fa2i_expected_done(fa2i_expected *expected); /* accepts zeroed objects */
 
 /* Returns the number of places to ask a worker for; 0 asks for all rows. */
@@ -41,8 +40,8 @@ static inline size_t fa2i_expected_asked(const fa2i_expected *expected)
 /* Judges a kernel's results (output_bytes, as the worker sends them): OK or WRONG, the largest error over its bound,
  * and where. overwritten: words around the outputs that the kernel changed. GAPPED layouts also have the gaps between
  * rows checked. name: of the case, for the detail. */
-void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const void *output,
-                         uint32_t overwritten, fa2i_verification *ret_verdict);
+void fa2i_expected_judge(const fa2i_expected *expected, const char *name, const void *output, uint32_t overwritten,
+                         fa2i_verification *ret_verdict);
 
 /* Returns the distance of a kernel's results from the expected ones, over all numbers of all outputs that should be
  * finite. A number that is not finite, but should be, counts as FA2I_ERROR_NOT_FINITE. */

@@ -64,8 +64,7 @@ static fa2_status read_text(const char *path, char **ret_text)
     for (size_t got; text.length < FILE_BYTES_MAX && (got = fread(part, 1, sizeof part, in)) > 0;)
         fa2i_text_add_bytes(&text, part, got);
     if (ferror(in) || text.length >= FILE_BYTES_MAX)
-        FA2_TRY(fa2i_fail(FA2_E_INVALID, "%s: cannot be read, or has more than %d bytes", path,
-                          (int)FILE_BYTES_MAX));
+        FA2_TRY(fa2i_fail(FA2_E_INVALID, "%s: cannot be read, or has more than %d bytes", path, (int)FILE_BYTES_MAX));
     FA2_TRY(fa2i_text_take(&text, ret_text));
 done:
     fa2i_text_done(&text);
@@ -84,8 +83,7 @@ static int note_row(void *user, int columns, const char *const *names, const cha
 static fa2_status check_json(fa2i_cache *cache, const char *path, const char *json)
 {
     bool valid = false;
-    const fa2_status st =
-        fa2i_cache_list_json(cache, "SELECT 1 WHERE json_valid(?1)", json, note_row, &valid);
+    const fa2_status st = fa2i_cache_list_json(cache, "SELECT 1 WHERE json_valid(?1)", json, note_row, &valid);
     if (st != FA2_OK || valid)
         return st;
     return fa2i_fail(FA2_E_INVALID,
@@ -106,8 +104,7 @@ fa2_status fa2i_benchmark_file_read(const char *path, fa2i_gathered *gathered)
     const char *json = report ? lines : text;
     FA2_TRY(fa2i_cache_open_empty(path, &cache));
     FA2_TRY(check_json(cache, path, json));
-    st = fa2i_gather_json(cache, report ? field_ceilings : bench_ceilings, json,
-                          &gathered->ceilings);
+    st = fa2i_gather_json(cache, report ? field_ceilings : bench_ceilings, json, &gathered->ceilings);
     if (st == FA2_OK && !report)
         st = fa2i_gather_json(cache, bench_naive, json, &gathered->naive);
     if (st == FA2_E_DATABASE || (st == FA2_OK && fa2i_rows_count(&gathered->ceilings) == 0))

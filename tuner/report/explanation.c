@@ -49,8 +49,7 @@ bool fa2i_explained_is_unserved(const fa2i_explained *e)
     return e->predicted.status == FA2_E_UNSUPPORTED && e->predicted.option_count == 0;
 }
 
-fa2_status fa2i_explained_make(fa2i_predictor *predictor, const fa2_problem *problem,
-                               fa2i_explained *ret_explained)
+fa2_status fa2i_explained_make(fa2i_predictor *predictor, const fa2_problem *problem, fa2i_explained *ret_explained)
 {
     fa2i_explained e = {.problem = problem, .card = &predictor->device.card};
     fa2_status st = FA2_OK;
@@ -116,8 +115,7 @@ static void print_rule(const fa2i_explained *e, FILE *out)
         fa2i_problem_format(&d->neighbour, neighbour, sizeof neighbour);
         fprintf(out, "corrected by %s, the nearest of another kind\n", neighbour);
     }
-    fprintf(out, "estimate  " FA2I_US " us, %.2f TFLOPS", d->estimate_us,
-            tflops(&e->predicted.asked, d->estimate_us));
+    fprintf(out, "estimate  " FA2I_US " us, %.2f TFLOPS", d->estimate_us, tflops(&e->predicted.asked, d->estimate_us));
     const fa2i_runner_up *next = &e->predicted.runner_up;
     if (next->text[0] != '\0')
         fa2i_shown_print(out, "; " FA2I_US " us for the next, %s%s%s", next->us, next->text,
@@ -152,16 +150,14 @@ static void print_kernel(const fa2i_explained *e, FILE *out)
     else if (f->compiled)
         fputs(", registers - (it is PTX, which the driver compiles)", out);
     fprintf(out, "\ncode      %s",
-            f->compiled ? "in the database"
-            : f->lost   ? "lost: compiled again at the first call, and "
-            : f->refused
-                ? "the driver refuses what the database has: compiled again at the first call, and "
-                : "compiled at the first call, and ");
+            f->compiled  ? "in the database"
+            : f->lost    ? "lost: compiled again at the first call, and "
+            : f->refused ? "the driver refuses what the database has: compiled again at the first call, and "
+                         : "compiled at the first call, and ");
     if (!f->compiled)
         fprintf(out, "%s%s", e->kept, f->supposed ? "; that needs NVRTC, which is not here" : "");
     fputc('\n', out);
-    fprintf(out, "model     " FA2I_US " us, %.2f TFLOPS for %s\n", v->cost_us,
-            tflops(e->problem, v->cost_us),
+    fprintf(out, "model     " FA2I_US " us, %.2f TFLOPS for %s\n", v->cost_us, tflops(e->problem, v->cost_us),
             is_rounded(e) ? "the problem itself, not rounded" : "this problem");
 }
 
@@ -191,8 +187,7 @@ static const char *code_text(const fa2i_fate *fate)
 static fa2_status print_options(const fa2i_explained *e, FILE *out)
 {
     const fa2i_predicted *f = &e->predicted;
-    static const char *const titles[] = {"",         "us",   "TFLOPS", "rests on",
-                                         "model us", "code", "variant"};
+    static const char *const titles[] = {"", "us", "TFLOPS", "rests on", "model us", "code", "variant"};
     fa2i_table table;
     fa2i_table_init(&table, "lrrlrll", titles);
     const size_t count = candidate_count(f);
@@ -212,8 +207,7 @@ static fa2_status print_options(const fa2i_explained *e, FILE *out)
         const bool taken = f->status == FA2_OK && strcmp(o->text, f->variant.text) == 0;
         const char *mark = taken ? "*" : "";
         fa2i_table_add(&table,
-                       (const char *[]){mark, us, rate,
-                                        corrected ? "model, corrected" : fa2i_explained_rests(o->rests),
+                       (const char *[]){mark, us, rate, corrected ? "model, corrected" : fa2i_explained_rests(o->rests),
                                         model, code_text(fate), brief});
     }
     char shape[FA2I_PROBLEM_CHARS], heading[FA2I_PROBLEM_CHARS + 80];
@@ -254,9 +248,8 @@ static void print_decision(const fa2i_explained *explained, FILE *out)
 }
 
 /* Prints lines, folded if the terminal is too narrow. */
-static fa2_status print_lines(const fa2i_explained *explained,
-                              void (*print)(const fa2i_explained *e, FILE *out), size_t indent,
-                              FILE *out)
+static fa2_status print_lines(const fa2i_explained *explained, void (*print)(const fa2i_explained *e, FILE *out),
+                              size_t indent, FILE *out)
 {
     char *text = NULL;
     size_t bytes = 0;

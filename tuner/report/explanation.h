@@ -12,7 +12,7 @@
 typedef struct fa2i_explained {
     const fa2_problem *problem; /* borrowed */
     const fa2i_card *card;      /* borrowed from the predictor */
-    fa2i_predicted predicted;     /* with fates */
+    fa2i_predicted predicted;   /* with fates */
     const char *kept;           /* says what happens to code that a call compiles; borrowed; the caller sets it */
     /* Lines "variant: why" for the problem that was asked; owned. Variants that failed their verification come
      * first. */
@@ -21,8 +21,7 @@ typedef struct fa2i_explained {
 
 /* Explains a problem on the card of the predictor. If the call would fail, predicted.status says so. On FA2_OK the
  * caller owns *ret_explained (fa2i_explained_done). */
-fa2_status fa2i_explained_make(fa2i_predictor *predictor, const fa2_problem *problem,
-                               fa2i_explained *ret_explained);
+fa2_status fa2i_explained_make(fa2i_predictor *predictor, const fa2_problem *problem, fa2i_explained *ret_explained);
 void fa2i_explained_done(fa2i_explained *explained); /* accepts zeroed objects */
 
 /* Says whether no family serves the problem on the card's SM. */

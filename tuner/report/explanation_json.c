@@ -91,9 +91,9 @@ static void print_kernel_json(const fa2i_explained *e, FILE *out)
     const fa2i_decision *d = &f->decision;
     const fa2i_step *step = fa2i_recipe_main(&f->variant.recipe);
     print_text_json(out, "variant", f->variant.text);
-    fprintf(out, "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,\"refused\":%s,",
-            step->threads, step->smem_bytes, f->compiled ? "true" : "false",
-            f->lost ? "true" : "false", f->refused ? "true" : "false");
+    fprintf(out, "\"threads\":%d,\"smem_bytes\":%d,\"compiled\":%s,\"lost\":%s,\"refused\":%s,", step->threads,
+            step->smem_bytes, f->compiled ? "true" : "false", f->lost ? "true" : "false",
+            f->refused ? "true" : "false");
     if (f->registers > 0)
         fprintf(out, "\"registers\":%d,\"spill_bytes\":%d,", f->registers, f->spill_bytes);
     else

@@ -68,8 +68,7 @@ fa2_status fa2i_gather(fa2i_cache *cache, const fa2i_filter *filter, fa2i_gather
     FA2_TRY(check(&g.devices, fa2i_cache_list_devices(cache, add_row, &g.devices)));
     FA2_TRY(check(&g.sessions, fa2i_cache_list_sessions(cache, add_row, &g.sessions)));
     FA2_TRY(check(&g.winners, fa2i_cache_list_winners(cache, filter, add_row, &g.winners)));
-    FA2_TRY(check(&g.measurements,
-                  fa2i_cache_list_all_measurements(cache, filter, add_row, &g.measurements)));
+    FA2_TRY(check(&g.measurements, fa2i_cache_list_all_measurements(cache, filter, add_row, &g.measurements)));
     *ret_gathered = g;
     g = (fa2i_gathered){0}; /* the caller owns it now */
 done:

@@ -21,18 +21,16 @@ typedef struct making {
     const fa2i_page *page;
     fa2i_generator *generator, *chooser;
     fa2i_predictor predictor; /* for the card of the last question; zeroed: none */
-    fa2i_predicted predicted;   /* here and not on the stack, because Lua may longjmp */
+    fa2i_predicted predicted; /* here and not on the stack, because Lua may longjmp */
     fa2i_text out;
     fa2_status status;
 } making;
 
-static const char *const format_names[] = {
-    [FA2I_PAGE_HTML] = "html", [FA2I_PAGE_MARKDOWN] = "markdown"};
+static const char *const format_names[] = {[FA2I_PAGE_HTML] = "html", [FA2I_PAGE_MARKDOWN] = "markdown"};
 
 const char *fa2i_page_start(fa2i_page_format format)
 {
-    static const char *const starts[] = {[FA2I_PAGE_HTML] =
-                                             "<!DOCTYPE html>\n<!-- fa2-tune report -->\n",
+    static const char *const starts[] = {[FA2I_PAGE_HTML] = "<!DOCTYPE html>\n<!-- fa2-tune report -->\n",
                                          [FA2I_PAGE_MARKDOWN] = "<!-- fa2-tune report -->\n"};
     return starts[format];
 }
@@ -198,8 +196,7 @@ static void push_fields(lua_State *L)
 static void push_host(lua_State *L, making *m)
 {
     char version[32];
-    snprintf(version, sizeof version, "%d.%d.%d", FA2_VERSION_MAJOR, FA2_VERSION_MINOR,
-             FA2_VERSION_PATCH);
+    snprintf(version, sizeof version, "%d.%d.%d", FA2_VERSION_MAJOR, FA2_VERSION_MINOR, FA2_VERSION_PATCH);
     lua_createtable(L, 0, 7);
     set_text(L, "version", version);
     set_text(L, "start", fa2i_page_start(m->page->format));
@@ -236,8 +233,7 @@ static int body_page(lua_State *L)
     return 0;
 }
 
-fa2_status fa2i_page_make(fa2i_generator *generator, const fa2i_page *page, char **ret_text,
-                          size_t *ret_bytes)
+fa2_status fa2i_page_make(fa2i_generator *generator, const fa2i_page *page, char **ret_text, size_t *ret_bytes)
 {
     making m = {.page = page, .generator = generator};
     fa2_status st = FA2_OK;

@@ -23,7 +23,6 @@ typedef struct fa2i_page {
 } fa2i_page;
 
 /* On FA2_OK the caller owns *ret_text (fa2i_free). FA2_E_GENERATOR: the scripts failed. */
-fa2_status fa2i_page_make(fa2i_generator *generator, const fa2i_page *page, char **ret_text,
-                          size_t *ret_bytes);
+fa2_status fa2i_page_make(fa2i_generator *generator, const fa2i_page *page, char **ret_text, size_t *ret_bytes);
 
 #endif

@@ -29,8 +29,8 @@ static void say(void *user, const char *message)
     fa2i_shown_print(stderr, "fa2-tune: %s\n", message);
 }
 
-fa2_status fa2i_predictor_init(fa2i_predictor *f, fa2i_generator *generator, fa2i_cache *cache,
-                               const char *path, const fa2i_card *card)
+fa2_status fa2i_predictor_init(fa2i_predictor *f, fa2i_generator *generator, fa2i_cache *cache, const char *path,
+                               const fa2i_card *card)
 {
     fa2_status st = FA2_OK;
     const fa2i_cuda_table *cuda = NULL;
@@ -85,8 +85,7 @@ static fa2_status say_unknown(fa2i_predictor *f, fa2_op op)
     if (f->told_unknown[op])
         return FA2_OK;
     for (size_t i = 0; i < shipped->kernel_count; i++) {
-        const fa2_status st =
-            fa2i_generator_variant(f->generator, shipped->kernels[i].text, &variant);
+        const fa2_status st = fa2i_generator_variant(f->generator, shipped->kernels[i].text, &variant);
         if (st != FA2_OK && st != FA2_E_NOT_FOUND)
             return st;
         unknown += st == FA2_E_NOT_FOUND;
@@ -118,8 +117,7 @@ static void take_plan(const fa2i_plan *plan, fa2i_predicted *out)
 }
 
 /* Asks the planner. The result is a plan, or the call's failure. */
-static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i_plan *ret_plan,
-                         fa2i_predicted *out)
+static fa2_status decide(fa2i_planner *planner, const fa2_problem *problem, fa2i_plan *ret_plan, fa2i_predicted *out)
 {
     fa2_status st = FA2_OK;
     out->status = fa2i_planner_make(planner, problem, false, ret_plan);
@@ -162,8 +160,8 @@ static fa2_status see_kernel(fa2i_predictor *f, const fa2_problem *problem, fa2i
     if (out->status == FA2_E_NO_NVRTC && !f->here)
         FA2_TRY(suppose(f, problem, out));
     if (out->status == FA2_OK)
-        FA2_TRY(fa2i_generator_cost(f->generator, out->variant.text, problem, &f->device.card,
-                                    out->registers, &out->variant.cost_us));
+        FA2_TRY(fa2i_generator_cost(f->generator, out->variant.text, problem, &f->device.card, out->registers,
+                                    &out->variant.cost_us));
 done:
     return st;
 }
@@ -171,8 +169,7 @@ done:
 /* If no family serves the problem, there are no options. */
 static fa2_status list_options(fa2i_predictor *f, const fa2i_plan *plan, fa2i_predicted *out)
 {
-    const fa2_status st =
-        fa2i_planner_options(&f->planner, plan, &out->options, &out->option_count);
+    const fa2_status st = fa2i_planner_options(&f->planner, plan, &out->options, &out->option_count);
     return st == FA2_E_UNSUPPORTED && out->status == st ? FA2_OK : st;
 }
 
@@ -209,8 +206,8 @@ fa2_status fa2i_predict_fates(fa2i_predictor *f, fa2i_predicted *predicted)
         fates[i] = (fa2i_fate){.usable = usable,
                                .code = usable && attempt.origin == FA2I_ORIGIN_STORED,
                                .refuted = attempt.refuted != FA2I_OUTCOME_OK};
-        fates[i].damaged = !fates[i].code && attempt.lost && option->kernel != FA2I_NONE &&
-                           evidence->kernels[option->kernel].has_code;
+        fates[i].damaged =
+            !fates[i].code && attempt.lost && option->kernel != FA2I_NONE && evidence->kernels[option->kernel].has_code;
         memcpy(fates[i].why, attempt.why, sizeof fates[i].why);
     }
     predicted->fates = fates;

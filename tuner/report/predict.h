@@ -30,12 +30,12 @@ typedef struct fa2i_predicted {
     bool supposed;
     fa2i_decision decision;
     fa2i_runner_up runner_up;
-    fa2_problem asked;    /* the problem that kernels were ranked for: itself, or fa2i_problem_asked of it */
-    fa2i_variant variant; /* the chosen kernel; cost_us is the model's time for the problem */
-    fa2i_key key;         /* of the kernel's record; zeros if it is not in the database */
-    bool compiled;        /* its code is in the database and intact; else it would be compiled */
-    bool lost;            /* the database has the kernel, but its code is lost */
-    bool refused;         /* the database has the kernel, but the driver takes no such code */
+    fa2_problem asked;          /* the problem that kernels were ranked for: itself, or fa2i_problem_asked of it */
+    fa2i_variant variant;       /* the chosen kernel; cost_us is the model's time for the problem */
+    fa2i_key key;               /* of the kernel's record; zeros if it is not in the database */
+    bool compiled;              /* its code is in the database and intact; else it would be compiled */
+    bool lost;                  /* the database has the kernel, but its code is lost */
+    bool refused;               /* the database has the kernel, but the driver takes no such code */
     int registers, spill_bytes; /* if the database knows them; else 0, because PTX has no registers yet */
     fa2i_option *options;       /* every kernel that was considered, best first; owned */
     size_t option_count;
@@ -57,8 +57,8 @@ typedef struct fa2i_predictor {
 /* Prepares predictions for a context that uses the database alone. fa2i_predictor_find_share adds the records that come
  * with fa2. cache: borrowed; NULL: there is no database. path: where it is or would be; NULL: nowhere. Return
  * FA2_E_MEMORY. */
-fa2_status fa2i_predictor_init(fa2i_predictor *predictor, fa2i_generator *generator,
-                               fa2i_cache *cache, const char *path, const fa2i_card *card);
+fa2_status fa2i_predictor_init(fa2i_predictor *predictor, fa2i_generator *generator, fa2i_cache *cache,
+                               const char *path, const fa2i_card *card);
 fa2_status fa2i_predictor_find_share(fa2i_predictor *predictor);
 
 /* Declares that the card is this machine's. Then what is missing here is missing for the call, and a device that takes
@@ -68,8 +68,7 @@ void fa2i_predictor_done(fa2i_predictor *predictor); /* accepts zeroed objects *
 
 /* Predicts one call. Returns FA2_OK also if the call would fail. On FA2_OK the caller owns *ret_predicted
  * (fa2i_predicted_done). */
-fa2_status fa2i_predict(fa2i_predictor *predictor, const fa2_problem *problem,
-                        fa2i_predicted *ret_predicted);
+fa2_status fa2i_predict(fa2i_predictor *predictor, const fa2_problem *problem, fa2i_predicted *ret_predicted);
 void fa2i_predicted_done(fa2i_predicted *predicted); /* accepts zeroed objects */
 
 /* Finds the fate of every option, which takes a millisecond each. */

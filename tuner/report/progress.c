@@ -31,11 +31,8 @@ void fa2i_nap(void)
 void fa2i_progress_begin(fa2i_progress *progress, const char *what, size_t total)
 {
     const double now = fa2i_now_s();
-    *progress = (fa2i_progress){.what = what,
-                                .total = total,
-                                .started_s = now,
-                                .printed_s = now,
-                                .terminal = fa2i_terminal_width(stderr) > 0};
+    *progress = (fa2i_progress){
+        .what = what, .total = total, .started_s = now, .printed_s = now, .terminal = fa2i_terminal_width(stderr) > 0};
 }
 
 void fa2i_progress_count(fa2i_progress *progress, double now)
@@ -83,8 +80,8 @@ static void print_line(fa2i_progress *progress, const char *detail, double now)
 {
     char line[LINE_BYTES];
     const double left = fa2i_progress_left(progress, now);
-    int used = snprintf(line, sizeof line, "%s %zu/%zu, %.0f s", progress->what, progress->done,
-                        progress->total, now - progress->started_s);
+    int used = snprintf(line, sizeof line, "%s %zu/%zu, %.0f s", progress->what, progress->done, progress->total,
+                        now - progress->started_s);
     if (left >= 0 && used > 0 && (size_t)used < sizeof line)
         used += snprintf(line + used, sizeof line - (size_t)used, ", about %.0f s left", left);
     if (detail != NULL && used > 0 && (size_t)used < sizeof line)

@@ -60,8 +60,7 @@ void fa2i_rejections_print(const char *text, FILE *out)
             examples[reasons++] = next;
         counts[i]++;
     }
-    fprintf(out, "\nrejected (%zu)%s\n", total,
-            total == 0 ? "" : ", by reason, with an example each");
+    fprintf(out, "\nrejected (%zu)%s\n", total, total == 0 ? "" : ", by reason, with an example each");
     for (size_t i = 0; i < reasons; i++)
         fa2i_shown_print(out, "%6zu  %.*s\n        %.*s\n", counts[i], (int)examples[i].why_bytes, examples[i].why,
                          (int)examples[i].variant_bytes, examples[i].variant);

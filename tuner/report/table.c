@@ -115,11 +115,10 @@ static void print_below(const fa2i_table *table, const layout *l, size_t row, FI
         if (cells[i][0] == '\0')
             continue;
         const bool breaks = used + GAP + width > l->width;
-        fprintf(out, "%s%*s%s%s", breaks ? "\n" : "", breaks ? BELOW : GAP, "", title,
-                titled ? " " : "");
+        fprintf(out, "%s%*s%s%s", breaks ? "\n" : "", breaks ? BELOW : GAP, "", title, titled ? " " : "");
         used = breaks ? BELOW : used + GAP;
-        fa2i_terminal_fold(out, cells[i], strlen(cells[i]), l->width,
-                           used + (titled ? width_of(title) + 1 : 0), BELOW + GAP);
+        fa2i_terminal_fold(out, cells[i], strlen(cells[i]), l->width, used + (titled ? width_of(title) + 1 : 0),
+                           BELOW + GAP);
         used = used + width;
     }
 }

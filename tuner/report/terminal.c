@@ -21,15 +21,13 @@ size_t fa2i_terminal_width(FILE *out)
 bool fa2i_terminal_has_colours(FILE *out)
 {
     const char *no_colour = fa2i_environment("NO_COLOR"), *term = fa2i_environment("TERM");
-    return fa2i_terminal_width(out) > 0 && no_colour == NULL &&
-           (term == NULL || strcmp(term, "dumb") != 0);
+    return fa2i_terminal_width(out) > 0 && no_colour == NULL && (term == NULL || strcmp(term, "dumb") != 0);
 }
 
 void fa2i_terminal_begin(FILE *out, fa2i_style style)
 {
-    static const char *const codes[] = {[FA2I_STYLE_HEAD] = "\033[1m",
-                                        [FA2I_STYLE_GOOD] = "\033[32m",
-                                        [FA2I_STYLE_BAD] = "\033[31m"};
+    static const char *const codes[] = {
+        [FA2I_STYLE_HEAD] = "\033[1m", [FA2I_STYLE_GOOD] = "\033[32m", [FA2I_STYLE_BAD] = "\033[31m"};
     if (style != FA2I_STYLE_PLAIN && fa2i_terminal_has_colours(out))
         fputs(codes[style], out);
 }
@@ -52,8 +50,7 @@ static size_t fitting(const char *text, size_t bytes, size_t width)
     return blank == NULL ? bytes : (size_t)(blank - text);
 }
 
-void fa2i_terminal_fold(FILE *out, const char *text, size_t bytes, size_t width, size_t used,
-                        size_t indent)
+void fa2i_terminal_fold(FILE *out, const char *text, size_t bytes, size_t width, size_t used, size_t indent)
 {
     while (bytes > 0) {
         const size_t part = fitting(text, bytes, width - used);
@@ -69,8 +66,7 @@ void fa2i_terminal_fold(FILE *out, const char *text, size_t bytes, size_t width,
 
 static void print_line(FILE *out, const char *text, size_t bytes, size_t width, size_t indent)
 {
-    const bool labelled =
-        bytes > indent && text[0] != ' ' && text[indent - 1] == ' ' && text[indent] != ' ';
+    const bool labelled = bytes > indent && text[0] != ' ' && text[indent - 1] == ' ' && text[indent] != ' ';
     const size_t label = labelled ? indent : 0;
     if (labelled) {
         fa2i_terminal_begin(out, FA2I_STYLE_HEAD);

@@ -1,6 +1,6 @@
 /*
- * Tells how a stream can show text. A file or a pipe has no width and gets no colours, so its output is the same everywhere.
- * Thread-safe, except for changes of the environment.
+ * Tells how a stream can show text. A file or a pipe has no width and gets no colours, so its output is the same
+ * everywhere. Thread-safe, except for changes of the environment.
  */
 #ifndef FA2I_TERMINAL_H
 #define FA2I_TERMINAL_H
@@ -28,8 +28,7 @@ void fa2i_terminal_end(FILE *out, fa2i_style style);
 
 /* Prints these bytes on lines of `width` columns. The first line has `used` columns taken already; the others begin
  * with `indent` blanks. A word longer than a line is not broken. */
-void fa2i_terminal_fold(FILE *out, const char *text, size_t bytes, size_t width, size_t used,
-                        size_t indent);
+void fa2i_terminal_fold(FILE *out, const char *text, size_t bytes, size_t width, size_t used, size_t indent);
 
 /* Prints lines. On a terminal, long lines are folded and continue after `indent` blanks. The first `indent` columns of
  * a line are a label, which is printed as a head. */

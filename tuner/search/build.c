@@ -124,8 +124,7 @@ static fa2_status add_problem(work *w, const fa2_problem *problem)
 {
     fa2i_variant *variants = NULL;
     size_t count = 0;
-    fa2_status st =
-        fa2i_generator_candidates(w->build->generator, problem, &w->result.card, &variants, &count);
+    fa2_status st = fa2i_generator_candidates(w->build->generator, problem, &w->result.card, &variants, &count);
     if (st == FA2_E_UNSUPPORTED) {
         char shape[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(problem, shape, sizeof shape);
@@ -181,8 +180,7 @@ static void record_outcome(work *w, candidate *c, const fa2i_kernel *kernel)
 static fa2_status find_stored(work *w, candidate *c, bool *ret_found)
 {
     fa2i_kernel kernel = {0};
-    fa2_status st =
-        fa2i_cache_get_kernel(w->build->cache, &c->key, c->variant.recipe.abi, false, &kernel);
+    fa2_status st = fa2i_cache_get_kernel(w->build->cache, &c->key, c->variant.recipe.abi, false, &kernel);
     if (st == FA2_OK && compiles(&kernel)) {
         fa2i_kernel_done(&kernel);
         st = fa2i_cache_get_kernel(w->build->cache, &c->key, c->variant.recipe.abi, true, &kernel);
@@ -223,8 +221,7 @@ static fa2_status try_candidate(work *w, candidate *c)
         goto done;
     FA2_TRY(reserve_job(w));
     w->pending[w->job_count] = c;
-    w->jobs[w->job_count++] =
-        (fa2i_compile_job){.variant = c->variant, .source = source, .target = w->target};
+    w->jobs[w->job_count++] = (fa2i_compile_job){.variant = c->variant, .source = source, .target = w->target};
     source = NULL; /* the job owns it now */
 done:
     fa2i_free(source);
@@ -266,8 +263,7 @@ static fa2_status store_kernel(void *user, size_t index, const fa2i_kernel *kern
     w->result.reused += found;
     /* Only the first error is printed in full, because the others are likely to say the same. */
     if (kernel->outcome == FA2I_OUTCOME_COMPILE_ERROR && w->result.failed == 1)
-        fa2i_note(&w->progress, "does not compile: %s\n%s", c->variant.text,
-                  kernel->log == NULL ? "" : kernel->log);
+        fa2i_note(&w->progress, "does not compile: %s\n%s", c->variant.text, kernel->log == NULL ? "" : kernel->log);
     fa2i_progress_step(&w->progress, c->variant.text);
     return found ? FA2_OK : fa2i_cache_put_kernel(w->build->cache, kernel);
 }
@@ -297,8 +293,7 @@ static fa2_status compile_rounds(work *w)
             continue; /* everything was in the database */
         fa2i_progress_begin(&w->progress, what, w->job_count);
         st = fa2i_compile_all(w->jobs, w->job_count, w->build->cache, w->build->jobs,
-                              fa2i_generator_id(w->build->generator), w->build->stop, store_kernel,
-                              w);
+                              fa2i_generator_id(w->build->generator), w->build->stop, store_kernel, w);
         fa2i_progress_end(&w->progress);
         drop_jobs(w);
     }
@@ -310,8 +305,8 @@ static fa2_status compile_rounds(work *w)
 /* Finds the candidate that spills least, as a call without a tuned kernel does (runtime/plan/choose.h). Among
  * candidates that spill alike, mostly not at all, it takes the one that the cost model ranks best for this problem.
  * NULL: no candidate compiles. */
-static fa2_status rank_candidates(const work *w, const group *g, const fa2_problem *problem,
-                                  const candidate **ret_best, double *ret_us)
+static fa2_status rank_candidates(const work *w, const group *g, const fa2_problem *problem, const candidate **ret_best,
+                                  double *ret_us)
 {
     *ret_best = NULL;
     for (size_t i = 0; i < g->tried; i++) {
@@ -319,8 +314,8 @@ static fa2_status rank_candidates(const work *w, const group *g, const fa2_probl
         double us = 0;
         if (!c->compiles || (*ret_best != NULL && c->spills > (*ret_best)->spills))
             continue;
-        const fa2_status st = fa2i_generator_cost(w->build->generator, c->variant.text, problem,
-                                                  &w->result.card, c->registers, &us);
+        const fa2_status st =
+            fa2i_generator_cost(w->build->generator, c->variant.text, problem, &w->result.card, c->registers, &us);
         if (st != FA2_OK)
             return st;
         if (*ret_best == NULL || c->spills < (*ret_best)->spills || us < *ret_us) {
@@ -412,15 +407,13 @@ static fa2_status begin_session(work *w)
     session.nvrtc = w->target.nvrtc;
     FA2_TRY(fa2i_cache_device(cache, &w->result.card, false, &w->device));
     session.device = w->device;
-    snprintf(session.generator, sizeof session.generator, "%s",
-             fa2i_generator_id(w->build->generator));
+    snprintf(session.generator, sizeof session.generator, "%s", fa2i_generator_id(w->build->generator));
     FA2_TRY(fa2i_cache_session_begin(cache, &session, &w->session));
 done:
     return st;
 }
 
-fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
-                           fa2i_build_result *ret_result)
+fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card, fa2i_build_result *ret_result)
 {
     const double started = fa2i_now_s();
     work w = {.build = build, .result = {.card = *card}};
@@ -440,8 +433,8 @@ done:
     return st;
 }
 
-fa2_status fa2i_build_predict(const fa2i_build *build, const fa2i_card *card,
-                              fa2i_build_result *ret_result, size_t *ret_threads)
+fa2_status fa2i_build_predict(const fa2i_build *build, const fa2i_card *card, fa2i_build_result *ret_result,
+                              size_t *ret_threads)
 {
     work w = {.build = build, .result = {.card = *card}};
     fa2_status st = FA2_OK;
@@ -454,8 +447,7 @@ fa2_status fa2i_build_predict(const fa2i_build *build, const fa2i_card *card,
     *ret_threads = fa2i_compile_threads(build->jobs, w.job_count);
     w.result.compiled = w.job_count;
     for (size_t i = 0; i < w.job_count; i++)
-        w.result.seconds +=
-            fa2i_compile_about_s(w.jobs[i].variant.recipe.op) / (double)*ret_threads;
+        w.result.seconds += fa2i_compile_about_s(w.jobs[i].variant.recipe.op) / (double)*ret_threads;
     *ret_result = w.result;
 done:
     work_done(&w);

@@ -38,23 +38,22 @@ typedef struct fa2i_build_result {
     char target[16];     /* "sm_86", or "compute_86" if NVRTC makes no cubin */
     fa2i_built *winners; /* in the order of the shapes */
     size_t winner_count;
-    size_t unserved; /* problems that no family serves on this SM; a note said why */
-    size_t without;  /* problems for which no variant compiles */
+    size_t unserved;                          /* problems that no family serves on this SM; a note said why */
+    size_t without;                           /* problems for which no variant compiles */
     size_t compiled, reused, spilled, failed; /* variants; spilled and failed also count in compiled or reused */
     double seconds;
 } fa2i_build_result;
 
 /* Builds. On FA2_OK the caller owns *ret_result (fa2i_build_result_done). If *stop becomes nonzero, the kernels that
  * were compiled so far are stored. Winners are stored only if all kernels were compiled. */
-fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card,
-                           fa2i_build_result *ret_result);
+fa2_status fa2i_build_arch(const fa2i_build *build, const fa2i_card *card, fa2i_build_result *ret_result);
 
 /* Predicts the first round of a build, and writes nothing. In *ret_result, compiled is the number of variants to
  * compile, and reused the number of variants that need no compiling. seconds is the approximate time with *ret_threads.
  * There are no winners. The build compiles more only if all variants of a class spill. Returns FA2_E_NO_NVRTC only if
  * something must be compiled. */
-fa2_status fa2i_build_predict(const fa2i_build *build, const fa2i_card *card,
-                              fa2i_build_result *ret_result, size_t *ret_threads);
+fa2_status fa2i_build_predict(const fa2i_build *build, const fa2i_card *card, fa2i_build_result *ret_result,
+                              size_t *ret_threads);
 
 void fa2i_build_result_done(fa2i_build_result *result);
 

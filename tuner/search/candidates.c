@@ -61,8 +61,7 @@ static fa2_status make_units(work *w)
     for (size_t i = 0; first != NULL && filled != NULL && i < w->count; i++) {
         size_t unit = 0;
         while (unit < w->unit_count &&
-               (filled[unit] == most ||
-                !fa2i_problem_same_class(&w->lists[first[unit]].problem, &w->lists[i].problem)))
+               (filled[unit] == most || !fa2i_problem_same_class(&w->lists[first[unit]].problem, &w->lists[i].problem)))
             unit++;
         if (unit == w->unit_count) {
             first[unit] = i;
@@ -74,8 +73,7 @@ static fa2_status make_units(work *w)
     const bool done = first != NULL && filled != NULL;
     fa2i_free(first);
     fa2i_free(filled);
-    return done ? FA2_OK
-                : fa2i_fail(FA2_E_MEMORY, "no memory for the classes of %zu problems", w->count);
+    return done ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for the classes of %zu problems", w->count);
 }
 
 /* Called in the thread itself, because it takes some hundredths of a second. */
@@ -93,14 +91,13 @@ static void *list_units(void *argument)
     work *w = own->work;
     if (!open_generator(own))
         return NULL;
-    for (size_t unit = atomic_fetch_add(&w->next, 1); unit < w->unit_count;
-         unit = atomic_fetch_add(&w->next, 1))
+    for (size_t unit = atomic_fetch_add(&w->next, 1); unit < w->unit_count; unit = atomic_fetch_add(&w->next, 1))
         for (size_t i = 0; i < w->count; i++) {
             fa2i_candidates *list = &w->lists[i];
             if (w->units[i] != unit)
                 continue;
-            list->status = fa2i_generator_candidates(own->generator, &list->problem, w->asked->card,
-                                                     &list->variants, &list->count);
+            list->status = fa2i_generator_candidates(own->generator, &list->problem, w->asked->card, &list->variants,
+                                                     &list->count);
             if (list->status != FA2_OK)
                 snprintf(list->message, sizeof list->message, "%s", fa2_last_message());
         }
@@ -142,8 +139,7 @@ static void *write_sources(void *argument)
     work *w = own->work;
     if (own->generator == NULL && !open_generator(own))
         return NULL;
-    for (size_t i = atomic_fetch_add(&w->next, 1); i < w->source_count;
-         i = atomic_fetch_add(&w->next, 1)) {
+    for (size_t i = atomic_fetch_add(&w->next, 1); i < w->source_count; i = atomic_fetch_add(&w->next, 1)) {
         source *s = &w->sources[i];
         char *text = NULL;
         s->status = fa2i_generator_source(own->generator, s->variant->text, &text);
@@ -163,8 +159,7 @@ static fa2_status hand_out_keys(const work *w, fa2i_candidates *list)
     if (list->keys == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu keys", list->count);
     for (size_t i = 0; i < list->count; i++) {
-        const source *s =
-            &w->sources[fa2i_text_index_find(&w->places, w->sources, list->variants[i].text)];
+        const source *s = &w->sources[fa2i_text_index_find(&w->places, w->sources, list->variants[i].text)];
         list->keys[i] = s->key;
         if (s->status == FA2_OK || list->status != FA2_OK)
             continue;
@@ -200,8 +195,8 @@ done:
     return st;
 }
 
-fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count,
-                                const fa2i_candidates_for *asked, fa2i_candidates **ret_lists)
+fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count, const fa2i_candidates_for *asked,
+                                fa2i_candidates **ret_lists)
 {
     fa2_status st = FA2_OK;
     share shares[FA2I_PARTS_MAX] = {{0}};

@@ -30,8 +30,8 @@ typedef struct fa2i_candidates {
 
 /* *ret_lists has one list for each problem, in their order, and belongs to the caller (fa2i_candidates_free). A status
  * other than FA2_OK means: no generator, or no memory. */
-fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count,
-                                const fa2i_candidates_for *asked, fa2i_candidates **ret_lists);
+fa2_status fa2i_candidates_list(const fa2_problem *problems, size_t count, const fa2i_candidates_for *asked,
+                                fa2i_candidates **ret_lists);
 void fa2i_candidates_free(fa2i_candidates *lists, size_t count); /* NULL is fine */
 
 /* Returns the list's status, and sets its message. */

@@ -188,8 +188,7 @@ static fa2_status hand_out(const pool *p, result *taken, fa2i_compiled_fn compil
     if (!taken->found)
         fa2i_dump_or_say(kernel, p->jobs[taken->index].source);
     fa2_status st = compiled(user, taken->index, kernel, taken->found);
-    for (size_t i = p->codes[taken->index].next; st == FA2_OK && i < p->count;
-         i = p->codes[i].next) {
+    for (size_t i = p->codes[taken->index].next; st == FA2_OK && i < p->count; i = p->codes[i].next) {
         const fa2i_compile_job *job = &p->jobs[i];
         kernel->variant = job->variant;
         fa2i_compile_key_of(&job->variant, job->source, &job->target, kernel->nvrtc, &kernel->key);
@@ -258,8 +257,7 @@ static fa2_status run_pool(pool *p, size_t wanted, fa2i_compiled_fn compiled, vo
     assert(wanted <= THREADS_MAX);
     pthread_mutex_lock(&p->lock);
     const size_t started = start_threads(p, threads, wanted);
-    fa2_status st = started == 0 ? fa2i_fail(FA2_E_MEMORY, "no thread to compile in")
-                                 : consume(p, compiled, user);
+    fa2_status st = started == 0 ? fa2i_fail(FA2_E_MEMORY, "no thread to compile in") : consume(p, compiled, user);
     pthread_mutex_unlock(&p->lock);
     for (size_t i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
@@ -314,8 +312,7 @@ static void pool_done(pool *p)
     fa2i_free(p);
 }
 
-static fa2_status make_pool(const fa2i_compile_job *jobs, size_t count, fa2i_cache *cache,
-                            pool **ret_pool)
+static fa2_status make_pool(const fa2i_compile_job *jobs, size_t count, fa2i_cache *cache, pool **ret_pool)
 {
     fa2_status st = FA2_OK;
     pool *p = fa2i_alloc(sizeof *p);
@@ -340,9 +337,9 @@ done:
     return st;
 }
 
-fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, fa2i_cache *cache,
-                            int threads, const char *generator, const volatile sig_atomic_t *stop,
-                            fa2i_compiled_fn compiled, void *user)
+fa2_status fa2i_compile_all(const fa2i_compile_job *jobs, size_t count, fa2i_cache *cache, int threads,
+                            const char *generator, const volatile sig_atomic_t *stop, fa2i_compiled_fn compiled,
+                            void *user)
 {
     pool *p = NULL;
     if (count == 0)

@@ -40,14 +40,14 @@ typedef struct fa2i_tune_problem {
     fa2_problem problem;
     fa2i_problem_state state;
     int64_t id;
-    size_t rank;              /* index in the request's shapes */
-    double calls;             /* number of calls that a program makes; 1 if it is not known */
-    double model_us;          /* of the cheapest candidate */
-    double worth_us;          /* time that tuning is expected to save, over all calls */
-    double calls_us;          /* time that all calls are expected to take */
-    double about_s;           /* set by fa2i_tune_estimate: its time, without work that earlier problems do */
-    bool fits;                /* it fits into the budget, after the problems before it */
-    size_t *candidates;       /* kernel indexes, cheapest first by the cost model; owned */
+    size_t rank;                  /* index in the request's shapes */
+    double calls;                 /* number of calls that a program makes; 1 if it is not known */
+    double model_us;              /* of the cheapest candidate */
+    double worth_us;              /* time that tuning is expected to save, over all calls */
+    double calls_us;              /* time that all calls are expected to take */
+    double about_s;               /* set by fa2i_tune_estimate: its time, without work that earlier problems do */
+    bool fits;                    /* it fits into the budget, after the problems before it */
+    size_t *candidates;           /* kernel indexes, cheapest first by the cost model; owned */
     fa2i_prediction *predictions; /* of each candidate, set by fa2i_tune_judge; owned */
     size_t count;
     bool staged;       /* it was taken into a stage */

@@ -29,9 +29,8 @@ void fa2i_predictions_sort_out(fa2i_prediction *predictions, size_t count)
     const fa2i_judgement best = index < count ? predictions[index].judgement : (fa2i_judgement){0};
     for (size_t i = 0; i < count; i++) {
         const fa2i_judgement *one = &predictions[i].judgement;
-        predictions[i].hopeless =
-            index < count && one->us > 0 && one->known >= FA2I_PREDICTION_KNOWN &&
-            log(one->us / best.us) > FA2I_PREDICTION_BEHIND * hypot(one->doubt, best.doubt);
+        predictions[i].hopeless = index < count && one->us > 0 && one->known >= FA2I_PREDICTION_KNOWN &&
+                                  log(one->us / best.us) > FA2I_PREDICTION_BEHIND * hypot(one->doubt, best.doubt);
     }
 }
 

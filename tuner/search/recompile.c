@@ -56,8 +56,7 @@ static fa2_status compare_launch(work *w, const fa2i_variant *ours, const fa2i_v
         return fa2i_fail(FA2_E_UNSUPPORTED, "is of another version of fa2, which computes or launches such kernels "
                                             "otherwise");
     if (strcmp(ours->recipe.text, theirs->recipe.text) != 0)
-        fa2i_note(&w->progress, "%s: its record would launch it otherwise; this fa2's way is taken",
-                  ours->text);
+        fa2i_note(&w->progress, "%s: its record would launch it otherwise; this fa2's way is taken", ours->text);
     return FA2_OK;
 }
 
@@ -87,8 +86,7 @@ static fa2_status add_job(work *w, const fa2i_kernel *kernel)
     if (st != FA2_E_NOT_FOUND && st != FA2_E_UNSUPPORTED && st != FA2_E_INVALID)
         return st;
     w->out->unknown++;
-    fa2i_note(&w->progress, "%s for %s: %s", kernel->variant.text, kernel->target,
-              fa2_last_message());
+    fa2i_note(&w->progress, "%s for %s: %s", kernel->variant.text, kernel->target, fa2_last_message());
     return FA2_OK;
 }
 
@@ -121,8 +119,8 @@ static fa2_status store(void *user, size_t index, const fa2i_kernel *kernel, boo
     return st == FA2_E_NOT_FOUND ? FA2_OK : st; /* it was forgotten meanwhile, and needs no code */
 }
 
-fa2_status fa2i_recompile(fa2i_cache *cache, fa2i_generator *generator, int threads,
-                          const volatile sig_atomic_t *stop, fa2i_recompiled *ret_recompiled)
+fa2_status fa2i_recompile(fa2i_cache *cache, fa2i_generator *generator, int threads, const volatile sig_atomic_t *stop,
+                          fa2i_recompiled *ret_recompiled)
 {
     work w = {.cache = cache, .generator = generator, .out = ret_recompiled};
     const fa2i_nvrtc_table *nvrtc = NULL;
@@ -135,8 +133,7 @@ fa2_status fa2i_recompile(fa2i_cache *cache, fa2i_generator *generator, int thre
     FA2_TRY(fa2i_nvrtc_get(&nvrtc));
     FA2_TRY(add_jobs(&w));
     fa2i_progress_begin(&w.progress, "compiling", w.job_count);
-    st = fa2i_compile_all(w.jobs, w.job_count, NULL, threads, fa2i_generator_id(generator), stop,
-                          store, &w);
+    st = fa2i_compile_all(w.jobs, w.job_count, NULL, threads, fa2i_generator_id(generator), stop, store, &w);
     fa2i_progress_end(&w.progress);
 done:
     work_done(&w);

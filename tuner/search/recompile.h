@@ -27,7 +27,7 @@ typedef struct fa2i_recompiled {
 
 /* Prints on stderr what cannot be compiled. Returns FA2_E_NO_NVRTC if there is no NVRTC and *ret_recompiled.wanted is
  * not 0. If it is stopped, everything that was compiled is kept. */
-fa2_status fa2i_recompile(fa2i_cache *cache, fa2i_generator *generator, int threads,
-                          const volatile sig_atomic_t *stop, fa2i_recompiled *ret_recompiled);
+fa2_status fa2i_recompile(fa2i_cache *cache, fa2i_generator *generator, int threads, const volatile sig_atomic_t *stop,
+                          fa2i_recompiled *ret_recompiled);
 
 #endif

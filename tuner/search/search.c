@@ -46,8 +46,7 @@ static void queue_sweep(run *r, fa2i_sample *samples, bool shuffled)
 
 static fa2_status take(run *r, size_t count)
 {
-    fa2_status st = r->search->sample(r->search->user, r->samples, count, r->search->launches,
-                                      r->search->best_us);
+    fa2_status st = r->search->sample(r->search->user, r->samples, count, r->search->launches, r->search->best_us);
     if (st != FA2_OK)
         return st;
     for (size_t i = 0; i < count; i++) {
@@ -68,8 +67,7 @@ static void probe_results(run *r, const fa2i_sample *samples, size_t count)
         if (!samples[i].taken || samples[i].outcome != FA2I_OUTCOME_OK)
             continue;
         contender->probe_us = samples[i].us;
-        contender->statistics =
-            (fa2i_statistics){samples[i].us, samples[i].us, samples[i].us, samples[i].us};
+        contender->statistics = (fa2i_statistics){samples[i].us, samples[i].us, samples[i].us, samples[i].us};
         best = fmin(best, samples[i].us);
     }
     r->search->best_us = isfinite(best) ? best : 0;
@@ -253,14 +251,12 @@ static bool preferred(const fa2i_contender *a, const fa2i_contender *b)
     return strcmp(a->text, b->text) < 0;
 }
 
-static size_t pick_among(const fa2i_contender *contenders, size_t count, size_t default_index,
-                         bool finalists)
+static size_t pick_among(const fa2i_contender *contenders, size_t count, size_t default_index, bool finalists)
 {
     size_t leader = count;
     for (size_t i = 0; i < count; i++)
         if (eligible(&contenders[i], finalists) &&
-            (leader == count ||
-             contenders[i].statistics.median < contenders[leader].statistics.median))
+            (leader == count || contenders[i].statistics.median < contenders[leader].statistics.median))
             leader = i;
     if (leader == count)
         return count;

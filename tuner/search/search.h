@@ -51,8 +51,7 @@ typedef struct fa2i_contender {
 typedef struct fa2i_search {
     /* Takes all samples in this order. launches: launches back to back per sample. best_us: the least time known, 0 at
      * first. If it stops early and leaves samples untaken, the search ends. */
-    fa2_status (*sample)(void *user, fa2i_sample *samples, size_t count, int launches,
-                         double best_us);
+    fa2_status (*sample)(void *user, fa2i_sample *samples, size_t count, int launches, double best_us);
     /* Called before each round. Returns true to end the search; the best so far may still win. May be NULL. */
     bool (*spent)(void *user);
     void *user;

@@ -9,8 +9,7 @@
 
 static fa2i_results_of place_of(const fa2i_timing *t)
 {
-    return (fa2i_results_of){
-        .session = t->tune->session, .device = t->tune->device, .problem = t->problem->id};
+    return (fa2i_results_of){.session = t->tune->session, .device = t->tune->device, .problem = t->problem->id};
 }
 
 /* Returns the verdict that was withheld on this problem, in this or an earlier stage, or NULL. */
@@ -28,11 +27,10 @@ static bool is_unsettled(const fa2i_timing *t, size_t i)
 static fa2i_result failure_of(const fa2i_timing *t, size_t i)
 {
     const fa2i_tune_kernel *k = &t->tune->found.kernels[t->entries[i].kernel];
-    fa2i_result result = {.kernel = k->kernel.key,
-                          .verdict = withheld(t, k),
-                          .measurement = {.outcome = t->contenders[i].outcome,
-                                          .settled = true,
-                                          .max_error = t->entries[i].max_error}};
+    fa2i_result result = {
+        .kernel = k->kernel.key,
+        .verdict = withheld(t, k),
+        .measurement = {.outcome = t->contenders[i].outcome, .settled = true, .max_error = t->entries[i].max_error}};
     memcpy(result.measurement.detail, t->failures[i].detail, sizeof result.measurement.detail);
     return result;
 }
@@ -45,8 +43,8 @@ fa2_status fa2i_timing_put_failure(fa2i_timing *t, size_t i)
         return FA2_OK;
     t->entries[i].recorded = true;
     t->tune->found.failed++;
-    fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(result.measurement.outcome),
-              t->contenders[i].text, result.measurement.detail);
+    fa2i_note(&t->tune->progress, "%s: %s: %s", fa2i_outcome_string(result.measurement.outcome), t->contenders[i].text,
+              result.measurement.detail);
     return t->whole || is_unsettled(t, i) ? FA2_OK : fa2i_tune_put_results(t->tune, &of, &result, 1, NULL, NULL);
 }
 
@@ -83,9 +81,8 @@ static fa2_status alloc_batch(const fa2i_timing *t, batch *b)
     const size_t most = t->count + t->left_count + t->unusable_count;
     *b = (batch){.results = fa2i_alloc_array(most, sizeof *b->results),
                  .records = fa2i_alloc_array(t->left_count + 1, sizeof *b->records)};
-    return b->results != NULL && b->records != NULL
-               ? FA2_OK
-               : fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", most);
+    return b->results != NULL && b->records != NULL ? FA2_OK
+                                                    : fa2i_fail(FA2_E_MEMORY, "no memory for %zu results", most);
 }
 
 static void batch_done(batch *b)
@@ -137,8 +134,7 @@ static void add_left_out(const fa2i_timing *t, batch *b)
     for (size_t i = 0; i < t->left_count; i++) {
         const fa2i_tune_kernel *k = &tune->found.kernels[t->left[i]];
         fa2i_result *result = &b->results[b->count++];
-        *result = (fa2i_result){.kernel = k->kernel.key,
-                                .measurement = {.outcome = FA2I_OUTCOME_OK, .settled = true}};
+        *result = (fa2i_result){.kernel = k->kernel.key, .measurement = {.outcome = FA2I_OUTCOME_OK, .settled = true}};
         memcpy(result->measurement.detail, detail, sizeof detail);
         if (k->known || k->noted)
             continue;

@@ -79,8 +79,8 @@ fa2_status fa2i_tune_find_refuted(fa2i_tune *tune);
 fa2_status fa2i_tune_learn_stored(const fa2i_tune *tune);
 
 /* Teaches the estimates new times: us[i] is the time of kernels[i] (an index) on the problem. */
-fa2_status fa2i_tune_learn(const fa2i_tune *tune, const fa2_problem *problem, const size_t *kernels,
-                           const double *us, size_t count);
+fa2_status fa2i_tune_learn(const fa2i_tune *tune, const fa2_problem *problem, const size_t *kernels, const double *us,
+                           size_t count);
 
 /* Estimates the times of an open problem's candidates, marks the hopeless ones, and computes what tuning the problem is
  * worth. The default and the winner so far are never hopeless. With --force or --all no candidate is. */
@@ -108,8 +108,7 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem);
 
 /* Claims a piece of work for this process: "verify" a class, or "measure" a problem. Returns false if another process
  * has it. wait: waits until that one is done, and returns false only if the budget ends before. */
-bool fa2i_tune_claim(const fa2i_tune *tune, const char *what, const fa2_problem *problem,
-                     bool wait);
+bool fa2i_tune_claim(const fa2i_tune *tune, const char *what, const fa2_problem *problem, bool wait);
 void fa2i_tune_unclaim(const fa2i_tune *tune, const char *what, const fa2_problem *problem);
 
 /* Waits until no other tuner has the device, and tells the user so. Does nothing with --share. */

@@ -7,9 +7,8 @@
 
 /* *ret_outcome: how a candidate is known to have failed, or FA2I_OUTCOME_OK if it may run. With --force measurements do
  * not count, because they are taken again. *ret_sound: it compiled and does not spill. */
-static fa2_status find_failure(const fa2i_tune *tune, const fa2i_tune_problem *problem,
-                               const fa2i_tune_kernel *k, fa2i_outcome *ret_outcome,
-                               bool *ret_sound)
+static fa2_status find_failure(const fa2i_tune *tune, const fa2i_tune_problem *problem, const fa2i_tune_kernel *k,
+                               fa2i_outcome *ret_outcome, bool *ret_sound)
 {
     fa2i_kernel kernel = {0};
     fa2i_verification verdict = {0};
@@ -19,8 +18,7 @@ static fa2_status find_failure(const fa2i_tune *tune, const fa2i_tune_problem *p
     *ret_sound = false;
     if (k->refuted)
         return FA2_OK;
-    fa2_status st =
-        fa2i_cache_get_kernel(tune->cache, key, k->kernel.variant.recipe.abi, false, &kernel);
+    fa2_status st = fa2i_cache_get_kernel(tune->cache, key, k->kernel.variant.recipe.abi, false, &kernel);
     if (st != FA2_OK)
         return st == FA2_E_NOT_FOUND ? FA2_OK : st;
     *ret_outcome = kernel.outcome;
@@ -45,14 +43,12 @@ static void say_dead(const size_t *counts, fa2i_tune_problem *problem)
     size_t used = 0;
     for (int i = FA2I_OUTCOME_OK + 1; i < FA2I_OUTCOME_COUNT && used < sizeof list; i++)
         if (counts[i] > 0)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %zu",
-                                     used == 0 ? "" : ", ", fa2i_outcome_string((fa2i_outcome)i),
-                                     counts[i]);
-    snprintf(
-        problem->message, sizeof problem->message,
-        "no variant can run (%s): fa2-tune show says why, and fa2-tune forget --failures (with "
-        "--shape: this problem's kind alone) lets the next tuning try them again",
-        list);
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %zu", used == 0 ? "" : ", ",
+                                     fa2i_outcome_string((fa2i_outcome)i), counts[i]);
+    snprintf(problem->message, sizeof problem->message,
+             "no variant can run (%s): fa2-tune show says why, and fa2-tune forget --failures (with "
+             "--shape: this problem's kind alone) lets the next tuning try them again",
+             list);
 }
 
 fa2_status fa2i_tune_find_dead(const fa2i_tune *tune, fa2i_tune_problem *problem, bool *ret_dead)

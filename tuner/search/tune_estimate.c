@@ -12,8 +12,7 @@
 #define MEASURE_S 0.26
 
 /* Adds the work for a kernel to *work, and the time that it takes to *seconds. */
-static fa2_status add_kernel(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_work *work,
-                             double *seconds)
+static fa2_status add_kernel(fa2i_tune *tune, fa2i_tune_kernel *k, fa2i_tune_work *work, double *seconds)
 {
     fa2i_kernel kernel = {0};
     fa2i_verification verdict;

@@ -25,8 +25,7 @@ static fa2_status is_forgotten(fa2i_cache *cache, const fa2i_tune_kernel *k, boo
     *ret_is = false;
     if (!k->known && !k->noted)
         return FA2_OK;
-    const fa2_status st =
-        fa2i_cache_get_kernel(cache, &k->kernel.key, k->kernel.variant.recipe.abi, false, &found);
+    const fa2_status st = fa2i_cache_get_kernel(cache, &k->kernel.key, k->kernel.variant.recipe.abi, false, &found);
     fa2i_kernel_done(&found);
     *ret_is = st == FA2_E_NOT_FOUND;
     return *ret_is ? FA2_OK : st;

@@ -70,8 +70,8 @@ done:
     return st;
 }
 
-fa2_status fa2i_tune_learn(const fa2i_tune *tune, const fa2_problem *problem, const size_t *kernels,
-                           const double *us, size_t count)
+fa2_status fa2i_tune_learn(const fa2i_tune *tune, const fa2_problem *problem, const size_t *kernels, const double *us,
+                           size_t count)
 {
     fa2_status st = FA2_OK;
     fa2i_known_set set = {.problem = *problem, .card = tune->gpu->card, .real = true, .measured = !tune->gpu->modelled};

@@ -85,8 +85,7 @@ static fa2_status find_settled(const fa2i_tune *tune, fa2i_tune_problem *problem
         }
     }
     st = find_proven_winner(tune, problem, ret_settled);
-    *ret_settled =
-        *ret_settled && (among || !problem->lost); /* a winner that is no candidate is not compiled again */
+    *ret_settled = *ret_settled && (among || !problem->lost); /* a winner that is no candidate is not compiled again */
     problem->lost = problem->lost && *ret_settled;
     return st;
 }
@@ -103,8 +102,7 @@ fa2_status fa2i_tune_look_again(fa2i_tune *tune, fa2i_tune_problem *problem)
     /* A winner that was there before, but was not proven, was proven by this run. The problem is then measured
      * again. */
     const bool fresh = memcmp(&before.kernel, &problem->winner.kernel, sizeof before.kernel) != 0 ||
-                       before.median_us < problem->winner.median_us ||
-                       before.median_us > problem->winner.median_us;
+                       before.median_us < problem->winner.median_us || before.median_us > problem->winner.median_us;
     if (st == FA2_OK && settled && fresh) {
         problem->state = FA2I_PROBLEM_SETTLED;
         problem->complete = true;
@@ -123,8 +121,7 @@ static bool fits(size_t memory_bytes, fa2i_tune_problem *problem)
         return true;
     problem->state = FA2I_PROBLEM_FAILED;
     if (bytes == SIZE_MAX)
-        snprintf(problem->message, sizeof problem->message,
-                 "needs more device memory than can be counted");
+        snprintf(problem->message, sizeof problem->message, "needs more device memory than can be counted");
     else
         snprintf(problem->message, sizeof problem->message, "needs %.1f MiB of device memory, the device has %.1f MiB",
                  (double)bytes / 0x1p20, (double)memory_bytes / 0x1p20);
@@ -132,8 +129,7 @@ static bool fits(size_t memory_bytes, fa2i_tune_problem *problem)
 }
 
 /* Lists its candidates, or says why it has none. */
-static fa2_status list_problem(fa2i_tune *tune, fa2i_tune_problem *problem,
-                               const fa2i_candidates *list)
+static fa2_status list_problem(fa2i_tune *tune, fa2i_tune_problem *problem, const fa2i_candidates *list)
 {
     if (!fits(tune->gpu->memory_bytes, problem))
         return FA2_OK;
@@ -195,9 +191,7 @@ static fa2_status plan_problem(const fa2i_tune *tune, fa2i_tune_problem *problem
     if (st != FA2_OK)
         return st;
     problem->complete = settled;
-    problem->state = settled ? FA2I_PROBLEM_SETTLED
-                     : dead  ? FA2I_PROBLEM_FAILED
-                             : FA2I_PROBLEM_OPEN;
+    problem->state = settled ? FA2I_PROBLEM_SETTLED : dead ? FA2I_PROBLEM_FAILED : FA2I_PROBLEM_OPEN;
     return FA2_OK;
 }
 
@@ -210,8 +204,7 @@ static fa2_status find_compiler(fa2i_tune *tune, const fa2_problem *problem)
     fa2i_kernel kernel = {0};
     FA2_TRY(fa2i_cache_problem(tune->cache, problem, &id));
     FA2_TRY(fa2i_cache_get_winner(tune->cache, tune->device, id, &winner));
-    FA2_TRY(fa2i_cache_get_kernel(tune->cache, &winner.kernel, fa2i_op_abi(problem), false,
-                                  &kernel));
+    FA2_TRY(fa2i_cache_get_kernel(tune->cache, &winner.kernel, fa2i_op_abi(problem), false, &kernel));
     fa2i_target_of(kernel.target, kernel.nvrtc, &tune->target);
 done:
     fa2i_kernel_done(&kernel);

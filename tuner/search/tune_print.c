@@ -52,8 +52,7 @@ static double gain(const fa2i_tune_problem *problem)
 }
 
 /* Formats a number with so many decimals and a suffix. If it is not positive, returns the text for unknown. */
-static const char *format_known(double number, int decimals, const char *suffix, const char *unknown,
-                                char out[32])
+static const char *format_known(double number, int decimals, const char *suffix, const char *unknown, char out[32])
 {
     if (number > 0)
         snprintf(out, 32, "%.*f%s", decimals, number, suffix);
@@ -80,8 +79,7 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
     char shape[FA2I_PROBLEM_CHARS], variant[FA2I_VARIANT_CHARS], us[32], rate[32], times[32];
     fa2i_problem_format(&problem->problem, shape, sizeof shape);
     if (!has_winner(problem)) {
-        fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_name(tune, problem->state),
-                  problem->message);
+        fa2i_note(&tune->progress, "fa2-tune: %s: %s: %s", shape, state_name(tune, problem->state), problem->message);
         return;
     }
     if (tune->request->json)
@@ -90,9 +88,8 @@ void fa2i_tune_print_problem(fa2i_tune *tune, const fa2i_tune_problem *problem)
         fputs("\r\033[K", stderr);
     fa2i_variant_brief(problem->variant, variant, sizeof variant);
     snprintf(us, sizeof us, FA2I_US, problem->winner.median_us);
-    printf("%-60s %10s us%s %7s TFLOPS %6s default  %s%s\n", shape, us,
-           problem->winner.measured ? "" : " (model)", format_known(tflops(problem), 1, "", "-", rate),
-           format_known(gain(problem), 2, "x", "-", times), variant,
+    printf("%-60s %10s us%s %7s TFLOPS %6s default  %s%s\n", shape, us, problem->winner.measured ? "" : " (model)",
+           format_known(tflops(problem), 1, "", "-", rate), format_known(gain(problem), 2, "x", "-", times), variant,
            problem->lost       ? "  (its code is lost: to compile again)"
            : problem->complete ? ""
                                : "  (not finished)");
@@ -118,8 +115,8 @@ static void print_without(fa2i_tune *tune, size_t index)
         return;
     }
     fa2i_problem_format(&first->problem, shape, sizeof shape);
-    fa2i_note(&tune->progress, "fa2-tune: %zu problems %s, the first %s: %s", count,
-              state_name(tune, first->state), shape, first->message);
+    fa2i_note(&tune->progress, "fa2-tune: %zu problems %s, the first %s: %s", count, state_name(tune, first->state),
+              shape, first->message);
 }
 
 void fa2i_tune_print_planned(fa2i_tune *tune)
@@ -151,8 +148,8 @@ static void print_op(const fa2i_findings *found, fa2_op op)
     }
     if (problems == 0)
         return;
-    fprintf(stderr, "%s: %zu problem%s, %zu variant%s", fa2i_field_word(FA2I_FIELD_op, (int32_t)op),
-            problems, fa2i_plural(problems), variants, fa2i_plural(variants));
+    fprintf(stderr, "%s: %zu problem%s, %zu variant%s", fa2i_field_word(FA2I_FIELD_op, (int32_t)op), problems,
+            fa2i_plural(problems), variants, fa2i_plural(variants));
     if (known > 0 && known < variants)
         fprintf(stderr, ", %zu of them looked at", known);
     if (known > 0)
@@ -188,11 +185,10 @@ static void print_work_json(const fa2i_tune *tune, const fa2i_tune_work *work)
         fa2i_problem_format(&p->problem, shape, sizeof shape);
         fputs(i > 0 ? ",\n{\"problem\":" : "\n{\"problem\":", stdout);
         fa2i_json_string(stdout, shape);
-        printf(",\"state\":\"%s\",\"model_us\":%.3f,\"variants\":%zu", state_name(tune, p->state),
-               p->model_us, p->count);
+        printf(",\"state\":\"%s\",\"model_us\":%.3f,\"variants\":%zu", state_name(tune, p->state), p->model_us,
+               p->count);
         if (p->state == FA2I_PROBLEM_OPEN)
-            printf(",\"calls\":%.0f,\"gain_us\":%.3f,\"fits\":%s", p->calls, p->worth_us,
-                   p->fits ? "true" : "false");
+            printf(",\"calls\":%.0f,\"gain_us\":%.3f,\"fits\":%s", p->calls, p->worth_us, p->fits ? "true" : "false");
         else if (p->lost)
             fputs(",\"lost\":true", stdout);
         else
@@ -226,19 +222,17 @@ void fa2i_tune_print_work(const fa2i_tune *tune, const fa2i_tune_work *work)
             continue;
         fa2i_problem_format(&p->problem, shape, sizeof shape);
         snprintf(us, sizeof us, FA2I_US, p->model_us);
-        printf("%-60s %10s us by the model, %zu variant%s", shape, us, p->count,
-               fa2i_plural(p->count));
+        printf("%-60s %10s us by the model, %zu variant%s", shape, us, p->count, fa2i_plural(p->count));
         print_prediction(tune, p);
     }
-    printf("to compile: %zu, to verify: %zu, problems to measure: %zu", work->compile, work->verify,
-           work->measure);
+    printf("to compile: %zu, to verify: %zu, problems to measure: %zu", work->compile, work->verify, work->measure);
     if (work->seconds > 0)
         printf("; %sabout %.0f s with %d thread%s%s", tune->gpu->modelled ? "modelled: on such a card " : "",
                work->seconds + 1, tune->request->threads, fa2i_plural((size_t)tune->request->threads),
                tune->gpu->modelled ? "; this device is software, and takes as long as it likes" : "");
     if (budget_s > 0 && work->measure > 0)
-        printf("; the budget of %g s is about enough for %zu of %zu problem%s", budget_s, work->fit,
-               work->measure, fa2i_plural(work->measure));
+        printf("; the budget of %g s is about enough for %zu of %zu problem%s", budget_s, work->fit, work->measure,
+               fa2i_plural(work->measure));
     printf("\n");
 }
 

@@ -17,8 +17,8 @@ fa2_status fa2i_tune_find_refuted(fa2i_tune *tune)
         if (by == NULL)
             continue;
         k->verification = (fa2i_verification){.outcome = by->outcome};
-        snprintf(k->verification.detail, sizeof k->verification.detail,
-                 "on another card, %.60s: %.400s", by->device, by->detail);
+        snprintf(k->verification.detail, sizeof k->verification.detail, "on another card, %.60s: %.400s", by->device,
+                 by->detail);
     }
     return st;
 }

@@ -1,8 +1,8 @@
 /*
  * Working beside other tuners. Work that two tuners must not do twice is claimed (cache/content/claims.h): the
- * verification of a class and the measurement of a problem. Claims are per device as the database knows it, so that equal cards share
- * the work. Things that must not happen at once use a turn (tuner/worker/turn.h). A tuner has the device from its first
- * launch to its last, unless it runs with --share. Timed launches always run alone.
+ * verification of a class and the measurement of a problem. Claims are per device as the database knows it, so that
+ * equal cards share the work. Things that must not happen at once use a turn (tuner/worker/turn.h). A tuner has the
+ * device from its first launch to its last, unless it runs with --share. Timed launches always run alone.
  */
 #include <stdio.h>
 #include <string.h>

@@ -63,8 +63,8 @@ static void take_refuted(fa2i_tune *tune, fa2i_tune_kernel *k)
 {
     k->known = k->verified = true;
     tune->found.outcomes[k->verification.outcome]++;
-    fa2i_note(&tune->progress, "%s: %s: %s", fa2i_outcome_string(k->verification.outcome),
-              k->kernel.variant.text, k->verification.detail);
+    fa2i_note(&tune->progress, "%s: %s: %s", fa2i_outcome_string(k->verification.outcome), k->kernel.variant.text,
+              k->verification.detail);
 }
 
 /* Takes a problem into the stage. Returns how many kernels come with it that are not known yet. */

@@ -16,10 +16,9 @@
 static void add_contender(fa2i_timing *t, size_t kernel)
 {
     const fa2i_kernel *k = &t->tune->found.kernels[kernel].kernel;
-    t->contenders[t->count] =
-        (fa2i_contender){.text = k->variant.text,
-                         .smem_bytes = fa2i_recipe_main(&k->variant.recipe)->smem_bytes,
-                         .registers = k->registers};
+    t->contenders[t->count] = (fa2i_contender){.text = k->variant.text,
+                                               .smem_bytes = fa2i_recipe_main(&k->variant.recipe)->smem_bytes,
+                                               .registers = k->registers};
     t->entries[t->count] = (fa2i_timing_entry){.kernel = kernel};
     t->ids[t->count++] = (uint32_t)kernel;
 }
@@ -98,8 +97,8 @@ static fa2_status alloc_timing(fa2i_timing *t)
     t->failures = fa2i_alloc_array(count, sizeof *t->failures);
     t->left = fa2i_alloc_array(count, sizeof *t->left);
     t->unusable = fa2i_alloc_array(count, sizeof *t->unusable);
-    if (t->contenders == NULL || t->entries == NULL || t->ids == NULL || t->failures == NULL ||
-        t->left == NULL || t->unusable == NULL)
+    if (t->contenders == NULL || t->entries == NULL || t->ids == NULL || t->failures == NULL || t->left == NULL ||
+        t->unusable == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for %zu candidates", count);
     return FA2_OK;
 }
@@ -118,12 +117,10 @@ static void timing_done(fa2i_timing *t)
 
 /* ---- search and check ---- */
 
-static fa2_status sample(void *user, fa2i_sample *samples, size_t count, int launches,
-                         double best_us)
+static fa2_status sample(void *user, fa2i_sample *samples, size_t count, int launches, double best_us)
 {
     fa2i_timing *t = user;
-    fa2_status st =
-        fa2i_worker_sample(t->tune->worker, samples, count, t->ids, launches, best_us, t->failures);
+    fa2_status st = fa2i_worker_sample(t->tune->worker, samples, count, t->ids, launches, best_us, t->failures);
     for (size_t i = 0; i < t->count && st == FA2_OK; i++) {
         if (t->failures[i].outcome == FA2I_OUTCOME_OK)
             continue;
@@ -144,9 +141,8 @@ static fa2_status check_contender(fa2i_timing *t, size_t i)
 {
     fa2i_verification verdict = {0};
     uint32_t overwritten = 0;
-    fa2_status st =
-        fa2i_worker_check(t->tune->worker, t->ids[i], t->expected.places, t->expected.place_count,
-                          t->output, t->expected.output_bytes, &overwritten, &t->failures[i]);
+    fa2_status st = fa2i_worker_check(t->tune->worker, t->ids[i], t->expected.places, t->expected.place_count,
+                                      t->output, t->expected.output_bytes, &overwritten, &t->failures[i]);
     if (st != FA2_OK || fa2i_budget_is_stopped(t->tune->budget)) /* find_winner checks this, too */
         return st;
     if (t->failures[i].outcome != FA2I_OUTCOME_OK && t->failures[i].blame == FA2I_BLAME_IMAGE)

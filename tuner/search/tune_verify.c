@@ -36,21 +36,19 @@ static fa2_status store_verdict(fa2i_tune *tune, size_t index, const fa2i_verifi
     take_verdict(&tune->found, k);
     tune->found.verified++;
     if (verdict->outcome != FA2I_OUTCOME_OK)
-        fa2i_note(&tune->progress, "%s: %s: %s%s", fa2i_outcome_string(verdict->outcome),
-                  k->kernel.variant.text, verdict->detail,
-                  k->unsettled ? "; it may only be slow, so that is not stored" : "");
+        fa2i_note(&tune->progress, "%s: %s: %s%s", fa2i_outcome_string(verdict->outcome), k->kernel.variant.text,
+                  verdict->detail, k->unsettled ? "; it may only be slow, so that is not stored" : "");
     return k->unsettled ? FA2_OK : fa2i_tune_put_verdict(tune, k, verdict);
 }
 
 /* Runs one kernel on the present case. *ret_blame: the cause of a bad verdict. */
-static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, const char *name,
-                                size_t index, void *output, fa2i_verification *ret_verdict,
-                                fa2i_blame *ret_blame)
+static fa2_status verify_kernel(fa2i_tune *tune, const fa2i_expected *expected, const char *name, size_t index,
+                                void *output, fa2i_verification *ret_verdict, fa2i_blame *ret_blame)
 {
     fa2i_failure failure = {0};
     uint32_t overwritten = 0;
-    fa2_status st = fa2i_worker_check(tune->worker, (uint32_t)index, NULL, 0, output,
-                                      expected->output_bytes, &overwritten, &failure);
+    fa2_status st = fa2i_worker_check(tune->worker, (uint32_t)index, NULL, 0, output, expected->output_bytes,
+                                      &overwritten, &failure);
     if (st != FA2_OK)
         return st;
     *ret_blame = FA2I_BLAME_KERNEL;
@@ -72,9 +70,8 @@ static bool is_for(const fa2i_verify_case *c, const fa2i_findings *found, size_t
 /* Runs all kernels of the group on the present case. A kernel that fails leaves the group, and so the cases that are
  * left. If the driver refuses a kernel's image before it has accepted any, the kernel stays, and the next case decides.
  * If the driver refuses all images, the driver itself is to blame. */
-static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *c,
-                             const fa2i_expected *expected, size_t left, void *output,
-                             fa2i_verification *worst)
+static fa2_status verify_all(fa2i_tune *tune, group *g, const fa2i_verify_case *c, const fa2i_expected *expected,
+                             size_t left, void *output, fa2i_verification *worst)
 {
     fa2i_verification refused = {0};
     size_t kept = 0, tried = 0, refusals = 0;
@@ -163,15 +160,13 @@ done:
 }
 
 /* *ret_wants: the kernel needs a verdict. Takes the verdict of an earlier run if one is stored. */
-static fa2_status wants_verdict(fa2i_tune *tune, const fa2i_tune_problem *problem, size_t index,
-                                bool *ret_wants)
+static fa2_status wants_verdict(fa2i_tune *tune, const fa2i_tune_problem *problem, size_t index, bool *ret_wants)
 {
     fa2i_tune_kernel *k = &tune->found.kernels[index];
     *ret_wants = false;
     if (k->verified || !fa2i_findings_usable(&tune->found, problem, index))
         return FA2_OK;
-    fa2_status st =
-        fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &k->verification);
+    fa2_status st = fa2i_cache_get_verification(tune->cache, tune->device, &k->kernel.key, &k->verification);
     if (st == FA2_OK)
         take_verdict(&tune->found, k);
     *ret_wants = st == FA2_E_NOT_FOUND;

@@ -53,8 +53,7 @@ static fa2_status fill_input(fa2i_bench *bench, int operand)
     FA2_TRY(fa2i_bench_check(bench, cuda->memcpy_htod(base, block, have), "cuMemcpyHtoD"));
     while (have < total) {
         const size_t bytes = have < total - have ? have : total - have;
-        FA2_TRY(
-            fa2i_bench_check(bench, cuda->memcpy_dtod(base + have, base, bytes), "cuMemcpyDtoD"));
+        FA2_TRY(fa2i_bench_check(bench, cuda->memcpy_dtod(base + have, base, bytes), "cuMemcpyDtoD"));
         have += bytes;
     }
 done:
@@ -65,8 +64,7 @@ done:
 static fa2_status too_large(const fa2i_bench *bench, size_t free_bytes)
 {
     return fa2i_fail(FA2_E_CUDA, "needs %.1f MiB of device memory, %.1f MiB are free",
-                     (double)fa2i_case_bytes(&bench->current) / 0x1p20,
-                     (double)free_bytes / 0x1p20);
+                     (double)fa2i_case_bytes(&bench->current) / 0x1p20, (double)free_bytes / 0x1p20);
 }
 
 /* The free memory is fragmented, or another process has taken it. */
@@ -74,8 +72,7 @@ static fa2_status refused(const fa2i_bench *bench, size_t free_bytes)
 {
     return fa2i_fail(FA2_E_CUDA,
                      "needs %.1f MiB of device memory, which the driver refused, though it says that %.1f MiB are free",
-                     (double)fa2i_case_bytes(&bench->current) / 0x1p20,
-                     (double)free_bytes / 0x1p20);
+                     (double)fa2i_case_bytes(&bench->current) / 0x1p20, (double)free_bytes / 0x1p20);
 }
 
 static fa2_status allocate(fa2i_bench *bench)
@@ -105,8 +102,8 @@ fa2i_arguments fa2i_bench_arguments(const fa2i_bench *bench, size_t workspace_by
     uint64_t addresses[FA2I_OPERANDS_MAX] = {0};
     for (int i = 0; i < bench->judge->operand_count; i++)
         addresses[i] = address_of(bench, i);
-    return bench->judge->arguments(&bench->current, addresses,
-                                   workspace_bytes > 0 ? bench->workspace : 0, workspace_bytes);
+    return bench->judge->arguments(&bench->current, addresses, workspace_bytes > 0 ? bench->workspace : 0,
+                                   workspace_bytes);
 }
 
 fa2_status fa2i_bench_case(fa2i_bench *bench, const fa2i_case *c)
@@ -152,8 +149,7 @@ static fa2_status count_guard(fa2i_bench *bench, CUdeviceptr at, uint32_t *guard
     return FA2_OK;
 }
 
-fa2_status fa2i_bench_count_overwritten(fa2i_bench *bench, size_t workspace_bytes, uint32_t *guard,
-                                        uint32_t *count)
+fa2_status fa2i_bench_count_overwritten(fa2i_bench *bench, size_t workspace_bytes, uint32_t *guard, uint32_t *count)
 {
     fa2_status st = FA2_OK;
     for (int i = 0; i < bench->judge->operand_count; i++) {
@@ -176,19 +172,16 @@ fa2_status fa2i_bench_poison(fa2i_bench *bench)
     for (int i = 0; i < bench->judge->operand_count; i++) {
         const size_t bytes = operand_bytes(bench, i) + 2 * guard_bytes(bench, i);
         if (is_written(bench, i) && bench->operands[i] != 0)
-            FA2_TRY(
-                fa2i_bench_check(bench,
-                                 cuda->memset_d32_async(bench->operands[i], FA2I_POISON,
-                                                        bytes / sizeof(uint32_t), bench->stream),
-                                 "cuMemsetD32Async"));
+            FA2_TRY(fa2i_bench_check(
+                bench, cuda->memset_d32_async(bench->operands[i], FA2I_POISON, bytes / sizeof(uint32_t), bench->stream),
+                "cuMemsetD32Async"));
     }
     if (bench->workspace != 0)
-        FA2_TRY(fa2i_bench_check(
-            bench,
-            cuda->memset_d32_async(bench->workspace, FA2I_POISON,
-                                   (bench->workspace_bytes + FA2I_GUARD_BYTES) / sizeof(uint32_t),
-                                   bench->stream),
-            "cuMemsetD32Async"));
+        FA2_TRY(fa2i_bench_check(bench,
+                                 cuda->memset_d32_async(bench->workspace, FA2I_POISON,
+                                                        (bench->workspace_bytes + FA2I_GUARD_BYTES) / sizeof(uint32_t),
+                                                        bench->stream),
+                                 "cuMemsetD32Async"));
     for (int i = 0; i < bench->judge->operand_count; i++) {
         if (!is_written(bench, i) || is_output(bench, i) || bench->operands[i] == 0)
             continue;
@@ -201,12 +194,11 @@ done:
 
 static bool is_place(const fa2i_bench *bench, const fa2i_place *place)
 {
-    if (place->operand < 0 || place->operand >= bench->judge->operand_count ||
-        !is_output(bench, place->operand))
+    if (place->operand < 0 || place->operand >= bench->judge->operand_count || !is_output(bench, place->operand))
         return false;
     const fa2i_extent e = fa2i_case_extent(&bench->current, place->operand);
-    return place->batch >= 0 && place->batch < e.batch && place->head >= 0 &&
-           place->head < e.heads && place->row >= 0 && place->row < e.seq;
+    return place->batch >= 0 && place->batch < e.batch && place->head >= 0 && place->head < e.heads &&
+           place->row >= 0 && place->row < e.seq;
 }
 
 static size_t row_bytes(const fa2i_bench *bench, int operand)
@@ -228,16 +220,15 @@ size_t fa2i_bench_output_bytes(const fa2i_bench *bench, const fa2i_place *places
 static fa2_status read_place(fa2i_bench *bench, const fa2i_place *place, unsigned char **next)
 {
     if (!is_place(bench, place))
-        return fa2i_fail(FA2_E_INVALID, "the case has no output %d with batch %d head %d row %d",
-                         (int)place->operand, (int)place->batch, (int)place->head, (int)place->row);
+        return fa2i_fail(FA2_E_INVALID, "the case has no output %d with batch %d head %d row %d", (int)place->operand,
+                         (int)place->batch, (int)place->head, (int)place->row);
     const fa2i_extent e = fa2i_case_extent(&bench->current, place->operand);
     const int64_t index = fa2i_extent_at(&e, place->batch, place->head, place->row);
     const CUdeviceptr at = address_of(bench, place->operand) + (size_t)index * e.elem_bytes;
     const size_t bytes = row_bytes(bench, place->operand);
     void *out = *next;
     *next += bytes;
-    return fa2i_bench_check(bench, bench->device.cuda->memcpy_dtoh(out, at, bytes),
-                            "reading an output");
+    return fa2i_bench_check(bench, bench->device.cuda->memcpy_dtoh(out, at, bytes), "reading an output");
 }
 
 fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_place *places, size_t count, void *out)
@@ -250,8 +241,8 @@ fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_place *places, size_t
     for (int i = 0; count == 0 && i < bench->judge->operand_count; i++) {
         const size_t bytes = is_output(bench, i) ? operand_bytes(bench, i) : 0;
         if (bytes > 0)
-            FA2_TRY(fa2i_bench_check(bench, cuda->memcpy_dtoh(next, address_of(bench, i), bytes),
-                                     "reading the outputs"));
+            FA2_TRY(
+                fa2i_bench_check(bench, cuda->memcpy_dtoh(next, address_of(bench, i), bytes), "reading the outputs"));
         next += bytes;
     }
 done:

@@ -20,8 +20,7 @@ fa2_status fa2i_bench_wait(fa2i_bench *bench, CUevent event)
 {
     const fa2i_cuda_table *cuda = bench->device.cuda;
     fa2i_watch_begin(bench->watch, bench->patience_s);
-    const CUresult result =
-        event != NULL ? cuda->event_synchronize(event) : cuda->stream_synchronize(bench->stream);
+    const CUresult result = event != NULL ? cuda->event_synchronize(event) : cuda->stream_synchronize(bench->stream);
     fa2i_watch_end(bench->watch);
     return fa2i_bench_check(bench, result, "the kernel");
 }
@@ -33,17 +32,13 @@ fa2_status fa2i_bench_open(fa2i_bench *bench, int ordinal)
     FA2_TRY(fa2i_device_enter(&bench->device));
     bench->entered = true;
     const fa2i_cuda_table *cuda = bench->device.cuda;
-    FA2_TRY(fa2i_bench_check(bench, cuda->stream_create(&bench->stream, CU_STREAM_DEFAULT),
-                             "cuStreamCreate"));
-    FA2_TRY(fa2i_bench_check(bench, cuda->event_create(&bench->begin, CU_EVENT_DEFAULT),
-                             "cuEventCreate"));
-    FA2_TRY(fa2i_bench_check(bench, cuda->event_create(&bench->end, CU_EVENT_DEFAULT),
-                             "cuEventCreate"));
+    FA2_TRY(fa2i_bench_check(bench, cuda->stream_create(&bench->stream, CU_STREAM_DEFAULT), "cuStreamCreate"));
+    FA2_TRY(fa2i_bench_check(bench, cuda->event_create(&bench->begin, CU_EVENT_DEFAULT), "cuEventCreate"));
+    FA2_TRY(fa2i_bench_check(bench, cuda->event_create(&bench->end, CU_EVENT_DEFAULT), "cuEventCreate"));
     /* More than twice the L2, because its sets do not fill evenly. */
     bench->flush_bytes = (size_t)bench->device.card.l2_bytes * 9 / 4 + (1u << 20);
     bench->flush_bytes -= bench->flush_bytes % 4;
-    FA2_TRY(
-        fa2i_bench_check(bench, cuda->mem_alloc(&bench->flush, bench->flush_bytes), "cuMemAlloc"));
+    FA2_TRY(fa2i_bench_check(bench, cuda->mem_alloc(&bench->flush, bench->flush_bytes), "cuMemAlloc"));
 done:
     return st;
 }

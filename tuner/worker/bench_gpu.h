@@ -43,8 +43,8 @@ typedef struct fa2i_bench {
     int64_t probe_bytes;
     fa2i_bench_slot *slots; /* by kernel id */
     size_t slot_count;
-    CUresult result; /* of the driver's last call that failed. The caller resets it. A refused launch does not change
-                      * it */
+    CUresult result;   /* of the driver's last call that failed. The caller resets it. A refused launch does not change
+                        * it */
     fa2i_watch *watch; /* borrowed; NULL: waits for the device have no limit */
     double patience_s; /* limit of one wait */
 } fa2i_bench;
@@ -69,8 +69,7 @@ size_t fa2i_bench_output_bytes(const fa2i_bench *bench, const fa2i_place *places
 fa2_status fa2i_bench_output(fa2i_bench *bench, const fa2i_place *places, size_t count, void *out);
 
 /* Takes one time sample, in us per launch. */
-fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, fa2i_warmth warmth,
-                             double *ret_us);
+fa2_status fa2i_bench_sample(fa2i_bench *bench, uint32_t id, int launches, fa2i_warmth warmth, double *ret_us);
 
 /* Launches a kernel that measures the card, once untimed and once timed (probe.c). Its memory is kept for the next
  * probe. fa2i_bench_drop_probe releases it, and so does a new case. */

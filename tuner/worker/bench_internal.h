@@ -30,7 +30,6 @@ fa2_status fa2i_bench_poison(fa2i_bench *bench);
 
 /* Counts the words of all guards that are no longer poison: around the outputs, and after the part of the workspace
  * that the kernel may use. guard has room for FA2I_GUARD_BYTES. */
-fa2_status fa2i_bench_count_overwritten(fa2i_bench *bench, size_t workspace_bytes, uint32_t *guard,
-                                        uint32_t *count);
+fa2_status fa2i_bench_count_overwritten(fa2i_bench *bench, size_t workspace_bytes, uint32_t *guard, uint32_t *count);
 
 #endif

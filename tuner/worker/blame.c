@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include "runtime/base/status.h"
 
-void fa2i_failure_set(fa2i_failure *failure, fa2i_outcome outcome, fa2i_blame blame,
-                      const char *detail)
+void fa2i_failure_set(fa2i_failure *failure, fa2i_outcome outcome, fa2i_blame blame, const char *detail)
 {
     failure->outcome = outcome;
     failure->blame = blame;
@@ -42,8 +41,7 @@ static fa2i_blame blame_for_error(bool takes_images, int32_t result)
 fa2i_blame fa2i_blame_for(bool takes_images, const fa2i_message *answer)
 {
     if (answer->state == FA2I_ANSWER_BROKEN)
-        return answer->result == CUDA_ERROR_NO_DEVICE ||
-                       answer->result == CUDA_ERROR_ECC_UNCORRECTABLE
+        return answer->result == CUDA_ERROR_NO_DEVICE || answer->result == CUDA_ERROR_ECC_UNCORRECTABLE
                    ? FA2I_BLAME_ENVIRONMENT
                    : FA2I_BLAME_KERNEL;
     switch ((fa2_status)answer->status) {

@@ -7,8 +7,7 @@
 #include "tuner/worker/protocol.h"
 #include "tuner/worker/worker.h"
 
-void fa2i_failure_set(fa2i_failure *failure, fa2i_outcome outcome, fa2i_blame blame,
-                      const char *detail);
+void fa2i_failure_set(fa2i_failure *failure, fa2i_outcome outcome, fa2i_blame blame, const char *detail);
 
 /* Returns the cause of an answer that is not OK. takes_images: the driver has accepted an image before. */
 fa2i_blame fa2i_blame_for(bool takes_images, const fa2i_message *answer);

@@ -11,8 +11,7 @@ static fa2_status read_driver(fa2i_gpu *gpu)
     FA2_TRY(fa2i_device_card(cuda, gpu->ordinal, &gpu->card));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->driver_get_version(&gpu->driver), "cuDriverGetVersion"));
     FA2_TRY(fa2i_cuda_check(cuda, cuda->device_get(&handle, gpu->ordinal), "cuDeviceGet"));
-    FA2_TRY(fa2i_cuda_check(cuda, cuda->device_total_mem(&gpu->memory_bytes, handle),
-                            "cuDeviceTotalMem"));
+    FA2_TRY(fa2i_cuda_check(cuda, cuda->device_total_mem(&gpu->memory_bytes, handle), "cuDeviceTotalMem"));
     if (cuda->device_get_uuid != NULL)
         gpu->has_uuid = cuda->device_get_uuid((CUuuid *)gpu->uuid, handle) == CUDA_SUCCESS;
     FA2_TRY(fa2i_cuda_is_software(cuda, &gpu->modelled));

@@ -15,8 +15,7 @@ static struct {
 static void load(void)
 {
     const char *given = fa2i_environment("FA2_NVTX_LIBRARY");
-    void *library = dlopen(given != NULL ? given : "libnvToolsExt.so.1",
-                           RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(given != NULL ? given : "libnvToolsExt.so.1", RTLD_NOW | RTLD_LOCAL);
     nvtx.tried = true;
     if (library == NULL)
         return;

@@ -37,8 +37,8 @@ typedef enum fa2i_request {
 typedef enum fa2i_warmth {
     FA2I_WARMTH_COLD, /* a single launch: the L2 is flushed. A graph of launches: nothing */
     FA2I_WARMTH_WARM, /* nothing */
-    FA2I_WARMTH_BUSY /* the same run, untimed, while the host submits the timed one. Nothing if it takes more than
-                      * FA2I_BUSY_MOST_MS, because then neither L2 nor host affects the time */
+    FA2I_WARMTH_BUSY  /* the same run, untimed, while the host submits the timed one. Nothing if it takes more than
+                       * FA2I_BUSY_MOST_MS, because then neither L2 nor host affects the time */
 } fa2i_warmth;
 
 #define FA2I_BUSY_MOST_MS 10.0f

@@ -41,8 +41,8 @@ static fa2_status fail_contender(batch *b, uint32_t contender, const fa2i_failur
     fa2_status st = fa2i_failure_status(now);
     if (st != FA2_OK)
         return st;
-    fa2i_failure_set(failure, now->outcome,
-                     now->blame == FA2I_BLAME_SLOW ? FA2I_BLAME_SLOW : FA2I_BLAME_KERNEL, now->detail);
+    fa2i_failure_set(failure, now->outcome, now->blame == FA2I_BLAME_SLOW ? FA2I_BLAME_SLOW : FA2I_BLAME_KERNEL,
+                     now->detail);
     for (size_t i = 0; i < b->count; i++) {
         if (b->samples[i].contender == contender && !b->samples[i].taken) {
             b->samples[i].taken = true;
@@ -132,17 +132,12 @@ static fa2_status run_pending(batch *b)
     return FA2_OK;
 }
 
-fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t count,
-                              const uint32_t *ids, int launches, double best_us,
-                              fa2i_failure *failures)
+fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t count, const uint32_t *ids,
+                              int launches, double best_us, fa2i_failure *failures)
 {
     fa2_status st = FA2_OK;
-    batch b = {.worker = worker,
-               .samples = samples,
-               .count = count,
-               .ids = ids,
-               .launches = launches,
-               .failures = failures};
+    batch b = {
+        .worker = worker, .samples = samples, .count = count, .ids = ids, .launches = launches, .failures = failures};
 
     b.pending = fa2i_alloc_array(count, sizeof *b.pending);
     b.queue = fa2i_alloc_array(count, sizeof *b.queue);

@@ -38,8 +38,7 @@ void fa2i_worker_end(fa2i_worker *worker, char *how, size_t how_bytes)
 
 /* Reports a worker that ends because the device is broken or late. If the device itself ends a launch, that counts as
  * late, too. But a software device counts instructions, so then the kernel is to blame at once. */
-static void fail_broken(const fa2i_worker *worker, const fa2i_message *answer, const char *text,
-                        fa2i_failure *failure)
+static void fail_broken(const fa2i_worker *worker, const fa2i_message *answer, const char *text, fa2i_failure *failure)
 {
     const bool ended = answer->result == CUDA_ERROR_LAUNCH_TIMEOUT;
     if (answer->state == FA2I_ANSWER_LATE || (ended && !worker->modelled))
@@ -50,16 +49,14 @@ static void fail_broken(const fa2i_worker *worker, const fa2i_message *answer, c
 }
 
 /* Reads the sentence of an answer that is not OK. */
-static fa2i_pipe read_detail(fa2i_worker *worker, const fa2i_message *answer, double deadline_s,
-                             fa2i_failure *failure)
+static fa2i_pipe read_detail(fa2i_worker *worker, const fa2i_message *answer, double deadline_s, fa2i_failure *failure)
 {
     char text[FA2I_MESSAGE_BYTES] = "";
     if (answer->bytes >= sizeof text)
         return FA2I_PIPE_CLOSED;
     fa2i_pipe state = fa2i_pipe_read(worker->process.from, text, (size_t)answer->bytes, deadline_s);
     if (state == FA2I_PIPE_OK && answer->state == FA2I_ANSWER_FAILED)
-        fa2i_failure_set(failure, FA2I_OUTCOME_LAUNCH_ERROR,
-                         fa2i_blame_for(worker->takes_images, answer), text);
+        fa2i_failure_set(failure, FA2I_OUTCOME_LAUNCH_ERROR, fa2i_blame_for(worker->takes_images, answer), text);
     else if (state == FA2I_PIPE_OK)
         fail_broken(worker, answer, text, failure);
     return state;
@@ -78,8 +75,8 @@ static void give_up(fa2i_worker *worker, fa2i_pipe state, double seconds, fa2i_f
         fa2i_failure_set(failure, FA2I_OUTCOME_FAULT, FA2I_BLAME_LOST, how);
 }
 
-bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_message *answer, void *out,
-                             size_t bytes, fa2i_failure *failure)
+bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_message *answer, void *out, size_t bytes,
+                             fa2i_failure *failure)
 {
     const double seconds = worker->silent_s * fmax(1, patience_s / CHECK_S);
     const double deadline_s = worker->modelled ? 0 : fa2i_now_s() + seconds;
@@ -117,8 +114,7 @@ static fa2_status ensure_open(fa2i_worker *worker)
     if (st != FA2_OK || ask(worker, &request, NULL, &failure))
         return st;
     fa2i_worker_end(worker, NULL, 0); /* it has no device for any later request */
-    return fa2i_fail(FA2_E_CUDA, "the worker cannot use device %d: %s", worker->ordinal,
-                     failure.detail);
+    return fa2i_fail(FA2_E_CUDA, "the worker cannot use device %d: %s", worker->ordinal, failure.detail);
 }
 
 static fa2_status ensure_case(fa2i_worker *worker)
@@ -161,8 +157,7 @@ fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_fail
     const fa2i_kernel *kernel = worker->kernel(worker->user, id);
     fa2i_kernel_head head = {.variant = kernel->variant};
     memcpy(head.target, kernel->target, sizeof head.target);
-    fa2i_message request = {
-        .request = FA2I_REQUEST_LOAD, .id = id, .bytes = sizeof head + kernel->image.bytes};
+    fa2i_message request = {.request = FA2I_REQUEST_LOAD, .id = id, .bytes = sizeof head + kernel->image.bytes};
     payload = fa2i_alloc((size_t)request.bytes);
     if (payload == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's image"));
@@ -235,9 +230,8 @@ double fa2i_worker_patience_s(const fa2i_worker *worker, double least_s, int lau
     return fmax(least_s, launches * fmax(slow_s, fa2i_op_of(problem)->flop_unmasked(problem) / SLOW_FLOPS));
 }
 
-static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
-                             size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
-                             double patience_s, fa2i_failure *failure)
+static fa2_status check_once(fa2i_worker *worker, uint32_t id, const fa2i_place *places, size_t count, void *out,
+                             size_t bytes, uint32_t *ret_overwritten, double patience_s, fa2i_failure *failure)
 {
     fa2i_message answer;
     fa2i_message request = {.request = FA2I_REQUEST_CHECK,
@@ -260,16 +254,13 @@ static bool may_be_innocent(const fa2i_failure *failure)
     return failure->blame == FA2I_BLAME_LOST || failure->blame == FA2I_BLAME_LATE;
 }
 
-fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
-                             size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
-                             fa2i_failure *failure)
+fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place *places, size_t count, void *out,
+                             size_t bytes, uint32_t *ret_overwritten, fa2i_failure *failure)
 {
     const double patience_s = fa2i_worker_patience_s(worker, CHECK_S, 1, 0);
-    fa2_status st =
-        check_once(worker, id, places, count, out, bytes, ret_overwritten, patience_s, failure);
+    fa2_status st = check_once(worker, id, places, count, out, bytes, ret_overwritten, patience_s, failure);
     if (st == FA2_OK && may_be_innocent(failure) && !fa2i_worker_stop_wanted(worker))
-        st = check_once(worker, id, places, count, out, bytes, ret_overwritten,
-                        FA2I_LATE_AGAIN * patience_s, failure);
+        st = check_once(worker, id, places, count, out, bytes, ret_overwritten, FA2I_LATE_AGAIN * patience_s, failure);
     if (st != FA2_OK)
         return st;
     if (fa2i_worker_stop_wanted(worker) && failure->outcome != FA2I_OUTCOME_OK)
@@ -279,12 +270,11 @@ fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place 
     return fa2i_failure_status(failure);
 }
 
-fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe *probe,
-                             double *ret_us, uint32_t *ret_blocks, fa2i_failure *failure)
+fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe *probe, double *ret_us,
+                             uint32_t *ret_blocks, fa2i_failure *failure)
 {
     fa2i_message answer;
-    fa2i_message request = {
-        .request = FA2I_REQUEST_PROBE, .id = id, .bytes = sizeof *probe, .patience_s = PROBE_S};
+    fa2i_message request = {.request = FA2I_REQUEST_PROBE, .id = id, .bytes = sizeof *probe, .patience_s = PROBE_S};
     fa2_status st = fa2i_worker_ensure_loaded(worker, id, failure);
     if (st != FA2_OK || failure->outcome != FA2I_OUTCOME_OK)
         return st;

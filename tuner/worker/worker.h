@@ -72,23 +72,21 @@ void fa2i_worker_expect(fa2i_worker *worker, double us);
  * 0). bytes: the size of the result and of out. *ret_overwritten: words of the guards that changed. out is untouched
  * unless failure->outcome is OK. The kernel caused a failure, unless failure->blame is FA2I_BLAME_STOP,
  * FA2I_BLAME_IMAGE or FA2I_BLAME_SLOW. */
-fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place *places,
-                             size_t count, void *out, size_t bytes, uint32_t *ret_overwritten,
-                             fa2i_failure *failure);
+fa2_status fa2i_worker_check(fa2i_worker *worker, uint32_t id, const fa2i_place *places, size_t count, void *out,
+                             size_t bytes, uint32_t *ret_overwritten, fa2i_failure *failure);
 
 /* Takes samples in order (see fa2i_search.sample). ids: the kernel of each contender. failures: per contender, zero
  * before the first call, set for contenders that fail. The kernel caused it, unless its blame is FA2I_BLAME_SLOW. */
-fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t count,
-                              const uint32_t *ids, int launches, double best_us,
-                              fa2i_failure *failures);
+fa2_status fa2i_worker_sample(fa2i_worker *worker, fa2i_sample *samples, size_t count, const uint32_t *ids,
+                              int launches, double best_us, fa2i_failure *failures);
 
 /* Sets how samples are taken from now on (protocol.h). The default is cold. */
 void fa2i_worker_set_warmth(fa2i_worker *worker, fa2i_warmth warmth);
 
 /* Launches a kernel that measures the card (protocol.h), and returns the us of one launch and its number of blocks.
  * failure: as in fa2i_worker_check. */
-fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe *probe,
-                             double *ret_us, uint32_t *ret_blocks, fa2i_failure *failure);
+fa2_status fa2i_worker_probe(fa2i_worker *worker, uint32_t id, const fa2i_probe *probe, double *ret_us,
+                             uint32_t *ret_blocks, fa2i_failure *failure);
 
 /* Sets a message that driver and NVRTC do not fit, with this detail. Returns FA2_E_CUDA. */
 fa2_status fa2i_worker_misfit(const char *detail);

@@ -34,8 +34,8 @@ fa2_status fa2i_worker_ensure_loaded(fa2i_worker *worker, uint32_t id, fa2i_fail
 
 /* Reads the next answer to a request with this patience. Returns false on a failure. Then the process is gone, unless
  * the failure is LAUNCH_ERROR. out gets the payload of a good answer, which must be `bytes` long. */
-bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_message *answer, void *out,
-                             size_t bytes, fa2i_failure *failure);
+bool fa2i_worker_next_answer(fa2i_worker *worker, double patience_s, fa2i_message *answer, void *out, size_t bytes,
+                             fa2i_failure *failure);
 
 #define FA2I_LATE_AGAIN 2 /* a late kernel gets this many times the patience at the second try */
 

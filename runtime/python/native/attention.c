@@ -49,8 +49,8 @@ PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields)
 }
 
 /* Launches with checked operands. */
-static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
-                           const fa2py_features *features, fa2py_launch *launch)
+static bool launch_forward(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features,
+                           fa2py_launch *launch)
 {
     launch->args.forward = (fa2_forward_args){.struct_bytes = sizeof(fa2_forward_args),
                                               .q = fa2py_tensor_of(call, &o[Q]),
@@ -66,8 +66,7 @@ static bool launch_forward(const fa2py_call *call, const fa2py_operand *o,
 /* Writes the results of an empty call. */
 static bool answer(const fa2py_operand *o, const fa2py_features *features, void *stream)
 {
-    return fa2py_set_zero(&o[OUT], stream) &&
-           fa2py_set_lse(&o[LSE], &features->of[FA2I_OPERAND_sinks], stream);
+    return fa2py_set_zero(&o[OUT], stream) && fa2py_set_lse(&o[LSE], &features->of[FA2I_OPERAND_sinks], stream);
 }
 
 PyObject *fa2py_run(const fa2py_call *call)
@@ -79,8 +78,7 @@ PyObject *fa2py_run(const fa2py_call *call)
     PyObject *result = NULL;
 
     bool ok = fa2py_begin(call, o, &features, &launch.stream, &launch.lender) &&
-              (call->fits == NULL || call->fits(call, o)) &&
-              fa2py_make_problem(call, o, &features, &problem);
+              (call->fits == NULL || call->fits(call, o)) && fa2py_make_problem(call, o, &features, &problem);
     const bool is_empty = ok && fa2py_is_empty(o, &problem);
     if (is_empty)
         problem = fa2py_as_if_full(&problem);
@@ -88,8 +86,7 @@ PyObject *fa2py_run(const fa2py_call *call)
          (!call->differentiable || check_differentiable(&problem)) &&
          fa2py_open_out(call, &o[Q], &o[V], call->out, launch.stream, &o[OUT]) &&
          (!call->want_lse || fa2py_open_lse(call, &o[Q], NULL, launch.stream, &o[LSE]));
-    if (ok && (is_empty ? answer(o, &features, launch.stream)
-                        : launch_forward(call, o, &features, &launch))) {
+    if (ok && (is_empty ? answer(o, &features, launch.stream) : launch_forward(call, o, &features, &launch))) {
         result = call->want_lse ? PyTuple_Pack(2, o[OUT].object, o[LSE].object) : o[OUT].object;
         if (!call->want_lse)
             Py_INCREF(result);
@@ -101,20 +98,14 @@ PyObject *fa2py_run(const fa2py_call *call)
 
 /* ---- the functions ---- */
 
-enum {
-    ARG_CAUSAL = 3,
-    ARG_OUT = ARG_CAUSAL + FA2PY_SETTINGS,
-    ARG_RETURN_LSE,
-    ARGS,
-    ARG_GRAD = ARGS
-};
+enum { ARG_CAUSAL = 3, ARG_OUT = ARG_CAUSAL + FA2PY_SETTINGS, ARG_RETURN_LSE, ARGS, ARG_GRAD = ARGS };
 
 static const char *const words[] = {"q", "k", "v", "out", "return_lse", "differentiable"};
 static PyObject *interned[ARG_GRAD + 1];
-static const fa2py_signature attention_signature = {
-    "attention", ARGS, 3, 3, words, ARG_CAUSAL, FA2PY_SETTINGS, interned};
-static const fa2py_signature launch_signature = {
-    "launch", ARG_GRAD + 1, 3, 3, words, ARG_CAUSAL, FA2PY_SETTINGS, interned};
+static const fa2py_signature attention_signature = {"attention", ARGS,           3,       3, words,
+                                                    ARG_CAUSAL,  FA2PY_SETTINGS, interned};
+static const fa2py_signature launch_signature = {"launch",   ARG_GRAD + 1,   3,       3, words,
+                                                 ARG_CAUSAL, FA2PY_SETTINGS, interned};
 
 static bool parse(PyObject *const *values, fa2py_call *call)
 {
@@ -126,8 +117,7 @@ static bool parse(PyObject *const *values, fa2py_call *call)
            fa2py_parse_truth(values[ARG_GRAD], "differentiable", &call->differentiable);
 }
 
-PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                                PyObject *names)
+PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *values[FA2PY_PARAMETERS_MAX];
     fa2py_call call;
@@ -201,8 +191,7 @@ static PyObject *attend_by_torch(fa2py_way way, PyObject **values)
     return result;
 }
 
-PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                          PyObject *names)
+PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *values[FA2PY_PARAMETERS_MAX];
     fa2py_call call;

@@ -24,8 +24,7 @@ static PyObject *names[NAMES];
 
 static bool intern_names(void)
 {
-    static const char *const words[NAMES] = {"save_for_backward", "settings", "saved_tensors",
-                                             "needs_input_grad"};
+    static const char *const words[NAMES] = {"save_for_backward", "settings", "saved_tensors", "needs_input_grad"};
     for (int i = 0; i < NAMES; i++)
         if (names[i] == NULL && (names[i] = PyUnicode_InternFromString(words[i])) == NULL)
             return false;
@@ -78,11 +77,10 @@ static PyObject *unpacked(PyObject *const *tensors, Py_ssize_t count)
         Py_DECREF(views);
     }
     if (every != NULL && PyTuple_Size(every) != 3) {
-        PyErr_Format(
-            PyExc_ValueError,
-            "a packed tensor has %zd parts in its third last dimension; (q, kv) has 2 there, "
-            "(qkv,) 3",
-            PyTuple_Size(every) - (count - 1));
+        PyErr_Format(PyExc_ValueError,
+                     "a packed tensor has %zd parts in its third last dimension; (q, kv) has 2 there, "
+                     "(qkv,) 3",
+                     PyTuple_Size(every) - (count - 1));
         Py_CLEAR(every);
     }
     return every;
@@ -93,8 +91,7 @@ PyObject *fa2py_plain_forward(PyObject *module, PyObject *const *args, Py_ssize_
 {
     (void)module;
     if (count <= TENSORS || count > TENSORS + 3) {
-        PyErr_Format(PyExc_TypeError, "plain_forward(ctx, settings, *tensors) got %zd arguments",
-                     count);
+        PyErr_Format(PyExc_TypeError, "plain_forward(ctx, settings, *tensors) got %zd arguments", count);
         return NULL;
     }
     PyObject *const *tensors = args + TENSORS, *every = NULL, *made = NULL, *out = NULL;
@@ -132,8 +129,7 @@ static PyObject *gradients(PyObject *ctx, PyObject *saved, PyObject *d_out)
     if (needs != NULL && make_call(FA2_OP_BACKWARD, settings, rows, &call)) {
         const int set = PyObject_IsTrue(PyTuple_GetItem(settings, FA2PY_PLAIN_DETERMINISTIC));
         const int told = set == 0 ? fa2py_torch_is_deterministic() : set;
-        fa2py_backward given = {
-            .d_out = d_out, .out = PyTuple_GetItem(saved, OUT), .lse = PyTuple_GetItem(saved, LSE)};
+        fa2py_backward given = {.d_out = d_out, .out = PyTuple_GetItem(saved, OUT), .lse = PyTuple_GetItem(saved, LSE)};
         for (int i = 0; i < 3; i++)
             given.gradients[i] = PyTuple_GetItem(needs, NEEDS_ROWS + i);
         call.deterministic = told > 0;
@@ -141,8 +137,7 @@ static PyObject *gradients(PyObject *ctx, PyObject *saved, PyObject *d_out)
             made = fa2py_run_backward(&call, &given);
     }
     if (made != NULL)
-        result = PyTuple_Pack(4, Py_None, PyTuple_GetItem(made, 0), PyTuple_GetItem(made, 1),
-                              PyTuple_GetItem(made, 2));
+        result = PyTuple_Pack(4, Py_None, PyTuple_GetItem(made, 0), PyTuple_GetItem(made, 1), PyTuple_GetItem(made, 2));
     Py_XDECREF(made);
     Py_XDECREF(needs);
     Py_XDECREF(settings);
@@ -153,8 +148,7 @@ static PyObject *gradients(PyObject *ctx, PyObject *saved, PyObject *d_out)
 static PyObject *backward(PyObject *ctx, PyObject *d_out)
 {
     const int records = fa2py_torch_records();
-    PyObject *saved = records < 0 ? NULL : PyObject_GetAttr(ctx, names[SAVED_TENSORS]),
-             *result = NULL;
+    PyObject *saved = records < 0 ? NULL : PyObject_GetAttr(ctx, names[SAVED_TENSORS]), *result = NULL;
     if (saved != NULL && records == 0 && PyTuple_Check(saved) && PyTuple_Size(saved) == SAVED) {
         result = gradients(ctx, saved, d_out);
     } else if (saved != NULL) {

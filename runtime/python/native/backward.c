@@ -23,28 +23,25 @@ enum {
     ARGS
 };
 
-static const char *const words[] = {
-    "d_out", "q", "k", "v", "out", "lse", "deterministic", "dq", "dk", "dv", "dsinks", "dbias"};
+static const char *const words[] = {"d_out",         "q",  "k",  "v",  "out",    "lse",
+                                    "deterministic", "dq", "dk", "dv", "dsinks", "dbias"};
 static PyObject *interned[ARGS];
-static const fa2py_signature signature = {
-    "attention_backward", ARGS, 6, 6, words, ARG_CAUSAL, FA2PY_SETTINGS, interned};
+static const fa2py_signature signature = {"attention_backward", ARGS,           6,       6, words,
+                                          ARG_CAUSAL,           FA2PY_SETTINGS, interned};
 
 /* Opens a gradient. given: False, not wanted; a tensor to write; else None or True, which create it like its input. */
-static bool open_gradient(const fa2py_call *call, int which, PyObject *given, void *stream,
-                          fa2py_operand *o)
+static bool open_gradient(const fa2py_call *call, int which, PyObject *given, void *stream, fa2py_operand *o)
 {
     static const char *const names[] = {"dq", "dk", "dv"};
     static const char *const arguments[] = {"dq=", "dk=", "dv="};
     if (given == Py_False)
         return true;
     return fa2py_open_output(call, &o[Q], &o[Q + which], names[which], arguments[which],
-                             given == Py_None || given == Py_True ? NULL : given, stream,
-                             &o[DQ + which]);
+                             given == Py_None || given == Py_True ? NULL : given, stream, &o[DQ + which]);
 }
 
-static bool open_all(const fa2py_call *call, const fa2py_backward *given, fa2_problem *problem,
-                     fa2py_launch *launch, fa2py_operand *o, fa2py_features *features,
-                     bool *ret_is_empty)
+static bool open_all(const fa2py_call *call, const fa2py_backward *given, fa2_problem *problem, fa2py_launch *launch,
+                     fa2py_operand *o, fa2py_features *features, bool *ret_is_empty)
 {
     if (!fa2py_begin(call, o, features, &launch->stream, &launch->lender) ||
         !fa2py_make_problem(call, o, features, problem))
@@ -59,8 +56,7 @@ static bool open_all(const fa2py_call *call, const fa2py_backward *given, fa2_pr
     if (!fa2py_open(call, &o[Q], "out", given->out, launch->stream, &o[OUT]) ||
         !fa2py_check_shape(&o[OUT], &like_out) ||
         !fa2py_open_copied(call, &o[Q], "d_out", given->d_out, launch->stream, &o[D_OUT]) ||
-        !fa2py_check_shape(&o[D_OUT], &like_out) ||
-        !fa2py_open_lse(call, &o[Q], given->lse, launch->stream, &o[LSE]))
+        !fa2py_check_shape(&o[D_OUT], &like_out) || !fa2py_open_lse(call, &o[Q], given->lse, launch->stream, &o[LSE]))
         return false;
     for (int i = 0; i < 3; i++)
         if (!open_gradient(call, i, given->gradients[i], launch->stream, o))
@@ -76,29 +72,25 @@ static bool open_dsinks(const fa2_problem *problem, void *stream, fa2py_operand 
         PyErr_SetString(PyExc_ValueError, "dsinks is wanted, and there are no sinks");
         return false;
     }
-    PyObject *made =
-        fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, (dl_dtype){DL_FLOAT, 32, 1}, 1,
-                    shape, "dsinks=False, or tensors of a library that fa2 knows");
+    PyObject *made = fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, (dl_dtype){DL_FLOAT, 32, 1}, 1, shape,
+                                 "dsinks=False, or tensors of a library that fa2 knows");
     const bool ok = made != NULL && fa2py_open_any(&o[Q], "dsinks", made, stream, &o[DSINKS]);
     Py_XDECREF(made);
     return ok;
 }
 
 /* Creates float32 in the shape of the bias. With deterministic, every batch, head and query has its own entries. */
-static bool open_dbias(const fa2py_features *features, fa2_problem *problem, void *stream,
-                       fa2py_operand *o)
+static bool open_dbias(const fa2py_features *features, fa2_problem *problem, void *stream, fa2py_operand *o)
 {
     const fa2py_operand *bias = &features->of[FA2I_OPERAND_bias];
-    const int64_t most[FA2PY_RANK] = {problem->batch, problem->heads_q, problem->seq_q,
-                                      problem->seq_k};
+    const int64_t most[FA2PY_RANK] = {problem->batch, problem->heads_q, problem->seq_q, problem->seq_k};
     if (problem->bias == FA2_BIAS_NONE || problem->bias == FA2_BIAS_BOOL) {
         PyErr_SetString(PyExc_ValueError, "dbias is wanted, and there is no bias of numbers");
         return false;
     }
-    PyObject *made =
-        fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, (dl_dtype){DL_FLOAT, 32, 1},
-                    FA2PY_RANK, problem->deterministic ? most : bias->view.tensor.shape,
-                    "dbias=False, or tensors of a library that fa2 knows");
+    PyObject *made = fa2py_empty(o[Q].framework, o[Q].object, &o[Q].view.tensor, (dl_dtype){DL_FLOAT, 32, 1},
+                                 FA2PY_RANK, problem->deterministic ? most : bias->view.tensor.shape,
+                                 "dbias=False, or tensors of a library that fa2 knows");
     const bool ok = made != NULL && fa2py_open_any(&o[Q], "dbias", made, stream, &o[DBIAS]);
     Py_XDECREF(made);
     problem->bias += FA2_BIAS_BOOL; /* the same type with a gradient; problem.h asserts this order */
@@ -123,8 +115,8 @@ static PyObject *gradients_of(const fa2py_operand *o)
     return made;
 }
 
-static bool launch_backward(const fa2py_call *call, const fa2py_operand *o,
-                            const fa2py_features *features, fa2py_launch *launch)
+static bool launch_backward(const fa2py_call *call, const fa2py_operand *o, const fa2py_features *features,
+                            fa2py_launch *launch)
 {
     launch->args.backward = (fa2_backward_args){.struct_bytes = sizeof(fa2_backward_args),
                                                 .q = fa2py_tensor_of(call, &o[Q]),
@@ -171,15 +163,13 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
     return result;
 }
 
-PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                                   PyObject *names)
+PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *values[FA2PY_PARAMETERS_MAX];
     (void)module;
     if (!fa2py_arguments(&signature, args, count, names, values))
         return NULL;
-    fa2py_call call = {.op = FA2_OP_BACKWARD,
-                       .tensors = {values[ARG_Q], values[ARG_K], values[ARG_V]}};
+    fa2py_call call = {.op = FA2_OP_BACKWARD, .tensors = {values[ARG_Q], values[ARG_K], values[ARG_V]}};
     fa2py_backward given = {.d_out = values[ARG_D_OUT],
                             .out = values[ARG_OUT],
                             .lse = values[ARG_LSE],

@@ -6,10 +6,12 @@
 #include "native.h"
 
 const char *const fa2py_setting_words[FA2PY_SETTINGS] = {
-    "causal", "window", "softcap", "scale", "layout",
+    "causal",    "window",       "softcap",      "scale",
+    "layout",
 #define KEYWORD(word, doc) #word,
 #include "keywords.def"
-    "dropout_p", "max_seqlen_q", "max_seqlen_k", "rotary_interleaved", "context", "stream"};
+    "dropout_p", "max_seqlen_q", "max_seqlen_k", "rotary_interleaved",
+    "context",   "stream"};
 
 static const char *word_of(const fa2py_signature *signature, int i)
 {
@@ -37,20 +39,19 @@ static int find_name(const fa2py_signature *signature, PyObject *name)
     for (int i = 0; i < signature->count; i++)
         if (PyUnicode_CompareWithASCIIString(name, word_of(signature, i)) == 0)
             return i;
-    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", signature->name,
-                 name);
+    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", signature->name, name);
     return -1;
 }
 
-bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count,
-                     PyObject *names, PyObject *values[FA2PY_PARAMETERS_MAX])
+bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                     PyObject *values[FA2PY_PARAMETERS_MAX])
 {
     const Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
     if (signature->interned[signature->count - 1] == NULL && !intern(signature))
         return false;
     if (count > signature->positional) {
-        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments but %zd were given",
-                     signature->name, signature->positional, count);
+        PyErr_Format(PyExc_TypeError, "%s() takes %d positional arguments but %zd were given", signature->name,
+                     signature->positional, count);
         return false;
     }
     for (int i = 0; i < FA2PY_PARAMETERS_MAX; i++)
@@ -60,16 +61,15 @@ bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py
         if (at < 0)
             return false;
         if (values[at] != NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'",
-                         signature->name, word_of(signature, at));
+            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'", signature->name,
+                         word_of(signature, at));
             return false;
         }
         values[at] = args[count + i];
     }
     for (int i = 0; i < signature->required; i++) {
         if (values[i] == NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() is missing its argument '%s'", signature->name,
-                         word_of(signature, i));
+            PyErr_Format(PyExc_TypeError, "%s() is missing its argument '%s'", signature->name, word_of(signature, i));
             return false;
         }
     }
@@ -155,8 +155,7 @@ static bool parse_bound(PyObject *value, int32_t *ret_bound)
     PyObject *number = PyNumber_Index(value);
     if (number == NULL) {
         if (PyErr_ExceptionMatches(PyExc_TypeError))
-            PyErr_Format(PyExc_TypeError,
-                         "a window's bound is %R; it must be a whole number, or None for all keys",
+            PyErr_Format(PyExc_TypeError, "a window's bound is %R; it must be a whole number, or None for all keys",
                          value);
         return false;
     }
@@ -178,8 +177,8 @@ static bool parse_window(PyObject *value, int32_t *ret_left, int32_t *ret_right)
     if (pair == NULL && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError))
         return false;
     const bool ok = pair != NULL && PyTuple_Size(pair) == 2;
-    const bool parsed = ok && parse_bound(PyTuple_GetItem(pair, 0), ret_left) &&
-                        parse_bound(PyTuple_GetItem(pair, 1), ret_right);
+    const bool parsed =
+        ok && parse_bound(PyTuple_GetItem(pair, 0), ret_left) && parse_bound(PyTuple_GetItem(pair, 1), ret_right);
     Py_XDECREF(pair);
     if (!ok) {
         PyErr_Clear();
@@ -235,8 +234,7 @@ static bool parse_stream(PyObject *value, fa2py_call *call)
         call->has_stream = true;
     } else {
         PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "stream is %R; it must be a CUDA stream, or its address",
-                     value);
+        PyErr_Format(PyExc_TypeError, "stream is %R; it must be a CUDA stream, or its address", value);
     }
     Py_XDECREF(number);
     return !PyErr_Occurred();
@@ -315,8 +313,7 @@ static bool check_packed(const fa2py_call *call)
 bool fa2py_check_new(PyObject *const *features)
 {
     const bool k_new = is_given(features[FA2I_OPERAND_new_k]), v_new = is_given(features[FA2I_OPERAND_new_v]),
-               cos = is_given(features[FA2I_OPERAND_rotary_cos]),
-               sin = is_given(features[FA2I_OPERAND_rotary_sin]);
+               cos = is_given(features[FA2I_OPERAND_rotary_cos]), sin = is_given(features[FA2I_OPERAND_rotary_sin]);
     const char *wrong = NULL;
     if (k_new != v_new)
         wrong = "k_new and v_new are given together";

@@ -97,8 +97,7 @@ static bool parse_arch(PyObject *value, int *ret_arch)
     if (*ret_arch > 0)
         return true;
     PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "arch is %R; it must be \"sm_75\", \"sm_80\", ... or the number",
-                 value);
+    PyErr_Format(PyExc_ValueError, "arch is %R; it must be \"sm_75\", \"sm_80\", ... or the number", value);
     return false;
 }
 
@@ -112,8 +111,7 @@ static bool parse_database(PyObject *value, PyObject **ret_bytes)
 static PyObject *default_log(void)
 {
     PyObject *frameworks_module = PyImport_ImportModule("fa2._frameworks");
-    PyObject *log =
-        frameworks_module != NULL ? PyObject_GetAttrString(frameworks_module, "log") : NULL;
+    PyObject *log = frameworks_module != NULL ? PyObject_GetAttrString(frameworks_module, "log") : NULL;
     Py_XDECREF(frameworks_module);
     return log;
 }
@@ -124,8 +122,7 @@ static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config co
     if (!fa2py_check_process())
         return NULL;
     if (device < 0 || device >= DEVICES_MAX) {
-        PyErr_Format(PyExc_ValueError, "device is %d; it must be 0 ... %d", device,
-                     DEVICES_MAX - 1);
+        PyErr_Format(PyExc_ValueError, "device is %d; it must be 0 ... %d", device, DEVICES_MAX - 1);
         return NULL;
     }
     PyObject *find = PyImport_ImportModule("fa2._frameworks");
@@ -234,8 +231,7 @@ fa2py_context *fa2py_default_context(int device)
     if (defaults[device] == NULL) {
         const fa2_config every_default = {.struct_bytes = sizeof every_default};
         PyObject *log = default_log();
-        fa2py_context *made =
-            log != NULL ? make_context(context_type, device, every_default, log) : NULL;
+        fa2py_context *made = log != NULL ? make_context(context_type, device, every_default, log) : NULL;
         Py_XDECREF(log);
         if (made == NULL)
             return NULL;
@@ -318,14 +314,13 @@ static PyObject *explanation_dict(const fa2_problem *problem, const fa2_explanat
     PyObject *asked = fa2py_problem_dict(problem);
     PyObject *tuned = fa2py_problem_dict(&e->tuned_problem), *dict = NULL;
     if (asked != NULL && tuned != NULL)
-        dict = Py_BuildValue(
-            "{s:O,s:s,s:O,s:O,s:d,s:d,s:s,s:s,s:s,s:i,s:i,s:i,s:s,s:d,s:s,s:O,s:O}", "problem",
-            asked, "rule", fa2_rule_string(e->rule), "measured", e->measured ? Py_True : Py_False,
-            "tuned_problem", tuned, "median_us", e->median_us, "estimate_us", e->estimate_us,
-            "device", e->device, "variant", e->variant, "target", e->target, "registers",
-            e->registers, "spill_bytes", e->spill_bytes, "smem_bytes", e->smem_bytes, "reason",
-            e->reason, "runner_up_us", e->runner_up_us, "runner_up", e->runner_up, "model_us",
-            Py_None, "candidates", Py_None);
+        dict = Py_BuildValue("{s:O,s:s,s:O,s:O,s:d,s:d,s:s,s:s,s:s,s:i,s:i,s:i,s:s,s:d,s:s,s:O,s:O}", "problem", asked,
+                             "rule", fa2_rule_string(e->rule), "measured", e->measured ? Py_True : Py_False,
+                             "tuned_problem", tuned, "median_us", e->median_us, "estimate_us", e->estimate_us, "device",
+                             e->device, "variant", e->variant, "target", e->target, "registers", e->registers,
+                             "spill_bytes", e->spill_bytes, "smem_bytes", e->smem_bytes, "reason", e->reason,
+                             "runner_up_us", e->runner_up_us, "runner_up", e->runner_up, "model_us", Py_None,
+                             "candidates", Py_None);
     Py_XDECREF(asked);
     Py_XDECREF(tuned);
     return dict;
@@ -412,10 +407,9 @@ static PyMethodDef methods[] = {
     {"__exit__", context_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 
-static PyGetSetDef attributes[] = {
-    {"device", context_get_device, NULL, "The CUDA device, counted from 0.", NULL},
-    {"closed", context_get_closed, NULL, "True after close was called.", NULL},
-    {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef attributes[] = {{"device", context_get_device, NULL, "The CUDA device, counted from 0.", NULL},
+                                   {"closed", context_get_closed, NULL, "True after close was called.", NULL},
+                                   {NULL, NULL, NULL, NULL, NULL}};
 
 static const char context_doc[] =
     "Context(database=None, *, device=0, arch=None, read_only=False, log=None, never_compile=False, "
@@ -444,8 +438,7 @@ bool fa2py_context_init(PyObject *module)
                                   {Py_tp_getset, attributes},
                                   {Py_tp_doc, (void *)(uintptr_t)context_doc},
                                   {0, NULL}};
-    static PyType_Spec spec = {"fa2.Context", sizeof(fa2py_context), 0,
-                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+    static PyType_Spec spec = {"fa2.Context", sizeof(fa2py_context), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
     if (context_type == NULL)
         context_type = (PyTypeObject *)PyType_FromSpec(&spec);
     if (context_type == NULL)

@@ -17,23 +17,20 @@ bool fa2py_context_prepare(fa2py_context *context, const fa2_problem *problem, s
     return fa2py_prepared_add(&context->prepared, problem, *ret_bytes);
 }
 
-static bool workspace_bytes(fa2py_context *context, const fa2_problem *problem, void *stream,
-                            size_t *ret_bytes)
+static bool workspace_bytes(fa2py_context *context, const fa2_problem *problem, void *stream, size_t *ret_bytes)
 {
     if (fa2py_prepared_find(&context->prepared, problem, ret_bytes))
         return true;
     if (fa2py_is_capturing(stream)) {
-        fa2py_raise_with(FA2_E_CAPTURE,
-                         "this problem is not prepared and the stream is being captured: call "
-                         "fa2.prepare, or attention once, before the capture begins");
+        fa2py_raise_with(FA2_E_CAPTURE, "this problem is not prepared and the stream is being captured: call "
+                                        "fa2.prepare, or attention once, before the capture begins");
         return false;
     }
     return fa2py_context_prepare(context, problem, ret_bytes);
 }
 
 /* Finds workspace that only this stream uses, so that the stream's order keeps calls apart. */
-static bool own_workspace(fa2py_context *context, size_t bytes, void *stream, void **ret_address,
-                          size_t *ret_bytes)
+static bool own_workspace(fa2py_context *context, size_t bytes, void *stream, void **ret_address, size_t *ret_bytes)
 {
     const fa2py_block *last = NULL;
     for (const fa2py_block *b = context->blocks; b != NULL && last == NULL; b = b->next)
@@ -49,8 +46,7 @@ static bool own_workspace(fa2py_context *context, size_t bytes, void *stream, vo
         *made = (fa2py_block){context->blocks, stream, 0, bytes > least ? bytes : least};
         made->address = fa2py_allocate(context->device, made->bytes);
         if (made->address == 0) {
-            PyErr_Format(PyExc_MemoryError, "no %zu bytes of device memory for a workspace",
-                         made->bytes);
+            PyErr_Format(PyExc_MemoryError, "no %zu bytes of device memory for a workspace", made->bytes);
             free(made);
             return false;
         }
@@ -62,8 +58,8 @@ static bool own_workspace(fa2py_context *context, size_t bytes, void *stream, vo
     return true;
 }
 
-static bool get_workspace(fa2py_context *context, const fa2py_launch *launch, fa2py_view *lent,
-                          void **ret_address, size_t *ret_bytes)
+static bool get_workspace(fa2py_context *context, const fa2py_launch *launch, fa2py_view *lent, void **ret_address,
+                          size_t *ret_bytes)
 {
     const dl_device device = {DL_CUDA, context->device};
     size_t bytes = 0;
@@ -71,18 +67,15 @@ static bool get_workspace(fa2py_context *context, const fa2py_launch *launch, fa
         return false;
     if (bytes == 0)
         return true;
-    if (launch->lender != NULL &&
-        fa2py_workspace(launch->lender, launch->like, &device, bytes, launch->stream, lent)) {
+    if (launch->lender != NULL && fa2py_workspace(launch->lender, launch->like, &device, bytes, launch->stream, lent)) {
         *ret_address = (char *)lent->tensor.data + lent->tensor.byte_offset;
         *ret_bytes = bytes;
         return true;
     }
-    return !PyErr_Occurred() &&
-           own_workspace(context, bytes, launch->stream, ret_address, ret_bytes);
+    return !PyErr_Occurred() && own_workspace(context, bytes, launch->stream, ret_address, ret_bytes);
 }
 
-static fa2_status launch_op(const fa2py_context *context, fa2py_launch *launch, void *workspace,
-                            size_t workspace_bytes)
+static fa2_status launch_op(const fa2py_context *context, fa2py_launch *launch, void *workspace, size_t workspace_bytes)
 {
     fa2_forward_args *forward = &launch->args.forward;
     fa2_backward_args *backward = &launch->args.backward;

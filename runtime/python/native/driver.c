@@ -55,8 +55,8 @@ static driver *get_driver(void)
     cuda.complete = library != NULL;
     for (size_t i = 0; cuda.complete && i < sizeof functions / sizeof *functions; i++) {
         void *address = dlsym(library, functions[i].name);
-        cuda.complete = address != NULL || functions[i].field == &cuda.memset_async ||
-                        functions[i].field == &cuda.copy_async;
+        cuda.complete =
+            address != NULL || functions[i].field == &cuda.memset_async || functions[i].field == &cuda.copy_async;
         /* ISO C does not convert void * to a function pointer, but POSIX gives both one representation. */
         memcpy(functions[i].field, &address, sizeof address);
     }
@@ -67,8 +67,7 @@ static driver *get_driver(void)
 static bool enter(driver *cuda, int device, int *ret_handle)
 {
     void *context = NULL;
-    if (cuda->device_get(ret_handle, device) != 0 ||
-        cuda->primary_ctx_retain(&context, *ret_handle) != 0)
+    if (cuda->device_get(ret_handle, device) != 0 || cuda->primary_ctx_retain(&context, *ret_handle) != 0)
         return false;
     if (cuda->ctx_push(context) == 0)
         return true;
@@ -136,15 +135,13 @@ static bool succeeded(const char *function, int result)
 }
 
 /* Enqueues work on a stream of the device. */
-static bool submit(int device, bool (*work)(driver *cuda, const fa2py_fill *fill),
-                   const fa2py_fill *fill)
+static bool submit(int device, bool (*work)(driver *cuda, const fa2py_fill *fill), const fa2py_fill *fill)
 {
     int handle = 0;
     driver *cuda = get_driver();
     if (!fa2py_check_process())
         return false;
-    if (cuda == NULL || cuda->memset_async == NULL || cuda->copy_async == NULL ||
-        !enter(cuda, device, &handle)) {
+    if (cuda == NULL || cuda->memset_async == NULL || cuda->copy_async == NULL || !enter(cuda, device, &handle)) {
         PyErr_Format(fa2py_error, "there is no CUDA driver, or no device %d", device);
         return false;
     }
@@ -155,8 +152,7 @@ static bool submit(int device, bool (*work)(driver *cuda, const fa2py_fill *fill
 
 static bool set_words(driver *cuda, const fa2py_fill *fill)
 {
-    return succeeded("cuMemsetD32Async",
-                     cuda->memset_async(fill->address, fill->word, fill->words, fill->stream));
+    return succeeded("cuMemsetD32Async", cuda->memset_async(fill->address, fill->word, fill->words, fill->stream));
 }
 
 /* Copies the first `words`. Then doubles the copied part until it is complete. */

@@ -47,15 +47,12 @@ bool fa2py_check_problem(const fa2_problem *problem)
     return st == FA2_OK;
 }
 
-static bool set_words(const fa2py_operand *operand, uint64_t address, int64_t bytes, void *stream,
-                      unsigned word)
+static bool set_words(const fa2py_operand *operand, uint64_t address, int64_t bytes, void *stream, unsigned word)
 {
-    const fa2py_fill fill = {
-        .address = address, .words = (size_t)bytes / WORD_BYTES, .stream = stream, .word = word};
+    const fa2py_fill fill = {.address = address, .words = (size_t)bytes / WORD_BYTES, .stream = stream, .word = word};
     if (address % WORD_BYTES == 0)
         return fa2py_set(operand->view.tensor.device.id, &fill);
-    PyErr_Format(PyExc_ValueError, "%s has rows that do not begin at multiples of 16 bytes",
-                 operand->name);
+    PyErr_Format(PyExc_ValueError, "%s has rows that do not begin at multiples of 16 bytes", operand->name);
     return false;
 }
 
@@ -80,8 +77,7 @@ static bool set_zero(const fa2py_operand *operand, int first, uint64_t address, 
     if (count > 0 || first == tensor->ndim)
         return set_words(operand, address, count * bytes, stream, 0);
     for (int64_t i = 0; i < tensor->shape[first]; i++)
-        if (!set_zero(operand, first + 1, address + (uint64_t)(i * tensor->strides[first] * bytes),
-                      stream))
+        if (!set_zero(operand, first + 1, address + (uint64_t)(i * tensor->strides[first] * bytes), stream))
             return false;
     return true;
 }
@@ -119,10 +115,7 @@ bool fa2py_set_lse(const fa2py_operand *lse, const fa2py_operand *sinks, void *s
         if (!fa2py_repeat(device, &row))
             return false;
     }
-    const fa2py_fill every = {.address = at,
-                              .from = at,
-                              .words = (size_t)(heads * rows),
-                              .total = (size_t)words,
-                              .stream = stream};
+    const fa2py_fill every = {
+        .address = at, .from = at, .words = (size_t)(heads * rows), .total = (size_t)words, .stream = stream};
     return fa2py_repeat(device, &every);
 }

@@ -22,12 +22,11 @@ bool fa2py_errors_init(PyObject *module)
 {
     static bool handling; /* true once per process, even if the module is created again */
     if (fa2py_error == NULL)
-        fa2py_error =
-            PyErr_NewExceptionWithDoc("fa2.Error",
-                                      "A call failed for a reason outside of it: driver, NVRTC, "
-                                      "database, kernel.\n\n"
-                                      "status: its name in fa2.h, for example \"FA2_E_NO_DRIVER\".",
-                                      PyExc_RuntimeError, NULL);
+        fa2py_error = PyErr_NewExceptionWithDoc("fa2.Error",
+                                                "A call failed for a reason outside of it: driver, NVRTC, "
+                                                "database, kernel.\n\n"
+                                                "status: its name in fa2.h, for example \"FA2_E_NO_DRIVER\".",
+                                                PyExc_RuntimeError, NULL);
     if (fa2py_error == NULL)
         return false;
     if (!handling && pthread_atfork(NULL, NULL, in_child) != 0) {
@@ -46,8 +45,8 @@ bool fa2py_errors_init(PyObject *module)
 static const char *status_name(fa2_status status)
 {
     switch (status) {
-#define STATUS_CASE(name, value, text)                                                             \
-    case name:                                                                                     \
+#define STATUS_CASE(name, value, text)                                                                                 \
+    case name:                                                                                                         \
         return #name;
         FA2_STATUS_LIST(STATUS_CASE)
 #undef STATUS_CASE
@@ -103,8 +102,8 @@ PyObject *fa2py_raise_status(PyObject *module, PyObject *arguments)
     (void)module;
     if (!PyArg_ParseTuple(arguments, "ss:raise_status", &text, &message))
         return NULL;
-#define RAISE_IF(name, value, of_name)                                                             \
-    if (name != FA2_OK && strcmp(text, of_name) == 0)                                              \
+#define RAISE_IF(name, value, of_name)                                                                                 \
+    if (name != FA2_OK && strcmp(text, of_name) == 0)                                                                  \
         return fa2py_raise_with(name, message);
     FA2_STATUS_LIST(RAISE_IF)
 #undef RAISE_IF

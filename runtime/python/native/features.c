@@ -28,19 +28,17 @@ static bool is_type(const dl_tensor *tensor, int code, int bits)
 }
 
 /* Checks float32 [heads], or [batch, heads] if there may be a batch. Heads are contiguous. */
-static bool check_per_head(const fa2_problem *problem, bool with_batch,
-                           const fa2py_operand *operand)
+static bool check_per_head(const fa2_problem *problem, bool with_batch, const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
     const int last = tensor->ndim - 1;
-    bool fits = (tensor->ndim == 1 || (with_batch && tensor->ndim == 2)) &&
-                is_type(tensor, DL_FLOAT, 32) && tensor->shape[last] == problem->heads_q &&
-                (stride_of(tensor, last) == 1 || problem->heads_q == 1);
+    bool fits = (tensor->ndim == 1 || (with_batch && tensor->ndim == 2)) && is_type(tensor, DL_FLOAT, 32) &&
+                tensor->shape[last] == problem->heads_q && (stride_of(tensor, last) == 1 || problem->heads_q == 1);
     if (fits && tensor->ndim == 2)
         fits = tensor->shape[0] == problem->batch;
     if (!fits)
-        PyErr_Format(PyExc_ValueError, "%s must be float32 [heads]%s, with %d heads, contiguous",
-                     operand->name, with_batch ? " or [batch, heads]" : "", (int)problem->heads_q);
+        PyErr_Format(PyExc_ValueError, "%s must be float32 [heads]%s, with %d heads, contiguous", operand->name,
+                     with_batch ? " or [batch, heads]" : "", (int)problem->heads_q);
     return fits;
 }
 
@@ -52,8 +50,8 @@ static bool check_per_sequence(const fa2_problem *problem, int more, const fa2py
     if (tensor->ndim == 1 && is_type(tensor, DL_INT, 32) && tensor->shape[0] == wanted &&
         (stride_of(tensor, 0) == 1 || wanted == 1))
         return true;
-    PyErr_Format(PyExc_ValueError, "%s must be int32 [batch%s], with %d sequences, contiguous",
-                 operand->name, more ? " + 1" : "", (int)problem->batch);
+    PyErr_Format(PyExc_ValueError, "%s must be int32 [batch%s], with %d sequences, contiguous", operand->name,
+                 more ? " + 1" : "", (int)problem->batch);
     return false;
 }
 
@@ -64,8 +62,7 @@ static bool check_seed(const fa2py_operand *seed)
     if ((is_type(tensor, DL_INT, 64) || is_type(tensor, DL_UINT, 64)) && tensor->ndim == 1 &&
         (tensor->shape[0] == 1 || (tensor->shape[0] == 2 && stride_of(tensor, 0) == 1)))
         return true;
-    PyErr_SetString(PyExc_ValueError,
-                    "dropout_seed must be an int, or int64 [1], the seed, or [2], seed and offset");
+    PyErr_SetString(PyExc_ValueError, "dropout_seed must be an int, or int64 [1], the seed, or [2], seed and offset");
     return false;
 }
 
@@ -84,8 +81,7 @@ static bool check_table(const fa2_problem *problem, const fa2py_operand *table)
     const int64_t keys = tensor->shape[1] * problem->page;
     if (keys >= problem->seq_k)
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 "block_table has %lld pages of %d keys for a sequence, and max_seqlen_k is %d",
+    PyErr_Format(PyExc_ValueError, "block_table has %lld pages of %d keys for a sequence, and max_seqlen_k is %d",
                  (long long)tensor->shape[1], (int)problem->page, (int)problem->seq_k);
     return false;
 }
@@ -114,63 +110,56 @@ static bool check_bias(const fa2_problem *problem, const fa2py_operand *bias)
     for (int i = 0; fits && i < 4; i++)
         fits = tensor->shape[i] == most[i] || (tensor->shape[i] == 1 && i < 3);
     if (!fits)
-        PyErr_Format(
-            PyExc_ValueError,
-            "bias must be float16, bfloat16, float32 or bool, [batch or 1, heads or 1, seq_q or 1, "
-            "seq_k], here [%d, %d, %d, %d]",
-            (int)most[0], (int)most[1], (int)most[2], (int)most[3]);
+        PyErr_Format(PyExc_ValueError,
+                     "bias must be float16, bfloat16, float32 or bool, [batch or 1, heads or 1, seq_q or 1, "
+                     "seq_k], here [%d, %d, %d, %d]",
+                     (int)most[0], (int)most[1], (int)most[2], (int)most[3]);
     return fits;
 }
 
 /* Checks new keys of packed sequences: [total_q, heads_kv, head_dim], packed as q. */
-static bool check_new_packed(const fa2_problem *problem, const fa2py_operand *operand, int64_t rows,
-                             int64_t heads, int32_t columns)
+static bool check_new_packed(const fa2_problem *problem, const fa2py_operand *operand, int64_t rows, int64_t heads,
+                             int32_t columns)
 {
     if (rows == problem->total_q && heads == problem->heads_kv && operand->shape[3] == columns)
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 "%s must be packed as q is, with %d rows, %d heads and head_dim %d", operand->name,
+    PyErr_Format(PyExc_ValueError, "%s must be packed as q is, with %d rows, %d heads and head_dim %d", operand->name,
                  (int)problem->total_q, (int)problem->heads_kv, (int)columns);
     return false;
 }
 
 /* Checks new keys or values, [batch, seq, heads_kv, columns]: the cache's shape except for the length. */
-static bool check_new(const fa2py_call *call, const fa2_problem *problem,
-                      const fa2py_operand *k_new, const fa2py_operand *operand)
+static bool check_new(const fa2py_call *call, const fa2_problem *problem, const fa2py_operand *k_new,
+                      const fa2py_operand *operand)
 {
     const int seq = call->heads_first ? 2 : 1, head = 3 - seq;
     const bool is_v = operand != k_new && problem->head_dim_v != 0;
     const int32_t columns = is_v ? problem->head_dim_v : problem->head_dim;
     const int64_t *shape = operand->shape;
     if (operand != k_new && problem->v_in_k && !fa2py_begin_alike(call, k_new, operand)) {
-        PyErr_SetString(
-            PyExc_ValueError,
-            "v is the first columns of k; v_new must be those of k_new, as a view of it");
+        PyErr_SetString(PyExc_ValueError, "v is the first columns of k; v_new must be those of k_new, as a view of it");
         return false;
     }
     if (problem->varlen)
         return check_new_packed(problem, operand, shape[seq], shape[head], columns);
-    if (shape[0] == problem->batch && shape[seq] == k_new->shape[seq] &&
-        shape[head] == problem->heads_kv && shape[3] == columns)
+    if (shape[0] == problem->batch && shape[seq] == k_new->shape[seq] && shape[head] == problem->heads_kv &&
+        shape[3] == columns)
         return true;
-    PyErr_Format(
-        PyExc_ValueError,
-        "%s must be [batch, seq, heads, head_dim]%s with %d sequences of %lld keys, %d heads and "
-        "head_dim %d",
-        operand->name, call->heads_first ? ", heads before seq," : "", (int)problem->batch,
-        (long long)k_new->shape[seq], (int)problem->heads_kv, (int)columns);
+    PyErr_Format(PyExc_ValueError,
+                 "%s must be [batch, seq, heads, head_dim]%s with %d sequences of %lld keys, %d heads and "
+                 "head_dim %d",
+                 operand->name, call->heads_first ? ", heads before seq," : "", (int)problem->batch,
+                 (long long)k_new->shape[seq], (int)problem->heads_kv, (int)columns);
     return false;
 }
 
 /* Checks [positions, rotary_dim / 2] of q's type, contiguous. cos and sin have the same shape. */
-static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos,
-                         const fa2py_operand *operand)
+static bool check_angles(const fa2py_operand *q, const fa2py_operand *cos, const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor, *like = &q->view.tensor;
     if (tensor->ndim == 2 && is_type(tensor, like->dtype.code, like->dtype.bits) &&
         tensor->shape[0] == cos->view.tensor.shape[0] && tensor->shape[0] <= INT32_MAX &&
-        tensor->shape[1] == cos->view.tensor.shape[1] &&
-        (tensor->shape[1] == 1 || stride_of(tensor, 1) == 1) &&
+        tensor->shape[1] == cos->view.tensor.shape[1] && (tensor->shape[1] == 1 || stride_of(tensor, 1) == 1) &&
         (tensor->shape[0] == 1 || stride_of(tensor, 0) == tensor->shape[1]))
         return true;
     PyErr_Format(PyExc_ValueError,
@@ -185,8 +174,7 @@ static bool is_new(int feature)
     return feature == FA2I_OPERAND_new_k || feature == FA2I_OPERAND_new_v;
 }
 
-bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
-                         fa2py_features *features)
+bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream, fa2py_features *features)
 {
     const char *const *names = fa2py_setting_words + FA2PY_SET_FEATURES;
     for (int i = 0; i < FA2PY_FEATURES; i++) {
@@ -199,8 +187,7 @@ bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *s
     return true;
 }
 
-void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
-                        fa2_problem *problem)
+void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features, fa2_problem *problem)
 {
     for (int i = 0; i < FA2PY_FEATURES; i++)
         if (call->features[i] != NULL)
@@ -212,8 +199,7 @@ void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
         const dl_tensor *cos = &features->of[FA2I_OPERAND_rotary_cos].view.tensor;
         problem->rotary = call->rotary_interleaved ? FA2_ROTARY_INTERLEAVED : FA2_ROTARY_HALVES;
         if (cos->ndim == 2)
-            problem->rotary_dim =
-                cos->shape[1] <= INT32_MAX / 2 ? (int32_t)(2 * cos->shape[1]) : INT32_MAX;
+            problem->rotary_dim = cos->shape[1] <= INT32_MAX / 2 ? (int32_t)(2 * cos->shape[1]) : INT32_MAX;
     }
 }
 
@@ -241,11 +227,10 @@ static bool check_tensor(const fa2py_call *call, const fa2py_operand *q, const f
                                         : check_per_sequence(problem, line->shape[0] == FA2I_DIM_B1, &of[id]);
 }
 
-bool fa2py_features_check(const fa2py_call *call, const fa2py_operand operands[3],
-                          const fa2py_features *features, const fa2_problem *problem)
+bool fa2py_features_check(const fa2py_call *call, const fa2py_operand operands[3], const fa2py_features *features,
+                          const fa2_problem *problem)
 {
-    if (problem->append &&
-        (!fa2py_check_writable(&operands[1]) || !fa2py_check_writable(&operands[2])))
+    if (problem->append && (!fa2py_check_writable(&operands[1]) || !fa2py_check_writable(&operands[2])))
         return false;
     for (int i = 0; i < FA2PY_FEATURES; i++)
         if (features->of[i].object != NULL && !check_tensor(call, operands, features->of, problem, i))

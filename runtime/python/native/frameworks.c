@@ -104,8 +104,7 @@ static bool no_tensor(PyObject *object, const char *name)
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError))
         return false;
     PyErr_Clear();
-    PyErr_Format(PyExc_TypeError, "%s is a %R; it must be a tensor that speaks DLPack (__dlpack__)",
-                 name, type);
+    PyErr_Format(PyExc_TypeError, "%s is a %R; it must be a tensor that speaks DLPack (__dlpack__)", name, type);
     return false;
 }
 
@@ -174,8 +173,8 @@ static void release_managed(void *keep)
 static bool take_versioned(dl_managed_versioned *managed, const char *name, fa2py_view *view)
 {
     if (managed->version.major != DL_MAJOR) {
-        PyErr_Format(PyExc_BufferError, "%s speaks DLPack %u; fa2 knows %d", name,
-                     (unsigned)managed->version.major, DL_MAJOR);
+        PyErr_Format(PyExc_BufferError, "%s speaks DLPack %u; fa2 knows %d", name, (unsigned)managed->version.major,
+                     DL_MAJOR);
         release_versioned(managed);
         return false;
     }
@@ -191,8 +190,7 @@ static bool take_capsule(PyObject *capsule, const char *name, fa2py_view *view)
 {
     if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
         dl_managed_versioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
-        return PyCapsule_SetName(capsule, "used_dltensor_versioned") == 0 &&
-               take_versioned(managed, name, view);
+        return PyCapsule_SetName(capsule, "used_dltensor_versioned") == 0 && take_versioned(managed, name, view);
     }
     if (!PyCapsule_IsValid(capsule, "dltensor")) {
         PyErr_Format(PyExc_ValueError,
@@ -234,8 +232,8 @@ static PyObject *ask_capsule(PyObject *tensor, void *stream)
     return capsule;
 }
 
-static bool open_by_capsule(const fa2py_framework *framework, PyObject *tensor, const char *name,
-                            void *stream, fa2py_view *view)
+static bool open_by_capsule(const fa2py_framework *framework, PyObject *tensor, const char *name, void *stream,
+                            fa2py_view *view)
 {
     PyObject *plain = tensor;
     if (framework->plain != NULL)
@@ -251,8 +249,7 @@ static bool open_by_capsule(const fa2py_framework *framework, PyObject *tensor, 
     return ok;
 }
 
-static bool open_by_exchange(const dl_exchange *exchange, PyObject *tensor, const char *name,
-                             fa2py_view *view)
+static bool open_by_exchange(const dl_exchange *exchange, PyObject *tensor, const char *name, fa2py_view *view)
 {
     dl_managed_versioned *managed = NULL;
     if (exchange->view_object != NULL)
@@ -263,9 +260,7 @@ static bool open_by_exchange(const dl_exchange *exchange, PyObject *tensor, cons
 /* Returns true if the library says that such a tensor is never lent. */
 static bool is_not_lent(const fa2py_framework *framework, PyObject *tensor)
 {
-    PyObject *answer = framework->lends != NULL
-                           ? PyObject_CallFunctionObjArgs(framework->lends, tensor, NULL)
-                           : NULL;
+    PyObject *answer = framework->lends != NULL ? PyObject_CallFunctionObjArgs(framework->lends, tensor, NULL) : NULL;
     PyErr_Clear(); /* no answer: then the view failed for another reason */
     Py_XDECREF(answer);
     return answer == Py_False;
@@ -299,13 +294,12 @@ static void say_not_lent(const fa2py_framework *framework, PyObject *tensor, con
     Py_XDECREF(trace);
 }
 
-bool fa2py_view_open(const fa2py_framework *framework, PyObject *tensor, const char *name,
-                     void *stream, fa2py_view *ret_view)
+bool fa2py_view_open(const fa2py_framework *framework, PyObject *tensor, const char *name, void *stream,
+                     fa2py_view *ret_view)
 {
     fa2py_view view = {.keep = NULL};
-    const bool ok = framework->exchange != NULL
-                        ? open_by_exchange(framework->exchange, tensor, name, &view)
-                        : open_by_capsule(framework, tensor, name, stream, &view);
+    const bool ok = framework->exchange != NULL ? open_by_exchange(framework->exchange, tensor, name, &view)
+                                                : open_by_capsule(framework, tensor, name, stream, &view);
     if (ok)
         *ret_view = view;
     else
@@ -334,8 +328,8 @@ static void set_exchange_error(void *context, const char *kind, const char *mess
     PyGILState_Release(state);
 }
 
-static dl_managed_versioned *exchange_allocate(const dl_exchange *exchange, dl_device device,
-                                               dl_dtype dtype, int ndim, const int64_t *shape)
+static dl_managed_versioned *exchange_allocate(const dl_exchange *exchange, dl_device device, dl_dtype dtype, int ndim,
+                                               const int64_t *shape)
 {
     dl_managed_versioned *made = NULL;
     dl_tensor prototype = {.device = device, .dtype = dtype, .ndim = ndim};
@@ -345,8 +339,8 @@ static dl_managed_versioned *exchange_allocate(const dl_exchange *exchange, dl_d
     return made;
 }
 
-static PyObject *exchange_new(const dl_exchange *exchange, dl_device device, dl_dtype dtype,
-                              int ndim, const int64_t *shape)
+static PyObject *exchange_new(const dl_exchange *exchange, dl_device device, dl_dtype dtype, int ndim,
+                              const int64_t *shape)
 {
     void *object = NULL;
     dl_managed_versioned *made = exchange_allocate(exchange, device, dtype, ndim, shape);
@@ -357,11 +351,10 @@ static PyObject *exchange_new(const dl_exchange *exchange, dl_device device, dl_
 
 static PyObject *no_allocator(PyObject *like, const char *argument)
 {
-    PyErr_Format(
-        PyExc_ValueError,
-        "fa2 cannot make a %R: give %s, a tensor that is written to (see the package's README "
-        "for this library)",
-        (PyObject *)Py_TYPE(like), argument);
+    PyErr_Format(PyExc_ValueError,
+                 "fa2 cannot make a %R: give %s, a tensor that is written to (see the package's README "
+                 "for this library)",
+                 (PyObject *)Py_TYPE(like), argument);
     return NULL;
 }
 
@@ -371,14 +364,13 @@ PyObject *fa2py_empty_like(const fa2py_framework *framework, PyObject *like, con
     if (framework->empty_like != NULL)
         return PyObject_CallFunctionObjArgs(framework->empty_like, like, NULL);
     if (framework->exchange != NULL)
-        return exchange_new(framework->exchange, view->device, view->dtype, view->ndim,
-                            view->shape);
+        return exchange_new(framework->exchange, view->device, view->dtype, view->ndim, view->shape);
     return no_allocator(like, argument);
 }
 
 /* Calls empty(like, shape, dtype) of fa2/_frameworks.py. */
-static PyObject *helper_empty(const fa2py_framework *framework, PyObject *like, int ndim,
-                              const int64_t *shape, const char *dtype)
+static PyObject *helper_empty(const fa2py_framework *framework, PyObject *like, int ndim, const int64_t *shape,
+                              const char *dtype)
 {
     PyObject *sizes = PyTuple_New(ndim), *made = NULL;
     for (int i = 0; sizes != NULL && i < ndim; i++)
@@ -390,8 +382,8 @@ static PyObject *helper_empty(const fa2py_framework *framework, PyObject *like, 
     return made;
 }
 
-PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,
-                      dl_dtype dtype, int ndim, const int64_t *shape, const char *argument)
+PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl_tensor *view, dl_dtype dtype, int ndim,
+                      const int64_t *shape, const char *argument)
 {
     if (framework->exchange != NULL)
         return exchange_new(framework->exchange, view->device, dtype, ndim, shape);
@@ -403,8 +395,8 @@ PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl
     return no_allocator(like, argument);
 }
 
-bool fa2py_workspace(const fa2py_framework *framework, PyObject *like, const dl_device *device,
-                     size_t bytes, void *stream, fa2py_view *ret_view)
+bool fa2py_workspace(const fa2py_framework *framework, PyObject *like, const dl_device *device, size_t bytes,
+                     void *stream, fa2py_view *ret_view)
 {
     const int64_t shape[1] = {(int64_t)bytes};
     if (framework->exchange != NULL) {
@@ -417,8 +409,7 @@ bool fa2py_workspace(const fa2py_framework *framework, PyObject *like, const dl_
     PyObject *made = helper_empty(framework, like, 1, shape, "uint8");
     const fa2py_framework *made_by = made != NULL ? fa2py_framework_of(made) : NULL;
     /* the view keeps the memory of the tensor */
-    const bool ok =
-        made_by != NULL && fa2py_view_open(made_by, made, "workspace", stream, ret_view);
+    const bool ok = made_by != NULL && fa2py_view_open(made_by, made, "workspace", stream, ret_view);
     Py_XDECREF(made);
     return ok;
 }

@@ -17,8 +17,7 @@ static bool check_dtype(const dl_tensor *q, fa2_dtype *ret_dtype)
         *ret_dtype = FA2_BF16;
         return true;
     }
-    PyErr_Format(PyExc_NotImplementedError, "q is %s; fa2 knows float16 and bfloat16",
-                 fa2py_dtype_word(q->dtype));
+    PyErr_Format(PyExc_NotImplementedError, "q is %s; fa2 knows float16 and bfloat16", fa2py_dtype_word(q->dtype));
     return false;
 }
 
@@ -37,15 +36,13 @@ fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand)
         return (fa2_tensor){.data = NULL};
     for (int i = 0; i < RANK; i++)
         strides[i] = operand->shape[i] == 1 ? 0 : operand->strides[i];
-    return (fa2_tensor){(char *)tensor->data + tensor->byte_offset, strides[0], strides[seq],
-                        strides[head]};
+    return (fa2_tensor){(char *)tensor->data + tensor->byte_offset, strides[0], strides[seq], strides[head]};
 }
 
 float *fa2py_floats_of(const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
-    return operand->object == NULL ? NULL
-                                   : (float *)(void *)((char *)tensor->data + tensor->byte_offset);
+    return operand->object == NULL ? NULL : (float *)(void *)((char *)tensor->data + tensor->byte_offset);
 }
 
 static bool check_operands(const fa2py_call *call, const fa2py_operand operands[3])
@@ -92,16 +89,14 @@ bool fa2py_begin_alike(const fa2py_call *call, const fa2py_operand *k, const fa2
 }
 
 /* Returns true if v is the first columns of k, but not all of them. Backward reads the two separately. */
-static bool is_v_in_k(const fa2py_call *call, const fa2py_operand operands[3],
-                      const fa2_problem *problem)
+static bool is_v_in_k(const fa2py_call *call, const fa2py_operand operands[3], const fa2_problem *problem)
 {
-    return call->op == FA2_OP_FORWARD && problem->head_dim_v > 0 &&
-           problem->head_dim_v < problem->head_dim &&
+    return call->op == FA2_OP_FORWARD && problem->head_dim_v > 0 && problem->head_dim_v < problem->head_dim &&
            fa2py_begin_alike(call, &operands[1], &operands[2]);
 }
 
-bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
-                        const fa2py_features *features, fa2_problem *ret_problem)
+bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3], const fa2py_features *features,
+                        fa2_problem *ret_problem)
 {
     const int64_t *q = operands[0].shape, *k = operands[1].shape, *v = operands[2].shape;
     const int seq = seq_axis(call), head = 3 - seq;
@@ -143,15 +138,14 @@ bool fa2py_launch_on(const fa2py_call *call, const fa2py_operand *q, fa2py_launc
     const int device = q->view.tensor.device.id;
     fa2py_context *context = call->context;
     if (launch->problem->dropout && !call->has_seed && call->features[FA2I_OPERAND_seed_at] == NULL) {
-        PyErr_SetString(PyExc_ValueError,
-                        "dropout_p is given without dropout_seed: an int, or int64 on the device");
+        PyErr_SetString(PyExc_ValueError, "dropout_p is given without dropout_seed: an int, or int64 on the device");
         return false;
     }
     if (context == NULL) {
         context = fa2py_default_context(device);
     } else if (fa2py_context_device(context) != device) {
-        PyErr_Format(PyExc_ValueError, "the context is of CUDA device %d and q on %d",
-                     fa2py_context_device(context), device);
+        PyErr_Format(PyExc_ValueError, "the context is of CUDA device %d and q on %d", fa2py_context_device(context),
+                     device);
         return false;
     } else {
         Py_INCREF((PyObject *)context);

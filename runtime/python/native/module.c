@@ -14,7 +14,7 @@ static const char attention_doc[] =
     "attention(q, k, v, *, " SETTINGS_BEFORE
 #define KEYWORD(word, doc) #word "=None, "
 #include "keywords.def"
-    SETTINGS_AFTER "context=None, stream=None, out=None, return_lse=False)\n--\n\n"
+        SETTINGS_AFTER "context=None, stream=None, out=None, return_lse=False)\n--\n\n"
     "Returns softmax(scale * q k^T) v, by the kernel that is best for these shapes on this device.\n"
     "\n"
     "q: [B, Sq, Hq, D]; k, v: [B, Sk, Hkv, D]. Hq is a multiple of Hkv. Any library that speaks DLPack may own them.\n"
@@ -47,7 +47,7 @@ static const char backward_doc[] =
     "attention_backward(d_out, q, k, v, out, lse, *, " SETTINGS_BEFORE
 #define KEYWORD(word, doc) #word "=None, "
 #include "keywords.def"
-    SETTINGS_AFTER "context=None, stream=None, "
+        SETTINGS_AFTER "context=None, stream=None, "
     "deterministic=False, dq=None, dk=None, dv=None, dsinks=False, dbias=False)\n--\n\n"
     "Returns the gradients (dq, dk, dv) of a loss with respect to q, k and v, without autograd.\n"
     "\n"
@@ -66,7 +66,7 @@ static const char problem_doc[] =
     "problem(q, k, v, *, " SETTINGS_BEFORE
 #define KEYWORD(word, doc) #word "=None, "
 #include "keywords.def"
-    SETTINGS_AFTER "op='forward', deterministic=False)\n--\n\n"
+        SETTINGS_AFTER "op='forward', deterministic=False)\n--\n\n"
     "Returns the problem of a call of attention, or with op='backward' of attention_backward, on these tensors:\n"
     "a dict of sizes, dtype and features.";
 
@@ -138,10 +138,9 @@ static bool add_operands(PyObject *module)
     PyObject *operands = PyTuple_New(FA2PY_FEATURES);
     bool ok = operands != NULL;
     for (int i = 0; ok && i < FA2PY_FEATURES; i++) {
-        PyObject *line = Py_BuildValue("(ssOO)", fa2py_setting_words[FA2PY_SET_FEATURES + i],
-                                       fa2i_fields[fa2i_operands[i].field].name,
-                                       fa2i_operands[i].at[FA2_OP_BACKWARD] >= 0 ? Py_True : Py_False,
-                                       has_gradient(i) ? Py_True : Py_False);
+        PyObject *line = Py_BuildValue(
+            "(ssOO)", fa2py_setting_words[FA2PY_SET_FEATURES + i], fa2i_fields[fa2i_operands[i].field].name,
+            fa2i_operands[i].at[FA2_OP_BACKWARD] >= 0 ? Py_True : Py_False, has_gradient(i) ? Py_True : Py_False);
         ok = line != NULL && PyTuple_SetItem(operands, i, line) == 0;
     }
     if (ok && PyModule_AddObject(module, "OPERANDS", operands) == 0)

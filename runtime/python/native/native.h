@@ -30,8 +30,7 @@ PyObject *fa2py_raise(fa2_status status);
 PyObject *fa2py_raise_with(fa2_status status, const char *message);
 /* Returns a message of the library as a str. Names of fa2-tune's options become names of Python's arguments. */
 PyObject *fa2py_message(const char *message);
-PyObject *fa2py_raise_status(PyObject *module,
-                             PyObject *arguments); /* (fa2_status_string, message) */
+PyObject *fa2py_raise_status(PyObject *module, PyObject *arguments); /* (fa2_status_string, message) */
 
 /* Returns false, with an exception, in a child that was forked after a device was opened. */
 bool fa2py_check_process(void);
@@ -100,21 +99,21 @@ typedef struct fa2py_view {
 } fa2py_view;
 
 /* Opens a view for work on `stream`. name: the tensor's name in messages. */
-bool fa2py_view_open(const fa2py_framework *framework, PyObject *tensor, const char *name,
-                     void *stream, fa2py_view *ret_view);
+bool fa2py_view_open(const fa2py_framework *framework, PyObject *tensor, const char *name, void *stream,
+                     fa2py_view *ret_view);
 void fa2py_view_done(fa2py_view *view); /* accepts a zeroed view */
 
 /* Create tensors of the framework that `like` belongs to. If the framework offers no way, they return NULL with an
  * exception that tells the caller to pass `argument`. */
 PyObject *fa2py_empty_like(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,
                            const char *argument);
-PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl_tensor *view,
-                      dl_dtype dtype, int ndim, const int64_t *shape, const char *argument);
+PyObject *fa2py_empty(const fa2py_framework *framework, PyObject *like, const dl_tensor *view, dl_dtype dtype, int ndim,
+                      const int64_t *shape, const char *argument);
 
 /* Allocates bytes on the tensor's device; fa2py_view_done releases them. Returns false without an exception if the
  * framework offers no way. */
-bool fa2py_workspace(const fa2py_framework *framework, PyObject *like, const dl_device *device,
-                     size_t bytes, void *stream, fa2py_view *ret_view);
+bool fa2py_workspace(const fa2py_framework *framework, PyObject *like, const dl_device *device, size_t bytes,
+                     void *stream, fa2py_view *ret_view);
 
 /* ---- recently prepared problems of a context, with their workspace sizes (prepared.c) ---- */
 
@@ -124,10 +123,8 @@ typedef struct fa2py_prepared {
     unsigned count;
 } fa2py_prepared; /* zeroed: empty */
 
-bool fa2py_prepared_add(fa2py_prepared *prepared, const fa2_problem *problem,
-                        size_t workspace_bytes);
-bool fa2py_prepared_find(const fa2py_prepared *prepared, const fa2_problem *problem,
-                         size_t *ret_workspace_bytes);
+bool fa2py_prepared_add(fa2py_prepared *prepared, const fa2_problem *problem, size_t workspace_bytes);
+bool fa2py_prepared_find(const fa2py_prepared *prepared, const fa2_problem *problem, size_t *ret_workspace_bytes);
 void fa2py_prepared_done(fa2py_prepared *prepared);
 
 /* ---- contexts (context.c) ---- */
@@ -175,18 +172,18 @@ PyObject *fa2py_problem_keys(PyObject *module, PyObject *unused);
 /* The parameters of a function that takes its arguments by METH_FASTCALL. */
 typedef struct fa2py_signature {
     const char *name;
-    int count, positional;    /* all parameters; those that may be given by position */
-    int required;             /* the first `required` ones must be given */
-    const char *const *words;      /* the names of its own parameters */
+    int count, positional;          /* all parameters; those that may be given by position */
+    int required;                   /* the first `required` ones must be given */
+    const char *const *words;       /* the names of its own parameters */
     int settings_at, setting_count; /* at this place come the first so many settings */
-    PyObject **interned;           /* all names as interned strings; the first call fills it */
+    PyObject **interned;            /* all names as interned strings; the first call fills it */
 } fa2py_signature;
 
 enum { FA2PY_PARAMETERS_MAX = 48 };
 
 /* Stores borrowed references in the parameters' order, NULL for each that is not given. */
-bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count,
-                     PyObject *names, PyObject *values[FA2PY_PARAMETERS_MAX]);
+bool fa2py_arguments(const fa2py_signature *signature, PyObject *const *args, Py_ssize_t count, PyObject *names,
+                     PyObject *values[FA2PY_PARAMETERS_MAX]);
 
 /* The tensors of features, which a call takes beside q, k and v: operands with a keyword. They come first in
  * operands.def, so the indexes are FA2I_OPERAND_sinks and so on. */
@@ -272,15 +269,13 @@ typedef struct fa2py_features {
     fa2py_operand of[FA2PY_FEATURES];
 } fa2py_features;
 
-bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream,
-                         fa2py_features *features);
+bool fa2py_features_open(const fa2py_call *call, const fa2py_operand *q, void *stream, fa2py_features *features);
 void fa2py_features_done(fa2py_features *features);
 /* Sets the problem's fields for the given features, except sizes. */
-void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features,
-                        fa2_problem *problem);
+void fa2py_features_ask(const fa2py_call *call, const fa2py_features *features, fa2_problem *problem);
 /* Checks the shapes and types of the features' tensors against the problem. */
-bool fa2py_features_check(const fa2py_call *call, const fa2py_operand operands[3],
-                          const fa2py_features *features, const fa2_problem *problem);
+bool fa2py_features_check(const fa2py_call *call, const fa2py_operand operands[3], const fa2py_features *features,
+                          const fa2_problem *problem);
 /* Copies the features' tensors into the library's arguments of the call's operation. k: as the call gives it. */
 void fa2py_features_put(const fa2py_call *call, const fa2py_operand *k, const fa2py_features *features, void *args);
 /* Copies one tensor. Its dimensions of extent 1 get stride 0. Does nothing without a tensor. */
@@ -292,45 +287,42 @@ PyObject *fa2py_dropout_mask(PyObject *module, PyObject *args);
 
 /* Opens q, k and v as operands 0, 1 and 2, and the features' tensors. Finds the stream of the call. ret_lender: see
  * fa2py_launch. */
-bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features,
-                 void **ret_stream, const fa2py_framework **ret_lender);
+bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features, void **ret_stream,
+                 const fa2py_framework **ret_lender);
 
 /* Opens a further tensor, which must be on q's device. */
-bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
-                    fa2py_operand *operand);
+bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream, fa2py_operand *operand);
 /* Open a tensor of four dimensions (three if sequences are packed) on q's device, with q's dtype. _copied: if the
  * kernel cannot read the tensor and its library can copy, opens a copy. */
-bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object,
-                void *stream, fa2py_operand *operand);
-bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name,
-                       PyObject *object, void *stream, fa2py_operand *operand);
+bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                fa2py_operand *operand);
+bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                       fa2py_operand *operand);
 bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like);
 /* Raises ValueError unless a == b. what: the name of the quantity, such as "seq". */
-bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b,
-                      const char *what);
+bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b, const char *what);
 bool fa2py_check_writable(const fa2py_operand *operand);
 const char *fa2py_dtype_word(dl_dtype dtype); /* its name in messages */
 
 /* ---- tensors that a call writes (outputs.c) ---- */
 
 /* Opens a tensor to write, in the shape of `like`: the given one, or a new one. */
-bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like,
-                       const char *name, const char *argument, PyObject *given, void *stream,
-                       fa2py_operand *operand);
+bool fa2py_open_output(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *like, const char *name,
+                       const char *argument, PyObject *given, void *stream, fa2py_operand *operand);
 /* Opens the LSE: the given tensor, or a new one. [batch, heads, seq], or [heads, rows] of packed sequences. */
 bool fa2py_open_lse(const fa2py_call *call, const fa2py_operand *q, PyObject *given, void *stream,
                     fa2py_operand *operand);
 /* Returns a copy of q with the columns of v: the shape of O and dO. q still owns its tensor. */
 fa2py_operand fa2py_like_out(const fa2py_operand *q, const fa2py_operand *v);
 /* Opens forward's output. */
-bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *v,
-                    PyObject *given, void *stream, fa2py_operand *operand);
+bool fa2py_open_out(const fa2py_call *call, const fa2py_operand *q, const fa2py_operand *v, PyObject *given,
+                    void *stream, fa2py_operand *operand);
 
 /* ---- from the tensors to the library (launch.c) ---- */
 
 /* Makes the problem of a call with these tensors. */
-bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3],
-                        const fa2py_features *features, fa2_problem *ret_problem);
+bool fa2py_make_problem(const fa2py_call *call, const fa2py_operand operands[3], const fa2py_features *features,
+                        fa2_problem *ret_problem);
 
 /* Describe an operand as the library takes it. No operand gives NULL. */
 fa2_tensor fa2py_tensor_of(const fa2py_call *call, const fa2py_operand *operand);
@@ -373,14 +365,11 @@ PyObject *fa2py_run_backward(const fa2py_call *call, const fa2py_backward *given
 
 /* attention(...): skips PyTorch's dispatcher where that changes nothing, else calls the functions given to set_torch.
  * launch(...): always skips it. */
-PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                          PyObject *names);
-PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                                PyObject *names);
+PyObject *fa2py_attention(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *fa2py_launch_function(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 /* check_differentiable(problem): raises NotImplementedError if the problem has no gradient. */
 PyObject *fa2py_check_differentiable(PyObject *module, PyObject *fields);
-PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                                   PyObject *names);
+PyObject *fa2py_attention_backward(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 /* problem(q, k, v, ...): returns the problem of a call as a dict. */
 PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names);
 

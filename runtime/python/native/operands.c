@@ -20,8 +20,7 @@ static bool check_device(const char *name, dl_device device)
 {
     if (device.type == DL_CUDA)
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 "%s is not on a CUDA device (its DLPack device type is %d%s); fa2 runs there only",
+    PyErr_Format(PyExc_ValueError, "%s is not on a CUDA device (its DLPack device type is %d%s); fa2 runs there only",
                  name, device.type, device.type == 1 ? ", the CPU" : "");
     return false;
 }
@@ -70,9 +69,8 @@ static bool check_place(const char *name, const dl_tensor *tensor, const dl_tens
 
 static bool check_rank(const fa2py_call *call, const fa2py_operand *operand, int rank)
 {
-    static const char *const orders[][2] = {
-        {"[seq, heads, head_dim]", "[heads, seq, head_dim]"},
-        {"[batch, seq, heads, head_dim]", "[batch, heads, seq, head_dim]"}};
+    static const char *const orders[][2] = {{"[seq, heads, head_dim]", "[heads, seq, head_dim]"},
+                                            {"[batch, seq, heads, head_dim]", "[batch, heads, seq, head_dim]"}};
     if (operand->view.tensor.ndim == rank)
         return true;
     PyErr_Format(PyExc_ValueError, "%s has %d dimensions; it must have %d: %s%s", operand->name,
@@ -94,38 +92,34 @@ static bool check_tensor(const fa2py_operand *operand, const dl_tensor *q)
     }
     for (int i = 0; i < RANK; i++) {
         if (operand->shape[i] > INT32_MAX) {
-            PyErr_Format(PyExc_ValueError,
-                         "%s has %lld elements in dimension %d, which is too many", operand->name,
+            PyErr_Format(PyExc_ValueError, "%s has %lld elements in dimension %d, which is too many", operand->name,
                          (long long)operand->shape[i], i - (RANK - tensor->ndim));
             return false;
         }
     }
     if (operand->strides[DIM] != 1 && operand->shape[DIM] != 1) {
-        PyErr_Format(PyExc_ValueError,
-                     "the last dimension of %s has stride %lld; it must be 1 (contiguous)",
+        PyErr_Format(PyExc_ValueError, "the last dimension of %s has stride %lld; it must be 1 (contiguous)",
                      operand->name, (long long)operand->strides[DIM]);
         return false;
     }
     return true;
 }
 
-bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b,
-                      const char *what)
+bool fa2py_check_same(const char *a_name, int64_t a, const char *b_name, int64_t b, const char *what)
 {
     if (a == b)
         return true;
-    PyErr_Format(PyExc_ValueError, "%s has %s %lld and %s has %lld; they must be equal", a_name,
-                 what, (long long)a, b_name, (long long)b);
+    PyErr_Format(PyExc_ValueError, "%s has %s %lld and %s has %lld; they must be equal", a_name, what, (long long)a,
+                 b_name, (long long)b);
     return false;
 }
 
 bool fa2py_check_shape(const fa2py_operand *operand, const fa2py_operand *like)
 {
-    static const char *const dimensions[RANK] = {"in dimension 0", "in dimension 1",
-                                                 "in dimension 2", "in dimension 3"};
+    static const char *const dimensions[RANK] = {"in dimension 0", "in dimension 1", "in dimension 2",
+                                                 "in dimension 3"};
     for (int i = 0; i < RANK; i++)
-        if (!fa2py_check_same(operand->name, operand->shape[i], like->name, like->shape[i],
-                              dimensions[i]))
+        if (!fa2py_check_same(operand->name, operand->shape[i], like->name, like->shape[i], dimensions[i]))
             return false;
     return true;
 }
@@ -145,15 +139,12 @@ static bool open_view(fa2py_operand *operand, const char *name, PyObject *object
     operand->object = object;
     Py_INCREF(object);
     operand->framework = fa2py_framework_of(object);
-    return operand->framework != NULL &&
-           fa2py_view_open(operand->framework, object, name, stream, &operand->view);
+    return operand->framework != NULL && fa2py_view_open(operand->framework, object, name, stream, &operand->view);
 }
 
-bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream,
-                    fa2py_operand *operand)
+bool fa2py_open_any(const fa2py_operand *q, const char *name, PyObject *object, void *stream, fa2py_operand *operand)
 {
-    return open_view(operand, name, object, stream) &&
-           check_place(name, &operand->view.tensor, &q->view.tensor);
+    return open_view(operand, name, object, stream) && check_place(name, &operand->view.tensor, &q->view.tensor);
 }
 
 static bool is_packed(const fa2py_call *call)
@@ -161,18 +152,18 @@ static bool is_packed(const fa2py_call *call)
     return call->features[FA2I_OPERAND_cu_seqlens_q] != NULL;
 }
 
-static bool open_rows(const fa2py_call *call, const char *name, PyObject *object, int rank,
-                      void *stream, fa2py_operand *operand)
+static bool open_rows(const fa2py_call *call, const char *name, PyObject *object, int rank, void *stream,
+                      fa2py_operand *operand)
 {
-    if (!open_view(operand, name, object, stream) ||
-        !check_device(name, operand->view.tensor.device) || !check_rank(call, operand, rank))
+    if (!open_view(operand, name, object, stream) || !check_device(name, operand->view.tensor.device) ||
+        !check_rank(call, operand, rank))
         return false;
     set_dimensions(operand);
     return true;
 }
 
-bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object,
-                void *stream, fa2py_operand *operand)
+bool fa2py_open(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                fa2py_operand *operand)
 {
     return open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand) &&
            check_tensor(operand, &q->view.tensor);
@@ -184,16 +175,15 @@ static bool is_readable(const fa2py_call *call, const fa2py_operand *operand)
 {
     const dl_tensor *tensor = &operand->view.tensor;
     const int seq = call->heads_first ? DIM - 1 : DIM - 2;
-    bool readable = operand->strides[DIM] == 1 &&
-                    ((uintptr_t)tensor->data + tensor->byte_offset) % FA2PY_ROW_ALIGN == 0;
+    bool readable =
+        operand->strides[DIM] == 1 && ((uintptr_t)tensor->data + tensor->byte_offset) % FA2PY_ROW_ALIGN == 0;
     for (int i = 0; i < DIM; i++)
-        readable =
-            readable && (operand->shape[i] == 1 || operand->strides[i] % FA2PY_STRIDE_STEP == 0);
+        readable = readable && (operand->shape[i] == 1 || operand->strides[i] % FA2PY_STRIDE_STEP == 0);
     return readable && (operand->shape[seq] == 1 || operand->strides[seq] >= operand->shape[DIM]);
 }
 
-bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name,
-                       PyObject *object, void *stream, fa2py_operand *operand)
+bool fa2py_open_copied(const fa2py_call *call, const fa2py_operand *q, const char *name, PyObject *object, void *stream,
+                       fa2py_operand *operand)
 {
     if (!open_rows(call, name, object, is_packed(call) ? RANK - 1 : RANK, stream, operand))
         return false;
@@ -226,8 +216,8 @@ static bool find_device(const fa2py_call *call, fa2py_operand *q, dl_device *ret
     return true;
 }
 
-bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features,
-                 void **ret_stream, const fa2py_framework **ret_lender)
+bool fa2py_begin(const fa2py_call *call, fa2py_operand operands[3], fa2py_features *features, void **ret_stream,
+                 const fa2py_framework **ret_lender)
 {
     static const char *const names[] = {"q", "k", "v"};
     fa2py_operand *q = &operands[0];

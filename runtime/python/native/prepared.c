@@ -76,8 +76,7 @@ static unsigned drop_oldest(fa2py_prepared *prepared)
     return number;
 }
 
-bool fa2py_prepared_add(fa2py_prepared *prepared, const fa2_problem *problem,
-                        size_t workspace_bytes)
+bool fa2py_prepared_add(fa2py_prepared *prepared, const fa2_problem *problem, size_t workspace_bytes)
 {
     if (!make_room(prepared))
         return false;
@@ -88,15 +87,13 @@ bool fa2py_prepared_add(fa2py_prepared *prepared, const fa2_problem *problem,
     }
     const unsigned number = prepared->count < KEPT ? ++prepared->count : drop_oldest(prepared);
     unsigned *place = place_of(prepared, problem);
-    prepared->slots[number] =
-        (slot){.problem = *problem, .workspace_bytes = workspace_bytes, .next = *place};
+    prepared->slots[number] = (slot){.problem = *problem, .workspace_bytes = workspace_bytes, .next = *place};
     *place = number;
     put_first(prepared->slots, number);
     return true;
 }
 
-bool fa2py_prepared_find(const fa2py_prepared *prepared, const fa2_problem *problem,
-                         size_t *ret_workspace_bytes)
+bool fa2py_prepared_find(const fa2py_prepared *prepared, const fa2_problem *problem, size_t *ret_workspace_bytes)
 {
     const slot *known = find_slot(prepared, problem);
     if (known != NULL)

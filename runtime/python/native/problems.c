@@ -9,8 +9,7 @@
  * may be NULL. */
 static PyObject *with_word(PyObject *text, const char *word, bool is_first)
 {
-    PyObject *longer =
-        text != NULL ? PyUnicode_FromFormat("%U%s%s", text, is_first ? "" : ", ", word) : NULL;
+    PyObject *longer = text != NULL ? PyUnicode_FromFormat("%U%s%s", text, is_first ? "" : ", ", word) : NULL;
     Py_XDECREF(text);
     return longer;
 }
@@ -28,8 +27,7 @@ static void refuse_word(int field, PyObject *value)
     const fa2i_field *f = &fa2i_fields[field];
     if (fa2i_field_word(field, f->least) == NULL) {
         char accepted[FA2I_ACCEPTED_CHARS];
-        PyErr_Format(PyExc_ValueError, "%s is %R; it must be %s", f->name, value,
-                     fa2i_field_accepted(field, accepted));
+        PyErr_Format(PyExc_ValueError, "%s is %R; it must be %s", f->name, value, fa2i_field_accepted(field, accepted));
         return;
     }
     PyObject *text = PyUnicode_FromFormat("%s is %R; it must be one of ", f->name, value);
@@ -50,8 +48,7 @@ static bool field_value(int field, PyObject *value, int32_t *ret_value)
 {
     if (PyUnicode_Check(value)) {
         PyObject *bytes = PyUnicode_AsUTF8String(value);
-        const bool known =
-            bytes != NULL && fa2i_field_parse_word(field, PyBytes_AsString(bytes), ret_value);
+        const bool known = bytes != NULL && fa2i_field_parse_word(field, PyBytes_AsString(bytes), ret_value);
         Py_XDECREF(bytes);
         if (known)
             return true;
@@ -82,8 +79,7 @@ static bool field_value(int field, PyObject *value, int32_t *ret_value)
 static int field_named(PyObject *name)
 {
     for (int i = 0; i < FA2I_FIELD_COUNT; i++)
-        if (PyUnicode_Check(name) &&
-            PyUnicode_CompareWithASCIIString(name, fa2i_fields[i].name) == 0)
+        if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, fa2i_fields[i].name) == 0)
             return i;
     refuse_field(name);
     return -1;
@@ -96,8 +92,7 @@ bool fa2py_problem_parse(PyObject *fields, fa2_problem *ret_problem)
     PyObject *name = NULL, *value = NULL;
     Py_ssize_t at = 0;
     if (!PyDict_Check(fields)) {
-        PyErr_Format(PyExc_TypeError, "a problem is a dict of its fields, not a %R",
-                     (PyObject *)Py_TYPE(fields));
+        PyErr_Format(PyExc_TypeError, "a problem is a dict of its fields, not a %R", (PyObject *)Py_TYPE(fields));
         return false;
     }
     while (PyDict_Next(fields, &at, &name, &value)) {

@@ -38,8 +38,7 @@ static void set_asked(asked *place, PyObject *function)
 {
     place->direct = NULL;
     replace(&place->function, function);
-    if (function != NULL && PyCFunction_Check(function) &&
-        PyCFunction_GetFlags(function) == METH_NOARGS) {
+    if (function != NULL && PyCFunction_Check(function) && PyCFunction_GetFlags(function) == METH_NOARGS) {
         place->self = PyCFunction_GetSelf(function);
         place->direct = PyCFunction_GetFunction(function);
     }
@@ -65,11 +64,9 @@ PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
     set_asked(&grad_enabled, PyTuple_GetItem(args, 3));
     set_asked(&deterministic, PyTuple_GetItem(args, 4));
     for (int i = 0; i < WATCHERS_MAX; i++)
-        set_asked(&watchers[i],
-                  i + FIRST_WATCHER < count ? PyTuple_GetItem(args, i + FIRST_WATCHER) : NULL);
+        set_asked(&watchers[i], i + FIRST_WATCHER < count ? PyTuple_GetItem(args, i + FIRST_WATCHER) : NULL);
     watcher_count = (int)count - FIRST_WATCHER;
-    if (requires_grad == NULL &&
-        (requires_grad = PyUnicode_InternFromString("requires_grad")) == NULL)
+    if (requires_grad == NULL && (requires_grad = PyUnicode_InternFromString("requires_grad")) == NULL)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -92,8 +89,7 @@ static PyObject *plain_settings(PyObject *const *values, int count)
 {
     PyObject *const *settings = values + 3;
     for (int i = FA2PY_SET_FEATURES; i < count - 3; i++)
-        if (i != FA2PY_SET_CONTEXT &&
-            !(i == FA2PY_SET_DROPOUT_P ? is_zero(settings[i]) : is_off(settings[i])))
+        if (i != FA2PY_SET_CONTEXT && !(i == FA2PY_SET_DROPOUT_P ? is_zero(settings[i]) : is_off(settings[i])))
             return NULL;
     PyObject *tuple = PyTuple_New(FA2PY_PLAIN_SETTINGS);
     for (int i = 0; tuple != NULL && i < FA2PY_PLAIN_SETTINGS; i++) {
@@ -109,8 +105,7 @@ PyObject *fa2py_torch_call(fa2py_way way, PyObject *const *values, int count)
 {
     PyObject *settings = way == FA2PY_WAY_AUTOGRAD ? plain_settings(values, count) : NULL;
     if (settings != NULL) {
-        PyObject *out = PyObject_CallFunctionObjArgs(plain_autograd, settings, values[0], values[1],
-                                                     values[2], NULL);
+        PyObject *out = PyObject_CallFunctionObjArgs(plain_autograd, settings, values[0], values[1], values[2], NULL);
         Py_DECREF(settings);
         return out;
     }
@@ -133,9 +128,7 @@ static int truth_of(PyObject *value)
 {
     if (value == NULL)
         return -1;
-    const int truth = value == Py_False || value == Py_None ? 0
-                      : value == Py_True                    ? 1
-                                                            : PyObject_IsTrue(value);
+    const int truth = value == Py_False || value == Py_None ? 0 : value == Py_True ? 1 : PyObject_IsTrue(value);
     Py_DECREF(value);
     return truth;
 }
@@ -210,8 +203,7 @@ static const fa2py_signature signature = {
  * the mask top-left), and heads are equal unless groups are asked for. */
 static bool shapes_fit(const fa2py_call *call, const int64_t *q, const int64_t *k, const int64_t *v)
 {
-    return q[3] % 8 == 0 && v[3] == q[3] && (!call->causal || q[2] == k[2]) &&
-           (q[1] == k[1] || call->shares_heads);
+    return q[3] % 8 == 0 && v[3] == q[3] && (!call->causal || q[2] == k[2]) && (q[1] == k[1] || call->shares_heads);
 }
 
 static bool operands_fit(const fa2py_call *call, const fa2py_operand operands[3])
@@ -244,9 +236,8 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
     const fa2py_framework *framework = fa2py_framework_of(values[QUERY]);
     if (framework == NULL)
         return FA2PY_WAY_ERROR;
-    if (framework->kind != FA2PY_TORCH || framework->exchange == NULL ||
-        framework->exchange->view_object == NULL || Py_TYPE(values[KEY]) != framework->type ||
-        Py_TYPE(values[VALUE]) != framework->type)
+    if (framework->kind != FA2PY_TORCH || framework->exchange == NULL || framework->exchange->view_object == NULL ||
+        Py_TYPE(values[KEY]) != framework->type || Py_TYPE(values[VALUE]) != framework->type)
         return FA2PY_WAY_DISPATCHER;
     const fa2py_way way = fa2py_torch_way(values, 3);
     if (way == FA2PY_WAY_DISPATCHER || way == FA2PY_WAY_ERROR)
@@ -269,8 +260,7 @@ static fa2py_way sdpa_way(PyObject *const *values, fa2py_call *call)
                          .scale = (float)scale,
                          .fits = operands_fit,
                          .shares_heads = !is_off(values[ENABLE_GQA])};
-    const bool fits =
-        dropout == 0 && scale_fits && (way == FA2PY_WAY_PLAIN || tensors_fit(framework, call));
+    const bool fits = dropout == 0 && scale_fits && (way == FA2PY_WAY_PLAIN || tensors_fit(framework, call));
     return fits ? way : FA2PY_WAY_DISPATCHER;
 }
 
@@ -319,9 +309,7 @@ static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *
     PyObject *function = PyObject_GetAttrString(module, name);
     PyObject *const defaults[SDPA_COUNT] = {[IS_CAUSAL] = Py_False, [ENABLE_GQA] = Py_False};
     for (int i = 0; tuple != NULL && i < SDPA_COUNT; i++) {
-        PyObject *value = values[i] != NULL     ? values[i]
-                          : defaults[i] != NULL ? defaults[i]
-                                                : Py_None;
+        PyObject *value = values[i] != NULL ? values[i] : defaults[i] != NULL ? defaults[i] : Py_None;
         Py_INCREF(value);
         (void)PyTuple_SetItem(tuple, i, value);
     }
@@ -333,8 +321,7 @@ static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *
 }
 
 /* Calls PyTorch's own function with the arguments as they were given. */
-static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                            PyObject *names)
+static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     const Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
     PyObject *tuple = PyTuple_New(count), *keywords = PyDict_New(), *result = NULL;
@@ -356,8 +343,7 @@ static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t 
 
 /* self: the module fa2.torch, which has the Python functions for all other calls. Because self is a module, pickle
  * finds the function by its name. in_place: it replaces PyTorch's own function. */
-static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names,
-                        bool in_place)
+static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names, bool in_place)
 {
     PyObject *values[FA2PY_PARAMETERS_MAX], *result = NULL;
     fa2py_call call;
@@ -384,14 +370,13 @@ static PyObject *sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, P
     return attend(self, args, count, names, false);
 }
 
-static PyObject *patched_sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count,
-                              PyObject *names)
+static PyObject *patched_sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     return attend(self, args, count, names, true);
 }
 
-#define SDPA_SIGNATURE                                                                             \
-    "(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, "             \
+#define SDPA_SIGNATURE                                                                                                 \
+    "(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, "                                 \
     "enable_gqa=False)\n--\n\n"
 
 /* make_sdpa(module, in_place) */
@@ -399,16 +384,14 @@ PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args)
 {
     static PyMethodDef methods[] = {
         {"sdpa", (PyCFunction)(void (*)(void))sdpa, METH_FASTCALL | METH_KEYWORDS,
-         "sdpa" SDPA_SIGNATURE
-         "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
+         "sdpa" SDPA_SIGNATURE "torch.nn.functional.scaled_dot_product_attention on fa2's kernels.\n\n"
          "query: [B, Hq, Sq, D]; key, value: [B, Hkv, Sk, D], float16 or bfloat16 on a CUDA "
          "device.\n"
          "Leading dimensions are broadcast as in PyTorch. Tensors that a kernel cannot read in place are copied.\n"
          "Returns [B, Hq, Sq, D] in query's layout. is_causal is PyTorch's: aligned top-left.\n"
          "Raises NotImplementedError for calls that fa2 cannot serve."},
         {"_patched_sdpa", (PyCFunction)(void (*)(void))patched_sdpa, METH_FASTCALL | METH_KEYWORDS,
-         "_patched_sdpa" SDPA_SIGNATURE
-         "sdpa. Calls that it cannot serve go to PyTorch's own function."}};
+         "_patched_sdpa" SDPA_SIGNATURE "sdpa. Calls that it cannot serve go to PyTorch's own function."}};
     PyObject *owner = NULL, *name = NULL, *made = NULL;
     int in_place = 0;
     (void)module;

@@ -18,31 +18,30 @@
 
 enum { TEAMS = 8, TEAM_THREADS = 64, THREADS = TEAMS * TEAM_THREADS };
 
-static const char source[] =
-    "constexpr int kTeams = 8, kTeamThreads = 64;\n"
-    "__device__ void team_sync(int team)\n"
-    "{\n"
-    "    asm volatile(\"bar.sync %0, 64;\" :: \"r\"(1 + team) : \"memory\");\n"
-    "}\n"
-    "extern \"C\" __global__ void named_barriers(int *out)\n"
-    "{\n"
-    "    __shared__ int area[kTeams][kTeamThreads];\n"
-    "    const int team = threadIdx.x / kTeamThreads, i = threadIdx.x % kTeamThreads;\n"
-    "    int sum = 0;\n"
-    "    for (int round = 0; round <= team; round++) {\n"
-    "        area[team][i] = i + round;\n"
-    "        team_sync(team);                        // the team has written\n"
-    "        sum += area[team][kTeamThreads - 1 - i];\n"
-    "#ifndef RACE\n"
-    "        team_sync(team);                        // the team has read\n"
-    "#endif\n"
-    "    }\n"
-    "    __syncthreads();                            // all teams have read\n"
-    "    area[(team + 1) % kTeams][i] = sum;\n"
-    "    __syncthreads();                            // all teams have written\n"
-    "    for (int t = 0; t < kTeams; t++)\n"
-    "        out[threadIdx.x] += area[t][i];\n"
-    "}\n";
+static const char source[] = "constexpr int kTeams = 8, kTeamThreads = 64;\n"
+                             "__device__ void team_sync(int team)\n"
+                             "{\n"
+                             "    asm volatile(\"bar.sync %0, 64;\" :: \"r\"(1 + team) : \"memory\");\n"
+                             "}\n"
+                             "extern \"C\" __global__ void named_barriers(int *out)\n"
+                             "{\n"
+                             "    __shared__ int area[kTeams][kTeamThreads];\n"
+                             "    const int team = threadIdx.x / kTeamThreads, i = threadIdx.x % kTeamThreads;\n"
+                             "    int sum = 0;\n"
+                             "    for (int round = 0; round <= team; round++) {\n"
+                             "        area[team][i] = i + round;\n"
+                             "        team_sync(team);                        // the team has written\n"
+                             "        sum += area[team][kTeamThreads - 1 - i];\n"
+                             "#ifndef RACE\n"
+                             "        team_sync(team);                        // the team has read\n"
+                             "#endif\n"
+                             "    }\n"
+                             "    __syncthreads();                            // all teams have read\n"
+                             "    area[(team + 1) % kTeams][i] = sum;\n"
+                             "    __syncthreads();                            // all teams have written\n"
+                             "    for (int t = 0; t < kTeams; t++)\n"
+                             "        out[threadIdx.x] += area[t][i];\n"
+                             "}\n";
 
 static int expected(int thread)
 {
@@ -60,8 +59,7 @@ static void compile(const fa2i_device *device, bool race, fa2i_kernel *ret_kerne
     char text[sizeof source + sizeof "#define RACE\n"];
     fa2i_target target;
     snprintf(text, sizeof text, "%s%s", race ? "#define RACE\n" : "", source);
-    gpu_must_fa2(fa2i_target_for(device->card.arch, device->cuda->sim_version != NULL, &target),
-                 "the target");
+    gpu_must_fa2(fa2i_target_for(device->card.arch, device->cuda->sim_version != NULL, &target), "the target");
     gpu_must_fa2(fa2i_compile(&variant, text, &target, "", ret_kernel), "the kernel");
 }
 
@@ -77,9 +75,7 @@ static void launch(const fa2i_device *device, const fa2i_kernel *kernel)
     gpu_must(device, cuda->module_get_function(&function, module, "named_barriers"), "find");
     gpu_must(device, cuda->mem_alloc(&out, sizeof results), "cuMemAlloc");
     gpu_must(device, cuda->memcpy_htod(out, results, sizeof results), "cuMemcpyHtoD");
-    gpu_must(device,
-             cuda->launch_kernel(function, 1, 1, 1, THREADS, 1, 1, 0, NULL, arguments, NULL),
-             "cuLaunchKernel");
+    gpu_must(device, cuda->launch_kernel(function, 1, 1, 1, THREADS, 1, 1, 0, NULL, arguments, NULL), "cuLaunchKernel");
     gpu_must(device, cuda->ctx_synchronize(), "the kernel");
     gpu_must(device, cuda->memcpy_dtoh(results, out, sizeof results), "cuMemcpyDtoH");
     for (int i = 0; i < THREADS; i++)

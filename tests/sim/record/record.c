@@ -31,14 +31,14 @@ typedef struct test_case {
 #define FLOATS  "mov.b32 %f1, %r1; mov.b32 %f2, %r2; mov.b32 %f3, %r3; "
 #define RESULT  " mov.b32 %r10, %f10;"
 #define RESULTS RESULT " mov.b32 %r11, %f11; mov.b32 %r12, %f12; mov.b32 %r13, %f13;"
-#define FILL                                                                                       \
-    "mov.u32 %r20, smem; shl.b32 %r21, %r0, 2; add.s32 %r21, %r20, %r21;"                          \
-    "st.shared.b32 [%r21], %r1; st.shared.b32 [%r21+128], %r2; st.shared.b32 [%r21+256], %r3;"     \
-    "st.shared.b32 [%r21+384], %r4; bar.warp.sync -1; shl.b32 %r22, %r0, 4;"                       \
+#define FILL                                                                                                           \
+    "mov.u32 %r20, smem; shl.b32 %r21, %r0, 2; add.s32 %r21, %r20, %r21;"                                              \
+    "st.shared.b32 [%r21], %r1; st.shared.b32 [%r21+128], %r2; st.shared.b32 [%r21+256], %r3;"                         \
+    "st.shared.b32 [%r21+384], %r4; bar.warp.sync -1; shl.b32 %r22, %r0, 4;"                                           \
     "add.s32 %r22, %r20, %r22;"
-#define MMA(shape, type, a, b)                                                                     \
-    "mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0fBF800000; mov.f32 %f3, 0f00000000;"                   \
-    "mov.f32 %f4, 0f40400000; mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 "       \
+#define MMA(shape, type, a, b)                                                                                         \
+    "mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0fBF800000; mov.f32 %f3, 0f00000000;"                                       \
+    "mov.f32 %f4, 0f40400000; mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 "                           \
     "{%f10, %f11, %f12, %f13}, " a ", " b ", {%f1, %f2, %f3, %f4};" RESULTS
 #define UNARY_FLOAT(opcode)  FLOATS opcode " %f10, %f1;" RESULT
 #define BINARY_FLOAT(opcode) FLOATS opcode " %f10, %f1, %f2;" RESULT
@@ -52,8 +52,7 @@ static const test_case cases[] = {
     {"rem.s32", 'B', "and.b32 %r2, %r2, 0xf000ffff; or.b32 %r2, %r2, 1; rem.s32 %r10, %r1, %r2;"},
     {"shl.b32", 'B', "and.b32 %r2, %r2, 63; shl.b32 %r10, %r1, %r2;"},
     {"shr.s32", 'B', "and.b32 %r2, %r2, 63; shr.s32 %r10, %r1, %r2;"},
-    {"bfi.b32", 'B',
-     "and.b32 %r3, %r3, 31; and.b32 %r4, %r4, 31; bfi.b32 %r10, %r1, %r2, %r3, %r4;"},
+    {"bfi.b32", 'B', "and.b32 %r3, %r3, 31; and.b32 %r4, %r4, 31; bfi.b32 %r10, %r1, %r2, %r3, %r4;"},
     {"bfe.s32", 'B', "and.b32 %r3, %r3, 31; and.b32 %r4, %r4, 31; bfe.s32 %r10, %r1, %r3, %r4;"},
     {"prmt.b32", 'B', "prmt.b32 %r10, %r1, %r2, %r3;"},
     {"lop3.b32", 'B', "lop3.b32 %r10, %r1, %r2, %r3, 0xca;"},
@@ -78,10 +77,8 @@ static const test_case cases[] = {
     {"shfl down", 'B', "shfl.sync.down.b32 %r10|%p1, %r1, 3, 31, -1; selp.b32 %r11, 1, 0, %p1;"},
     {"shfl idx", 'B', "shfl.sync.idx.b32 %r10|%p1, %r1, 5, 0x181f, -1; selp.b32 %r11, 1, 0, %p1;"},
     {"vote", 'B', "setp.lt.s32 %p1, %r1, 0; vote.sync.ballot.b32 %r10, %p1, -1;"},
-    {"ldmatrix", 'B',
-     FILL "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r22];"},
-    {"ldmatrix.trans", 'B',
-     FILL "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r10, %r11, %r12, %r13}, [%r22];"},
+    {"ldmatrix", 'B', FILL "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r22];"},
+    {"ldmatrix.trans", 'B', FILL "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%r10, %r11, %r12, %r13}, [%r22];"},
     {"mma.m16n8k8.f16", 'H', MMA("m16n8k8", "f16", "{%r1, %r2}", "{%r3}")},
     {"mma.m16n8k16.f16", 'H', MMA("m16n8k16", "f16", "{%r1, %r2, %r3, %r4}", "{%r2, %r4}")},
     {"mma.m16n8k8.bf16", 'G', MMA("m16n8k8", "bf16", "{%r1, %r2}", "{%r3}")},
@@ -97,9 +94,8 @@ static const char head[] =
     "ld.global.u32 %r2, [%rd1+128];\nld.global.u32 %r3, [%rd1+256];\n"
     "ld.global.u32 %r4, [%rd1+384];\nmov.u32 %r10, 0;\nmov.u32 %r11, 0;\nmov.u32 %r12, 0;\n"
     "mov.u32 %r13, 0;\n";
-static const char tail[] =
-    "\nst.global.u32 [%rd2], %r10;\nst.global.u32 [%rd2+128], %r11;\n"
-    "st.global.u32 [%rd2+256], %r12;\nst.global.u32 [%rd2+384], %r13;\nret;\n}\n";
+static const char tail[] = "\nst.global.u32 [%rd2], %r10;\nst.global.u32 [%rd2+128], %r11;\n"
+                           "st.global.u32 [%rd2+256], %r12;\nst.global.u32 [%rd2+384], %r13;\nret;\n}\n";
 
 /* ---- inputs ---- */
 
@@ -152,8 +148,8 @@ typedef struct driver {
     int (*alloc)(uint64_t *, size_t);
     int (*to_device)(uint64_t, const void *, size_t);
     int (*to_host)(void *, uint64_t, size_t);
-    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                  void *, void **, void **);
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                  void **);
     int (*synchronize)(void);
     int (*unload)(void *);
 } driver;
@@ -198,8 +194,7 @@ static void must(int result, const char *what)
     exit(1);
 }
 
-static void run(const driver *d, const test_case *c, uint64_t in, uint64_t out,
-                uint32_t words[WORDS])
+static void run(const driver *d, const test_case *c, uint64_t in, uint64_t out, uint32_t words[WORDS])
 {
     uint64_t state = 1;
     void *module = NULL, *function = NULL;
@@ -296,9 +291,8 @@ int main(int argc, char **argv)
     }
     if (record != NULL) {
         const int compared = (int)(sizeof cases / sizeof *cases);
-        printf(
-            "%d instructions, %d vectors of %d lanes compared with the record: %d words differ\n",
-            compared, compared * WORDS / LANES, LANES, wrong);
+        printf("%d instructions, %d vectors of %d lanes compared with the record: %d words differ\n", compared,
+               compared * WORDS / LANES, LANES, wrong);
         fclose(record);
     }
     return wrong > 0;

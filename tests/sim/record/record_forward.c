@@ -121,8 +121,7 @@ static fa2_status case_of(const test_case *t, fa2i_case *ret_case)
                    .seed = 1};
     fa2_problem *p = &c.problem;
     char dtype[8] = "";
-    if (sscanf(t->variant, "%*s d=%" SCNd32 " dtype=%7s causal=%" SCNd32, &p->head_dim, dtype,
-               &p->causal) != 3 ||
+    if (sscanf(t->variant, "%*s d=%" SCNd32 " dtype=%7s causal=%" SCNd32, &p->head_dim, dtype, &p->causal) != 3 ||
         !fa2i_dtype_parse(dtype, &p->dtype) || p->head_dim > D_MAX)
         return fa2i_fail(FA2_E_INVALID, "d, dtype and causal do not come first, or d > %d", D_MAX);
     *ret_case = c;
@@ -163,15 +162,13 @@ static fa2_status compile(fa2i_generator *generator, const char *text, fa2i_kern
     FA2_TRY(fa2i_target_for(atoi(strstr(text, "_sm") + 3), true, &target));
     FA2_TRY(fa2i_compile(&variant, source, &target, "record", ret_kernel));
     if (ret_kernel->outcome != FA2I_OUTCOME_OK)
-        st = fa2i_fail(FA2_E_COMPILE, "%s",
-                       ret_kernel->log != NULL ? ret_kernel->log : "no code, and no log");
+        st = fa2i_fail(FA2_E_COMPILE, "%s", ret_kernel->log != NULL ? ret_kernel->log : "no code, and no log");
 done:
     fa2i_free(source);
     return st;
 }
 
-static fa2_status run(fa2i_bench *bench, fa2i_generator *generator, const test_case *t,
-                      outputs *ret_outputs)
+static fa2_status run(fa2i_bench *bench, fa2i_generator *generator, const test_case *t, outputs *ret_outputs)
 {
     fa2_status st = FA2_OK;
     fa2i_case c;
@@ -186,8 +183,7 @@ static fa2_status run(fa2i_bench *bench, fa2i_generator *generator, const test_c
     FA2_TRY(fa2i_bench_case(bench, &c));
     FA2_TRY(fa2i_bench_launch(bench, 0, &overwritten));
     if (overwritten > 0)
-        FA2_TRY(fa2i_fail(FA2_E_CUDA, "%u words outside of the outputs are overwritten",
-                          (unsigned)overwritten));
+        FA2_TRY(fa2i_fail(FA2_E_CUDA, "%u words outside of the outputs are overwritten", (unsigned)overwritten));
     choose_rows(&c.problem, places);
     FA2_TRY(fa2i_bench_output(bench, places, 2 * ROWS, ret_outputs->words));
     ret_outputs->dtype = c.problem.dtype;
@@ -294,8 +290,8 @@ static agreement compare_lse(const outputs *out, const uint32_t *recorded)
 
 static bool agrees(const char *name, const agreement *a, size_t equal_percent)
 {
-    printf("  %-3s %4zu of %4zu equal, %zu beyond the tolerance, worst %.2f of it\n", name,
-           a->equal, a->count, a->beyond, a->worst);
+    printf("  %-3s %4zu of %4zu equal, %zu beyond the tolerance, worst %.2f of it\n", name, a->equal, a->count,
+           a->beyond, a->worst);
     return a->beyond == 0 && 100 * a->equal >= equal_percent * a->count;
 }
 
@@ -317,8 +313,8 @@ static bool judge(FILE *record, const outputs *out)
 static void print_origin(const fa2i_bench *bench)
 {
     const fa2i_device *device = &bench->device;
-    printf("# %s, sm_%d, driver for CUDA %d.%d\n", device->card.name, device->card.arch,
-           device->driver / 1000, device->driver % 1000 / 10);
+    printf("# %s, sm_%d, driver for CUDA %d.%d\n", device->card.name, device->card.arch, device->driver / 1000,
+           device->driver % 1000 / 10);
 }
 
 /* Prints if there is no record, else counts the cases that do not agree. Ends at a case that does not run. */
