@@ -16,7 +16,7 @@ class Server(unittest.TestCase):
                 done = subprocess.run([sys.executable, script, way, str(SHAPES)], stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, universal_newlines=True, check=False)
                 self.assertEqual(done.returncode, 0, done.stdout)
-                self.assertIn("us at last", done.stdout)
+                self.assertIn("us with a new context", done.stdout)
 
 
 if __name__ == "__main__":
