@@ -32,7 +32,7 @@ function(check_example program)
 endfunction()
 
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
-foreach(file include/fa2.h ${LIBDIR}/libfa2.so ${LIBDIR}/libfa2.so.0.2 ${LIBDIR}/libfa2.a bin/fa2-tune
+foreach(file include/fa2.h include/fa2.hpp ${LIBDIR}/libfa2.so ${LIBDIR}/libfa2.so.0.2 ${LIBDIR}/libfa2.a bin/fa2-tune
     share/man/man1/fa2-tune.1
     share/bash-completion/completions/fa2-tune share/zsh/site-functions/_fa2-tune
     share/fish/vendor_completions.d/fa2-tune.fish share/fa2/shipped.db)
@@ -41,8 +41,8 @@ foreach(file include/fa2.h ${LIBDIR}/libfa2.so ${LIBDIR}/libfa2.so.0.2 ${LIBDIR}
   endif()
 endforeach()
 file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/*)
-if(NOT headers STREQUAL "fa2.h")
-  message(FATAL_ERROR "more than the public header was installed: ${headers}")
+if(NOT headers STREQUAL "fa2.h;fa2.hpp")
+  message(FATAL_ERROR "more than the public headers were installed: ${headers}")
 endif()
 
 foreach(static OFF ON)

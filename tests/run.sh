@@ -102,7 +102,7 @@ setup_packages "${tools[@]}"
 setup_cuda
 
 part "luacheck" luacheck -q gen tuner
-part "format" sh -c 'find cache gen runtime tests tuner -name "*.[ch]" | xargs clang-format --dry-run --Werror'
+part "format" sh -c 'find cache gen runtime tests tuner -name "*.[ch]" -o -name "*.[ch]pp" | xargs clang-format --dry-run --Werror'
 if [ -n "$quick" ]; then
     part "quick tests" build_and_test build dev -LE 'gpu|slow|long'
     [ ${#failed[@]} -eq 0 ]
