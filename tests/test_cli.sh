@@ -23,7 +23,7 @@ for args in --help -h help; do
 done
 run 0 --version
 has out "fa2-tune 0."
-for command in tune build bench devices list show explain source report export import check gc field-report forget; do
+for command in tune build bench devices doctor list show explain source report export import check gc field-report forget; do
     run 0 $command --help
     empty err
     has out "fa2-tune $command"
@@ -64,7 +64,7 @@ has err 'there is no command "tuen", did you mean tune?'
 run 2 help lst
 has err 'there is no command "lst", did you mean list?'
 run 2 tuning
-known="tune build bench devices list show explain source report export import check gc field-report forget help completion man"
+known="tune build bench devices doctor list show explain source report export import check gc field-report forget help completion man"
 has err "there is no command \"tuning\"; known: $known"
 run 2 help tuen
 has err 'there is no command "tuen"'
@@ -197,6 +197,9 @@ run 3 devices
 has out "/nonexistent/libcuda.so.1"
 run 3 devices --json
 has out '"usable":0'
+run 3 doctor
+has out "  1. "
+has out "Install NVIDIA's driver"
 run 3 tune --device 0 --preset quick
 has err "/nonexistent/libcuda.so.1"
 run 3 --device 0 --preset quick

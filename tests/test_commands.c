@@ -112,6 +112,19 @@ static void test_devices(void)
     fake_install();
 }
 
+/* Nothing runs on this driver, so the call's result is wrong. */
+static void test_doctor(void)
+{
+    char *argv[] = {"doctor", "--device", "0", "--db", db, NULL},
+         *none[] = {"doctor", "--device", "7", "--db", db, NULL};
+    CHECK_EQ(run(fa2i_cmd_doctor, 5, argv), FA2I_EXIT_FAILED);
+    CHECK_CONTAINS(output, "winners 1");
+    CHECK_CONTAINS(output, "the call's result is wrong: element 0 is 0x0000, expected 0x3c00");
+    CHECK_EQ(run(fa2i_cmd_doctor, 5, none), FA2I_EXIT_FAILED);
+    CHECK_CONTAINS(output, "there is no CUDA device 7");
+    fake_install();
+}
+
 static void test_explain(void)
 {
     char *argv[] = {"explain", "--device", "0", "--shape", shape, "--db", db, NULL};
@@ -342,6 +355,7 @@ int main(void)
     fake_install();
     fill_database();
     test_devices();
+    test_doctor();
     test_explain();
     test_explain_damaged();
     test_explain_fails();

@@ -84,6 +84,11 @@ static const fa2i_command commands[] = {
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "
      "3.\n\n" JSON_HELP},
+    {"doctor", fa2i_cmd_doctor, "[--device N] [--db FILE]", "what is wrong here? A page for a bug report",
+     "Looks at the driver, NVRTC, the devices, the environment, the times that come with fa2 and the\n"
+     "database, and makes one call of attention, whose result it checks. Then it lists what it found wrong,\n"
+     "and what helps. It writes nothing. Exit status 1 when something is wrong.\n\n"
+     "  --device N        the device of the call; default 0\n" DB_HELP},
     {"list", fa2i_cmd_list, "[--shape FIELDS] [--op OPS] [--device D] [--db FILE] [--json]", "the winners",
      "Shows the winners in the database, by device: all, or those that pass the options.\n\n" FILTER_HELP DB_HELP
          JSON_HELP},
@@ -141,9 +146,8 @@ static const fa2i_command commands[] = {
      "here. Rows that are here already are kept. Exit status 1 when a kernel was not compiled, for\n"
      "example without NVRTC. Then the rows stay, and the same import can continue.\n\n" DB_HELP JOBS_HELP},
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
-     "Migrates an older database, checks it and every kernel image in it. Exit status 1 when "
-     "something\n"
-     "is damaged, or a winner cannot be used: it has no code, was refuted, failed while it was measured,\n"
+     "Checks the database and every kernel image in it. Exit status 1 when something is damaged,\n"
+     "or a winner cannot be used: it has no code, was refuted, failed while it was measured,\n"
      "or is of another version of fa2. The output says how to mend that.\n\n" DB_HELP JSON_HELP},
     {"gc", fa2i_cmd_gc, "[--max-size SIZE] [--db FILE] [--jobs N]",
      "mend what is damaged; drop code beyond the file's size limit",

@@ -52,6 +52,17 @@ without=/nonexistent/libnvrtc.so
 run 0 --device 0 --shape $shape --db good.db
 run 0 explain --shape $shape --device 0 --db good.db
 won=$(sed -n 's/^kernel    //p' out)
+run 0 doctor --db good.db
+has out ": right; "
+has out "nothing is wrong"
+cp good.db hurt.db
+sql hurt.db "UPDATE code SET data = zeroblob(length(data))"
+run 1 doctor --db hurt.db
+has out "  1. "
+has out "fa2-tune gc"
+FA2_SHARE=/nonexistent run 1 doctor --db good.db
+has out "/nonexistent: No such file or directory. Without these times"
+run 0 explain --shape $shape --device 0 --db good.db
 has out "registers - (it is PTX"
 run 0 explain --shape $shape --device 0 --db good.db --json
 has out '"registers":null,"spill_bytes":null'

@@ -84,31 +84,31 @@ static void print_command(const fa2i_command *command, FILE *out)
     }
 }
 
-/* All variables that the library or fa2-tune reads. runtime/README.md also describes the library's. */
-static const struct {
-    const char *name, *meaning;
-} variables[] = {
+/* runtime/README.md also describes the library's. */
+const fa2i_variable fa2i_variables[] = {
     {"FA2_DB", "the database, unless --db is given"},
     {"FA2_CAPTURE", "a file in which any program that uses fa2 records its calls"},
     {"FA2_DUMP", "a folder into which any program that uses fa2, and fa2-tune, writes what it compiles: NAME.cu, and "
                  "NAME.cubin or NAME.ptx"},
-    {"FA2_SHARE", "the folder of measurements that come with fa2 (*.jsonl); empty: none are read"},
+    {"FA2_SHARE", "the folder of measurements that come with fa2 (*.db); empty: none are read"},
     {"FA2_GEN_PATH", "a source tree: gen/ and templates/ are read from it, in place of the embedded copies"},
     {"FA2_CUDA_LIBRARY, FA2_NVRTC_LIBRARY", "the driver's and NVRTC's libraries"},
     {"FA2_NVML_LIBRARY, FA2_NVTX_LIBRARY",
      "the libraries of NVML (clocks, temperature, energy) and of NVTX (ranges for profilers), used where found"},
     {"CUDA_HOME, CUDA_PATH", "the CUDA toolkit, in which NVRTC and a disassembler are looked for"},
+    {"VIRTUAL_ENV", "a Python environment, in which NVIDIA's package of NVRTC is looked for"},
     {"PATH", "folders in which a program after -- and a disassembler are looked for"},
     {"XDG_CACHE_HOME, HOME", "where the default database lies: $XDG_CACHE_HOME/fa2 or ~/.cache/fa2"},
     {"TMPDIR", "the folder of temporary files"},
     {"NO_COLOR, TERM", "how the terminal is written to"},
+    {NULL, NULL},
 };
 
 static void print_environment(FILE *out)
 {
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
-        fprintf(out, ".TP\n.B %s\n", variables[i].name);
-        print_roff(variables[i].meaning, strlen(variables[i].meaning), out);
+    for (const fa2i_variable *v = fa2i_variables; v->names != NULL; v++) {
+        fprintf(out, ".TP\n.B %s\n", v->names);
+        print_roff(v->meaning, strlen(v->meaning), out);
         fputc('\n', out);
     }
 }

@@ -20,6 +20,13 @@ typedef struct fa2i_command {
     const char *help;
 } fa2i_command;
 
+/* The environment variables that the library or fa2-tune reads. names NULL ends the list. */
+typedef struct fa2i_variable {
+    const char *names; /* "FA2_DB"; several: "HOME, XDG_CACHE_HOME" */
+    const char *meaning;
+} fa2i_variable;
+extern const fa2i_variable fa2i_variables[];
+
 /* An option of a help text. */
 typedef struct fa2i_option_help {
     char name[24];  /* "--db" */
