@@ -5,8 +5,8 @@
  *
  *   1. Create a context for a device: fa2_context_create.
  *   2. Describe the attention in a fa2_problem.
- *   3. Ask for the size of the workspace, and allocate it on the device: fa2_workspace_size.
- *   4. Call fa2_forward or fa2_backward with tensors and a stream, as often as you like.
+ *   3. Ask how much workspace the call needs on the device: fa2_workspace_size.
+ *   4. Call fa2_forward or fa2_backward with tensors, workspace and stream. Repeat steps 2 to 4 as often as you like.
  *   5. Wait for the stream, and release the context: fa2_context_destroy.
  *
  * runtime/examples has complete programs. The library runs on Linux, on GPUs of compute capability 7.5 and newer.
@@ -61,16 +61,16 @@
  * MASKS are aligned at the bottom right: the last query stands at the last key. Query i stands at key position
  * p = i + seq_k - seq_q. If each sequence has its own length, seq_q and seq_k mean the lengths of that sequence.
  *
- *     causal   the query sees keys j <= p.
- *     window   It sees p - window_left <= j <= p + window_right, both ends included.
- *     prefix and chunk: see fa2_window.
+ *     causal   The query sees keys j <= p.
+ *     window   It sees keys p - window_left <= j <= p + window_right.
+ *     Prefix and chunk: see fa2_window.
  *
  * A row that sees no key has O = 0, LSE = -infinity and dQ = 0. A key that no row sees has dK = dV = 0.
  *
- * HIDDEN KEYS. K or V may hold NaN or infinity in keys that a row does not see. That is safe if the row's O and LSE are
- * the same as with zeros there. In backward it must hold for the row's dQ, and for the gradients of keys that it sees.
+ * HIDDEN KEYS. K or V may hold NaN or infinity in keys that a row does not see. Safe means: the row's O and LSE are the
+ * same as with zeros there. In backward it means the same of the row's dQ, and of the gradients of keys that it sees.
  *
- *   - Keys hidden by seqused_k, leftpad, or the ends of packed sequences: safe in K and V, forward and backward.
+ *   - Keys hidden by seqused_k or leftpad, and keys of other packed sequences: safe in K and V, forward and backward.
  *   - Keys hidden by causal, window, prefix or chunk: safe in K in forward. Not safe in V, and not in backward.
  *   - Keys hidden by a boolean mask or a bias of -infinity: not safe.
  *
@@ -334,9 +334,9 @@ typedef struct fa2_bias_gradient {
 
 /* Dropout. Seed, offset, batch, head, row and column alone decide whether an element is dropped. So fa2_backward drops
  * the same elements if it gets forward's p, seed and offset. Offsets that differ by less than 2^32 give independent
- * draws. With packed sequences the batch is the number of the sequence, and rows and
- * columns count from its beginning. With leftpad, columns count from the end of the padding. Kept elements are
- * multiplied by 1 / (1 - p), in fp32. No two decisions have a covariance above 4e-6 (runtime/ops/dropout.h). */
+ * draws. With packed sequences the batch is the number of the sequence, and rows and columns count from its beginning.
+ * With leftpad, columns count from the end of the padding. Kept elements are multiplied by 1 / (1 - p), in fp32. No two
+ * decisions have a covariance above 4e-6 (runtime/ops/dropout.h). */
 typedef struct fa2_dropout {
     float p; /* probability that an element is dropped, 0 <= p < 1; exact to 2^-16 */
     uint64_t seed, offset;
@@ -382,7 +382,8 @@ typedef struct fa2_forward_args {
     /* The library reads the members below only if the problem asks for them. */
     /* problem.softcap: > 0, at most 2e38. */
     float softcap;
-    /* problem.alibi. With ALiBi or a bias, softmax_scale is at least 1e-30. With softcap, too, softcap is, instead. */
+    /* problem.alibi. With ALiBi or a bias, softmax_scale is at least 1e-30. If scores are capped, this limit holds for
+     * softcap instead. */
     fa2_alibi alibi;
     /* problem.sinks: fp32 [heads_q], 4-byte aligned. Each is within +-2e38, or -infinity for no sink. */
     const float *sinks;
@@ -394,8 +395,8 @@ typedef struct fa2_forward_args {
      * other numbers. K and V after those keys, and in padding, may hold anything, NaN too. */
     const int32_t *seqused_k;
 
-    /* problem.varlen: device, [batch + 1], not falling. Sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1, at
-     * most seq_q or seq_k of them. It is empty if the two are equal. Numbers outside of the tensor count as its ends.
+    /* problem.varlen: device, [batch + 1], never falling. Sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1,
+     * at most seq_q or seq_k of them. It is empty if the two are equal. Numbers outside of the tensor count as its ends.
      *   - Rows before cu_seqlens_q[0] and from cu_seqlens_q[batch] on belong to no sequence. O is written as 0 there,
      *     and LSE as -infinity.
      *   - A sequence of more than seq_q rows ends after seq_q. Its other rows are left alone.
@@ -451,8 +452,8 @@ typedef struct fa2_forward_args {
  *
  * A gradient whose data is NULL is not wanted. At least one is wanted.
  *   - Without dq, neither its product nor its sums are computed.
- *   - Without dk and dv, kernels whose dQ has blocks of its own (dq=separate) skip theirs, unless the gradient of the
- *     bias is wanted.
+ *   - Without dk and dv, kernels that compute dQ in separate blocks (dq=separate) skip the blocks of dK and dV, unless
+ *     the gradient of the bias is wanted.
  *   - Without one of dk and dv, only its writes are saved. */
 typedef struct fa2_backward_args {
     size_t struct_bytes;   /* sizeof(fa2_backward_args) */
@@ -514,7 +515,7 @@ typedef struct fa2_config {
     int arch;
     /* 1: never write to the database. 0: store kernels that had to be compiled here. */
     int read_only;
-    /* Called once for each cause that is worth knowing and no error of the call. Examples: a damaged record that was
+    /* Called once for each event that is worth knowing but is no error of the call. Examples: a damaged record that was
      * skipped; a kernel that was compiled because nothing was tuned. May be NULL. Any thread that uses the context may
      * call it. It must not call into that context. */
     void (*log)(void *user, const char *message);
@@ -522,14 +523,14 @@ typedef struct fa2_config {
     /* 1: never compile a kernel, and never open NVRTC. Only what the database holds is used, PTX too, which the driver
      * compiles. A call that finds nothing fails with FA2_E_FORBIDDEN. Its message, and the explanation of a choice that
      * had to pass over a better kernel, say "the context's config forbids compiling". Not together with arch, which
-     * does not use the database's kernels. 0: compile what is missing and pays. */
+     * does not use the database's kernels. 0: compile a kernel if the database has none that is as good. */
     int never_compile;
     /* For debugging. 0: the host reads none of the numbers that a call has in device memory. 1: before each launch it
      * waits for the stream, and checks them: cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad, cache_rows, block_table.
      * It leaves out entries of block_table that no kernel reads: after the last key, and for padding alone.
      *
-     * A number that would count as another one fails the call with FA2_E_INVALID, before anything is launched. The
-     * message names operand, place, value and range:
+     * A number out of range, which would count as another one, fails the call with FA2_E_INVALID, before anything is
+     * launched. The message names operand, place, value and range:
      * "block_table[3][17] is 4711; it must be from 0 to 511 (page_count - 1)". The call also fails on:
      *   - a packed sequence longer than seq_q or seq_k
      *   - bounds that fall
@@ -609,17 +610,17 @@ FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropou
 
 /* ---- explanations ---- */
 
-/* The evidence for a choice, best first. fa2 compares the kernels that the database holds for the problem's kind, and
- * those that the cost model would try. The best estimate wins. A kernel that must be compiled has to be faster by more
- * than 2 per cent. So a database never makes a choice worse. */
+/* The evidence for a choice, best first; SHIPPED stands between ARCH and DEFAULT. fa2 compares the kernels that the
+ * database holds for the problem's kind, and those that the cost model would try. The best estimate wins. A kernel that
+ * must be compiled has to be faster by more than 2 per cent. So a database never makes a choice worse. */
 typedef enum fa2_rule {
     FA2_RULE_EXACT = 0,   /* Measured on this device for this very problem. */
     FA2_RULE_NEAREST = 1, /* Measured on this device for near problems. The cost model carries it over. */
     FA2_RULE_ARCH = 2,    /* The same, but from another card of this SM, or ranked offline for one. */
     FA2_RULE_DEFAULT = 3, /* Nothing near was measured. The cost model decides, corrected by measurements of the same
                            * family on other kinds of problems. */
-    FA2_RULE_SHIPPED = 4  /* As exact, nearest or arch, by measurements that come with fa2. Better than the default.
-                           * They count only where this device has none of its own. */
+    FA2_RULE_SHIPPED = 4  /* As exact, nearest or arch, by measurements that come with fa2. They count only where
+                           * this device has none of its own. */
 } fa2_rule;
 
 /* Returns "exact", "nearest", "arch", "default" or "shipped". */
