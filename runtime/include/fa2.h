@@ -396,7 +396,7 @@ typedef struct fa2_forward_args {
     const int32_t *seqused_k;
 
     /* problem.varlen: device, [batch + 1], never falling. Sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1,
-     * at most seq_q or seq_k of them. It is empty if the two are equal. Numbers outside of the tensor count as its ends.
+     * at most seq_q or seq_k of them. It is empty if the two are equal. Numbers outside the tensor count as its ends.
      *   - Rows before cu_seqlens_q[0] and from cu_seqlens_q[batch] on belong to no sequence. O is written as 0 there,
      *     and LSE as -infinity.
      *   - A sequence of more than seq_q rows ends after seq_q. Its other rows are left alone.
