@@ -215,10 +215,10 @@ typedef enum fa2_rotary {
     FA2_ROTARY_INTERLEAVED = 2 /* columns 2 t and 2 t + 1 */
 } fa2_rotary;
 
-/* Everything that decides which kernel is the best one. A field that is 0 means "off".
+/* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit,
+ * so that every kernel can be launched: fewer than 2^33 rows in all.
  *
- * The number of rows in all is limited, so that every kernel can be launched. Each of these is below 2^33:
- *
+ * Each of these numbers of rows is limited:
  * - forward: batch * heads_q * seq_q, with seq_q rounded up to a multiple of 16;
  * - backward: the same, rounded up to a multiple of 128. Also batch * heads_kv * seq_k, rounded in the same way;
  * - packed sequences, forward: heads_q * (total_q + 16 * batch);
