@@ -53,7 +53,7 @@ fa2_find_dependency(fa2_lua "lua5.4;lua-5.4;lua54;lua>=5.4" "liblua5.4.a;liblua.
 fa2_find_dependency(fa2_sqlite "sqlite3>=3.37" libsqlite3.a)
 fa2_find_dependency(fa2_md libmd libmd.a)
 
-# A folder that was named must have the headers: those of another folder could be of another version.
+# A folder that was named must have the headers: another folder could have another version.
 foreach(header cuda.h nvrtc.h)
   set(found FALSE)
   foreach(folder IN LISTS FA2_CUDA_INCLUDE_DIR)

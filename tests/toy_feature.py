@@ -2,6 +2,7 @@
 """Adds a small feature to a copy of the product, and builds and tunes the copy on the software device.
 
     toy_feature.py FOLDER LIBFA2SIM [CMAKE-OPTION...]
+    toy_feature.py      only checks that README.md, "Add a feature", names the files
 
 FOLDER gets the copy and its build. toy_feature.patch is the feature: a number per head is added to each of the head's
 scores, forward only. It may touch at most FILES_MOST product files. The verification of the copy must pass the kernels,
@@ -40,6 +41,16 @@ def run(*command, status=0, cwd=None, **environment):
     return done.stdout
 
 
+def check_readme():
+    readme = (TESTS.parent / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("\n## Add a feature\n")[2].partition("\n## ")[0]
+    patch = (TESTS / "toy_feature.patch").read_text(encoding="utf-8")
+    files = re.findall(r"^\+\+\+ b/(\S+)", patch, re.M)
+    missing = [name for name in files if f"`{name.replace('head_bias', 'NAME')}`" not in section]
+    if missing or not files:
+        sys.exit(f'README.md, "Add a feature", does not name {", ".join(missing) or "anything"}')
+
+
 def tune(build, sim, name, status, overlay):
     return run(build / "tuner/fa2-tune", "--device", "0", "--shape", SHAPE, status=status, cwd=build,
                FA2_CUDA_LIBRARY=str(sim), FA2_SIM_CARD="rtx3060", FA2_GEN_PATH=str(overlay), FA2_SHARE="",
@@ -52,6 +63,7 @@ def check(said, pattern):
 
 
 def main(folder, sim, *options):
+    check_readme()
     folder, sim = pathlib.Path(folder).resolve(), pathlib.Path(sim).resolve()
     copy, build, wrong = folder / "copy", folder / "build", folder / "wrong"
     shutil.rmtree(folder, ignore_errors=True)
@@ -84,4 +96,7 @@ def main(folder, sim, *options):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) > 1:
+        main(*sys.argv[1:])
+    else:
+        check_readme()

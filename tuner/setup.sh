@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What fa2 builds with: found, or installed. Sourced by tuner/quickstart.sh and tests/run.sh, which have
-# set -euo pipefail and stand in the top folder of the source tree.
+# Finds or installs the tools and libraries with which fa2 is built. Sourced by tuner/quickstart.sh and tests/run.sh,
+# which have set -euo pipefail and stand in the top folder of the source tree.
 #
 # Nothing is fetched when all is there, so it works without a network on a machine that is set up.
 # FA2_CUDA_FROM_PYTHON=1 takes NVRTC and the CUDA headers from NVIDIA's Python packages even where there
@@ -41,8 +41,8 @@ quietly() {
     return "$status"
 }
 
-# The distribution's package for each thing that is missing. What counts is the thing, not the package:
-# a CMake from elsewhere is as good.
+# The distribution's package for each thing that is missing. It looks for the thing, not for the
+# package: a CMake from elsewhere is as good.
 missing_packages() {
     local packages=()
     have cmake || packages+=(cmake)

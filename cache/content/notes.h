@@ -33,7 +33,7 @@ typedef struct fa2i_stored_answer {
     int64_t version; /* of the database for which it holds: fa2i_cache_data_version; not stored */
 } fa2i_stored_answer;
 
-/* Find the answer to a question on this basis. FA2_E_NOT_FOUND: there is none, or its row is impossible. */
+/* Find the answer to a question on this basis. FA2_E_NOT_FOUND: no row has it, or its row is impossible. */
 fa2_status fa2i_cache_get_answer(fa2i_cache *cache, const fa2i_key *question, const fa2i_key *basis,
                                  fa2i_stored_answer *ret_answer);
 

@@ -55,8 +55,9 @@ typedef struct fa2i_export_counts {
  * Damaged rows are left out, so that import accepts the file. *ret_counts may be NULL. */
 fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts);
 
-/* Is there a variant with this text, and is this its class? FA2_E_NOT_FOUND: there is none; the message says why.
- * FA2_E_INVALID: it is of another class. The function must not use the cache, because its mutex is held. */
+/* Checks that a variant with this text exists, and that this is its class. FA2_E_NOT_FOUND: it does not exist, and the
+ * message says why. FA2_E_INVALID: it is of another class. The function must not use the cache, because its mutex is
+ * held. */
 typedef fa2_status (*fa2i_variant_fn)(void *user, const fa2i_variant *variant);
 
 /* The numbers of rows by what import did with them. */

@@ -26,7 +26,7 @@ void fa2i_mend_add_faults(fa2i_text *sql, const char *table);
 /* Make the table temp.problem_copy, with id and fields, for the content of the index problem_fields. */
 fa2_status fa2i_mend_make_copy(fa2i_cache *cache);
 
-/* Replace problems whose fields, class and work do not agree by those of that table, and add the missing ones.
+/* Replace problems whose fields, class and work do not agree by the problems of that table, and add the missing ones.
  * *ret_dropped: rows that were dropped. *ret_put: rows that were replaced or added. */
 fa2_status fa2i_mend_by_copy(fa2i_cache *cache, size_t *ret_dropped, size_t *ret_put);
 

@@ -56,7 +56,11 @@ local rows = {
    [121] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
             blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
 }
-local known = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121}
+local known = {} -- their SMs in ascending order
+for sm in pairs(rows) do
+   known[#known + 1] = sm
+end
+table.sort(known)
 
 -- One card per SM, as its driver reports it: a common card, or the one that was available.
 local cards = {

@@ -146,8 +146,8 @@ local function spills_near_limit(v, path, alive, dq)
       or alive > 188 and spills_with_columns(v)
 end
 
--- Returns the registers through which two tiles (of Q and dO, or of K and V) pass, and those of the larger tile. rows:
--- of each tile.
+-- Returns the registers through which two tiles (of Q and dO, or of K and V) pass, and the registers of the larger
+-- tile. rows: of each tile.
 local function staged(v, path, rows)
    local threads = 32 * v.warps
    local d_pad, dv_pad = M.padded(v)

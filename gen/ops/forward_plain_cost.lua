@@ -139,7 +139,7 @@ local function unit_clocks(variant, facts, arch)
    if variant.q == "smem" then
       smem = smem + rows * 2 * d
    end
-   if parts > 1 then -- each warp writes its S, reads those of the others, and computes P of all
+   if parts > 1 then -- each warp writes its S, reads the other warps' S, and computes all P
       smem = smem + 4 * scores * parts * parts
    end
    local fp32_per_score = fit.fp32_per_score + facts.more_fp32_per_score

@@ -360,7 +360,7 @@ end)
 
 local function cost_us(v, problem, arch)
    local facts, us = facts_of(v), 0
-   if v.pack == 1 then -- a row tile has fewer queries, but those of all heads that share keys
+   if v.pack == 1 then -- a row tile has fewer queries, but of all heads that share keys
       facts.heads_together = problem.heads_q // problem.heads_kv
       facts.queries = math.max(facts.br // facts.heads_together, 1)
       problem = packed(problem)

@@ -96,7 +96,7 @@ void fa2i_key_format(const fa2i_key *key, char out[2 * FA2I_KEY_BYTES + 1])
         snprintf(out + 2 * i, 3, "%02x", key->bytes[i]);
 }
 
-/* Says whether a word of a variant repeats the problem: its key is that of a KIND field, in lower case. */
+/* Says whether a word of a variant repeats the problem: its key is the key of a KIND field, in lower case. */
 static bool says_the_problem(const char *word)
 {
     const size_t length = strcspn(word, "= ");

@@ -1,9 +1,15 @@
 /*
  * fa2: FlashAttention-2 kernels that are generated, tuned and chosen for the GPU in front of them.
  *
- * How to use it: create a context (fa2_context_create), describe the attention in a fa2_problem, ask for the size of
- * the workspace (fa2_workspace_size), and call fa2_forward or fa2_backward with tensors and a stream. runtime/examples
- * has complete programs.
+ * How to use it:
+ *
+ *   1. Create a context for a device: fa2_context_create.
+ *   2. Describe the attention in a fa2_problem.
+ *   3. Ask how much workspace the call needs on the device: fa2_workspace_size.
+ *   4. Call fa2_forward or fa2_backward with tensors, workspace and stream. Repeat steps 2 to 4 as often as you like.
+ *   5. Wait for the stream, and release the context: fa2_context_destroy.
+ *
+ * runtime/examples has complete programs. The library runs on Linux, on GPUs of compute capability 7.5 and newer.
  *
  * FORWARD
  *
@@ -26,13 +32,16 @@
  *
  * BACKWARD
  *
- * Backward takes what forward gave, and dO, the gradient of a loss for O. It gives the gradients of Q, K and V. Those
- * of K and V are summed over the query heads that share them.
+ * Backward takes the inputs and outputs of forward, and dO, the gradient of a loss for O. It gives the gradients of Q,
+ * K and V. dK and dV are summed over the query heads that share K and V. Sums are in fp32. P and dS are rounded to the
+ * input type before they are multiplied.
  *
  *     P = exp(S - LSE)                 delta[i] = sum over d of dO[i,d] O[i,d]
  *     dV = P^T dO                      dS = P * (dO V^T - delta)
+ *
  *     dbias[b,h,i,j] = dS[i,j]                          with a bias whose gradient is wanted
  *     dS = dS * (1 - (S / softcap)^2)                   with softcap; S is the capped score
+ *
  *     dQ = softmax_scale * dS K        dK = softmax_scale * dS^T Q
  *
  * A bias that several b, h, i or j share gets the sum of their dS. With dropout, dV uses the dropped P, and dO V^T is
@@ -49,25 +58,24 @@
  * own stride, in elements. The last dimension is contiguous. Rows are 16-byte aligned: the base pointer is a multiple
  * of 16 bytes, and every stride is a multiple of 8 elements.
  *
- * MASKS are aligned at the bottom right. Query i stands at key position p = i + seq_k - seq_q. If sequences have
- * lengths, seq_q and seq_k here are those of the sequence.
+ * MASKS are aligned at the bottom right: the last query stands at the last key. Query i stands at key position
+ * p = i + seq_k - seq_q. If each sequence has its own length, seq_q and seq_k mean the lengths of that sequence.
  *
- *     causal   the query sees keys j <= p
- *     window   it sees p - window_left <= j <= p + window_right, both ends included
- *     prefix and chunk: see fa2_window
+ *     causal   The query sees keys j <= p.
+ *     window   It sees keys p - window_left <= j <= p + window_right.
+ *     Prefix and chunk: see fa2_window.
  *
  * A row that sees no key has O = 0, LSE = -infinity and dQ = 0. A key that no row sees has dK = dV = 0.
  *
- * HIDDEN KEYS. K or V may hold NaN or infinity in keys that a row does not see. Such a row is safe if zeros there would
- * give it the same O and LSE. In backward its dQ, and the gradients of keys that it sees, are the same, too.
+ * HIDDEN KEYS. K or V may hold NaN or infinity in keys that a row does not see. Safe means: the row's O and LSE are the
+ * same as with zeros there. In backward it means the same of the row's dQ, and of the gradients of keys that it sees.
  *
- *     keys hidden by                        in K                      in V
- *     seqused_k, leftpad, other sequences   safe, backward too        safe, backward too
- *     causal, window, prefix, chunk         safe forward alone        not safe
- *     boolean mask, bias of -infinity       not safe                  not safe
+ *   - Keys hidden by seqused_k or leftpad, and keys of other packed sequences: safe in K and V, forward and backward.
+ *   - Keys hidden by causal, window, prefix or chunk: safe in K in forward. Not safe in V, and not in backward.
+ *   - Keys hidden by a boolean mask or a bias of -infinity: not safe.
  *
- * A row that is not safe may become NaN, as in PyTorch. Write zeros into K and V where a mask hides NaN. A row that
- * sees NaN is NaN.
+ * Where it is not safe, the row may become NaN, as in PyTorch. Write zeros into K and V there. A row that sees NaN is
+ * NaN.
  *
  * ERRORS. Every function that can fail returns a fa2_status, and FA2_OK is 0. On an error the outputs are untouched,
  * nothing was launched, and fa2_last_message() says in one sentence what was wrong. There is one exception: a call may
@@ -82,11 +90,16 @@
  * there. A child may create its own contexts if the parent did not use CUDA before the fork.
  *
  * MEMORY. A context remembers the last 8192 problems that were prepared or called. It remembers 8192 more that need
- * another kernel for their strides or bias (fa2_prepare), and 4096 answers of the cost model. Together they take at
- * most 64 MB of host memory, however many problems come. The cost of a call does not grow with their number. A program
- * whose problems round to more than 4096 others pays for some answers again, milliseconds each.
+ * another kernel for their strides or bias (fa2_prepare). It also keeps 4096 answers of the cost model, each for
+ * rounded sizes (fa2_prepare). Together they take at most 64 MB of host memory. The cost of a call does not grow with
+ * their number. A program that needs more than 4096 answers computes some again, in milliseconds each.
  *
- * OWNERSHIP. The library owns no tensors. All tensors and the workspace belong to the caller.
+ * OWNERSHIP. The library owns no tensors. All tensors and the workspace belong to the caller. They must stay valid
+ * until the launch has ended. A call copies its problem and arguments, so these structs may go when it returns.
+ *
+ * GRAPHS. A call may be captured into a CUDA graph. Call fa2_prepare before the capture, and see its exceptions. The
+ * graph keeps the call's pointers and values. So tensors, workspace and context must stay valid until the last replay
+ * has ended. Replays that overlap need a workspace each, as other launches do.
  *
  * STRUCTS THAT GROW. fa2_problem, fa2_forward_args, fa2_backward_args, fa2_config and fa2_explanation begin with
  * struct_bytes. Set it to the sizeof of the struct and everything else that you do not use to 0:
@@ -95,15 +108,18 @@
  *
  * A later version may add members at the end. A program that was built before them works with that version: members
  * that its struct lacks count as 0. A program that was built after them works with an older library as long as the
- * members that the library does not know are 0. A size that no program can have fails with FA2_E_INVALID. Structs that
- * lie in others (fa2_tensor, ...) have no size and never change.
+ * members that the library does not know are 0. A struct_bytes that no version has fails with FA2_E_INVALID. Structs
+ * inside of others (fa2_tensor, ...) have no size and never change.
  *
  * ENVIRONMENT. FA2_CAPTURE=FILE makes every context count its calls of each problem in a shape file for fa2-tune.
- * Several processes may share the file. Calls that fail for want of a kernel (FA2_E_NO_NVRTC, FA2_E_FORBIDDEN) count,
- * too, unless only their strides lack a kernel. If the file cannot be written, fa2_context_create fails with FA2_E_IO.
+ * Several processes may share the file. Calls that fail because no kernel could be had (FA2_E_NO_NVRTC,
+ * FA2_E_FORBIDDEN) count, too, unless only their strides are to blame. If the file cannot be written,
+ * fa2_context_create fails with FA2_E_IO.
+ *
  * FA2_DUMP=DIR makes every context write into that folder what it compiles. NAME.cu is the source; NAME.cubin or
  * NAME.ptx is the code. NAME is the kernel's variant and SM. If the folder cannot be written, the log says so once, and
  * calls go on.
+ *
  * A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) reads no variable. HOME
  * counts as unset, too: name the database in fa2_config. NVIDIA's libraries read variables of their own.
  */
@@ -160,9 +176,9 @@ typedef enum fa2_status {
 FA2_API const char *fa2_status_string(fa2_status status);
 
 /* Returns what went wrong in this thread's last failing call: argument, limit, CUDA error, file. Never NULL. The text
- * is borrowed, and valid until this thread's next fa2 call. It is UTF-8 that a terminal can show: control characters,
- * bidirectional controls and other bytes of file names, databases and logs are escaped, as in \x1b and \u202e. A log
- * keeps its lines. The same holds for the texts of fa2_explain and of fa2_config.log. */
+ * is borrowed, and valid until this thread's next fa2 call. It is UTF-8 that a terminal can show. Control characters,
+ * bidirectional controls and bytes that are not UTF-8 are escaped, as in \x1b and \u202e. A log keeps its lines. The
+ * same holds for the texts of fa2_explain and of fa2_config.log. */
 FA2_API const char *fa2_last_message(void);
 
 /* ---- the problem ---- */
@@ -189,10 +205,10 @@ typedef enum fa2_window {
     FA2_WINDOW_NONE = 0,    /* all keys */
     FA2_WINDOW_SLIDING = 1, /* keys p - window_left ... p + window_right */
     FA2_WINDOW_PREFIX = 2,  /* of a causal problem: keys up to p, and the first n keys */
-    FA2_WINDOW_CHUNK = 3    /* keys of the chunk that p lies in: n * c ... n * c + n - 1 */
+    FA2_WINDOW_CHUNK = 3    /* keys of p's chunk: n * c ... n * c + n - 1, where c is p / n, rounded down */
 } fa2_window;
 
-/* Which columns of Q and K rotary embedding turns together, by an angle that grows with the position. */
+/* Rotary embedding turns pairs of columns of Q and K by an angle that grows with the position. Which pairs: */
 typedef enum fa2_rotary {
     FA2_ROTARY_NONE = 0,
     FA2_ROTARY_HALVES = 1,     /* columns t and t + rotary_dim / 2 */
@@ -202,9 +218,11 @@ typedef enum fa2_rotary {
 /* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit,
  * so that every kernel can be launched: fewer than 2^33 rows in all.
  *
- * - Forward counts batch * heads_q * seq_q rows, with seq_q rounded up to a multiple of 16.
- * - Backward rounds up to 128. It counts batch * heads_kv * seq_k rows in the same way, with the same limit.
- * - Packed sequences count heads_q * (total_q + 16 * batch) rows. Backward has 128 for 16, and counts keys, too.
+ * Each of these numbers of rows is limited:
+ * - forward: batch * heads_q * seq_q, with seq_q rounded up to a multiple of 16;
+ * - backward: the same, rounded up to a multiple of 128. Also batch * heads_kv * seq_k, rounded in the same way;
+ * - packed sequences, forward: heads_q * (total_q + 16 * batch);
+ * - packed sequences, backward: heads_q * (total_q + 128 * batch). Also heads_kv * (total_k + 128 * batch).
  *
  * Every function refuses a larger problem with FA2_E_INVALID, and the message names the numbers. */
 typedef struct fa2_problem {
@@ -283,17 +301,17 @@ typedef struct fa2_alibi {
  * With packed sequences, i and j count from the beginning of sequence b. With leftpad, j counts the padding, whose
  * elements are not read.
  *
- * Numbers are not NaN and not +infinity. Numbers that hide keys:
- *   - A row is empty, with O = 0 and LSE = -infinity or the sink, if all its scores, scaled and with the bias, lie
- *     below about -524288. So -infinity, -1e9 and the lowest numbers of bf16 and fp32 hide keys, beside others or not.
- *   - The lowest number of fp16, -65504, hides keys beside others only. A row that has it for all keys attends nearly
- *     as with 0: scores so far from 0 are rounded to 1/100.
+ * Numbers must not be NaN or +infinity. These numbers hide a key:
+ *   - -infinity, -1e9, and the lowest finite numbers of bf16 and fp32. A row whose keys are all hidden has O = 0, and
+ *     LSE = -infinity or the sink. This holds if all its scores, scaled and with the bias, lie below about -524288.
+ *   - The lowest finite number of fp16, -65504, hides a key only if the row has other keys without it. A row that has
+ *     it for all keys attends nearly as with a bias of 0. Its scores are rounded to 1/100, because they are so large.
  * With a bias of bf16 the softmax scale is rounded, by at most 2^-17 of it.
  *
  * Fastest: stride_key is 1, the other strides are multiples of 8, data is aligned to 8 elements or 16 bytes. Elements
- * of fp16 and bf16 come in aligned pairs if stride_key is 1, the other strides are even, and data is 4-byte aligned;
- * strides of extent 1 do not count. Without aligned pairs, another kernel than the prepared one may serve the call
- * (fa2_prepare). */
+ * of fp16 and bf16 come in aligned pairs if stride_key is 1, the other strides are even, and data is 4-byte aligned.
+ * Strides of dimensions of extent 1 do not count. Without aligned pairs, another kernel than the prepared one may serve
+ * the call (fa2_prepare). */
 typedef struct fa2_bias_tensor {
     const void *data; /* aligned to an element */
     int64_t stride_batch;
@@ -314,10 +332,11 @@ typedef struct fa2_bias_gradient {
     int64_t stride_key;
 } fa2_bias_gradient;
 
-/* Dropout. Seed, offset, batch, head, row and column alone decide whether an element is dropped. Offsets that differ by
- * less than 2^32 give independent draws. With packed sequences the batch is the number of the sequence, and rows and
- * columns count from its beginning. With leftpad, columns count from the end of the padding. Kept elements are
- * multiplied by 1 / (1 - p), in fp32. No two decisions have a covariance above 4e-6 (runtime/ops/dropout.h). */
+/* Dropout. Seed, offset, batch, head, row and column alone decide whether an element is dropped. So fa2_backward drops
+ * the same elements if it gets forward's p, seed and offset. Offsets that differ by less than 2^32 give independent
+ * draws. With packed sequences the batch is the number of the sequence, and rows and columns count from its beginning.
+ * With leftpad, columns count from the end of the padding. Kept elements are multiplied by 1 / (1 - p), in fp32. No two
+ * decisions have a covariance above 4e-6 (runtime/ops/dropout.h). */
 typedef struct fa2_dropout {
     float p; /* probability that an element is dropped, 0 <= p < 1; exact to 2^-16 */
     uint64_t seed, offset;
@@ -330,8 +349,8 @@ typedef struct fa2_dropout {
 typedef struct fa2_append {
     fa2_tensor k, v; /* read, [batch, seq, heads_kv, head_dim]. v has head_dim_v columns if that is not 0, and is not
                       * read with v_in_k. With varlen they are packed like Q: [total_q, heads_kv, head_dim] */
-    int32_t seq;     /* new keys of each sequence, 1 ... seq_k; seq_q of them are fastest. Not read with varlen:
-                      * each sequence has as many new keys as queries */
+    int32_t seq;     /* new keys of each sequence, 1 ... seq_k; seq_q of them are fastest. Not read with varlen.
+                      * There each sequence has as many new keys as queries. */
 } fa2_append;
 
 /* Cosines and sines of the angles of each position, on the device: [rows, rotary_dim / 2], of the problem's dtype,
@@ -355,15 +374,16 @@ typedef struct fa2_forward_args {
     fa2_tensor q, k, v;  /* read. Elements of V are below 2^60 in magnitude, else O may be infinite or NaN */
     fa2_tensor o;        /* written */
     float *lse;          /* written, [batch, heads_q, seq_q]. NULL: not wanted */
-    float softmax_scale; /* > 0, at most 2e38. 0: 1 / sqrt(head_dim). Scores, scaled and with all that is added, are
-                          * distinguished only between -524288 and 524288 */
+    float softmax_scale; /* > 0, at most 2e38. 0: 1 / sqrt(head_dim). Scores, scaled and with all that is added, should
+                          * lie between -524288 and 524288: others are not told apart */
     void *workspace;     /* fa2_workspace_size bytes, 256-byte aligned. NULL if that is 0 */
     size_t workspace_bytes;
 
     /* The library reads the members below only if the problem asks for them. */
     /* problem.softcap: > 0, at most 2e38. */
     float softcap;
-    /* problem.alibi. If anything is added to scores, their scale is at least 1e-30. With softcap, that is the cap. */
+    /* problem.alibi. With ALiBi or a bias, softmax_scale is at least 1e-30. If scores are capped, this limit holds for
+     * softcap instead. */
     fa2_alibi alibi;
     /* problem.sinks: fp32 [heads_q], 4-byte aligned. Each is within +-2e38, or -infinity for no sink. */
     const float *sinks;
@@ -375,8 +395,8 @@ typedef struct fa2_forward_args {
      * other numbers. K and V after those keys, and in padding, may hold anything, NaN too. */
     const int32_t *seqused_k;
 
-    /* problem.varlen: device, [batch + 1], not falling. Sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1, at
-     * most seq_q or seq_k of them. It is empty if the two are equal. Numbers outside of the tensor count as its ends.
+    /* problem.varlen: device, [batch + 1], never falling. Sequence b has rows cu_seqlens[b] ... cu_seqlens[b + 1] - 1,
+     * at most seq_q or seq_k of them. It is empty if the two are equal. Numbers outside the tensor count as its ends.
      *   - Rows before cu_seqlens_q[0] and from cu_seqlens_q[batch] on belong to no sequence. O is written as 0 there,
      *     and LSE as -infinity.
      *   - A sequence of more than seq_q rows ends after seq_q. Its other rows are left alone.
@@ -432,8 +452,8 @@ typedef struct fa2_forward_args {
  *
  * A gradient whose data is NULL is not wanted. At least one is wanted.
  *   - Without dq, neither its product nor its sums are computed.
- *   - Without dk and dv, kernels whose dQ has blocks of its own (dq=separate) skip theirs, unless the gradient of the
- *     bias is wanted.
+ *   - Without dk and dv, kernels that compute dQ in separate blocks (dq=separate) skip the blocks of dK and dV, unless
+ *     the gradient of the bias is wanted.
  *   - Without one of dk and dv, only its writes are saved. */
 typedef struct fa2_backward_args {
     size_t struct_bytes;   /* sizeof(fa2_backward_args) */
@@ -453,10 +473,11 @@ typedef struct fa2_backward_args {
     float *dsinks;        /* problem.sinks: written, fp32 [heads_q], 4-byte aligned. NULL: not wanted */
 
     /* problem.varlen: as in forward. Rows that belong to no sequence are written as 0 in every gradient, whatever the
-     * inputs hold there. So are rows whose sequence has no rows on the other side. With deterministic, a launch may
-     * never end if cu_seqlens_k falls: blocks wait for earlier ones. The size of the workspace depends on batch and
-     * totals, not on the bounds, so a graph may be launched again with other lengths. It grows with the rows, however
-     * many sequences share them. */
+     * inputs hold there. The same holds for queries of a sequence without keys, and for keys of one without queries.
+     * With deterministic, a launch may never end if cu_seqlens_k falls: blocks wait for earlier ones.
+     *
+     * The size of the workspace depends on batch and totals, not on the bounds, so a graph may be launched again with
+     * other lengths. It grows with the rows, however many sequences share them. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;
 
@@ -494,7 +515,7 @@ typedef struct fa2_config {
     int arch;
     /* 1: never write to the database. 0: store kernels that had to be compiled here. */
     int read_only;
-    /* Called once for each cause that is worth knowing and no error of the call. Examples: a damaged record that was
+    /* Called once for each event that is worth knowing but is no error of the call. Examples: a damaged record that was
      * skipped; a kernel that was compiled because nothing was tuned. May be NULL. Any thread that uses the context may
      * call it. It must not call into that context. */
     void (*log)(void *user, const char *message);
@@ -502,21 +523,21 @@ typedef struct fa2_config {
     /* 1: never compile a kernel, and never open NVRTC. Only what the database holds is used, PTX too, which the driver
      * compiles. A call that finds nothing fails with FA2_E_FORBIDDEN. Its message, and the explanation of a choice that
      * had to pass over a better kernel, say "the context's config forbids compiling". Not together with arch, which
-     * does not use the database's kernels. 0: compile what is missing and pays. */
+     * does not use the database's kernels. 0: compile a kernel if the database has none that is as good. */
     int never_compile;
-    /* For debugging. 1: before each launch the host checks the numbers that the call has in device memory:
-     * cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad, cache_rows, and block_table as far as sequences have keys,
-     * without pages of padding alone. It waits for the stream to read them.
+    /* For debugging. 0: the host reads none of the numbers that a call has in device memory. 1: before each launch it
+     * waits for the stream, and checks them: cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad, cache_rows, block_table.
+     * It leaves out entries of block_table that no kernel reads: after the last key, and for padding alone.
      *
-     * A number that would count as another one fails the call with FA2_E_INVALID, before anything is launched. The
-     * message names operand, place, value and range:
+     * A number out of range, which would count as another one, fails the call with FA2_E_INVALID, before anything is
+     * launched. The message names operand, place, value and range:
      * "block_table[3][17] is 4711; it must be from 0 to 511 (page_count - 1)". The call also fails on:
      *   - a packed sequence longer than seq_q or seq_k
      *   - bounds that fall
      *   - more padding, or more used keys, than the sequence has keys
      *   - a page or cache row that is named twice where new keys are written to it
      * New keys without room are no mistake. During stream capture nothing can be read: FA2_E_CAPTURE. A replay of
-     * a graph does not check its numbers. 0: the host reads none of these numbers. */
+     * a graph does not check its numbers. */
     int check_numbers;
 } fa2_config;
 
@@ -533,31 +554,32 @@ FA2_API void fa2_context_destroy(fa2_context *context);
 
 /* Chooses and loads the kernel for a problem. It compiles one if the config allows that and the database has nothing as
  * good (see fa2_rule). Later calls on the same problem only launch. Not during stream capture. It takes
- *   - at most 10 microseconds on an ordinary machine, when batch, seq_q, seq_k and totals round up to those of an
- *     earlier problem
- *   - milliseconds, when this very problem was tuned, or an earlier process stored its choice
+ *   - at most 10 microseconds on an ordinary machine, if an earlier problem has the same fields, apart from sizes that
+ *     round up to the same numbers (batch, seq_q, seq_k, totals)
+ *   - milliseconds, if this very problem was tuned, or an earlier process stored its choice
  *   - tenths of a second for the first problem of a kind for which kernels must be compared
- *   - a second or two when a kernel must be compiled.
+ *   - a second or two if a kernel must be compiled.
  * The database keeps each choice beside its kernel. It drops the choice when measurements, verifications, kernels of
  * its kind or fa2 itself change, so that later measurements always count.
  *
- * Some calls get another kernel than the prepared one. Kernels that read by tensor maps (SM 9.0) do not serve strides
- * that no map can express. With a bias of 16 bits without aligned pairs (fa2_bias_tensor) they would be slow. The first
- * such call chooses, and if necessary compiles, another kernel. Later ones only launch. If it cannot be had, or not
- * during stream capture:
- *   - such strides fail the call. FA2_E_CAPTURE means: make the call once before the capture.
- *   - such a bias is served by the slow kernel. The log says once if there is no other one.
+ * Two exceptions: the prepared kernel may not suit a call's strides or bias.
+ *   - A kernel that reads by tensor maps (SM 9.0) cannot read strides that no map can express.
+ *   - With a bias of 16 bits without aligned pairs (fa2_bias_tensor) such a kernel would be slow.
+ * The first such call chooses another kernel, and compiles it if necessary. Later ones only launch. During stream
+ * capture no kernel is chosen, and sometimes there is no other one. Then:
+ *   - A call with such strides fails. FA2_E_CAPTURE means: make the call once before the capture.
+ *   - A call with such a bias gets the slow kernel. The log says once if there is no other one.
  *
  * fa2_prepare, fa2_workspace_size, fa2_explain and calls all prepare a problem. It stays prepared until 8192 others
- * were prepared or called after it. Then the context may forget it, and prepare it again. It may then choose another
- * kernel, because the database or the model's answer changed. Another kernel may need more workspace. So ask
- * fa2_workspace_size before each call, and do not keep its answer. Asking costs a look-up. */
+ * were prepared or called after it. Then the context may forget it, and prepare it again at its next call. It may then
+ * choose another kernel, which may need more workspace. So ask fa2_workspace_size before each call, and do not keep its
+ * answer. Asking costs a look-up. */
 FA2_API fa2_status fa2_prepare(fa2_context *context, const fa2_problem *problem);
 
 /* Stores how many bytes of device workspace a launch needs for this problem. It prepares the problem (fa2_prepare).
  * More bytes are always fine. A shorter seq_k can need more than a longer one, because its keys may be divided among
- * more blocks. For growing lengths, ask for each, or take the largest answer. The answer holds for all strides: another
- * kernel that serves strides which no tensor map expresses needs no more. */
+ * more blocks. For growing lengths, ask for each, or take the largest answer. The answer holds for all strides and
+ * for every bias. */
 FA2_API fa2_status fa2_workspace_size(fa2_context *context, const fa2_problem *problem, size_t *ret_bytes);
 
 /* ---- calls ---- */
@@ -588,17 +610,17 @@ FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropou
 
 /* ---- explanations ---- */
 
-/* The evidence for a choice, best first. The rule is always the same: of all kernels that the database holds for the
- * problem's kind and that the cost model would try, the one with the best estimate wins. A kernel that must be compiled
- * has to be faster by more than 2 per cent. So a database never makes a choice worse. */
+/* The evidence for a choice, best first; SHIPPED stands between ARCH and DEFAULT. fa2 compares the kernels that the
+ * database holds for the problem's kind, and those that the cost model would try. The best estimate wins. A kernel that
+ * must be compiled has to be faster by more than 2 per cent. So a database never makes a choice worse. */
 typedef enum fa2_rule {
-    FA2_RULE_EXACT = 0,   /* measured on this device for this very problem */
-    FA2_RULE_NEAREST = 1, /* measured on this device for near problems; the cost model carries it over */
-    FA2_RULE_ARCH = 2,    /* the same from another card of this SM, or ranked offline for one */
-    FA2_RULE_DEFAULT = 3, /* nothing near was measured: the cost model, corrected by measurements of the same family
-                           * on other kinds of problems */
-    FA2_RULE_SHIPPED = 4  /* as exact, nearest or arch, by measurements that come with fa2. Better than the default;
-                           * only used where this device has none of its own */
+    FA2_RULE_EXACT = 0,   /* Measured on this device for this very problem. */
+    FA2_RULE_NEAREST = 1, /* Measured on this device for near problems. The cost model carries it over. */
+    FA2_RULE_ARCH = 2,    /* The same, but from another card of this SM, or ranked offline for one. */
+    FA2_RULE_DEFAULT = 3, /* Nothing near was measured. The cost model decides, corrected by measurements of the same
+                           * family on other kinds of problems. */
+    FA2_RULE_SHIPPED = 4  /* As exact, nearest or arch, by measurements that come with fa2. They count only where
+                           * this device has none of its own. */
 } fa2_rule;
 
 /* Returns "exact", "nearest", "arch", "default" or "shipped". */
@@ -611,17 +633,17 @@ typedef struct fa2_explanation {
     /* The nearest problem on which the kernel was measured, or for which it was ranked. By the default rule: the
      * problem with batch, seq_q and seq_k rounded up, about which the model was asked. */
     fa2_problem tuned_problem;
-    double median_us;    /* its time on tuned_problem; 0 if not measured */
+    double median_us;    /* its time on tuned_problem. 0: not measured */
     char device[128];    /* the card of the measurement, or the model's card */
     char variant[256];   /* family and parameters, in the words of the database */
     char target[16];     /* "sm_86", or "compute_86" for PTX that the driver compiles */
     int registers;       /* per thread */
-    int spill_bytes;     /* per thread; 0 is best */
+    int spill_bytes;     /* per thread. 0 is best */
     int smem_bytes;      /* dynamic shared memory per block */
     char reason[512];    /* one sentence */
     double estimate_us;  /* estimated time on the problem */
-    double runner_up_us; /* estimated time of the second best kernel. 0: there is none */
-    char runner_up[256]; /* that kernel. "": there is none */
+    double runner_up_us; /* estimated time of the second best kernel. 0: there is only one */
+    char runner_up[256]; /* its variant. "": there is only one */
 } fa2_explanation;
 
 /* Says which kernel the problem gets and why. It prepares the problem (fa2_prepare). It does not describe the other

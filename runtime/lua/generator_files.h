@@ -29,10 +29,10 @@ typedef struct fa2i_generator_files {
 fa2_status fa2i_generator_files_open(fa2i_generator_files *ret_files);
 void fa2i_generator_files_done(fa2i_generator_files *files); /* zeroed objects are fine */
 
-/* Whether all are the library's own: $FA2_GEN_PATH has none. */
+/* Returns true if all files are the library's own: $FA2_GEN_PATH has none. */
 bool fa2i_generator_files_are_own(const fa2i_generator_files *files);
 
-/* NULL when there is none of that name. Borrowed. */
+/* Returns the file of that name, borrowed, or NULL. */
 const fa2i_generator_file *fa2i_generator_files_find(const fa2i_generator_files *files, const char *name);
 
 /* Computes a hash of the files that fa2i_generator_files_open would read. Without $FA2_GEN_PATH the build computed it,

@@ -53,7 +53,7 @@ static int host_load(lua_State *L)
     return 1;
 }
 
-/* Returns the folder of a script or template, with its '/'. Those of reports are the tuner's, and are named in full. */
+/* Returns the folder of a script or template, with its '/'. Files of reports are the tuner's, and are named in full. */
 static const char *folder_of(const char *name, const char *folder)
 {
     static const char tuner[] = "tuner";

@@ -5,8 +5,9 @@
  *   memory look, too, and one call of a library function takes seconds at most (lua_guard.c). An
  *   instruction may take time in proportion to what Lua holds, so the more it holds the more often they
  *   are looked at.
- * - Where Lua counts instructions, each takes a sixth longer. So it does not count those of the library's own scripts:
- *   their loops end, and whatever takes long requests memory. Every REQUESTS-th request looks at the limits.
+ * - Where Lua counts instructions, each takes a sixth longer. So it does not count in the library's own scripts.
+ *   Their loops end, and everything in them that takes long requests memory. Every REQUESTS-th request looks at the
+ *   limits.
  */
 #include "runtime/lua/lua_limits.h"
 

@@ -20,9 +20,9 @@ double fa2i_softmax_scale(const fa2_problem *problem, float softmax_scale);
 
 /* The factors of scores in a call. */
 typedef struct fa2i_scales {
-    /* Of Q K^T. Where numbers of bf16 are added to scores, this is the nearest number to the call's scale whose inverse
-     * is the sum of two such numbers, at most 2^-17 of it away. So products with these two are a bias exactly
-     * (templates/hopper/bias_tiles.cuh), and only products of Q and K are off by so little. */
+    /* The factor of Q K^T. Where numbers of bf16 are added to scores, this is the nearest number to the call's scale
+     * whose inverse is the sum of two such numbers, at most 2^-17 of it away. So products with these two are a bias
+     * exactly (templates/hopper/bias_tiles.cuh), and only products of Q and K are off by so little. */
     double softmax;
     double exponent;    /* of scores in the exponent: the softcap, or softmax without one */
     float softcap_rate; /* softmax / softcap; 0 without a softcap */

@@ -1,6 +1,6 @@
 /*
- * What kernels compute as well (templates/features/dropout.cuh), here a number at a time. A mask is made tile by
- * tile: few keys of columns are alive, and those of rows are made once for as many columns.
+ * Computes the draws of kernels (templates/features/dropout.cuh), one number at a time. A mask is made tile by tile. So
+ * few column keys are alive, and the row keys are made once for the columns of a tile.
  */
 #include "runtime/ops/dropout.h"
 

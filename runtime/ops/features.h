@@ -21,7 +21,7 @@ fa2_status fa2i_dropout_check(const fa2_dropout *dropout);
 bool fa2i_bias_is_scattered(const fa2_problem *problem, const fa2_bias_tensor *bias);
 
 /* Checks the strides of a bias gradient, which was located: no two elements share memory by them, except by strides of
- * 0. With deterministic there are none of 0. */
+ * 0. With deterministic no stride is 0. */
 fa2_status fa2i_bias_gradient_check(const fa2_problem *problem, const fa2_backward_args *args);
 
 /* Fills the parameters from arguments that were checked. scale: the factor of scores in the exponent. */

@@ -85,7 +85,7 @@ static bool is_of(const fa2i_kept_plan *kept, const uint64_t words[PROBLEM_WORDS
     return true;
 }
 
-/* Whether a reserved member after the fields is not 0. Such a problem is not valid, so it has no plan. */
+/* Returns true if a reserved member after the fields is not 0. Such a problem is not valid, so it has no plan. */
 static bool has_reserved(const fa2_problem *problem)
 {
     uint64_t words[RESERVED_WORDS], any = 0;

@@ -224,7 +224,7 @@ void sim_copies_land_at(sim_warp *warp, int lane, unsigned mbarrier, uint32_t be
  * warp. */
 void sim_stop(sim_warp *warp, int lane, CUresult error, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* Describe where an instruction comes from: "fwd_sm80: fill.cu.in:26 (in fwd.cu.in:203): cp.async...". _place leaves
+/* Describe where an instruction comes from: "fwd_sm80: loads.cuh:26 (in fwd.cuh:203): cp.async...". _place leaves
  * out the text of the instruction if it has source lines. */
 void sim_describe(const sim_program *program, int32_t op, char *out, size_t bytes);
 void sim_describe_place(const sim_program *program, int32_t op, char *out, size_t bytes);

@@ -2,8 +2,8 @@
  * Judges the cost model and the choice of kernels by measurements in a database. Nothing runs. So a machine that
  * imported the measurements gets the same figures as the one that took them.
  *
- * Loss and regret are the time of a kernel divided by the time of the fastest, minus 1. Errors: those of cache and
- * generator. Not thread-safe.
+ * Loss and regret are the time of a kernel divided by the time of the fastest, minus 1. Errors come from the
+ * cache and the generator. Not thread-safe.
  */
 #ifndef FA2I_ACCURACY_H
 #define FA2I_ACCURACY_H

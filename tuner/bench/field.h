@@ -9,7 +9,7 @@
  *
  * It contains no name of a person or a machine, no path and no address.
  *
- * Errors: FA2_E_IO, and those of cache and generator. Not thread-safe.
+ * Errors: FA2_E_IO, and errors of the cache and the generator. Not thread-safe.
  */
 #ifndef FA2I_FIELD_H
 #define FA2I_FIELD_H

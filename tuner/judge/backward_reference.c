@@ -12,7 +12,8 @@
  * The plain implementation rounds S, P, dP, dS and the gradients to the dtype. With a cap it rounds each step of the
  * cap and of its derivative. It also rounds dK and dV of each query head before it sums them. Few numbers may be
  * rounded well by luck. So the error counts as at least half a unit in the last place of the largest gradient, which is
- * what rounding may lose. dQ of a row that sees no key is exactly 0. So are dK and dV of a key that no row sees.
+ * what rounding may lose. dQ of a row that sees no key is exactly 0. dK and dV of a key that no row sees are exactly 0,
+ * too.
  *
  * Kernels cap scores with tanh.approx, whose error may be 2^-11 of the tanh t. Then each p may be off by a factor exp(c
  * t / 2^11), where c is the cap, and each derivative 1 - t^2 by t^2 / 2^10. The resulting errors of a gradient's terms

@@ -127,7 +127,7 @@ size_t fa2i_case_period(const fa2i_case *c, int operand);
 fa2_status fa2i_case_fill(const fa2i_case *c, int operand, void *out);
 
 /* For fill functions: writes the first `count` elements of an operand of the dtype. They are nearly normal with this
- * standard deviation, and repeat like those of a case without a pattern. */
+ * standard deviation, and repeat like the elements of a case without a pattern. */
 void fa2i_case_fill_normal(const fa2i_case *c, int operand, float magnitude, size_t count, uint16_t *out);
 
 /* Device memory that a case takes: operands and guards. SIZE_MAX if it cannot be counted; then no other function may be

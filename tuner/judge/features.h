@@ -7,8 +7,8 @@
 
 #include "runtime/ops/operands.h"
 
-/* Operands by their line in operands.def, in host memory, borrowed. Those that the problem does not ask for are not
- * read. */
+/* Operands by their line in operands.def, in host memory, borrowed. Operands that the problem does not ask for are
+ * not read. */
 typedef struct fa2i_features {
     const void *data[FA2I_OPERAND_COUNT];
     int64_t period[FA2I_OPERAND_COUNT];                     /* element i is data[i % period] */

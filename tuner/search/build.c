@@ -5,8 +5,8 @@
  * its variants compiled without spills so far.
  *
  * - The first `tried` candidates of a group are compiled, or read from the database.
- * - When winners are chosen, a group whose candidates all spill has tried all of them. One that spills is better than
- *   nothing.
+ * - When winners are chosen, a group whose candidates all spill has tried all of them. A kernel that spills is better
+ *   than no kernel.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * What a tuning finds out: its problems, their kernels, and counts of the work.
+ * The findings of a tuning: its problems, their kernels, and counts of the work.
  *
  * Each distinct variant of all problems is one fa2i_tune_kernel. Problems refer to it by index. So a kernel is compiled
  * and verified once, however many problems want it. The index is also its id in the worker process.

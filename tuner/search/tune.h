@@ -25,7 +25,7 @@
 #include "tuner/worker/turn.h"
 #include "tuner/worker/worker.h"
 
-/* What the user asked for. Constant during a run. */
+/* The user's request. Constant during a run. */
 typedef struct fa2i_tune_request {
     const fa2i_shapes *shapes; /* the problems; borrowed */
     int device;                /* its number, for messages and for the worker */

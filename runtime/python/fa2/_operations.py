@@ -250,7 +250,7 @@ def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
 
 
 def _check_leaves(features: Dict[str, Any]) -> None:
-    """Refuses tensors that require a gradient and have none in fa2. Those of inference are refused in backward."""
+    """Refuses tensors that require a gradient and have none in fa2. Tensors of inference are refused in backward."""
     for name in _FEATURES:
         tensor = features.get(name)
         if tensor is not None and name not in (*_WITH_GRADIENT, *_INFERENCE) and tensor.requires_grad:

@@ -302,7 +302,7 @@ static bool is_refusal(bool in_place)
            PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(fa2py_error);
 }
 
-/* Calls a function of the module with all arguments. Those that were not given get their defaults. */
+/* Calls a function of the module with all arguments. Arguments that were not given get their defaults. */
 static PyObject *call_slow(PyObject *module, const char *name, PyObject *const *values)
 {
     PyObject *tuple = PyTuple_New(SDPA_COUNT), *result = NULL;

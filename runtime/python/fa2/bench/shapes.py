@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 PASSES = ("forward", "backward", "both")
-# The number of S x S x D products, as papers count them: 2 forward, 5 backward. One of the 5 is computed twice.
+# The number of S x S x D products, as papers count them: 2 forward, 5 backward. Backward computes one of the 5 twice.
 _PRODUCTS = {"forward": 2.0, "backward": 5.0, "both": 7.0}
 
 # Keys of `fa2-tune --shape`, and columns of shape files.
