@@ -16,7 +16,7 @@ endfunction()
 run(${CMAKE_COMMAND} --build ${BUILD} --target package_source)
 file(ARCHIVE_EXTRACT INPUT ${BUILD}/fa2-${VERSION}.tar.gz DESTINATION ${work})
 file(GLOB found RELATIVE ${tree} ${tree}/* ${tree}/.*)
-set(expected .clang-format .gitignore .luacheckrc CHANGELOG.md CMakeLists.txt CMakePresets.json README.md cache gen
+set(expected .clang-format .gitignore CHANGELOG.md CMakeLists.txt CMakePresets.json README.md cache gen
   pyproject.toml runtime templates tests tuner)
 list(SORT found)
 list(SORT expected)
