@@ -157,6 +157,46 @@ class Reports(unittest.TestCase):
         self.assertLess(centres[2], ones[1])
 
 
+# Modules as the packages have them: they say what they were asked for, and return V, in version 4 with LSE.
+FAKE_PEERS = {
+    "flash_attn_interface.py": "def flash_attn_func(q, k, v, **options): CALLS.append(options); return v\n"
+                               "CALLS = []\n",
+    "flash_attn/cute/__init__.py": "def flash_attn_func(q, k, v, **options): CALLS.append(options); return v, None\n"
+                                   "CALLS = []\n",
+}
+
+
+@unittest.skipIf(torch is None, "no PyTorch")
+class Peers(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for name, text in FAKE_PEERS.items():
+            path = Path(folder.name, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="ascii")
+        Path(folder.name, "flash_attn", "__init__.py").touch()
+        sys.path.insert(0, folder.name)
+        self.addCleanup(sys.path.remove, folder.name)
+        for name in [name for name in sys.modules if name.split(".")[0] in ("flash_attn", "flash_attn_interface")]:
+            del sys.modules[name]
+
+    def test_flash_attention(self):
+        from fa2.bench import peers
+        self.assertTrue({"fa3", "fa4"} <= set(peers.here()))
+        self.assertNotIn("flash_attn", peers.here())  # flash-attn-4 alone is not flash-attn
+        shape = shapes.of_text("Hq=2,Sq=4,D=8,causal=1,Wl=3,Wr=0")
+        v = torch.arange(64.0).reshape(1, 2, 4, 8)
+        for name, module, window in (("fa3", "flash_attn_interface", (3, 0)), ("fa4", "flash_attn.cute", (3, 0))):
+            self.assertTrue(torch.equal(peers.make(name, shape)(v, v, v), v), name)
+            call = sys.modules[module].CALLS[-1]
+            self.assertEqual((call["causal"], call["window_size"]), (True, window))
+        shape = shapes.of_text("Hq=2,Sq=4,D=8,Wl=3")
+        for name, module, window in (("fa3", "flash_attn_interface", (3, -1)), ("fa4", "flash_attn.cute", (3, None))):
+            peers.make(name, shape)(v, v, v)
+            self.assertEqual(sys.modules[module].CALLS[-1]["window_size"], window)
+
+
 class Command(unittest.TestCase):
     def test_the_package_exports_the_library(self):
         library = ctypes.CDLL(fa2._native.__file__)  # what fa2.bench calls where no other is given

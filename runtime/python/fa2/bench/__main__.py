@@ -45,8 +45,8 @@ def _parser() -> argparse.ArgumentParser:
         "causal=1,softcap=1,Wl=1024,Wr=0")
     add("--set", default="", metavar="TEXT", help="other values for all shapes: dtype=bf16,causal=1,Wl=256,Wr=0")
     add("--passes", default="forward,backward,both", help="of forward, backward, both (default: all three)")
-    add("--peers", metavar="LIST", help="of flash, efficient, cudnn, math, flex, flash_attn, xformers (default: all "
-        "that are here); none: only fa2")
+    add("--peers", metavar="LIST", help="of flash, efficient, cudnn, math, flex, flash_attn, fa3, fa4, xformers "
+        "(default: all that are here); none: only fa2")
     add("--deterministic", action="store_true", help="fa2's deterministic gradients, too, in the same rounds")
     add("--tune", action="store_true", help="first tune what was not tuned yet, into the database")
     add("--db", type=Path, help="the tuning database (default: that of fa2)")

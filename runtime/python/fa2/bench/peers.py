@@ -1,9 +1,10 @@
-"""Calls the other implementations of this machine: PyTorch's backends, FlexAttention, flash-attn, xformers.
+"""Calls the other implementations of this machine: PyTorch's backends, FlexAttention, FlashAttention-2 to -4, xformers.
 
 A peer is a differentiable function of q, k and v, [batch, heads, seq, head_dim]. Its output has that order, too.
 `refusal` says why a peer does not take a shape. Other obstacles raise the peer's own errors.
 """
 
+import importlib
 import importlib.util
 from typing import Any, Callable, Dict, List, Optional
 
@@ -23,14 +24,32 @@ SDPA = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "math": SDPBackend.MATH,
 }
-_PACKAGES = {"flash_attn": "flash_attn", "xformers": "xformers"}
+# The modules of a peer, the first of which is taken. FlashAttention-3 is installed from source, or by the package
+# fa3-fwd, which has no backward. FlashAttention-4 is the package flash-attn-4.
+_PACKAGES = {
+    "flash_attn": ("flash_attn.flash_attn_interface",),
+    "fa3": ("flash_attn_interface", "fa3_fwd_interface"),
+    "fa4": ("flash_attn.cute",),
+    "xformers": ("xformers",),
+}
 ALL = (*SDPA, "flex", *_PACKAGES)
 _MATH_BYTES = 2 << 30  # limit of one copy of the scores; "math" holds several copies
 
 
+def _module(name: str) -> Optional[str]:
+    """Returns the name of a peer's module, None if it is not installed."""
+    for module in _PACKAGES[name]:
+        try:
+            if importlib.util.find_spec(module):
+                return module
+        except ModuleNotFoundError:  # a package above it is missing
+            pass
+    return None
+
+
 def here() -> List[str]:
     """Returns the peers of this machine."""
-    return [name for name in ALL if name not in _PACKAGES or importlib.util.find_spec(_PACKAGES[name])]
+    return [name for name in ALL if name not in _PACKAGES or _module(name)]
 
 
 def refusal(name: str, shape: Shape) -> Optional[str]:
@@ -98,16 +117,19 @@ def _flex(shape: Shape) -> Attention:
                                     enable_gqa=shape.heads_q != shape.heads_kv)
 
 
-def _flash_attn(shape: Shape) -> Attention:
-    from flash_attn import flash_attn_func
-
-    window = tuple(-1 if bound is None else bound for bound in shape.bounds()) if shape.window else (-1, -1)
-    cap = {"softcap": SOFTCAP} if shape.softcap else {}
+def _flash_attn(name: str, shape: Shape) -> Attention:
+    """FlashAttention-2, -3 or -4: one function by name, whose window is unbounded at -1, in version 4 at None."""
+    function = importlib.import_module(_module(name) or name).flash_attn_func
+    window = tuple(-1 if bound is None and name != "fa4" else bound for bound in shape.bounds())
+    options: Dict[str, Any] = {"window_size": window} if shape.window else {}
+    if shape.softcap:
+        options["softcap"] = SOFTCAP
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        out: torch.Tensor = flash_attn_func(q, k, v, causal=bool(shape.causal), window_size=window, **cap)
-        return out.transpose(1, 2)
+        out = function(q, k, v, causal=bool(shape.causal), **options)
+        first: torch.Tensor = out[0] if isinstance(out, tuple) else out  # some versions return LSE, too
+        return first.transpose(1, 2)
 
     return attention
 
@@ -132,6 +154,6 @@ def make(name: str, shape: Shape) -> Attention:
         return _flash_window(shape)
     if name in SDPA:
         return _sdpa(name, shape)
-    others: Dict[str, Callable[[Shape], Attention]] = {
-        "flex": _flex, "flash_attn": _flash_attn, "xformers": _xformers}
-    return others[name](shape)
+    if name in ("flex", "xformers"):
+        return (_flex if name == "flex" else _xformers)(shape)
+    return _flash_attn(name, shape)
