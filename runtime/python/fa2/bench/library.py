@@ -4,7 +4,7 @@ import ctypes
 import importlib
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import asdict
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Tuple, Type, TypeVar
 
 import torch
 
@@ -12,6 +12,7 @@ from .shapes import DTYPES, FIELDS, Shape
 
 SOFTCAP = 30.0
 FORWARD, BACKWARD = range(2)
+Struct = TypeVar("Struct", bound=ctypes.Structure)
 
 
 class Problem(ctypes.Structure):
@@ -23,7 +24,7 @@ class Problem(ctypes.Structure):
 assert ctypes.sizeof(Problem) == 200  # `rest` stays 0, so its features are off
 
 
-def _sized(struct: Any, **members: Any) -> Any:
+def _sized(struct: Type[Struct], **members: Any) -> Struct:
     """Creates a struct that begins with its size. The library takes missing members at the end for 0."""
     return struct(struct_bytes=ctypes.sizeof(struct), **members)
 
