@@ -69,8 +69,8 @@ static const fa2i_command commands[] = {
      "marked `modelled`. Kernels that are in the database already are reused. Without shapes:\n"
      "--preset seeds.\n\n" ARCH_HELP SHAPE_HELP DB_HELP JOBS_HELP DRY_RUN_HELP JSON_HELP},
     {"bench", fa2i_cmd_bench,
-     "--device N [SHAPES] [--scale S|B|D] [--runs N] [--rest MS] [--cold] [--db FILE] [--format "
-     "text|csv|json]",
+     "--device N [SHAPES] [--scale S|B|D] [--runs N] [--rest MS] [--cold] [--against FILE [--fail-above P%]] "
+     "[--db FILE] [--format text|csv|json]",
      "time the runtime's kernels, by one protocol, beside the default",
      "Times the kernel that the runtime would use for each shape, and the one that it would use\n"
      "untuned, in interleaved rounds of CUDA graphs. First it checks them against the CPU reference.\n"
@@ -79,7 +79,9 @@ static const fa2i_command commands[] = {
      "  --scale AXIS      S, B or D, repeatable: also time other values of it, and print a table\n"
      "  --runs N          timed runs of each kernel, at least 10; default 100\n"
      "  --rest MS         idle before each round, for cards at their power limit; default 0\n"
-     "  --cold            one launch per run, after a flush of the L2 cache\n" DB_HELP
+     "  --cold            one launch per run, after a flush of the L2 cache\n"
+     "  --against FILE    compare with the times in FILE, which bench --format json wrote on such a card\n"
+     "  --fail-above P%   exit status 1 when a shape takes P per cent longer than in FILE, as 5%\n" DB_HELP
      "  --format F        text, csv (a row for each kernel and shape) or json\n" JSON_HELP},
     {"devices", fa2i_cmd_devices, "[--json]", "what is here, and what is missing",
      "Shows the driver, NVRTC and the devices. Exit status 0 when a usable device is here, else "

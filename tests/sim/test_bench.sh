@@ -158,6 +158,38 @@ checks=$((checks + 1))
 checks=$((checks + 1))
 cmp -s fa2.db before.db || fail "$ran: it wrote into the database"
 
+# ---- against an earlier result: equal here, because times are modelled; then that result was faster ----
+run 0 bench --device 0 --shape $shape --format json
+cp out earlier.json
+run 0 bench --device 0 --shape $shape --against earlier.json --fail-above 5%
+has out "against earlier.json"
+has out " 1.000"
+lacks out "too slow"
+python3 -c 'import json
+earlier = json.load(open("earlier.json"))
+for problem in earlier["problems"]:
+    problem["kernels"][0]["median_us"] /= 1.06
+json.dump(earlier, open("faster.json", "w"))'
+run 1 bench --device 0 --shape $shape --against faster.json --fail-above 5%
+has out "too slow"
+has out " 1.060"
+run 0 bench --device 0 --shape $shape --against faster.json --fail-above 7%
+run 0 bench --device 0 --shape $shape --against faster.json --format csv
+has err " 1.060"
+run 2 bench --device 0 --shape Hq=1,Sq=32,D=16 --against earlier.json
+has err "earlier.json: has no time of these problems"
+run 2 bench --device 0 --fail-above 5%
+has err "--fail-above needs --against FILE"
+for wrong in 5 -5% 0% x%; do
+    run 2 bench --device 0 --against earlier.json --fail-above $wrong
+    has err "--fail-above \"$wrong\": expected a percentage above 0, such as 5%"
+done
+run 2 bench --device 0 --against nowhere.json
+has err "nowhere.json: No such file"
+echo few >few.txt
+run 2 bench --device 0 --against few.txt
+has err "few.txt: "
+
 # ---- kernels that fail, and problems that no family serves ----
 export FA2_SIM_FAULT=fault=1
 run 1 bench --device 0 --shape $shape

@@ -5,11 +5,13 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
 #include "runtime/base/status.h"
+#include "tuner/bench/against.h"
 #include "tuner/bench/print.h"
 #include "tuner/bench/scaling.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/interrupt.h"
+#include "tuner/report/benchmark_file.h"
 
 typedef struct session {
     fa2i_options options;
@@ -18,13 +20,15 @@ typedef struct session {
     fa2i_cache *cache; /* NULL: there is no database */
     fa2i_format format;
     fa2i_benchmark *results; /* owned */
-    size_t measured, failed; /* problems */
+    fa2i_against against;
+    size_t measured, failed, slower; /* problems */
 } session;
 
 static void session_done(session *s)
 {
     fa2i_benchmarks_done(&s->all);
     fa2i_free(s->results);
+    fa2i_rows_done(&s->against.earlier);
     fa2i_cache_close(s->cache);
     fa2i_generator_destroy(s->generator);
     fa2i_options_done(&s->options);
@@ -39,6 +43,16 @@ static fa2_status open_database(session *s)
     return FA2_OK;
 }
 
+/* The file is read first, because measuring takes minutes. */
+static fa2_status read_earlier(session *s)
+{
+    const double above = s->options.fail_above;
+    if (s->options.against == NULL)
+        return above > 0 ? fa2i_fail(FA2_E_INVALID, "--fail-above needs --against FILE, an earlier result") : FA2_OK;
+    s->against = (fa2i_against){.path = s->options.against, .most = above > 0 ? 1 + above : 0};
+    return fa2i_benchmark_file_times(s->against.path, &s->against.earlier);
+}
+
 static fa2_status open_session(session *s, int argc, char **argv)
 {
     fa2_status st = FA2_OK;
@@ -47,6 +61,7 @@ static fa2_status open_session(session *s, int argc, char **argv)
         argc, argv, FA2I_OPT_SHAPES | FA2I_OPT_DEVICE | FA2I_OPT_DB | FA2I_OPT_BENCH | FA2I_OPT_JSON, &s->options));
     if (s->options.device < 0)
         FA2_TRY(fa2i_fail(FA2_E_INVALID, "bench needs --device N, one device: `fa2-tune devices` lists them"));
+    FA2_TRY(read_earlier(s));
     if (s->options.shapes.count == 0)
         FA2_TRY(fa2i_shapes_add_preset(&s->options.shapes, "seeds"));
     FA2_TRY(fa2i_scaling_extend(&s->options.shapes, s->options.scales));
@@ -106,6 +121,9 @@ done:
     fa2i_bench_print_end(s->format, stdout); /* completes the JSON in any case */
     if (st == FA2_OK && s->format == FA2I_FORMAT_TEXT)
         st = fa2i_scaling_print(s->results, s->measured, stdout);
+    if (st == FA2_OK && s->against.path != NULL && *s->all.stop == 0)
+        st = fa2i_against_print(&s->against, &s->all.gpu.card, s->results, s->measured,
+                                s->format == FA2I_FORMAT_TEXT ? stdout : stderr, &s->slower);
     return st;
 }
 
@@ -113,7 +131,7 @@ static int exit_status(const session *s)
 {
     if (*s->all.stop != 0)
         return FA2I_EXIT_INTERRUPTED;
-    return s->failed > 0 ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
+    return s->failed + s->slower > 0 ? FA2I_EXIT_FAILED : FA2I_EXIT_OK;
 }
 
 int fa2i_cmd_bench(int argc, char **argv)

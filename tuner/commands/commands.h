@@ -52,7 +52,8 @@ typedef struct fa2i_options {
     const char *positional;      /* the FILE of export, import and field-report; the VARIANT of source */
     bool ptx, sass, lines;       /* --ptx, --sass, --lines */
     const char *html, *markdown; /* files that report writes; NULL: not asked for */
-    const char *against;         /* --against: a second database; NULL: none */
+    const char *against;         /* --against: a second database, or of bench an earlier result; NULL: none */
+    double fail_above;           /* --fail-above: a share, 0.05 for 5%; 0: not given */
     const char *bench;           /* --bench: what bench or field-report wrote; NULL: none */
 } fa2i_options;
 
@@ -71,7 +72,7 @@ enum {
     FA2I_OPT_FILTER_SHOWN = 1024, /* a --shape with all required fields is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
     FA2I_OPT_TUNE = 4096,       /* --all, --force, --share */
-    FA2I_OPT_BENCH = 8192,      /* --runs, --rest, --cold, --scale, --format */
+    FA2I_OPT_BENCH = 8192,      /* --runs, --rest, --cold, --scale, --format, --against, --fail-above */
     FA2I_OPT_REPORT = 16384,    /* --html, --markdown, --against, --bench */
     FA2I_OPT_CHECK = 32768,     /* --check */
     FA2I_OPT_DRY_RUN = 65536,   /* --dry-run */

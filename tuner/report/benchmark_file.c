@@ -23,6 +23,11 @@ static const char bench_naive[] =
     "json_each(p.value, '$.kernels') k WHERE json_extract(k.value, '$.kernel') = 'naive' "
     "AND median_us > 0";
 
+static const char bench_times[] =
+    "SELECT json_extract(?1, '$.device') AS device, json_extract(p.value, '$.problem') AS shape, "
+    "json_extract(p.value, '$.kernels[0].median_us') AS median_us FROM json_each(?1, '$.problems') p "
+    "WHERE median_us > 0";
+
 static const char field_ceilings[] =
     "SELECT json_extract(a.value, '$.device') AS device, json_extract(c.value, '$.name') AS name, "
     "json_extract(c.value, '$.unit') AS unit, json_extract(c.value, '$.rate') AS rate "
@@ -87,7 +92,7 @@ static fa2_status check_json(fa2i_cache *cache, const char *path, const char *js
     if (st != FA2_OK || valid)
         return st;
     return fa2i_fail(FA2_E_INVALID,
-                     "%s: is not JSON, or was cut; --bench takes what bench --format json or "
+                     "%s: is not JSON, or was cut; it must be what bench --format json or "
                      "field-report writes: make it anew",
                      path);
 }
@@ -115,6 +120,23 @@ fa2_status fa2i_benchmark_file_read(const char *path, fa2i_gathered *gathered)
 done:
     fa2i_cache_close(cache);
     fa2i_free(lines);
+    fa2i_free(text);
+    return st;
+}
+
+fa2_status fa2i_benchmark_file_times(const char *path, fa2i_rows *rows)
+{
+    fa2_status st = FA2_OK;
+    fa2i_cache *cache = NULL;
+    char *text = NULL;
+    FA2_TRY(read_text(path, &text));
+    FA2_TRY(fa2i_cache_open_empty(path, &cache));
+    FA2_TRY(check_json(cache, path, text));
+    st = fa2i_gather_json(cache, bench_times, text, rows);
+    if (st == FA2_E_DATABASE || (st == FA2_OK && fa2i_rows_count(rows) == 0))
+        st = fa2i_fail(FA2_E_INVALID, "%s: has no times of problems: it is not what bench --format json writes", path);
+done:
+    fa2i_cache_close(cache);
     fa2i_free(text);
     return st;
 }

@@ -40,7 +40,7 @@ static fa2_status check(const fa2i_rows *rows, fa2_status st)
     return st;
 }
 
-static void rows_done(fa2i_rows *rows)
+void fa2i_rows_done(fa2i_rows *rows)
 {
     fa2i_text_done(&rows->text);
     fa2i_free(rows->cells);
@@ -50,12 +50,12 @@ static void rows_done(fa2i_rows *rows)
 void fa2i_gathered_done(fa2i_gathered *gathered)
 {
     fa2i_free(gathered->path);
-    rows_done(&gathered->devices);
-    rows_done(&gathered->sessions);
-    rows_done(&gathered->winners);
-    rows_done(&gathered->measurements);
-    rows_done(&gathered->ceilings);
-    rows_done(&gathered->naive);
+    fa2i_rows_done(&gathered->devices);
+    fa2i_rows_done(&gathered->sessions);
+    fa2i_rows_done(&gathered->winners);
+    fa2i_rows_done(&gathered->measurements);
+    fa2i_rows_done(&gathered->ceilings);
+    fa2i_rows_done(&gathered->naive);
     *gathered = (fa2i_gathered){0};
 }
 

@@ -35,6 +35,7 @@ fa2_status fa2i_gather(fa2i_cache *cache, const fa2i_filter *filter, fa2i_gather
 fa2_status fa2i_gather_json(fa2i_cache *cache, const char *sql, const char *json, fa2i_rows *rows);
 
 void fa2i_gathered_done(fa2i_gathered *gathered); /* accepts zeroed objects */
+void fa2i_rows_done(fa2i_rows *rows);             /* likewise */
 
 size_t fa2i_rows_count(const fa2i_rows *rows);
 

@@ -1,0 +1,57 @@
+#include "tuner/bench/against.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "tuner/report/table.h"
+
+enum { DEVICE, SHAPE, MEDIAN_US };
+
+/* Returns us of a problem in the earlier benchmark; 0: it has none. */
+static double find_earlier(const fa2i_rows *rows, const char *device, const char *shape)
+{
+    for (size_t i = 0; i < fa2i_rows_count(rows); i++) {
+        const char *of = fa2i_rows_cell(rows, i, DEVICE), *text = fa2i_rows_cell(rows, i, SHAPE);
+        if (of != NULL && text != NULL && strcmp(of, device) == 0 && strcmp(text, shape) == 0)
+            return strtod(fa2i_rows_cell(rows, i, MEDIAN_US), NULL);
+    }
+    return 0;
+}
+
+static void add_row(fa2i_table *table, const char *shape, double now, double then, bool slower)
+{
+    char texts[3][32];
+    snprintf(texts[0], sizeof *texts, "%.2f", then);
+    snprintf(texts[1], sizeof *texts, "%.2f", now);
+    snprintf(texts[2], sizeof *texts, "%.3f", now / then);
+    const char *cells[] = {shape, texts[0], texts[1], texts[2], slower ? "too slow" : ""};
+    fa2i_table_add(table, cells);
+}
+
+fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card, const fa2i_benchmark *list,
+                              size_t count, FILE *out, size_t *ret_slower)
+{
+    static const char *const titles[] = {"problem", "then us", "now us", "now / then", ""};
+    fa2i_table table;
+    fa2_status st = FA2_OK;
+    *ret_slower = 0;
+    fa2i_table_init(&table, "lrrrl", titles);
+    for (size_t i = 0; i < count; i++) {
+        const fa2i_timed *first = &list[i].timed[0]; /* the runtime's choice */
+        char shape[FA2I_PROBLEM_CHARS];
+        fa2i_problem_format(&list[i].problem, shape, sizeof shape);
+        const double then = find_earlier(&against->earlier, card->name, shape);
+        if (list[i].count == 0 || first->outcome != FA2I_OUTCOME_OK || then <= 0)
+            continue;
+        const bool slower = against->most > 0 && first->us.order.median > against->most * then;
+        add_row(&table, shape, first->us.order.median, then, slower);
+        *ret_slower += slower;
+    }
+    if (fa2i_table_rows(&table) == 0) {
+        st = fa2i_fail(FA2_E_INVALID, "%s: has no time of these problems on %s", against->path, card->name);
+    } else {
+        fa2i_shown_print(out, "\nagainst %s\n", against->path);
+        st = fa2i_table_print(&table, out);
+    }
+    fa2i_table_done(&table);
+    return st;
+}

@@ -1,0 +1,23 @@
+/*
+ * Compares a benchmark with an earlier one: for each problem the time of the runtime's kernel now, and then. Not
+ * thread-safe.
+ */
+#ifndef FA2I_AGAINST_H
+#define FA2I_AGAINST_H
+
+#include "tuner/bench/benchmark.h"
+#include "tuner/report/gather.h"
+
+typedef struct fa2i_against {
+    const char *path;  /* of the earlier benchmark; borrowed */
+    fa2i_rows earlier; /* device, shape, median_us (fa2i_benchmark_file_times); owned */
+    double most;       /* more than this ratio of times, now to then, is too slow; 0: no ratio is */
+} fa2i_against;
+
+/* Prints a table of the problems of both benchmarks. A problem that the earlier one lacks, or measured on another card,
+ * is left out. *ret_slower: how many problems are too slow. FA2_E_INVALID: the
+ * two have no problem in common. */
+fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card, const fa2i_benchmark *list,
+                              size_t count, FILE *out, size_t *ret_slower);
+
+#endif
