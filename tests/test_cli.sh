@@ -23,7 +23,7 @@ for args in --help -h help; do
 done
 run 0 --version
 has out "fa2-tune 0."
-for command in tune build bench devices doctor list show explain source report export import check gc field-report forget; do
+for command in tune build warm bench devices doctor list show explain source report export import check gc field-report forget; do
     run 0 $command --help
     empty err
     has out "fa2-tune $command"
@@ -64,7 +64,7 @@ has err 'there is no command "tuen", did you mean tune?'
 run 2 help lst
 has err 'there is no command "lst", did you mean list?'
 run 2 tuning
-known="tune build bench devices doctor list show explain source report export import check gc field-report forget help completion man"
+known="tune build warm bench devices doctor list show explain source report export import check gc field-report forget help completion man"
 has err "there is no command \"tuning\"; known: $known"
 run 2 help tuen
 has err 'there is no command "tuen"'

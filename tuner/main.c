@@ -68,6 +68,13 @@ static const fa2i_command commands[] = {
      "model,\n"
      "marked `modelled`. Kernels that are in the database already are reused. Without shapes:\n"
      "--preset seeds.\n\n" ARCH_HELP SHAPE_HELP DB_HELP JOBS_HELP DRY_RUN_HELP JSON_HELP},
+    {"warm", fa2i_cmd_warm, "--device N [SHAPES] [--db FILE] [--jobs N] [-- PROGRAM ARGS...]",
+     "compile and store what calls will need, without timing",
+     "Prepares each shape as a program's first call would: chooses its kernel, by the database or by the\n"
+     "cost model, compiles it if it is not stored, and stores it with the choice. With a program: runs it,\n"
+     "on the same database, and prepares what it called. Later calls load what is stored.\n"
+     "Without shapes: --preset seeds. Exit status 1 when a shape has no kernel, or the program failed.\n\n"
+     "  --device N        the CUDA device, 0 for the first\n" SHAPE_HELP DB_HELP JOBS_HELP},
     {"bench", fa2i_cmd_bench,
      "--device N [SHAPES] [--scale S|B|D] [--runs N] [--rest MS] [--cold] [--against FILE [--fail-above P%]] "
      "[--db FILE] [--format text|csv|json]",

@@ -149,6 +149,27 @@ unset FA2_NVRTC_LIBRARY
 run 0 explain --shape $shape --arch sm_86 --db cubins.db # of a card elsewhere nothing is known
 has out "code      in the database"
 
+# ---- warm: later calls need no NVRTC, and find their choice stored; a program is run, and its calls count ----
+run 0 warm --device 0 --shape $shape --shape Hq=2,Sq=40,D=16 --db warm.db
+has out "2 problems ready, 0 failed"
+run 0 warm --device 0 --db program.db -- "$client" 1 2 48 16 1
+has out "1 problem ready, 0 failed"
+run 1 warm --device 0 --db program.db -- sh -c "$client 1 2 48 16 1; exit 3"
+export FA2_NVRTC_LIBRARY=$without
+for db in warm.db program.db; do
+    checks=$((checks + 1))
+    "$client" 1 2 48 16 1 --db $db >out 2>err || fail "a call with $db: exit status $?"
+done
+run 1 warm --device 0 --shape $shape --db cold.db
+has err "no NVRTC library found"
+has out "0 problems ready, 1 failed"
+unset FA2_NVRTC_LIBRARY
+run 2 warm --shape $shape --db warm.db
+has err "warm needs --device N"
+run 3 warm --device 7 --shape $shape --db warm.db
+run 1 warm --device 0 --shape $shape --db nowhere/warm.db
+has err "nowhere/warm.db: "
+
 # ---- a database that is only read keeps nothing ----
 [ "$(id -u)" -eq 0 ] || {
     rm -f explained.db

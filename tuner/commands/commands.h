@@ -109,6 +109,7 @@ int fa2i_report_failure(fa2_status status);
 int fa2i_cmd_tune(int argc, char **argv);
 int fa2i_cmd_bench(int argc, char **argv);
 int fa2i_cmd_build(int argc, char **argv);
+int fa2i_cmd_warm(int argc, char **argv);
 int fa2i_cmd_devices(int argc, char **argv);
 int fa2i_cmd_doctor(int argc, char **argv);
 int fa2i_cmd_list(int argc, char **argv);
