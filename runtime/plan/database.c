@@ -14,6 +14,7 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/clock.h"
 #include "runtime/plan/notes.h"
+#include "runtime/plan/share.h"
 
 #define RETRY_NS (60 * FA2I_SECOND_NS)
 
@@ -105,6 +106,12 @@ fa2_status fa2i_planner_open(fa2i_planner *planner, const char *database)
     }
 done:
     return st;
+}
+
+fa2_status fa2i_planner_find_files(fa2i_planner *planner)
+{
+    const fa2_status st = fa2i_share_find(&planner->share);
+    return st == FA2_OK ? fa2i_layers_open(planner->share, planner->log, planner->log_user, &planner->layers) : st;
 }
 
 /* ---- following the file ---- */

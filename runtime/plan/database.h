@@ -12,6 +12,9 @@
  * logged. */
 fa2_status fa2i_planner_open(fa2i_planner *planner, const char *database);
 
+/* Finds the folder of the files that come with fa2, and opens the system's databases. */
+fa2_status fa2i_planner_find_files(fa2i_planner *planner);
+
 /* At most once a second, compares the file at the path with the open one, and opens it if it is new. The planner
  * forgets what it learnt from a file that is gone. Plans stay. The only error is FA2_E_MEMORY. */
 fa2_status fa2i_planner_follow_file(fa2i_planner *planner);

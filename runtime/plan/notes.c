@@ -39,7 +39,10 @@ static fa2_status find_basis(fa2i_planner *planner)
         return FA2_OK;
     FA2_TRY(fa2i_generator_files_find_hash(&scripts));
     FA2_TRY(fa2i_share_key(planner->share, &shipped));
-    const fa2i_part parts[] = {{&version, sizeof version}, {&scripts, sizeof scripts}, {&shipped, sizeof shipped}};
+    const fa2i_part parts[] = {{&version, sizeof version},
+                               {&scripts, sizeof scripts},
+                               {&shipped, sizeof shipped},
+                               {&planner->layers.key, sizeof planner->layers.key}};
     fa2i_key_of(parts, sizeof parts / sizeof *parts, &planner->basis);
     planner->knows_basis = true;
 done:

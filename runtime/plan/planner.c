@@ -42,7 +42,7 @@ fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device, c
     FA2_TRY(fa2i_cuda_is_software(device->cuda, &planner->as_ptx));
     FA2_TRY(fa2i_planner_open(planner, config->database));
     if (config->database == NULL || config->database[0] != '\0')
-        FA2_TRY(fa2i_share_find(&planner->share));
+        FA2_TRY(fa2i_planner_find_files(planner));
 done:
     if (st != FA2_OK)
         fa2i_planner_done(planner);
@@ -66,6 +66,7 @@ void fa2i_planner_done(fa2i_planner *planner)
     fa2i_kernels_done(&planner->kernels);
     fa2i_generator_destroy(planner->generator);
     fa2i_cache_close(planner->cache);
+    fa2i_layers_close(&planner->layers);
     fa2i_free(planner->share);
     fa2i_free(planner->database);
     *planner = (fa2i_planner){0};
@@ -77,7 +78,8 @@ void fa2i_planner_done(fa2i_planner *planner)
 static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
 {
     bool read = false;
-    fa2_status st = fa2i_winners_update(&of->winners, planner->cache, planner->device->card.arch, problem, &read);
+    fa2_status st =
+        fa2i_winners_update(&of->winners, planner->cache, &planner->layers, planner->device->card.arch, problem, &read);
     if (read) {
         of->told_unreadable = false;
         of->reading++;
@@ -91,12 +93,11 @@ static fa2_status update_class(fa2i_planner *planner, fa2i_class *of, const fa2_
 /* Refuses a winner whose rows have a fault, so that no call takes it. */
 static fa2_status refuse_winner(fa2i_planner *planner, const fa2i_choice *choice, fa2i_attempt *ret_attempt)
 {
-    fa2i_outcome outcome = FA2I_OUTCOME_WRONG;
+    const fa2i_outcome known = fa2i_layers_refutation(planner->cache, &planner->layers, &choice->winner.kernel);
+    const fa2i_outcome outcome = known != FA2I_OUTCOME_OK ? known : FA2I_OUTCOME_WRONG;
     fa2i_slot *slot = fa2i_kernels_slot(&planner->kernels, &choice->winner.kernel);
     if (slot == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for a kernel's record");
-    if (choice->refuted)
-        (void)fa2i_cache_refutation(planner->cache, &choice->winner.kernel, &outcome);
     (void)fa2i_fail(FA2_E_UNSUPPORTED, "%s%s%s%s%s%s", choice->variant, choice->variant[0] == '\0' ? "" : ": ",
                     choice->fault, choice->refuted ? " (" : "", choice->refuted ? fa2i_outcome_string(outcome) : "",
                     choice->refuted ? ")" : "");
@@ -552,10 +553,10 @@ static fa2_status spread(const fa2i_planner *planner, fa2i_plan *plan)
     return st;
 }
 
-/* Returns whether the database can have winners for such a plan. */
+/* Returns whether a database can have winners for such a plan. */
 static bool has_winners(const fa2i_planner *planner, bool unmapped)
 {
-    return planner->cache != NULL && planner->arch == 0 && !unmapped;
+    return (planner->cache != NULL || planner->layers.count > 0) && planner->arch == 0 && !unmapped;
 }
 
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped, fa2i_plan *ret_plan)

@@ -50,6 +50,11 @@ static bool is_same_evidence(const fa2i_evidence *a, const fa2i_evidence *b)
            (a->time_count == 0 || memcmp(a->times, b->times, a->time_count * sizeof *a->times) == 0);
 }
 
+static bool has_times(const fa2i_planner *planner)
+{
+    return planner->cache != NULL || planner->share != NULL || planner->layers.count > 0;
+}
+
 /* Updates the generator's evidence to the version that the class's winners have. An unreadable database is logged and
  * is no error. Earlier evidence stays; if there was none, only the shipped times count. */
 static fa2_status calibrate(fa2i_planner *planner, fa2i_class *of, const fa2_problem *problem)
@@ -59,7 +64,7 @@ static fa2_status calibrate(fa2i_planner *planner, fa2i_class *of, const fa2_pro
     fa2i_evidence evidence = {0};
     fa2_status st = FA2_OK;
 
-    if (planner->arch != 0 || (planner->cache == NULL && planner->share == NULL && !calibration->is_calibrated) ||
+    if (planner->arch != 0 || (!has_times(planner) && !calibration->is_calibrated) ||
         (calibration->is_calibrated && !calibration->is_partial && calibration->version == of->winners.version))
         return FA2_OK;
     FA2_TRY(read_shipped(planner, problem->op));
@@ -73,6 +78,8 @@ static fa2_status calibrate(fa2i_planner *planner, fa2i_class *of, const fa2_pro
     st = FA2_OK;
     if (unread && calibration->is_calibrated)
         goto done;
+    FA2_TRY(fa2i_layers_add_evidence(planner->cache, &planner->layers, card, problem->op, fa2i_op_of(problem)->abi,
+                                     &evidence));
     FA2_TRY(fa2i_shipped_merge(&calibration->shipped, card, &evidence));
     /* The evidence often stays the same: other processes wrote only notes, or kernels of other operations. */
     if (!calibration->is_calibrated || !is_same_evidence(&evidence, &calibration->evidence)) {

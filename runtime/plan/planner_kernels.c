@@ -106,15 +106,6 @@ fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *pr
     return st == FA2_OK && must_switch(planner) ? switch_to_ptx(planner) : st;
 }
 
-/* Returns what fa2-tune found wrong with this kernel. If that cannot be read: FA2I_OUTCOME_OK. */
-static fa2i_outcome refutation(const fa2i_planner *planner, const fa2i_key *key)
-{
-    fa2i_outcome outcome = FA2I_OUTCOME_OK;
-    if (planner->cache != NULL)
-        (void)fa2i_cache_refutation(planner->cache, key, &outcome);
-    return outcome;
-}
-
 /* Returns whether a record describes the same variant as the generator. */
 static bool is_the_same(const fa2i_variant *stored, const fa2i_variant *variant)
 {
@@ -125,7 +116,8 @@ static bool is_the_same(const fa2i_variant *stored, const fa2i_variant *variant)
 static fa2_status read_artifact(const fa2i_planner *planner, const fa2i_key *key, const fa2i_variant *variant,
                                 bool with_image, fa2i_kernel *ret_kernel)
 {
-    fa2_status st = fa2i_cache_get_kernel(planner->cache, key, variant->recipe.abi, with_image, ret_kernel);
+    fa2_status st =
+        fa2i_layers_get_kernel(planner->cache, &planner->layers, key, variant->recipe.abi, with_image, ret_kernel);
     if (st == FA2_OK && !is_the_same(&ret_kernel->variant, variant)) {
         fa2i_kernel_done(ret_kernel);
         *ret_kernel = (fa2i_kernel){0};
@@ -162,7 +154,7 @@ static fa2_status get_artifact(fa2i_planner *planner, const fa2i_key *key, const
                                const char *source, fa2i_kernel *ret_kernel, bool *ret_compiled)
 {
     *ret_compiled = false;
-    if (planner->cache != NULL) {
+    if (planner->cache != NULL || planner->layers.count > 0) {
         fa2_status st = read_artifact(planner, key, variant, true, ret_kernel);
         if (st == FA2_E_NOT_FOUND) {
             st = read_artifact(planner, key, variant, false, ret_kernel);
@@ -229,7 +221,7 @@ static fa2_status try_target(fa2i_planner *planner, const fa2i_variant *variant,
         fa2i_attempt_refuse(ret_attempt, slot->refusal, variant->text);
         return FA2_OK;
     }
-    ret_attempt->refuted = refutation(planner, &key);
+    ret_attempt->refuted = fa2i_layers_refutation(planner->cache, &planner->layers, &key);
     if (ret_attempt->refuted != FA2I_OUTCOME_OK) {
         (void)fa2i_fail(FA2_E_UNSUPPORTED, "%s failed its verification (%s)", variant->text,
                         fa2i_outcome_string(ret_attempt->refuted));
@@ -327,7 +319,7 @@ static fa2_status check_class(const fa2i_variant *variant, const fa2i_class *of)
 static fa2_status load(fa2i_planner *planner, const fa2i_class *of, int abi, fa2i_slot *slot, fa2i_attempt *attempt)
 {
     fa2i_kernel kernel = {0};
-    fa2_status st = fa2i_cache_get_kernel(planner->cache, &slot->key, abi, true, &kernel);
+    fa2_status st = fa2i_layers_get_kernel(planner->cache, &planner->layers, &slot->key, abi, true, &kernel);
     attempt->lost = st == FA2_E_NOT_FOUND;
     attempt->for_now = st != FA2_OK && !attempt->lost;
     if (st == FA2_OK)
@@ -349,7 +341,7 @@ static fa2_status load(fa2i_planner *planner, const fa2i_class *of, int abi, fa2
 static void move_rows(fa2i_planner *planner, const fa2i_key *lost, const fa2i_slot *slot, int abi)
 {
     fa2i_kernel kernel = {0};
-    if (planner->read_only || memcmp(lost, &slot->key, sizeof *lost) == 0)
+    if (planner->cache == NULL || planner->read_only || memcmp(lost, &slot->key, sizeof *lost) == 0)
         return;
     fa2_status st = fa2i_cache_get_kernel(planner->cache, &slot->key, abi, true, &kernel);
     if (st == FA2_OK)
@@ -413,7 +405,7 @@ static fa2_status revive(fa2i_planner *planner, const fa2i_class *of, const fa2_
 {
     const int abi = fa2i_op_abi(problem);
     fa2i_kernel record = {0};
-    fa2_status st = fa2i_cache_get_kernel(planner->cache, key, abi, false, &record);
+    fa2_status st = fa2i_layers_get_kernel(planner->cache, &planner->layers, key, abi, false, &record);
     if (st == FA2_OK)
         st = check_class(&record.variant, of);
     if (st == FA2_OK)
@@ -528,8 +520,7 @@ fa2_status fa2i_planner_use_twin(fa2i_planner *planner, const fa2i_class *of, co
 static void refuse_uncompiled(const fa2i_planner *planner, const char *text, fa2_status st, fa2i_attempt *attempt)
 {
     const char *why = fa2i_planner_why_no_compiler(st);
-    if (planner->cache != NULL)
-        (void)fa2i_cache_variant_refutation(planner->cache, text, &attempt->refuted);
+    attempt->refuted = fa2i_layers_variant_refutation(planner->cache, &planner->layers, text);
     if (attempt->refuted != FA2I_OUTCOME_OK)
         (void)fa2i_fail(st, "it failed its verification (%s), and %s", fa2i_outcome_string(attempt->refuted), why);
     else

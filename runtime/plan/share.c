@@ -5,6 +5,8 @@
 #define _GNU_SOURCE /* dladdr, getline */
 #include "runtime/plan/share.h"
 
+#include "runtime/plan/layers.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -139,7 +141,7 @@ static int by_name(const void *a, const void *b)
 static fa2_status add_name(names *n, const char *name)
 {
     const size_t bytes = strlen(name);
-    if (bytes < 3 || strcmp(name + bytes - 3, ".db") != 0)
+    if (bytes < 3 || strcmp(name + bytes - 3, ".db") != 0 || strcmp(name, FA2I_LAYERS_DEFAULT) == 0)
         return FA2_OK;
     char **grown = fa2i_room_for(n->items, n->count + 1, &n->capacity, sizeof *grown);
     if (grown == NULL)

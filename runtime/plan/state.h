@@ -21,6 +21,7 @@
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "runtime/plan/answers.h"
+#include "runtime/plan/layers.h"
 #include "runtime/plan/winners.h"
 
 /* Findings for earlier problems of a class, so that another shape of the class costs no SQLite and no Lua. */
@@ -70,6 +71,7 @@ typedef struct fa2i_planner {
     void *log_user;
     char *database;            /* path, for messages; NULL if no database is used */
     fa2i_cache *cache;         /* NULL if there is no database, or none is used */
+    fa2i_layers layers;        /* the system's databases, below the user's */
     bool is_named;             /* the caller chose the path; it is not the default */
     bool never_writes;         /* fa2_config.read_only */
     bool read_only;            /* nothing is written to cache: because of never_writes, or because the file cannot be

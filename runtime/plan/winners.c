@@ -13,14 +13,15 @@
 #include "runtime/base/status.h"
 #include "runtime/ops/op.h"
 
-static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch, const fa2_problem *problem, bool *ret_read)
+static fa2_status ask(fa2i_winners *winners, fa2i_cache *own, const fa2i_layers *below, int arch,
+                      const fa2_problem *problem, bool *ret_read)
 {
     fa2i_winners now = {.is_current = true};
 
-    fa2_status st = fa2i_cache_data_version(cache, &now.version);
+    fa2_status st = own != NULL ? fa2i_cache_data_version(own, &now.version) : FA2_OK;
     if (st != FA2_OK || (winners->is_current && winners->version == now.version))
         return st;
-    st = fa2i_cache_choices(cache, arch, problem, fa2i_op_abi(problem), &now.choices, &now.count);
+    st = fa2i_layers_choices(own, below, arch, problem, fa2i_op_abi(problem), &now.choices, &now.count);
     if (st != FA2_OK)
         return st;
     fa2i_winners_done(winners);
@@ -29,13 +30,13 @@ static fa2_status ask(fa2i_winners *winners, fa2i_cache *cache, int arch, const 
     return FA2_OK;
 }
 
-fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *cache, int arch, const fa2_problem *problem,
-                               bool *ret_read)
+fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *own, const fa2i_layers *below, int arch,
+                               const fa2_problem *problem, bool *ret_read)
 {
     *ret_read = false;
     if (winners->asked_ns != 0 && fa2i_clock_ns() - winners->asked_ns < FA2I_SECOND_NS)
         return FA2_OK;
-    fa2_status st = ask(winners, cache, arch, problem, ret_read);
+    fa2_status st = ask(winners, own, below, arch, problem, ret_read);
     winners->is_current = st == FA2_OK;
     winners->asked_ns = st == FA2_E_MEMORY ? 0 : fa2i_clock_ns();
     return st;

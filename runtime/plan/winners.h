@@ -7,7 +7,7 @@
 #ifndef FA2I_WINNERS_H
 #define FA2I_WINNERS_H
 
-#include "cache/cache.h"
+#include "runtime/plan/layers.h"
 
 typedef struct fa2i_winners {
     fa2i_choice *choices;
@@ -20,8 +20,8 @@ typedef struct fa2i_winners {
 /* Updates the winners of the problem's class. *ret_read: they were read again, and earlier conclusions from the
  * database may no longer hold. After an error the old winners stay. Unless it is FA2_E_MEMORY, they serve for a second
  * before SQLite is asked again. */
-fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *cache, int arch, const fa2_problem *problem,
-                               bool *ret_read);
+fa2_status fa2i_winners_update(fa2i_winners *winners, fa2i_cache *own, const fa2i_layers *below, int arch,
+                               const fa2_problem *problem, bool *ret_read);
 
 /* Drops the winners whose kernel cannot be read now, until SQLite is asked again. Otherwise each would wait for
  * SQLite. */

@@ -10,6 +10,8 @@
 #include <string.h>
 #include "cache/content/report.h"
 #include "runtime/base/alloc.h"
+#include "runtime/plan/layers.h"
+#include "runtime/plan/share.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
 #include "tuner/commands/filter_options.h"
@@ -299,28 +301,67 @@ static fa2_status say_damaged(fa2i_cache *cache, const fa2i_filter *filter, size
     return st;
 }
 
+/* Prints the winners of a database, under its path if several databases are listed. */
+static fa2_status list_one(fa2i_cache *cache, const fa2i_filter *filter, bool as_json, bool with_path)
+{
+    winner_listing w;
+    size_t damaged = 0;
+    fa2_status st = FA2_OK;
+    FA2_TRY(say_damaged(cache, filter, &damaged));
+    if (as_json) {
+        FA2_TRY(fa2i_cache_print_winners_json(cache, filter, stdout));
+        goto done;
+    }
+    if (with_path)
+        fa2i_shown_print(stdout, "%s\n\n", fa2i_cache_path(cache));
+    FA2_TRY(list_winners(cache, filter, &w));
+    if (w.l.rows == 0 && damaged == 0) {
+        fa2i_shown_print(stderr, "fa2-tune: there are no %swinners in %s yet\n",
+                         fa2i_filter_is_given(filter) ? "such " : "", fa2i_cache_path(cache));
+        FA2_TRY(fa2i_database_say_devices(cache, filter));
+    }
+done:
+    return st;
+}
+
+static void say(void *user, const char *message)
+{
+    (void)user;
+    fprintf(stderr, "fa2-tune: %s\n", message);
+}
+
+/* Opens the system's databases, which calls read, too. A database that was named is listed alone. */
+static fa2_status open_system(const fa2i_options *options, fa2i_layers *ret_layers)
+{
+    char *share = NULL;
+    fa2_status st = FA2_OK;
+    if (options->db != NULL || options->json)
+        return FA2_OK;
+    FA2_TRY(fa2i_share_find(&share));
+    FA2_TRY(fa2i_layers_open(share, say, NULL, ret_layers));
+done:
+    fa2i_free(share);
+    return st;
+}
+
 int fa2i_cmd_list(int argc, char **argv)
 {
     fa2i_options options = {0};
     fa2i_cache *cache = NULL;
-    winner_listing w;
-    size_t damaged = 0;
+    fa2i_layers system = {.count = 0};
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_FILTER | FA2I_OPT_DB | FA2I_OPT_JSON, &options));
     FA2_TRY(fa2i_filter_find_device(&options));
-    FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_READ, &cache));
-    FA2_TRY(say_damaged(cache, &options.filter, &damaged));
-    if (options.json) {
-        FA2_TRY(fa2i_cache_print_winners_json(cache, &options.filter, stdout));
-        goto done;
-    }
-    FA2_TRY(list_winners(cache, &options.filter, &w));
-    if (w.l.rows == 0 && damaged == 0) {
-        fa2i_shown_print(stderr, "fa2-tune: there are no %swinners in %s yet\n",
-                         fa2i_filter_is_given(&options.filter) ? "such " : "", fa2i_cache_path(cache));
-        FA2_TRY(fa2i_database_say_devices(cache, &options.filter));
-    }
+    FA2_TRY(open_system(&options, &system));
+    st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
+    if (st == FA2_E_NOT_FOUND && system.count > 0)
+        st = FA2_OK; /* the system's are listed */
+    if (st == FA2_OK && cache != NULL)
+        st = list_one(cache, &options.filter, options.json, system.count > 0);
+    for (size_t i = 0; st == FA2_OK && i < system.count; i++)
+        st = list_one(system.caches[i], &options.filter, false, true);
 done:
+    fa2i_layers_close(&system);
     fa2i_cache_close(cache);
     fa2i_options_done(&options);
     return st == FA2_OK ? FA2I_EXIT_OK : fa2i_report_failure(st);

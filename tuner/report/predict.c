@@ -9,9 +9,9 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
 #include "runtime/base/status.h"
+#include "runtime/plan/database.h"
 #include "runtime/plan/planner_candidates.h"
 #include "runtime/plan/planner_kernels.h"
-#include "runtime/plan/share.h"
 
 void fa2i_predicted_done(fa2i_predicted *predicted)
 {
@@ -54,7 +54,7 @@ done:
 
 fa2_status fa2i_predictor_find_share(fa2i_predictor *f)
 {
-    return fa2i_share_find(&f->planner.share);
+    return fa2i_planner_find_files(&f->planner);
 }
 
 void fa2i_predictor_be_here(fa2i_predictor *f)

@@ -1,0 +1,232 @@
+#include "runtime/plan/layers.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "cache/shipped/shipped.h"
+#include "runtime/base/alloc.h"
+#include "runtime/base/environment.h"
+#include "runtime/base/shown.h"
+#include "runtime/base/text.h"
+
+/* ---- opening ---- */
+
+/* Hashes a file's path, size and time into the key. */
+static void add_to_key(const char *path, fa2i_key *key)
+{
+    struct stat info = {0};
+    (void)stat(path, &info);
+    const fa2i_part parts[] = {{key->bytes, sizeof key->bytes},
+                               {path, strlen(path)},
+                               {&info.st_size, sizeof info.st_size},
+                               {&info.st_mtim.tv_sec, sizeof info.st_mtim.tv_sec},
+                               {&info.st_mtim.tv_nsec, sizeof info.st_mtim.tv_nsec}};
+    fa2i_key_of(parts, sizeof parts / sizeof *parts, key);
+}
+
+static void say_passed_over(fa2i_log_fn log, void *log_user)
+{
+    char text[FA2I_MESSAGE_BYTES + 64];
+    if (log == NULL)
+        return;
+    fa2i_shown_write(text, sizeof text, "a system database is passed over: %s", fa2_last_message());
+    log(log_user, text);
+}
+
+static fa2_status add_file(const char *path, fa2i_log_fn log, void *log_user, fa2i_layers *layers)
+{
+    fa2i_cache *cache = NULL;
+    fa2_status st = FA2_OK;
+    if (layers->count == FA2I_LAYERS_MAX)
+        st = fa2i_fail(FA2_E_INVALID, "%s: FA2_SYSTEM_DB names more than %d files", path, FA2I_LAYERS_MAX);
+    else
+        st = fa2i_cache_open(path, FA2I_CACHE_READ, log, log_user, &cache);
+    if (st == FA2_E_MEMORY)
+        return st;
+    if (st != FA2_OK) {
+        say_passed_over(log, log_user);
+        return FA2_OK;
+    }
+    layers->caches[layers->count++] = cache;
+    add_to_key(path, &layers->key);
+    return FA2_OK;
+}
+
+static fa2_status add_files(char *paths, fa2i_log_fn log, void *log_user, fa2i_layers *layers)
+{
+    char *rest = NULL;
+    fa2_status st = FA2_OK;
+    for (char *path = strtok_r(paths, ":", &rest); st == FA2_OK && path != NULL; path = strtok_r(NULL, ":", &rest))
+        st = add_file(path, log, log_user, layers);
+    return st;
+}
+
+/* *ret_paths: with ':' between them; NULL: there is none. The caller owns it. */
+static fa2_status find_paths(const char *share, char **ret_paths)
+{
+    const char *given = fa2i_environment_given("FA2_SYSTEM_DB");
+    struct stat info;
+    fa2i_text text = {0};
+    *ret_paths = NULL;
+    if (given != NULL)
+        fa2i_text_add(&text, "%s", given);
+    else if (share != NULL)
+        fa2i_text_add(&text, "%s/" FA2I_LAYERS_DEFAULT, share);
+    else
+        return FA2_OK;
+    fa2_status st = fa2i_text_take(&text, ret_paths);
+    if (st == FA2_OK && given == NULL && stat(*ret_paths, &info) != 0) {
+        fa2i_free(*ret_paths);
+        *ret_paths = NULL;
+    }
+    return st;
+}
+
+fa2_status fa2i_layers_open(const char *share, fa2i_log_fn log, void *log_user, fa2i_layers *ret_layers)
+{
+    fa2i_layers layers = {.count = 0};
+    char *paths = NULL;
+    fa2_status st = find_paths(share, &paths);
+    if (st == FA2_OK && paths != NULL)
+        st = add_files(paths, log, log_user, &layers);
+    fa2i_free(paths);
+    if (st != FA2_OK)
+        fa2i_layers_close(&layers);
+    *ret_layers = layers;
+    return st;
+}
+
+void fa2i_layers_close(fa2i_layers *layers)
+{
+    for (size_t i = 0; i < layers->count; i++)
+        fa2i_cache_close(layers->caches[i]);
+    *layers = (fa2i_layers){.count = 0};
+}
+
+/* ---- reading ---- */
+
+fa2_status fa2i_layers_get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
+                                  bool with_image, fa2i_kernel *ret_kernel)
+{
+    char why[FA2I_MESSAGE_BYTES] = "no database has the kernel";
+    fa2_status st = FA2_E_NOT_FOUND;
+    if (own != NULL)
+        st = fa2i_cache_get_kernel(own, key, abi, with_image, ret_kernel);
+    if (st == FA2_OK || st == FA2_E_MEMORY)
+        return st;
+    if (own != NULL)
+        snprintf(why, sizeof why, "%s", fa2_last_message());
+    for (size_t i = 0; i < below->count; i++) {
+        const fa2_status found = fa2i_cache_get_kernel(below->caches[i], key, abi, with_image, ret_kernel);
+        if (found == FA2_OK || found == FA2_E_MEMORY)
+            return found;
+    }
+    return fa2i_fail(st, "%s", why);
+}
+
+fa2i_outcome fa2i_layers_refutation(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key)
+{
+    fa2i_outcome outcome = FA2I_OUTCOME_OK;
+    if (own != NULL)
+        (void)fa2i_cache_refutation(own, key, &outcome);
+    for (size_t i = 0; outcome == FA2I_OUTCOME_OK && i < below->count; i++)
+        (void)fa2i_cache_refutation(below->caches[i], key, &outcome);
+    return outcome;
+}
+
+fa2i_outcome fa2i_layers_variant_refutation(fa2i_cache *own, const fa2i_layers *below, const char *variant)
+{
+    fa2i_outcome outcome = FA2I_OUTCOME_OK;
+    if (own != NULL)
+        (void)fa2i_cache_variant_refutation(own, variant, &outcome);
+    for (size_t i = 0; outcome == FA2I_OUTCOME_OK && i < below->count; i++)
+        (void)fa2i_cache_variant_refutation(below->caches[i], variant, &outcome);
+    return outcome;
+}
+
+/* The own database may know that a winner below is wrong. */
+static void refute(fa2i_cache *own, fa2i_choice *choices, size_t count)
+{
+    const fa2i_layers none = {.count = 0};
+    for (size_t i = 0; i < count; i++)
+        if (choices[i].fault == NULL &&
+            fa2i_layers_refutation(own, &none, &choices[i].winner.kernel) != FA2I_OUTCOME_OK) {
+            choices[i].fault = "it failed its verification";
+            choices[i].refuted = true;
+        }
+}
+
+/* A database below that cannot be read has no winners. */
+static fa2_status append_choices(fa2i_cache *own, fa2i_cache *cache, int arch, const fa2_problem *problem, int abi,
+                                 fa2i_choice **choices, size_t *count)
+{
+    fa2i_choice *more = NULL;
+    size_t more_count = 0, capacity = *count;
+    const fa2_status st = fa2i_cache_choices(cache, arch, problem, abi, &more, &more_count);
+    if (st != FA2_OK || more_count == 0)
+        return st == FA2_E_MEMORY ? st : FA2_OK;
+    fa2i_choice *grown = fa2i_room_for(*choices, *count + more_count, &capacity, sizeof *grown);
+    if (grown != NULL) {
+        refute(own, more, more_count);
+        memcpy(grown + *count, more, more_count * sizeof *more);
+        *choices = grown;
+        *count += more_count;
+    }
+    fa2i_free(more);
+    return grown != NULL ? FA2_OK : fa2i_fail(FA2_E_MEMORY, "no memory for winners");
+}
+
+fa2_status fa2i_layers_choices(fa2i_cache *own, const fa2i_layers *below, int arch, const fa2_problem *problem, int abi,
+                               fa2i_choice **ret_choices, size_t *ret_count)
+{
+    fa2i_choice *choices = NULL;
+    size_t count = 0;
+    fa2_status st = FA2_OK;
+    if (own != NULL)
+        FA2_TRY(fa2i_cache_choices(own, arch, problem, abi, &choices, &count));
+    for (size_t i = 0; i < below->count; i++)
+        FA2_TRY(append_choices(own, below->caches[i], arch, problem, abi, &choices, &count));
+    *ret_choices = choices;
+    *ret_count = count;
+    choices = NULL; /* the caller owns them now */
+done:
+    fa2i_free(choices);
+    return st;
+}
+
+/* Drops the times of kernels that the own database refuted, so that they are not merged. */
+static void drop_refuted(fa2i_cache *own, fa2i_evidence *evidence)
+{
+    const fa2i_layers none = {.count = 0};
+    for (size_t k = 0; k < evidence->kernel_count; k++) {
+        if (fa2i_layers_refutation(own, &none, &evidence->kernels[k].key) == FA2I_OUTCOME_OK)
+            continue;
+        evidence->kernels[k].spilled = false; /* a kernel that spilled is merged without times */
+        for (size_t i = 0; i < evidence->set_count; i++) {
+            fa2i_known_set *set = &evidence->sets[i];
+            size_t kept = 0;
+            for (size_t t = 0; t < set->count; t++)
+                if (evidence->times[set->first + t].kernel != k)
+                    evidence->times[set->first + kept++] = evidence->times[set->first + t];
+            set->count = kept;
+        }
+    }
+}
+
+fa2_status fa2i_layers_add_evidence(fa2i_cache *own, const fa2i_layers *below, const fa2i_card *card, fa2_op op,
+                                    int abi, fa2i_evidence *evidence)
+{
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < below->count; i++) {
+        fa2i_evidence more = {0};
+        st = fa2i_cache_evidence(below->caches[i], card, op, abi, &more);
+        if (st == FA2_OK) {
+            drop_refuted(own, &more);
+            st = fa2i_shipped_merge(&more, card, evidence);
+        } else if (st != FA2_E_MEMORY) {
+            st = FA2_OK;
+        }
+        fa2i_evidence_done(&more);
+    }
+    return st;
+}

@@ -1,0 +1,49 @@
+/*
+ * The databases that a planner reads: the user's own one, and below it those of the system, which are never written.
+ * What the own database lacks is taken from the first one below that has it. The own one comes first, and what it knows
+ * to be wrong is not taken.
+ *
+ * $FA2_SYSTEM_DB names the system's files, with ':' between them. If it is not set, system.db in the folder of the files
+ * that come with fa2 (share.h) is one, if it is there. The rules of trust are the cache's (cache/database/trust.h). A
+ * file that cannot be used is logged and passed over. A file is opened once; later changes are not seen.
+ *
+ * own may be NULL: there is no database of the user. Errors: FA2_E_MEMORY, and those of own. Threads: see planner.h.
+ */
+#ifndef FA2I_LAYERS_H
+#define FA2I_LAYERS_H
+
+#include "cache/content/evidence.h"
+
+enum { FA2I_LAYERS_MAX = 8 };
+#define FA2I_LAYERS_DEFAULT "system.db"
+
+typedef struct fa2i_layers {
+    fa2i_cache *caches[FA2I_LAYERS_MAX]; /* owned, the first one first */
+    size_t count;
+    fa2i_key key; /* changes when a file comes, goes or is replaced; 0: there is none */
+} fa2i_layers;
+
+/* Opens the system's databases. share: folder of the files that come with fa2; may be NULL. log may be NULL. On FA2_OK
+ * the caller owns *ret_layers (fa2i_layers_close). */
+fa2_status fa2i_layers_open(const char *share, fa2i_log_fn log, void *log_user, fa2i_layers *ret_layers);
+void fa2i_layers_close(fa2i_layers *layers); /* zeroed objects are fine */
+
+/* As fa2i_cache_get_kernel. FA2_E_NOT_FOUND: none of them has it. */
+fa2_status fa2i_layers_get_kernel(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key, int abi,
+                                  bool with_image, fa2i_kernel *ret_kernel);
+
+/* As fa2i_cache_refutation and fa2i_cache_variant_refutation: what any of them found wrong. What cannot be read counts
+ * as nothing. */
+fa2i_outcome fa2i_layers_refutation(fa2i_cache *own, const fa2i_layers *below, const fa2i_key *key);
+fa2i_outcome fa2i_layers_variant_refutation(fa2i_cache *own, const fa2i_layers *below, const char *variant);
+
+/* As fa2i_cache_choices: own winners, then those below. A winner below that own refuted has that fault. */
+fa2_status fa2i_layers_choices(fa2i_cache *own, const fa2i_layers *below, int arch, const fa2_problem *problem, int abi,
+                               fa2i_choice **ret_choices, size_t *ret_count);
+
+/* Adds the evidence of the databases below, for problems that the evidence does not have on exactly this card, and
+ * without the kernels that own refuted. */
+fa2_status fa2i_layers_add_evidence(fa2i_cache *own, const fa2i_layers *below, const fa2i_card *card, fa2_op op,
+                                    int abi, fa2i_evidence *evidence);
+
+#endif

@@ -1,0 +1,117 @@
+#!/bin/sh
+# Databases of the system below the user's own (runtime/plan/layers.h), on the software device.
+# Usage: test_system.sh FA2_TUNE LIBFA2SIM SIM_CLIENT
+set -u
+[ $# -ge 3 ] || {
+    echo "usage: test_system.sh FA2_TUNE LIBFA2SIM SIM_CLIENT" >&2
+    exit 2
+}
+# shellcheck source=tests/sim/few.sh
+. "$(dirname "$0")/few.sh"
+
+# sql FILE STATEMENTS
+sql() {
+    python3 -c 'import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("PRAGMA foreign_keys = OFF")
+db.executescript(sys.argv[2])' "$@"
+}
+# call_with STATUS DATABASE: a call of the shape that the system's database has
+call_with() {
+    call "$1" 1 2 48 16 1 --db "$2"
+}
+# alter STATEMENTS: hurt.db is the system's database after these
+alter() {
+    rm -f hurt.db
+    cp system.db hurt.db
+    chmod 600 hurt.db
+    sql hurt.db "$1"
+    chmod 444 hurt.db
+}
+without=/nonexistent/libnvrtc.so
+
+# ---- hits in both, without a compiler; the system's file stays as it is ----
+run 0 --device 0 --shape $shape --db system.db
+chmod 444 system.db
+cp system.db before.db
+run 0 --device 0 --shape Hq=2,Sq=48,D=16 --db user.db
+export FA2_SYSTEM_DB="$PWD/system.db" FA2_NVRTC_LIBRARY=$without
+call_with 0 user.db
+has out "rule       exact:"
+call_with 0 new.db
+has out "rule       exact:"
+call 0 1 2 48 16 0 --db user.db # the user's own problem
+has out "rule       exact:"
+call_with 1 "" # no database of any kind
+run 0 explain --shape $shape --device 0 --db user.db
+has out "rule      exact:"
+has out "code      in the database"
+run 0 explain --shape Hq=2,Sq=40,D=16,causal=1 --device 0 --db user.db # its times count for near problems, too
+has out "rule      nearest:"
+FA2_DB=user.db run 0 list
+has out "user.db"
+has out "$PWD/system.db"
+checks=$((checks + 1))
+[ "$(grep -c 'fwd_' out)" -eq 2 ] || fail "$ran: not one winner of each"
+FA2_DB=nowhere.db run 0 list
+lacks out "nowhere.db"
+run 0 list --db user.db
+lacks out "system.db"
+unset FA2_NVRTC_LIBRARY
+run 0 gc --db user.db
+run 0 forget --shape $shape --db user.db
+untouched system.db before.db
+
+# ---- what the user's database knows to be wrong is not taken from the system's ----
+FA2_SYSTEM_DB='' FA2_SIM_FAULT=fault=1 run 1 --device 0 --shape $shape --db fault.db
+export FA2_NVRTC_LIBRARY=$without
+call_with 1 fault.db
+has err "failed its verification"
+unset FA2_NVRTC_LIBRARY
+
+# ---- damaged code, and another kernel's code, is compiled again, into the user's file; without NVRTC it never runs ----
+winners="(SELECT code FROM image WHERE kernel IN (SELECT kernel FROM winner))"
+for damage in "UPDATE code SET data = zeroblob(length(data)) WHERE id IN $winners" \
+    "UPDATE image SET code = (SELECT max(id) FROM code WHERE id NOT IN $winners)" "DELETE FROM image"; do
+    alter "$damage"
+    cp hurt.db hurt_before.db
+    export FA2_SYSTEM_DB="$PWD/hurt.db"
+    rm -f made.db
+    export FA2_NVRTC_LIBRARY=$without
+    case $damage in
+    DELETE*) call_with 1 made.db ;;
+    *)
+        call_with 0 made.db # another kernel of the file
+        has out "it replaces the winner"
+        has out "its code is damaged or missing"
+        ;;
+    esac
+    unset FA2_NVRTC_LIBRARY
+    call_with 0 made.db
+    has err "was compiled again"
+    export FA2_NVRTC_LIBRARY=$without
+    call_with 0 made.db
+    unset FA2_NVRTC_LIBRARY
+    untouched hurt.db hurt_before.db
+done
+
+# ---- files that cannot be used are named once, and passed over ----
+alter "SELECT 1"
+chmod 666 hurt.db
+export FA2_SYSTEM_DB="$PWD/hurt.db:$PWD/nowhere.db:$PWD/system.db" FA2_NVRTC_LIBRARY=$without
+call_with 0 user.db
+has err "a system database is passed over: $PWD/hurt.db: "
+has err "a system database is passed over: $PWD/nowhere.db: "
+has out "rule       exact:"
+unset FA2_SYSTEM_DB
+call_with 1 plain.db
+
+# ---- system.db in the folder of files that come with fa2 ----
+mkdir share
+cp system.db share/
+export FA2_SHARE="$PWD/share"
+call_with 0 plain.db
+has out "rule       exact:"
+export FA2_SYSTEM_DB=''
+call_with 1 plain.db
+summary
