@@ -16,7 +16,7 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._frameworks import allow_in_graph, need
 
@@ -102,7 +102,7 @@ def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap:
 
     Sq and Sk are padded with 0 to multiples of 128. For tests: it runs without a kernel, and waits for the device.
     """
-    queries, keys = ([*tensor] if starts is None else tensor.split(starts.diff().tolist())
+    queries, keys = ([*tensor] if starts is None else _sequences(tensor, starts.tolist())
                      for tensor, starts in ((q, cu_seqlens_q), (k, cu_seqlens_k)))
     rows, columns = (q.shape[1], k.shape[1]) if cu_seqlens_q is None else (int(max_seqlen_q), int(max_seqlen_k))
     if 0 in (len(queries), rows, columns):
@@ -114,6 +114,10 @@ def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap:
     kept = torch.frombuffer(_native.dropout_mask(problem, dropout_p, int(seed)), dtype=torch.bool)
     weights = torch.where(kept.to(q.device).reshape(weights.shape), weights, -weights)
     return F.pad(weights, (0, -columns % 128, 0, -rows % 128))
+
+
+def _sequences(rows: Tensor, bounds: List[int]) -> List[Tensor]:
+    return [rows[first:end] for first, end in zip(bounds, bounds[1:])]
 
 
 def _softmax(q: Tensor, k: Tensor, slopes: Optional[Tensor], causal: bool, window: _Window, softcap: float,
