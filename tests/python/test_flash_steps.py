@@ -1,6 +1,10 @@
 """fa2.flash_attn's forward and backward alone (_flash_attn_forward and so on), with PyTorch's tensors on the host and
-kernels of the software device (on_host.py)."""
+kernels of the software device (on_host.py); and ring-flash-attn on them, where it is installed (ring.py)."""
 
+import importlib.util
+import pathlib
+import subprocess
+import sys
 import unittest
 
 try:
@@ -12,6 +16,7 @@ except ImportError:
 
 from on_host import OnHost, randn
 
+RING = pathlib.Path(__file__).with_name("ring.py")
 SETTINGS = ({}, {"causal": True}, {"window_size": (9, 4)}, {"softcap": 3.0}, {"alibi_slopes": (0.5, 0.25, 0.1, 0.0)})
 
 
@@ -271,6 +276,14 @@ class Packed(OnHost):
     def test_padding_before_keys(self):
         with self.assertRaisesRegex(NotImplementedError, "leftpad"):
             self.forward(*self.tensors, leftpad_k=torch.zeros(3, dtype=torch.int32))
+
+
+@unittest.skipIf(importlib.util.find_spec("ring_flash_attn") is None, "ring-flash-attn is not installed")
+class Ring(OnHost):
+    def test_two_ranks(self):
+        done = subprocess.run([sys.executable, RING, "--host"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              universal_newlines=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
 
 
 if __name__ == "__main__":
