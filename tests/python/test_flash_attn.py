@@ -30,6 +30,17 @@ SIGNATURES = {
                                 "window_size", "softcap", "rotary_interleaved", "alibi_slopes", "num_splits",
                                 "return_softmax_lse"],
 }
+# Forward and backward alone: the names, and how many of the last have which defaults.
+SCALARS = ["dropout_p", "softmax_scale", "causal", "window_size_left", "window_size_right", "softcap", "alibi_slopes"]
+GIVEN = ["dout", "q", "k", "v", "out", "softmax_lse", "dq", "dk", "dv"]
+STEPS = {
+    "_flash_attn_forward": (["q", "k", "v", *SCALARS, "return_softmax"], None),
+    "_flash_attn_varlen_forward": (["q", "k", "v", *LENGTHS, *SCALARS, "return_softmax", "block_table", "leftpad_k",
+                                    "seqused_k", "zero_tensors"], (-1, -1, 0.0, None, False, None, None, None, False)),
+    "_flash_attn_backward": ([*GIVEN, *SCALARS, "deterministic", "rng_state"], (None,)),
+    "_flash_attn_varlen_backward": ([*GIVEN, *LENGTHS, *SCALARS, "deterministic", "rng_state", "zero_tensors"],
+                                    (None, False)),
+}
 
 
 def python(program):
@@ -46,6 +57,14 @@ class Interface(unittest.TestCase):
         defaults = {name: parameter.default for name, parameter in
                     inspect.signature(flash_attn.flash_attn_func).parameters.items() if name in SETTINGS}
         self.assertEqual(list(defaults.values()), [0.0, None, False, (-1, -1), 0.0, None, False, False])
+
+    def test_signatures_of_steps(self):
+        """As ring-flash-attn asks for them."""
+        for name, (names, defaults) in STEPS.items():
+            function = getattr(flash_attn, name)
+            found = inspect.getfullargspec(function)
+            self.assertTrue(inspect.isfunction(function))
+            self.assertEqual((found.args, found.defaults), (names, defaults))
 
     def test_what_is_called(self):
         """Packed tensors as they are, the scale of the width that was given, windows and slopes."""
@@ -108,6 +127,10 @@ class Interface(unittest.TestCase):
                               "import flash_attn, importlib.util\n"
                               "from flash_attn import flash_attn_func\n"
                               "from flash_attn.flash_attn_interface import flash_attn_with_kvcache\n"
+                              "from flash_attn.flash_attn_interface import _flash_attn_forward\n"
+                              "from flash_attn.flash_attn_interface import _flash_attn_varlen_backward\n"
+                              "from flash_attn.flash_attn_interface import _wrapped_flash_attn_forward as wrapped\n"
+                              "assert wrapped is _flash_attn_forward is own._flash_attn_forward\n"
                               "from flash_attn.bert_padding import pad_input, unpad_input\n"
                               "assert flash_attn_func is own.flash_attn_func and importlib.util.find_spec('flash_attn')\n"
                               "print(flash_attn.__version__)")
@@ -168,6 +191,21 @@ class OnGpu(unittest.TestCase):
         leaves = [tensor.detach().contiguous().requires_grad_() for tensor in qkv.unbind(2)]
         wanted = torch.autograd.grad(flash_attn.flash_attn_func(*leaves, causal=True, deterministic=True), leaves, d_out)
         self.assertTrue(torch.equal(got, torch.stack(wanted, 2)))
+
+    def test_forward_and_backward_alone(self):
+        """They give the bits of autograd, with the same mask of dropout."""
+        q, k, v, d_out = self.tensors((2, 50, 4, 72), *2 * [(2, 70, 2, 72)], (2, 50, 4, 72))
+        leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+        torch.manual_seed(1)
+        wanted = flash_attn.flash_attn_func(*leaves, 0.2, 0.1, True, deterministic=True)
+        gradients = torch.autograd.grad(wanted, leaves, d_out)
+        settings = (0.2, 0.1, True, -1, -1, 0.0, None)
+        torch.manual_seed(1)
+        out, lse, _, rng_state = flash_attn._flash_attn_forward(q, k, v, *settings, False)
+        made = [torch.empty_like(tensor) for tensor in (q, k, v)]
+        flash_attn._flash_attn_backward(d_out, q, k, v, out, lse, *made, *settings, True, rng_state)
+        for got, exact in zip((out, *made), (wanted, *gradients)):
+            self.assertTrue(torch.equal(got, exact))
 
     def test_cache(self):
         q, k, v, k_cache, v_cache = self.tensors((2, 3, 4, 64), *2 * [(2, 3, 2, 64)], *2 * [(2, 90, 2, 64)])

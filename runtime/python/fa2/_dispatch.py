@@ -203,15 +203,18 @@ def padded(query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
             for tensor, width in zip((query, key, value), widths)]
 
 
-def readable(tensor: Tensor, seq: int) -> Tensor:
-    """Returns the tensor, or a copy if kernels cannot read its rows where they lie. seq: the sequence's dimension."""
+def is_readable(tensor: Tensor, seq: int) -> bool:
+    """Returns true if kernels can read and write the tensor's rows where they lie. seq: the sequence's dimension."""
     *outer, last = tensor.stride()
     is_real = type(tensor) in _exact and not torch._C._functorch.peek_interpreter_stack()
     begins = tensor.data_ptr() // tensor.element_size() if is_real else tensor.storage_offset()
     are_apart = tensor.shape[seq] < 2 or tensor.stride(seq) >= tensor.shape[-1]
-    if last == 1 and begins % 8 == 0 and are_apart and not any(stride % 8 for stride in outer):
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
+    return last == 1 and begins % 8 == 0 and are_apart and not any(stride % 8 for stride in outer)
+
+
+def readable(tensor: Tensor, seq: int) -> Tensor:
+    """Returns the tensor, or a copy if kernels cannot read its rows where they lie. seq: the sequence's dimension."""
+    return tensor if is_readable(tensor, seq) else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def fixed(window: Any) -> Any:

@@ -1,4 +1,5 @@
-"""FlashAttention-2's Python interface on fa2's kernels: seven functions with the same arguments.
+"""FlashAttention-2's Python interface on fa2's kernels: seven functions with the same arguments, and forward and
+backward alone (_flash_attn_forward and so on).
 
     from fa2.flash_attn import flash_attn_func
     out = flash_attn_func(q, k, v, causal=True)             # [B, S, H, D]
@@ -16,7 +17,7 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._frameworks import allow_in_graph, need
 
@@ -27,19 +28,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _native, bert_padding
-from ._dispatch import _exact, fixed, needs_gradient, padded, readable, seed_of
-from ._operations import _unpacked
+from ._dispatch import (_exact, _settings, fixed, is_readable, is_unwatched, needs_gradient, padded, readable,
+                        seed_of)
+from ._operations import _below_autocast, _is_deterministic, _kernels, _unpacked
 from .torch import attention_packed
 
 __version__ = "2.8.4"  # the version of flash-attn's interface
 _FUNCTIONS = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
               "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
-__all__ = [*_FUNCTIONS, "bert_padding", "install"]
+_STEPS = ["_flash_attn_forward", "_flash_attn_backward", "_flash_attn_varlen_forward", "_flash_attn_varlen_backward"]
+__all__ = [*_FUNCTIONS, *_STEPS, "bert_padding", "install"]
 
 attention: Any = _native.attention  # Any, because calls here pass settings in dicts
 
 _Result = Union[Tensor, Tuple[Tensor, Tensor, Optional[Tensor]]]
 _Window = Union[Sequence[int], Tensor]  # two numbers
+_Four = Tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional[float], causal: bool,
@@ -86,9 +90,16 @@ def _attend(tensors: Sequence[Tensor], dropout_p: float, softmax_scale: Optional
     return out, _lse_of(lse), probabilities
 
 
-def _lse_of(lse: Tensor) -> Tensor:
-    """Returns lse as flash-attn does: +inf for a row that sees no key."""
-    return lse.masked_fill(lse == -torch.inf, torch.inf)
+def _lse_of(lse: Tensor, starts: Optional[Tensor] = None) -> Tensor:
+    """Returns lse as flash-attn does: +inf for a row that sees no key.
+
+    starts: the bounds of packed sequences. If they are given, rows of no sequence keep -inf.
+    """
+    sees_none = lse == -torch.inf
+    if starts is not None:
+        rows = torch.arange(lse.shape[-1], device=lse.device)
+        sees_none &= (rows >= starts[0]) & (rows < starts[-1])
+    return lse.masked_fill(sees_none, torch.inf)
 
 
 allow_in_graph(_attend)  # because the compiler's tracer does not know storage offsets
@@ -102,7 +113,7 @@ def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap:
 
     Sq and Sk are padded with 0 to multiples of 128. For tests: it runs without a kernel, and waits for the device.
     """
-    queries, keys = ([*tensor] if starts is None else tensor.split(starts.diff().tolist())
+    queries, keys = ([*tensor] if starts is None else _sequences(tensor, starts.tolist())
                      for tensor, starts in ((q, cu_seqlens_q), (k, cu_seqlens_k)))
     rows, columns = (q.shape[1], k.shape[1]) if cu_seqlens_q is None else (int(max_seqlen_q), int(max_seqlen_k))
     if 0 in (len(queries), rows, columns):
@@ -114,6 +125,10 @@ def _probabilities(q: Tensor, k: Tensor, causal: bool, window: _Window, softcap:
     kept = torch.frombuffer(_native.dropout_mask(problem, dropout_p, int(seed)), dtype=torch.bool)
     weights = torch.where(kept.to(q.device).reshape(weights.shape), weights, -weights)
     return F.pad(weights, (0, -columns % 128, 0, -rows % 128))
+
+
+def _sequences(rows: Tensor, bounds: List[int]) -> List[Tensor]:
+    return [rows[first:end] for first, end in zip(bounds, bounds[1:])]
 
 
 def _softmax(q: Tensor, k: Tensor, slopes: Optional[Tensor], causal: bool, window: _Window, softcap: float,
@@ -300,6 +315,152 @@ def _columns_of_8(tensor: Tensor) -> Tensor:
     return F.pad(tensor, (0, -tensor.shape[-1] % 8)) if tensor.shape[-1] % 8 else tensor
 
 
+# ---- forward and backward alone, for programs that bring their own autograd ----
+
+
+def _flash_attn_forward(q: Tensor, k: Tensor, v: Tensor, dropout_p: float, softmax_scale: float, causal: bool,
+                        window_size_left: int, window_size_right: int, softcap: float,
+                        alibi_slopes: Optional[Tensor], return_softmax: bool) -> _Four:
+    """flash_attn_func without gradients. D must be a multiple of 8.
+
+    return_softmax: needs dropout, and is for tests.
+    Returns (out, softmax_lse, S_dmask, rng_state). softmax_lse is float32 [B, H, Sq].
+    S_dmask: the probabilities of flash_attn_func if return_softmax, else an empty tensor.
+    rng_state: int64 [2], the seed and the offset of dropout. _flash_attn_backward takes it. Without dropout its numbers
+    mean nothing.
+    """
+    return _forward((q, k, v), dropout_p, return_softmax, causal=causal, window=(window_size_left, window_size_right),
+                    softcap=softcap, scale=softmax_scale, alibi_slopes=alibi_slopes)
+
+
+def _flash_attn_varlen_forward(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+                               max_seqlen_q: int, max_seqlen_k: int, dropout_p: float, softmax_scale: float,
+                               causal: bool, window_size_left: int = -1, window_size_right: int = -1,
+                               softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None,
+                               return_softmax: bool = False, block_table: Optional[Tensor] = None,
+                               leftpad_k: Optional[Tensor] = None, seqused_k: Optional[Tensor] = None,
+                               zero_tensors: bool = False) -> _Four:
+    """_flash_attn_forward on packed sequences, as in flash_attn_varlen_func. softmax_lse is [H, Tq].
+
+    leftpad_k: int32 [B], the number of keys at the beginning of each sequence that are padding. It raises
+    NotImplementedError, because no kernel has it with packed sequences.
+    seqused_k: int32 [B], the number of keys that each sequence uses.
+    zero_tensors: softmax_lse is -inf in rows of no sequence, else +inf. out is 0 there in any case.
+    """
+    return _forward((q, k, v), dropout_p, return_softmax, zero_tensors, causal=causal,
+                    window=(window_size_left, window_size_right), softcap=softcap, scale=softmax_scale,
+                    alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+                    max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, block_table=block_table, leftpad=leftpad_k,
+                    seqused_k=seqused_k)
+
+
+def _flash_attn_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, softmax_lse: Tensor,
+                         dq: Optional[Tensor], dk: Optional[Tensor], dv: Optional[Tensor], dropout_p: float,
+                         softmax_scale: float, causal: bool, window_size_left: int, window_size_right: int,
+                         softcap: float, alibi_slopes: Optional[Tensor], deterministic: bool,
+                         rng_state: Optional[Tensor] = None) -> Tensor:
+    """Writes the gradients of _flash_attn_forward into dq, dk and dv. Computes none for None.
+
+    out, softmax_lse: of these keys, or of more keys, as after a merge of several results.
+    rng_state: what forward returned. It is needed with dropout.
+    Returns softmax_d, float32 [B, H, Sq]: sum over D of dout * out. Sq is padded with 0 to a multiple of 128.
+    """
+    return _backward(dout, (q, k, v), out, softmax_lse, (dq, dk, dv), deterministic, dropout_p, rng_state,
+                     causal=causal, window=(window_size_left, window_size_right), softcap=softcap, scale=softmax_scale,
+                     alibi_slopes=alibi_slopes)
+
+
+def _flash_attn_varlen_backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, softmax_lse: Tensor,
+                                dq: Optional[Tensor], dk: Optional[Tensor], dv: Optional[Tensor],
+                                cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+                                dropout_p: float, softmax_scale: float, causal: bool, window_size_left: int,
+                                window_size_right: int, softcap: float, alibi_slopes: Optional[Tensor],
+                                deterministic: bool, rng_state: Optional[Tensor] = None,
+                                zero_tensors: bool = False) -> Tensor:
+    """_flash_attn_backward on packed sequences.
+
+    zero_tensors: ignored, because gradients of rows of no sequence are always 0.
+    Returns softmax_d, float32 [H, Tq + 128 B]. The rows of sequence b begin at cu_seqlens_q[b] + 128 b. Others are 0.
+    """
+    return _backward(dout, (q, k, v), out, softmax_lse, (dq, dk, dv), deterministic, dropout_p, rng_state,
+                     causal=causal, window=(window_size_left, window_size_right), softcap=softcap, scale=softmax_scale,
+                     alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+                     max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+
+
+def _forward(tensors: Sequence[Tensor], dropout_p: float, return_softmax: bool, zero_tensors: bool = False,
+             **settings: Any) -> _Four:
+    if return_softmax and not dropout_p:
+        raise ValueError("return_softmax is True and dropout_p is 0; probabilities are returned only with dropout")
+    others: Dict[str, Any] = {name: settings.pop(name) for name in ("block_table", "leftpad", "seqused_k")
+                              if name in settings}
+    for name, tensor in others.items():
+        if return_softmax and tensor is not None:
+            raise NotImplementedError(f"return_softmax: probabilities are not computed with {name}")
+    with torch.no_grad():
+        q, k, v = (readable(tensor, -3) for tensor in tensors)
+        rng_state = F.pad(seed_of(q), (0, 1)) if dropout_p else q.new_empty((2,), dtype=torch.int64)
+        every: Dict[str, Any] = {**settings, **others, "dropout_p": dropout_p,
+                                 "dropout_seed": rng_state if dropout_p else None}
+        if is_unwatched(q, k, v):
+            out, lse = _kernels.launch(q, k, v, return_lse=True, **every)
+        else:
+            with _below_autocast():
+                out, lse = torch.ops.fa2.attention(q, k, v, *_settings(**every))
+        probabilities = (_probabilities(q, k, dropout_p=dropout_p, seed=rng_state[:1], **settings) if return_softmax
+                         else q.new_empty((0,)))
+        return out, _lse_of(lse, settings["cu_seqlens_q"] if zero_tensors else None), probabilities, rng_state
+
+
+def _backward(dout: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor, given: Sequence[Optional[Tensor]],
+              deterministic: bool, dropout_p: float, rng_state: Optional[Tensor], **settings: Any) -> Tensor:
+    if dropout_p and rng_state is None:
+        raise ValueError(f"dropout_p is {dropout_p} and rng_state is None; give the rng_state that forward returned")
+    for name, tensor, like in zip(("dq", "dk", "dv"), given, tensors):
+        if tensor is not None and (tensor.shape, tensor.dtype) != (like.shape, like.dtype):
+            raise ValueError(f"{name} is {tuple(tensor.shape)}, {tensor.dtype}; it must be {tuple(like.shape)}, "
+                             f"{like.dtype}")
+    settings.update(dropout_p=dropout_p, dropout_seed=rng_state if dropout_p else None)
+    with torch.no_grad():
+        dout, out, q, k, v = (readable(tensor, -3) for tensor in (dout, out, *tensors))
+        if any(tensor is not None for tensor in given):
+            _write_gradients(dout, (q, k, v), out, lse.contiguous(), given, deterministic, settings)
+        softmax_d = _softmax_d(dout, out, settings.get("cu_seqlens_q"))
+        return softmax_d * (1 - dropout_p) if dropout_p else softmax_d
+
+
+def _write_gradients(dout: Tensor, tensors: Sequence[Tensor], out: Tensor, lse: Tensor,
+                     given: Sequence[Optional[Tensor]], deterministic: bool, settings: Dict[str, Any]) -> None:
+    if is_unwatched(dout, *tensors, out, lse, *given):
+        # False: not wanted; None: the kernel writes a new tensor, which is copied below
+        places = (tensor is not None and (tensor if is_readable(tensor, -3) else None) for tensor in given)
+        made = _kernels.attention_backward(dout, *tensors, out, lse, **dict(zip(("dq", "dk", "dv"), places)),
+                                           deterministic=deterministic or _is_deterministic(), **settings)
+    else:
+        wanted = [*(tensor is not None for tensor in given), False, False]
+        made = torch.ops.fa2.attention_backward(dout, tensors, out, lse, wanted,
+                                                *_settings(deterministic=deterministic, **settings))
+    for tensor, gradient in zip(given, made):
+        if tensor is not None and gradient is not tensor:
+            tensor.copy_(gradient)
+
+
+def _softmax_d(dout: Tensor, out: Tensor, starts: Optional[Tensor]) -> Tensor:
+    """Returns the sums over D of dout * out, where flash-attn has them. starts: the bounds of packed sequences."""
+    sums = dout.float().mul_(out).sum(-1).transpose(-2, -1)
+    length = sums.shape[-1]
+    if starts is None:
+        return F.pad(sums, (0, -length % 128))
+    rows = torch.arange(length, device=starts.device, dtype=starts.dtype)
+    sequences = (torch.searchsorted(starts, rows, right=True) - 1).clamp(min=0)
+    spread = sums.new_zeros((*sums.shape[:-1], length + 128 * (starts.shape[0] - 1)))
+    return spread.index_copy_(-1, rows + 128 * sequences, sums)
+
+
+for _step in _STEPS:
+    allow_in_graph(globals()[_step])  # because the compiler's tracer does not know storage offsets
+
+
 # ---- fa2 under the name of flash-attn ----
 
 
@@ -319,7 +480,10 @@ def install(*, replace: bool = False) -> None:
     for name in [name for name in sys.modules if name.startswith("flash_attn.")]:
         del sys.modules[name]
     sys.modules["flash_attn"] = package
-    for name, names, source in (("flash_attn_interface", _FUNCTIONS, globals()),
+    # flash-attn names the same functions a second time, as operations of PyTorch; programs import either name
+    steps = {prefix + name: globals()[name] for name in _STEPS for prefix in ("", "_wrapped")}
+    interface = {**{name: globals()[name] for name in _FUNCTIONS}, **steps}
+    for name, names, source in (("flash_attn_interface", list(interface), interface),
                                 ("bert_padding", bert_padding.__all__, vars(bert_padding))):
         module = _module(f"flash_attn.{name}", names, source)
         sys.modules[module.__name__] = module
