@@ -191,7 +191,7 @@ static bool may_be_zero(const char *table, const char *column)
     return strcmp(column, "median_us") != 0 && strcmp(column, "causal") != 0 && strcmp(table, "code") != 0;
 }
 
-/* Takes each value of each column; under the sanitizers each fifth: each column with two of the twelve values or more. */
+/* Takes each of the twelve values of each column; under the sanitizers every fifth, so two or three of each column. */
 static void damage_column(void *user, const char *table, const char *column, const char *value, bool number,
                           const char *sql)
 {
