@@ -14,6 +14,13 @@
 
 enum { CHECK_SKIP = 77 };
 
+/* 1 in the sanitized build. Tests of many cases take a sample of them there, and all of them in the dev build. */
+#ifdef __SANITIZE_ADDRESS__
+enum { CHECK_IS_SANITIZED = 1 };
+#else
+enum { CHECK_IS_SANITIZED = 0 };
+#endif
+
 static int check_count, check_failures;
 
 #define CHECK(condition)                                                                                               \

@@ -42,21 +42,33 @@ static inline int attention_constant(const char *source, const char *name)
     return at == NULL ? 0 : atoi(at + strlen(name));
 }
 
+/* The inner loops take most of the time of tests under the sanitizers, which need not look at the fake. */
+#define ATTENTION_UNCHECKED __attribute__((no_sanitize("address", "undefined")))
+
+/* Returns the numbers of all bit patterns of a type. */
+ATTENTION_UNCHECKED static inline const float *attention_numbers(fa2_dtype dtype)
+{
+    static float numbers[2][1 << 16];
+    float *of_type = numbers[dtype == FA2_BF16];
+    const bool is_new = of_type[1] == 0; /* the least number above 0 */
+    for (size_t bits = 0; is_new && bits < 1 << 16; bits++)
+        of_type[bits] = fa2i_from_bits(dtype, (uint16_t)bits);
+    return of_type;
+}
+
 /* Converts the rows of a head to floats [rows, head_dim]. The caller frees them. */
-static inline float *attention_read(const attention_kernel *kernel, uint64_t base, const int64_t stride[3], int b,
-                                    int rows, int h)
+ATTENTION_UNCHECKED static inline float *attention_read(const attention_kernel *kernel, uint64_t base,
+                                                        const int64_t stride[3], int b, int rows, int h)
 {
     const uint16_t *from = (const uint16_t *)(uintptr_t)base + b * stride[0] + h * stride[2];
+    const float *numbers = attention_numbers(kernel->problem.dtype);
     size_t head_dim = (size_t)kernel->problem.head_dim;
     float *to = malloc((size_t)rows * head_dim * sizeof *to);
     for (size_t i = 0; i < (size_t)rows; i++)
         for (size_t d = 0; d < head_dim; d++)
-            to[i * head_dim + d] = fa2i_from_bits(kernel->problem.dtype, from[(int64_t)i * stride[1] + (int64_t)d]);
+            to[i * head_dim + d] = numbers[from[(int64_t)i * stride[1] + (int64_t)d]];
     return to;
 }
-
-/* The inner loops take most of the time of tests under the sanitizers, which need not look at the fake. */
-#define ATTENTION_UNCHECKED __attribute__((no_sanitize("address", "undefined")))
 
 /* Returns a score of the softmax from the product of a query and a key. */
 ATTENTION_UNCHECKED static inline float attention_score(const attention_kernel *kernel, const fa2i_forward_params *p,
@@ -104,7 +116,8 @@ ATTENTION_UNCHECKED static inline float attention_row(const attention_kernel *ke
     return keys.end > keys.first ? largest + logf(sum) : -INFINITY;
 }
 
-static inline void attention_head(const attention_kernel *kernel, const fa2i_forward_params *p, int b, int h)
+ATTENTION_UNCHECKED static inline void attention_head(const attention_kernel *kernel, const fa2i_forward_params *p,
+                                                      int b, int h)
 {
     float *q = attention_read(kernel, p->q, p->q_stride, b, p->seq_q, h);
     float *k = attention_read(kernel, p->k, p->k_stride, b, p->seq_k, h / p->group);

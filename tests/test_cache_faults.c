@@ -191,9 +191,13 @@ static bool may_be_zero(const char *table, const char *column)
     return strcmp(column, "median_us") != 0 && strcmp(column, "causal") != 0 && strcmp(table, "code") != 0;
 }
 
+/* Takes each of the twelve values of each column; under the sanitizers every fifth, so two or three of each column. */
 static void damage_column(void *user, const char *table, const char *column, const char *value, bool number,
                           const char *sql)
 {
+    static int asked;
+    if (CHECK_IS_SANITIZED && asked++ % 5 != 0)
+        return;
     const bool zero = number && strcmp(value, "0") == 0 && may_be_zero(table, column);
     check_damage(user, sql, zero || is_fine(column, value) ? NULL : "; fa2-tune gc");
 }

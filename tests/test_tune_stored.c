@@ -294,6 +294,19 @@ static void test_forgotten(void)
     CHECK(begun > 20 && early > 0);
 }
 
+/* Tests for which two kernels of each family and class are enough. */
+static void test_with_few_kernels(void)
+{
+    char few[4096];
+    snprintf(few, sizeof few, "%s/tests/sim/few", getenv("FA2_SOURCE_DIR"));
+    CHECK_EQ(setenv("FA2_GEN_PATH", few, 1), 0);
+    test_budget();
+    test_budget_mending();
+    test_misfiled();
+    test_unproven_winner();
+    unsetenv("FA2_GEN_PATH");
+}
+
 int main(int argc, char **argv)
 {
     int status = 0;
@@ -301,13 +314,10 @@ int main(int argc, char **argv)
         return status;
     CHECK_EQ(sqlite3_auto_extension((void (*)(void))watch), SQLITE_OK);
     test_one_transaction();
-    test_budget();
     test_budget_compiling();
-    test_budget_mending();
-    test_misfiled();
-    test_unproven_winner();
     test_forgotten();
     test_resume(SIGKILL);
     test_resume(SIGINT);
+    test_with_few_kernels();
     return check_done();
 }

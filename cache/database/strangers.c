@@ -21,8 +21,11 @@ typedef struct object {
  * compared. *ret_bare belongs to the caller. */
 static fa2_status make_bare(const char *sql, size_t bytes, char **ret_bare)
 {
-    fa2i_text bare = {0};
+    char *bare = fa2i_alloc(bytes + 1); /* it is no longer than the text */
+    size_t length = 0;
     bool blank = false;
+    if (bare == NULL)
+        return fa2i_fail(FA2_E_MEMORY, "no memory for an SQL text of %zu bytes", bytes);
     for (const char *c = sql; c < sql + bytes; c++) {
         if (c + 1 < sql + bytes && c[0] == '-' && c[1] == '-') {
             while (c < sql + bytes && *c != '\n')
@@ -31,13 +34,15 @@ static fa2_status make_bare(const char *sql, size_t bytes, char **ret_bare)
         } else if (strchr(" \t\r\n", *c) != NULL) {
             blank = true;
         } else {
-            if (blank && bare.length > 0)
-                fa2i_text_add(&bare, " ");
-            fa2i_text_add_bytes(&bare, c, 1);
+            if (blank && length > 0)
+                bare[length++] = ' ';
+            bare[length++] = *c;
             blank = false;
         }
     }
-    return fa2i_text_take(&bare, ret_bare);
+    bare[length] = '\0';
+    *ret_bare = bare;
+    return FA2_OK;
 }
 
 static bool begins(const char *text, const char *with)

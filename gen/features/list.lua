@@ -40,14 +40,27 @@ for i, feature in ipairs(M.all) do
    asked[i] = {feature = feature, name = feature.axis.name, silent = axes_of.silent_value(feature.axis)}
 end
 
+-- Returns the list of the features that a variant has. v keeps it, because the functions below ask in turn.
+local function features_of(v)
+   local list = v.features
+   if not list then
+      list = {}
+      for _, each in ipairs(asked) do
+         local value = v[each.name]
+         if value ~= nil and value ~= each.silent then
+            list[#list + 1] = each.feature
+         end
+      end
+      v.features = list
+   end
+   return list
+end
+
 -- Returns the sum of of(feature) over the features that a variant has.
 local function sum(v, of)
    local total = 0
-   for _, each in ipairs(asked) do
-      local value = v[each.name]
-      if value ~= nil and value ~= each.silent then
-         total = total + of(each.feature)
-      end
+   for _, feature in ipairs(features_of(v)) do
+      total = total + of(feature)
    end
    return total
 end

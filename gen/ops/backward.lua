@@ -38,11 +38,12 @@ M.abi = 1
 local prepare_threads, convert_rows = 256, 32
 
 local function fits(v, path, arch)
+   local smem_bytes = block.smem_bytes(v) -- asked first, because most points of sm_75 have too many
+   if smem_bytes > arch.smem_block then
+      return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes, arch.smem_block)
+   end
    local facts = block.facts(v, path, 0)
-   if facts.smem_bytes > arch.smem_block then
-      return nil, string.format("%d bytes of shared memory, a block has %d", facts.smem_bytes,
-                                arch.smem_block)
-   elseif facts.spilled > 0 then
+   if facts.spilled > 0 then
       return nil, string.format("about %d registers too many", facts.spilled)
    elseif cost.resident_blocks(facts, arch) < 1 then
       return nil, "an SM cannot hold a block"

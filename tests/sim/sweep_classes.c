@@ -9,8 +9,7 @@
 #include "tuner/input/shapes.h"
 
 enum {
-    STEP_PRESETS = 6,
-    STEP_BEYOND_PRESETS = 12,
+    STEP_PLAIN = 12,
     STEP_VALUES = 24,
     STEP_BACKWARD = 80,
 };
@@ -93,7 +92,7 @@ static fa2_status add_presets(sweep_classes *s, fa2_dtype dtype)
     for (size_t i = 0; i < shapes.count; i++) {
         const fa2_problem p = dense(dtype, shapes.items[i].head_dim, shapes.items[i].causal);
         if (shapes.items[i].dtype == dtype)
-            add_class(s, &p, STEP_PRESETS, SWEEP_STEP);
+            add_class(s, &p, STEP_PLAIN, SWEEP_STEP);
     }
     fa2i_shapes_done(&shapes);
     return st;
@@ -107,7 +106,7 @@ fa2_status sweep_classes_find(sweep_classes *s, fa2_dtype dtype, bool all)
     const fa2_status st = add_presets(s, dtype);
     for (size_t i = 0; i < KINDS; i++) {
         const fa2_problem p = dense(dtype, kinds[i][0], kinds[i][1]);
-        add_class(s, &p, STEP_BEYOND_PRESETS, SWEEP_STEP);
+        add_class(s, &p, STEP_PLAIN, SWEEP_STEP);
     }
     add_value_sets(s, dtype);
     for (int list = 0; list < PAIRS_LISTS; list++)
