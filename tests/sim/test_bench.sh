@@ -178,6 +178,11 @@ run 0 bench --device 0 --shape $shape --against faster.json --format csv
 has err " 1.060"
 run 2 bench --device 0 --shape Hq=1,Sq=32,D=16 --against earlier.json
 has err "earlier.json: has no time of these problems"
+run 2 bench --device 0 --shape $shape --cold --against earlier.json
+has err "earlier.json: was measured with a warm L2, this benchmark has a cold one; leave out --cold"
+sed 's/"median_us":[0-9.]*/"median_us":1e999/g' earlier.json >infinite.json
+run 2 bench --device 0 --shape $shape --against infinite.json
+has err "infinite.json: has no times of problems"
 run 2 bench --device 0 --fail-above 5%
 has err "--fail-above needs --against FILE"
 for wrong in 5 -5% 0% x%; do

@@ -62,6 +62,14 @@ has out "  1. "
 has out "fa2-tune gc"
 FA2_SHARE=/nonexistent run 1 doctor --db good.db
 has out "/nonexistent: No such file or directory. Without these times"
+FA2_SHARE="$PWD/good.db" run 1 doctor --db good.db
+has out "good.db: is no folder. Without these times"
+FA2_SYSTEM_DB="$PWD/good.db" run 0 doctor --db new.db
+has out "system database $PWD/good.db"
+has out "nothing is wrong"
+FA2_SYSTEM_DB="$PWD/hurt.db:$PWD/nowhere.db" run 1 doctor --db new.db
+has out "  1. a system database is passed over: $PWD/nowhere.db: "
+has out "  2. "
 run 0 explain --shape $shape --device 0 --db good.db
 has out "registers - (it is PTX"
 run 0 explain --shape $shape --device 0 --db good.db --json
@@ -164,6 +172,18 @@ run 1 warm --device 0 --shape $shape --db cold.db
 has err "no NVRTC library found"
 has out "0 problems ready, 1 failed"
 unset FA2_NVRTC_LIBRARY
+trap '' XFSZ # a file that cannot grow stands for a full disk
+run 0 warm --device 0 --shape $shape --db full.db
+got=$(
+    ulimit -f $(($(wc -c <full.db) / 512))
+    "$tune" warm --device 0 --shape Hq=2,Sq=40,D=24 --db full.db >out 2>err
+    echo $?
+)
+checks=$((checks + 1))
+[ "$got" -eq 1 ] || fail "warm on a full disk: exit status $got"
+trap - XFSZ
+has out "not everything was stored"
+has err "compiled kernels are not stored: full.db: "
 run 2 warm --shape $shape --db warm.db
 has err "warm needs --device N"
 run 3 warm --device 7 --shape $shape --db warm.db

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "tuner/report/table.h"
 
-enum { DEVICE, SHAPE, MEDIAN_US };
+enum { DEVICE, SHAPE, MEDIAN_US, L2 };
 
 /* Returns us of a problem in the earlier benchmark; 0: it has none. */
 static double find_earlier(const fa2i_rows *rows, const char *device, const char *shape)
@@ -15,6 +15,15 @@ static double find_earlier(const fa2i_rows *rows, const char *device, const char
             return strtod(fa2i_rows_cell(rows, i, MEDIAN_US), NULL);
     }
     return 0;
+}
+
+fa2_status fa2i_against_check(const fa2i_against *against, bool cold)
+{
+    const char *now = cold ? "cold" : "warm", *then = fa2i_rows_cell(&against->earlier, 0, L2);
+    if (then == NULL || strcmp(now, then) == 0)
+        return FA2_OK;
+    return fa2i_fail(FA2_E_INVALID, "%s: was measured with a %s L2, this benchmark has a %s one; %s --cold",
+                     against->path, then, now, cold ? "leave out" : "add");
 }
 
 static void add_row(fa2i_table *table, const char *shape, double now, double then, bool slower)

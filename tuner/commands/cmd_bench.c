@@ -50,7 +50,8 @@ static fa2_status read_earlier(session *s)
     if (s->options.against == NULL)
         return above > 0 ? fa2i_fail(FA2_E_INVALID, "--fail-above needs --against FILE, an earlier result") : FA2_OK;
     s->against = (fa2i_against){.path = s->options.against, .most = above > 0 ? 1 + above : 0};
-    return fa2i_benchmark_file_times(s->against.path, &s->against.earlier);
+    const fa2_status st = fa2i_benchmark_file_times(s->against.path, &s->against.earlier);
+    return st != FA2_OK ? st : fa2i_against_check(&s->against, s->options.cold);
 }
 
 static fa2_status open_session(session *s, int argc, char **argv)

@@ -16,6 +16,7 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/shown.h"
 #include "runtime/base/text.h"
+#include "runtime/plan/layers.h"
 #include "runtime/plan/share.h"
 #include "tuner/commands/commands.h"
 #include "tuner/commands/database.h"
@@ -99,12 +100,14 @@ static void look_at_environment(void)
 static fa2_status look_at_share(doctor *d)
 {
     char *folder = NULL;
+    struct stat info;
     fa2_status st = FA2_OK;
     FA2_TRY(fa2i_share_find(&folder));
     fa2i_shown_print(stdout, "\ntimes   %s\n", folder != NULL ? folder : "none: this fa2 is not installed");
-    if (folder != NULL && access(folder, R_OK | X_OK) != 0) {
+    const bool is_file = folder != NULL && stat(folder, &info) == 0 && !S_ISDIR(info.st_mode);
+    if (is_file || (folder != NULL && access(folder, R_OK | X_OK) != 0)) {
         char text[FA2I_MESSAGE_BYTES];
-        snprintf(text, sizeof text, "%s: %s", folder, strerror(errno));
+        snprintf(text, sizeof text, "%s: %s", folder, is_file ? "is no folder" : strerror(errno));
         note(d, text,
              "Without these times choices rest on the cost model alone. Install fa2 whole, or unset FA2_SHARE");
     }
@@ -175,6 +178,44 @@ static fa2_status look_at_database(doctor *d)
         note(d, fa2_last_message(), "");
 done:
     fa2i_cache_close(cache);
+    return st;
+}
+
+/* ---- databases of the system ---- */
+
+/* Called for each of them that cannot be used. */
+static void note_passed_over(void *user, const char *message)
+{
+    note(user, message, "");
+}
+
+static fa2_status look_at_system_database(doctor *d, fa2i_cache *cache)
+{
+    fa2i_cache_health health = {0};
+    fa2i_shown_print(stdout, "\nsystem database %s\n", fa2i_cache_path(cache));
+    const fa2_status st = fa2i_cache_check(cache, &health);
+    if (st == FA2_E_MEMORY)
+        return st;
+    if (st == FA2_OK)
+        print_content(&health);
+    if (st != FA2_OK || !fa2i_cache_is_healthy(&health))
+        note(d, st != FA2_OK ? fa2_last_message() : health.first_problem, "");
+    return FA2_OK;
+}
+
+/* Looks at what calls read below the user's database. */
+static fa2_status look_at_system_databases(doctor *d)
+{
+    char *share = NULL;
+    fa2i_layers system = {.count = 0};
+    fa2_status st = FA2_OK;
+    FA2_TRY(fa2i_share_find(&share));
+    FA2_TRY(fa2i_layers_open(share, note_passed_over, d, &system));
+    for (size_t i = 0; i < system.count; i++)
+        FA2_TRY(look_at_system_database(d, system.caches[i]));
+done:
+    fa2i_layers_close(&system);
+    fa2i_free(share);
     return st;
 }
 
@@ -307,6 +348,7 @@ int fa2i_cmd_doctor(int argc, char **argv)
     look_at_environment();
     FA2_TRY(look_at_share(&d));
     FA2_TRY(look_at_database(&d));
+    FA2_TRY(look_at_system_databases(&d));
     try_call(&d);
     if (d.wrong.failed)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "out of memory"));

@@ -27,6 +27,7 @@ typedef struct warmer {
     pthread_mutex_t lock; /* of the rest */
     fa2i_progress progress;
     size_t next, failed;
+    bool unstored;      /* a context could not store what it compiled */
     fa2_status refused; /* of a thread that got no context */
     char why[FA2I_MESSAGE_BYTES];
 } warmer;
@@ -54,13 +55,28 @@ static void finish(warmer *w, const fa2_problem *problem, fa2_status st)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* Called for each line of a context's log. Lines about choices are passed over: nothing is tuned yet. */
+static void hear(void *user, const char *message)
+{
+    warmer *w = user;
+    if (strstr(message, "not stored: ") == NULL && strstr(message, "working without") == NULL)
+        return;
+    pthread_mutex_lock(&w->lock);
+    fa2i_note(&w->progress, "fa2-tune: %s", message);
+    w->unstored = true;
+    pthread_mutex_unlock(&w->lock);
+}
+
 static void *prepare_some(void *user)
 {
     warmer *w = user;
     fa2_context *context = NULL;
     fa2_problem problem;
-    const fa2_config config = {
-        .struct_bytes = sizeof config, .database = w->options.db, .device_plus_one = w->options.device + 1};
+    const fa2_config config = {.struct_bytes = sizeof config,
+                               .database = w->options.db,
+                               .device_plus_one = w->options.device + 1,
+                               .log = hear,
+                               .log_user = w};
     const fa2_status st = fa2_context_create(&config, &context);
     if (st != FA2_OK) {
         pthread_mutex_lock(&w->lock);
@@ -114,11 +130,13 @@ int fa2i_cmd_warm(int argc, char **argv)
     const fa2_status st = warm(&w, argc, argv);
     const size_t prepared = w.next - w.failed;
     if (st == FA2_OK)
-        printf("%zu problem%s ready, %zu failed\n", prepared, fa2i_plural(prepared), w.failed);
-    const int status = st != FA2_OK                       ? fa2i_report_failure(st)
-                       : *w.stop != 0                     ? FA2I_EXIT_INTERRUPTED
-                       : w.failed > 0 || w.program_failed ? FA2I_EXIT_FAILED
-                                                          : FA2I_EXIT_OK;
+        printf("%zu problem%s ready, %zu failed%s\n", prepared, fa2i_plural(prepared), w.failed,
+               w.unstored ? "; not everything was stored" : "");
+    const bool failed = w.failed > 0 || w.unstored || w.program_failed;
+    const int status = st != FA2_OK   ? fa2i_report_failure(st)
+                       : *w.stop != 0 ? FA2I_EXIT_INTERRUPTED
+                       : failed       ? FA2I_EXIT_FAILED
+                                      : FA2I_EXIT_OK;
     fa2i_options_done(&w.options);
     return status;
 }

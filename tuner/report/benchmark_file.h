@@ -13,8 +13,8 @@
  * also after an error. */
 fa2_status fa2i_benchmark_file_read(const char *path, fa2i_gathered *gathered);
 
-/* Fills *rows with device, shape and median_us of each problem's first kernel, which is the runtime's choice. Field
- * reports have none: FA2_E_INVALID. *rows must be zeroed; the caller owns it also after an error. */
+/* Fills *rows with device, shape and median_us of each problem's first kernel, which is the runtime's choice, and with
+ * l2 of the benchmark ("warm" or "cold"). Field reports have none: FA2_E_INVALID. *rows must be zeroed; the caller owns it also after an error. */
 fa2_status fa2i_benchmark_file_times(const char *path, fa2i_rows *rows);
 
 #endif
