@@ -22,6 +22,7 @@ local features = require("features.list")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
+local precision = require("features.precision")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -214,7 +215,7 @@ function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
       axes = joined(kinds.axes(576), {columns.axis, columns.shared, softcap.axis, window.axis},
-                    features.axes("forward"), {columns.parts}, scheme.axes),
+                    features.axes("forward"), precision.axes, {columns.parts}, scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 

@@ -199,6 +199,17 @@ typedef enum fa2_rotary {
     FA2_ROTARY_INTERLEAVED = 2 /* columns 2 t and 2 t + 1 */
 } fa2_rotary;
 
+/* The precision that the caller needs. The second value of each is a permission to be less exact where that is faster.
+ * A kernel need not use it. Without permission no kernel is less exact, whatever the tuner measures. */
+typedef enum fa2_sums {
+    FA2_SUMS_FP32 = 0, /* P V is summed in fp32 */
+    FA2_SUMS_FAST = 1  /* P V may be summed in fp16 within a tile of keys; tiles are summed in fp32 */
+} fa2_sums;
+typedef enum fa2_scores {
+    FA2_SCORES_EXACT = 0, /* Q K^T multiplies the elements as they are */
+    FA2_SCORES_INT8 = 1   /* Q K^T may multiply Q and K rounded to 8-bit integers */
+} fa2_scores;
+
 /* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit,
  * so that every kernel can be launched: fewer than 2^33 rows in all.
  *
@@ -255,7 +266,9 @@ typedef struct fa2_problem {
                             * 256 */
     int32_t v_in_k;        /* forward. 1: V is the first columns of K, or all of them, in the same memory, and is read
                             * once. args.v and args.append.v are not read. Else 0 */
-    int32_t reserved[17];  /* 0. Fields that come later take their places, so that the size stays the same */
+    fa2_sums sums;         /* forward. FAST permits fp16 sums in P V. Else FP32 */
+    fa2_scores scores;     /* forward. INT8 permits 8-bit integers in Q K^T. Else EXACT */
+    int32_t reserved[15];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */
