@@ -18,6 +18,7 @@ local M = {}
 --   blocks      resident blocks per SM                                                     [cuda]
 --   tensor      FLOP, fp16 or bf16 products with fp32 sums, m16n8k16 (sm_75: m16n8k8)       [paper]
 --   tensor_k8   the same by m16n8k8
+--   int8        the same by s8 products, m16n8k32 (sm_75: m8n8k16). GeForce cards have the whole rate    [paper]
 --   wgmma       the same by wgmma, if the SM has it                                         [paper]
 --   smem_rate   bytes of shared memory traffic                                  [paper; 75 derived]
 --   ex2         ex2.approx results                                            [cuda; 90 measured]
@@ -25,6 +26,7 @@ local M = {}
 -- Values that have other sources:
 --   sm_90                tensor and tensor_k8 are 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured]
 --   sm_80 ... 89, 12x    tensor_k8 with the ratio of sm_90 [derived]
+--   sm_90 and newer      int8 is twice tensor [derived]
 --   sm_100, 103, 110     fa2 does not use their own products (tcgen05). The rate of mma.sync there is not published;
 --                        the table has sm_90's [derived]
 --   sm_103               twice the ex2 of sm_100 [paper]
@@ -32,29 +34,30 @@ local M = {}
 --                        public; the table has sm_86's [derived]
 local rows = {
    [75] = {smem_block = 65536, smem_sm = 65536, reserved = 0, grain = 256, warps = 32, blocks = 16,
-           tensor = 1024, tensor_k8 = 1024, smem_rate = 64, ex2 = 16, fp32 = 64},
+           tensor = 1024, tensor_k8 = 1024, int8 = 2048, smem_rate = 64, ex2 = 16, fp32 = 64},
    [80] = {smem_block = 166912, smem_sm = 167936, reserved = 1024, grain = 128, warps = 64,
-           blocks = 32, tensor = 2048, tensor_k8 = 1475, smem_rate = 128, ex2 = 16, fp32 = 64},
+           blocks = 32, tensor = 2048, tensor_k8 = 1475, int8 = 4096, smem_rate = 128, ex2 = 16, fp32 = 64},
    [86] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-           blocks = 16, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 16, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
    [87] = {smem_block = 166912, smem_sm = 167936, reserved = 1024, grain = 128, warps = 48,
-           blocks = 16, tensor = 2048, tensor_k8 = 1475, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 16, tensor = 2048, tensor_k8 = 1475, int8 = 4096, smem_rate = 128, ex2 = 16, fp32 = 128},
    [88] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-           blocks = 16, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 16, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
    [89] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-           blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 24, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
    [90] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-           blocks = 32, tensor = 2414, tensor_k8 = 1741, wgmma = 4096, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 32, tensor = 2414, tensor_k8 = 1741, int8 = 4828, wgmma = 4096, smem_rate = 128, ex2 = 16,
+           fp32 = 128},
    [100] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-            blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
+            blocks = 32, tensor = 2414, tensor_k8 = 1741, int8 = 4828, smem_rate = 128, ex2 = 16, fp32 = 128},
    [103] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-            blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 32, fp32 = 128},
+            blocks = 32, tensor = 2414, tensor_k8 = 1741, int8 = 4828, smem_rate = 128, ex2 = 32, fp32 = 128},
    [110] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 48,
-            blocks = 24, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
+            blocks = 24, tensor = 2414, tensor_k8 = 1741, int8 = 4828, smem_rate = 128, ex2 = 16, fp32 = 128},
    [120] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-            blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+            blocks = 24, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
    [121] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-            blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+            blocks = 24, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
 }
 local known = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121}
 
@@ -151,6 +154,7 @@ function M.describe(card)
    arch.smem_sm = exact and math.min(arch.smem_sm, smem_sm) or smem_sm
    local slower = slowdown(base, card.name)
    arch.tensor, arch.tensor_k8 = arch.tensor / slower, arch.tensor_k8 / slower
+   arch.int8 = arch.int8 / math.max(slower / 2, 1) -- half rate is that of sums in fp32
    local clock_khz = card.clock_khz > 0 and card.clock_khz or cards[base].clock_khz
    local dram = card.bandwidth_bytes > 0 and card.bandwidth_bytes or cards[base].bandwidth_bytes
    arch.clock = clock_khz / 1000

@@ -128,7 +128,7 @@ end
 
 -- Returns the clocks for which a block keeps each unit of its SM busy, for one tile of each of its teams.
 local function unit_clocks(variant, facts, arch)
-   local bc, d, dv, parts = variant.bc, facts.d_pad, facts.dv_pad, facts.parts
+   local bc, d, dv, parts = variant.bc, facts.k_pad, facts.dv_pad, facts.parts
    local rows = variant.br * facts.teams
    local scores, row_bytes = rows * bc, 2 * (d + dv)
    local filled = variant.v_in_k == 1 and d / (d + dv) or 1 -- share of the columns that are copied
@@ -137,15 +137,20 @@ local function unit_clocks(variant, facts, arch)
    local fills = fit.fill * facts.teams * fill_ways(variant, facts) * filled
    local smem = bc * row_bytes * (facts.warps / parts + fills)
    if variant.q == "smem" then
-      smem = smem + rows * 2 * d
+      smem = smem + rows * 2 * facts.d_pad
    end
    if parts > 1 then -- each warp writes its S, reads those of the others, and computes P of all
       smem = smem + 4 * scores * parts * parts
    end
    local fp32_per_score = fit.fp32_per_score + facts.more_fp32_per_score
    local fp32 = scores * parts * fp32_per_score + fit.rescaled * rows * dv
+   local rate = facts.k8 and arch.tensor_k8 or arch.tensor
+   local products = 2 * scores * (d + dv) / rate
+   if facts.int8 then -- d counts pairs of columns
+      products = 4 * scores * d / arch.int8 + 2 * scores * dv / rate
+   end
    return {
-      2 * scores * (d + dv) / (facts.k8 and arch.tensor_k8 or arch.tensor),
+      products,
       smem / arch.smem_rate,
       facts.ex2_per_score * scores * parts / arch.ex2,
       fp32 / arch.fp32,
@@ -188,7 +193,7 @@ end
 
 -- Returns these clocks for a tile of K and a tile of V.
 function M.copy_clocks(variant, facts)
-   local clocks = copy_clocks(variant, facts, facts.d_pad)
+   local clocks = copy_clocks(variant, facts, facts.k_pad)
    return variant.v_in_k == 1 and clocks or clocks + copy_clocks(variant, facts, facts.dv_pad)
 end
 

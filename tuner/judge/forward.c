@@ -266,12 +266,16 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     outputs[0].bound = fa2i_reference_bound(&reference);
     outputs[0].values = reference.o;
     outputs[0].exact = reference.empty;
+    outputs[0].allowed = reference.allowed_o;
+    reference.allowed_o = NULL;
     reference.o = NULL;
     reference.empty = NULL;
     if (c->want_lse) {
         FA2_TRY(mark_infinite(&reference, &outputs[1].exact));
         outputs[1].bound = fa2i_lse_bound(c->softcap);
         outputs[1].values = reference.lse;
+        outputs[1].allowed = reference.allowed_lse;
+        reference.allowed_lse = NULL;
         reference.lse = NULL;
     }
 done:

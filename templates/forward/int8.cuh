@@ -1,0 +1,3 @@
+#pragma once
+#include "forward/int8_scores.cuh"
+#include "forward/quantise.cuh"
