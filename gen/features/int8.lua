@@ -1,6 +1,7 @@
 -- int8: Q K^T in 8-bit integers, where the problem permits it (scores=int8). A step before attention rounds K
 -- (templates/forward/quantise.cuh); the main step rounds Q.
 local lengths = require("features.lengths")
+local window = require("features.window")
 
 local M = {}
 
@@ -60,7 +61,10 @@ function M.us(v, problem, arch)
    if not M.is_on(v) then
       return 0
    end
-   local rows = problem.heads_kv * lengths.rows(problem, problem.seq_k, problem.total_k)
+   local rows = 0
+   for _, part in ipairs(lengths.parts(problem)) do
+      rows = rows + part.heads_kv * part.batch * window.seen_keys(part)
+   end
    return arch.launch_us + rows * (2 * v.d + 2 * M.key_columns(v)) / arch.dram
 end
 

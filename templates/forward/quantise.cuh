@@ -8,7 +8,7 @@
 // int8_keys.cuh has the layout of its results. A block has kQuantTiles tiles of a key head, of any sequences. It
 // subtracts the mean of some keys of the sequence, evenly spread, from all keys. That does not change the softmax, and
 // keeps columns with a large mean from taking the bits of the others. Each block of a sequence computes the same mean
-// in the same order, so no other kernel has to.
+// in the same order, so no other kernel has to. Tiles that a window hides from all queries are left out.
 constexpr int kSampledKeys = 128;
 constexpr int kParcels = kKeyBytes / 8;                        // a thread has 8 columns of a row
 constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all threads: a thread's keys have one scale
@@ -63,18 +63,27 @@ __device__ __forceinline__ bool is_finite(float x)
     return absolute_bits(x) < 0x7f800000u;
 }
 
+// Returns the first key of the first tile that some query sees.
+template <class Any> __device__ __forceinline__ int first_seen(const Any &p, const SequenceCoord &keys)
+{
+    if constexpr (kWindow != Window::kNone)
+        return max(0, run_begin(p, keys.seq_k(p) - keys.seq_q(p))) / kBc * kBc;
+    else
+        return 0;
+}
+
 // Computes this thread's columns of the mean key of a sequence. Numbers that are not finite count as 0.
 __device__ __forceinline__ void find_mean(QuantiseMemory &memory, const Params &p, const KeySequence &keys,
                                           float (&mean)[8])
 {
-    const int all = keys.seq_k(p), count = min(all, kSampledKeys);
+    const int first = first_seen(p, keys), all = keys.seq_k(p) - first, count = min(all, kSampledKeys);
     float sum[8] = {}, x[8];
 #pragma unroll
     for (int c = 0; c < 8; c++)
         mean[c] = 0.0f;
     if (keys.row < kParcelRows) {
         for (int i = keys.row; i < count; i += kParcelRows) {
-            less_mean(keys.read(p, i * (all / count) + i * (all % count) / count), mean, x);
+            less_mean(keys.read(p, first + i * (all / count) + i * (all % count) / count), mean, x);
 #pragma unroll
             for (int c = 0; c < 8; c++)
                 sum[c] += is_finite(x[c]) ? x[c] : 0.0f;
@@ -194,13 +203,13 @@ __device__ __forceinline__ void quantise(const Params &p)
     for (int64 at = first; at < end; at++) {
         const int batch = sequence_of_tile(p, at);
         const KeySequence keys(p, batch, kv_head);
-        const int tile = at - first_key_tile(p, batch);
-        if (tile < 0 || tile * kBc >= keys.seq_k(p))
-            continue;  // no key is there
+        const int tile = at - first_key_tile(p, batch), first_key = first_seen(p, keys);
+        if (tile * kBc < first_key || tile * kBc >= keys.seq_k(p))
+            continue;  // no key is there, or none that is seen
         if (batch != known)
             find_mean(memory, p, keys, mean);
         known = batch;
-        if (tile == 0)
+        if (tile * kBc == first_key)
             write_mean(memory, mean_key(p, batch, kv_head));
         quantise_tile(memory, p, keys, mean, tile, kv_head * all + at);
     }
