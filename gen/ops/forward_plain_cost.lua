@@ -126,6 +126,17 @@ local function fill_ways(variant, facts)
    return facts.d_pad % 64 == 0 and fit.pad_lines or fit.pad
 end
 
+-- Returns the clocks for which the tensor cores compute both products of this many scores.
+local function tensor_clocks(variant, facts, arch, scores)
+   local d, dv = facts.d_pad, facts.dv_pad
+   local rate = facts.k8 and arch.tensor_k8 or arch.tensor
+   if variant.pv == "fp16" then
+      local rate_fp16 = facts.k8 and arch.tensor_fp16_k8 or arch.tensor_fp16
+      return 2 * scores * (d / rate + dv / rate_fp16)
+   end
+   return 2 * scores * (d + dv) / rate
+end
+
 -- Returns the clocks for which a block keeps each unit of its SM busy, for one tile of each of its teams.
 local function unit_clocks(variant, facts, arch)
    local bc, d, dv, parts = variant.bc, facts.d_pad, facts.dv_pad, facts.parts
@@ -143,9 +154,9 @@ local function unit_clocks(variant, facts, arch)
       smem = smem + 4 * scores * parts * parts
    end
    local fp32_per_score = fit.fp32_per_score + facts.more_fp32_per_score
-   local fp32 = scores * parts * fp32_per_score + fit.rescaled * rows * dv
+   local fp32 = scores * parts * fp32_per_score + (fit.rescaled + facts.fp32_per_sum) * rows * dv
    return {
-      2 * scores * (d + dv) / (facts.k8 and arch.tensor_k8 or arch.tensor),
+      tensor_clocks(variant, facts, arch, scores),
       smem / arch.smem_rate,
       facts.ex2_per_score * scores * parts / arch.ex2,
       fp32 / arch.fp32,
