@@ -11,11 +11,15 @@ M.axes = {
 -- The type in which P V is summed within a tile of keys (templates/forward/product_pv_fp16.cuh).
 M.pv = {
    name = "pv", values = {"fp32", "fp16"}, quiet = true,
-   when = function(v)
-      if v.pv == "fp32" or v.sums == "fast" then
+   when = function(v, path)
+      if v.pv == "fp32" then
          return true
+      elseif v.sums == "fp32" then
+         return nil, "the problem does not permit fp16 sums"
+      elseif path.k8 and v.bc > 64 then
+         return nil, "the sums of so many keys, rounded after every 8, err more than twice as much as fp32 sums"
       end
-      return nil, "the problem does not permit fp16 sums"
+      return true
    end,
 }
 
