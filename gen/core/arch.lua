@@ -17,7 +17,7 @@ local M = {}
 --   warps       resident warps per SM                                                      [cuda]
 --   blocks      resident blocks per SM                                                     [cuda]
 --   tensor      FLOP, fp16 or bf16 products with fp32 sums, m16n8k16 (sm_75: m16n8k8)       [paper]
---   tensor_k8   the same by m16n8k8
+--   tensor_k8   the same by m16n8k8. Both are rates of cards that sum in fp32 as fast as in fp16 (see slowdown)
 --   int8        the same by s8 products, m16n8k32 (sm_75: m8n8k16). GeForce cards have the whole rate    [paper]
 --   wgmma       the same by wgmma, if the SM has it                                         [paper]
 --   smem_rate   bytes of shared memory traffic                                  [paper; 75 derived]
@@ -109,20 +109,21 @@ function M.reference_card(sm)
    }
 end
 
--- Returns how many times slower a card's products are than the table says. GeForce cards of these SMs sum in fp32 at
--- half rate; workstation and server cards do not [paper]. GTX 16xx report 7.5 and have no tensor cores: fp16 units with
--- 128 lanes compute their products [derived].
+-- Returns how many times slower a card's products are than the table says, with fp32 sums and with fp16 sums. GeForce
+-- cards of these SMs sum in fp32 at half rate; workstation and server cards do not [paper]. GTX 16xx report 7.5 and
+-- have no tensor cores: fp16 units with 128 lanes compute their products [derived].
 local function slowdown(sm, name)
    if sm == 75 and name:find("GTX 16", 1, true) then
-      return 4
+      return 4, 4
    elseif (sm == 75 or sm == 86 or sm == 89 or sm == 120) and name:find("GeForce", 1, true) then
-      return 2
+      return 2, 1
    end
-   return 1
+   return 1, 1
 end
 
 -- Returns the arch of a card {arch, name, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
--- bandwidth_bytes, generic}: the row above, plus
+-- bandwidth_bytes, generic}: the row above with the card's own rates, plus
+--   tensor_fp16  tensor with fp16 sums, and tensor_fp16_k8 likewise
 --   sm, sm_count
 --   regs         32-bit registers per SM
 --   clock        clocks per us
@@ -152,9 +153,10 @@ function M.describe(card)
    local exact = card.arch == base
    arch.smem_block = exact and math.min(arch.smem_block, smem_block) or smem_block
    arch.smem_sm = exact and math.min(arch.smem_sm, smem_sm) or smem_sm
-   local slower = slowdown(base, card.name)
+   local slower, slower_fp16 = slowdown(base, card.name)
+   arch.tensor_fp16, arch.tensor_fp16_k8 = arch.tensor / slower_fp16, arch.tensor_k8 / slower_fp16
    arch.tensor, arch.tensor_k8 = arch.tensor / slower, arch.tensor_k8 / slower
-   arch.int8 = arch.int8 / math.max(slower / 2, 1) -- half rate is that of sums in fp32
+   arch.int8 = arch.int8 / slower_fp16
    local clock_khz = card.clock_khz > 0 and card.clock_khz or cards[base].clock_khz
    local dram = card.bandwidth_bytes > 0 and card.bandwidth_bytes or cards[base].bandwidth_bytes
    arch.clock = clock_khz / 1000

@@ -106,7 +106,7 @@ local function live_registers(v, path)
    end
    local addresses = v.fill == "spread" and 8 or 0
    return wm * dv_pad // (2 * v.parts) + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
-      + features.registers(v, wm) + mask_registers(v, wm)
+      + features.registers(v, wm) + mask_registers(v, wm) + precision.registers(v, wm)
 end
 
 -- ptxas uses more registers than are alive, to have loads in flight. For sm_90 it uses 18 more, in the mean of 500
@@ -160,6 +160,7 @@ local function find_facts(v, path, registers)
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
       int8 = int8.is_on(v),
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
+      fp32_per_sum = precision.fp32_per_sum(v),
       more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc)
          + (int8.is_on(v) and 1 or 0),
       bytes_per_score = features.bytes_per_score(v), numbers = (v.bias == "none" or v.bias == "bool") and 0 or 1,
@@ -212,7 +213,7 @@ end
 function M.shared_names(v)
    -- own_sequences: sequences have their own lengths, or rows of the cache.
    local names = {columns = columns.of(v), own_sequences = lengths.has(v) or v.cache_rows == 1}
-   for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names}) do
+   for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names, precision.names(v)}) do
       add_names(names, more)
    end
    return names

@@ -126,6 +126,22 @@ local function fill_ways(variant, facts)
    return facts.d_pad % 64 == 0 and fit.pad_lines or fit.pad
 end
 
+-- Returns the clocks for which the tensor cores compute both products of this many scores.
+local function tensor_clocks(variant, facts, arch, scores)
+   local d, dv = facts.d_pad, facts.dv_pad
+   local rate = facts.k8 and arch.tensor_k8 or arch.tensor
+   local rate_pv = rate
+   if variant.pv == "fp16" then
+      rate_pv = facts.k8 and arch.tensor_fp16_k8 or arch.tensor_fp16
+   end
+   if facts.int8 then -- k_pad counts pairs of columns
+      return 2 * scores * (2 * facts.k_pad / arch.int8 + dv / rate_pv)
+   elseif rate_pv ~= rate then
+      return 2 * scores * (d / rate + dv / rate_pv)
+   end
+   return 2 * scores * (d + dv) / rate
+end
+
 -- Returns the clocks for which a block keeps each unit of its SM busy, for one tile of each of its teams.
 local function unit_clocks(variant, facts, arch)
    local bc, d, dv, parts = variant.bc, facts.k_pad, facts.dv_pad, facts.parts
@@ -143,14 +159,9 @@ local function unit_clocks(variant, facts, arch)
       smem = smem + 4 * scores * parts * parts
    end
    local fp32_per_score = fit.fp32_per_score + facts.more_fp32_per_score
-   local fp32 = scores * parts * fp32_per_score + fit.rescaled * rows * dv
-   local rate = facts.k8 and arch.tensor_k8 or arch.tensor
-   local products = 2 * scores * (d + dv) / rate
-   if facts.int8 then -- d counts pairs of columns
-      products = 4 * scores * d / arch.int8 + 2 * scores * dv / rate
-   end
+   local fp32 = scores * parts * fp32_per_score + (fit.rescaled + facts.fp32_per_sum) * rows * dv
    return {
-      products,
+      tensor_clocks(variant, facts, arch, scores),
       smem / arch.smem_rate,
       facts.ex2_per_score * scores * parts / arch.ex2,
       fp32 / arch.fp32,
