@@ -184,6 +184,7 @@ constexpr bool kSwizzle = false;     // 16-byte chunks of a row are permuted; el
 constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = true;  // copies are spread over the steps of S = Q K^T; else all in one
 constexpr bool kPagesExchanged = false;  // lanes that copy a row share the look-ups of pages
+constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 #line 2 "templates/forward/shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------

@@ -179,6 +179,7 @@ constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; els
 constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
 constexpr bool kPagesExchanged = false;  // lanes that copy a row share the look-ups of pages
+constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -808,10 +809,10 @@ struct SinkEnd {
 // neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
 // leaving its lane. The four lanes of a quad share a row.
 
-// O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
-// maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
-// With the speculative maximum P may be larger: hopper/speculative_max.cuh.
-constexpr float kLazyRescale = 8.0f;
+// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps a
+// stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
+// general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
+// be larger: hopper/speculative_max.cuh.
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
@@ -1114,6 +1115,45 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
         if (chunk < kHeadDimV / 8 && block_row < coord.rows)
             *reinterpret_cast<uint4 *>(p.o + coord.offset(p, p.o_stride, block_row) * 2 + chunk * 16) =
                 load_shared_16(o_smem + Form::chunk_offset(r, chunk));
+    }
+}
+
+// O += P V for one tile; P is what softmax_tile left in s. A step of the mainloop of fwd.cuh calls it. after_step: see
+// products.cuh.
+template <class AfterStep>
+__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
+                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
+                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
+{
+#pragma unroll
+    for (int step = 0; step < kBc / 16; step++) {
+        uint32 a[kRowTiles][4];
+        dropout.begin_step(tile, step);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++) {
+            const float(&left)[4] = s[m][2 * step];
+            const float(&right)[4] = s[m][2 * step + 1];
+            a[m][0] = pack2(left[0], left[1]);
+            a[m][1] = pack2(left[2], left[3]);
+            a[m][2] = pack2(right[0], right[1]);
+            a[m][3] = pack2(right[2], right[3]);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[m][i] = dropout.apply(a[m][i], m, i % 2, i / 2);
+        }
+#pragma unroll
+        for (int n = 0; n < kOutTiles; n += 2) {
+            uint32 b[4];
+            ldmatrix_x4_trans(b, v_smem + ValueTile::pair_offset(lane_values, n / 2 * kParts) +
+                                     step * 16 * ValueTile::kPitch);
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++) {
+                mma_k16(o[m][n], a[m], b[0], b[1]);
+                if (n + 1 < kOutTiles)  // an odd count: the last columns are padding
+                    mma_k16(o[m][n + 1], a[m], b[2], b[3]);
+            }
+        }
+        after_step(step);
     }
 }
 
@@ -1437,6 +1477,8 @@ __device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, con
 
 // ---- the two products of a tile ---------------------------------------------------------------------
 //
+// O += P V is a policy: product_pv.cuh, or product_pv_fp16.cuh with fp16 sums.
+//
 // A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
 // the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
 
@@ -1478,44 +1520,6 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4],
             for (int m = 0; m < kRowTiles; m++) {
                 mma_k16(s[m][n], a[m], b[0], b[1]);
                 mma_k16(s[m][n + 1], a[m], b[2], b[3]);
-            }
-        }
-        after_step(step);
-    }
-}
-
-// O += P V for one tile; P is what softmax_tile left in s.
-template <class AfterStep>
-__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
-                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
-                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
-{
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++) {
-        uint32 a[kRowTiles][4];
-        dropout.begin_step(tile, step);
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-            const float(&left)[4] = s[m][2 * step];
-            const float(&right)[4] = s[m][2 * step + 1];
-            a[m][0] = pack2(left[0], left[1]);
-            a[m][1] = pack2(left[2], left[3]);
-            a[m][2] = pack2(right[0], right[1]);
-            a[m][3] = pack2(right[2], right[3]);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[m][i] = dropout.apply(a[m][i], m, i % 2, i / 2);
-        }
-#pragma unroll
-        for (int n = 0; n < kOutTiles; n += 2) {
-            uint32 b[4];
-            ldmatrix_x4_trans(b, v_smem + ValueTile::pair_offset(lane_values, n / 2 * kParts) +
-                                     step * 16 * ValueTile::kPitch);
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++) {
-                mma_k16(o[m][n], a[m], b[0], b[1]);
-                if (n + 1 < kOutTiles)  // an odd count: the last columns are padding
-                    mma_k16(o[m][n + 1], a[m], b[2], b[3]);
             }
         }
         after_step(step);

@@ -36,7 +36,7 @@ function M.family(name)
       local v = {
          family = name, d = problem.head_dim, dtype = problem.dtype, causal = problem.causal,
          br = 32, bc = 16, warps = 2, kstages = 1, vstages = 1, layout = "swizzle", q = "smem",
-         fill = "whole", parts = 1,
+         fill = "whole", parts = 1, pv = "fp32",
       }
       for _, axis in ipairs(family.axes) do
          if axis.feature then
