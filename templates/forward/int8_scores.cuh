@@ -1,5 +1,5 @@
 #pragma once
-#include "forward/int8_keys.cuh"
+#include "forward/quantise.cuh"
 #include "forward/loads.cuh"
 #include "forward/softmax.cuh"
 #include "lib/mma.cuh"

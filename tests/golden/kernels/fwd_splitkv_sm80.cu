@@ -1571,9 +1571,9 @@ struct SinkEnd {
 // leaving its lane. The four lanes of a quad share a row.
 
 // O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps a
-// stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale. 2^8 is far
-// from overflow in fp16; fp16 sums of P V need less. With the speculative maximum P may be larger:
-// hopper/speculative_max.cuh.
+// stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
+// general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
+// be larger: hopper/speculative_max.cuh.
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {

@@ -1,3 +1,0 @@
-#pragma once
-#include "forward/int8_scores.cuh"
-#include "forward/quantise.cuh"
