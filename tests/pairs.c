@@ -59,6 +59,8 @@ static const setting all_settings[] = {
     {"rotary_interleaved", FA2I_FIELD_rotary, FA2_ROTARY_INTERLEAVED, FA2I_FIELD_append, FORWARD | LATENT_SM90},
     {"fewer_of_v", FA2I_FIELD_head_dim_v, 0, NOTHING, FORWARD | BACKWARD},
     {"v_in_k", FA2I_FIELD_v_in_k, 1, NOTHING, FORWARD},
+    {"fast_sums", FA2I_FIELD_sums, FA2_SUMS_FAST, NOTHING, FORWARD},
+    {"int8_scores", FA2I_FIELD_scores, FA2_SCORES_INT8, NOTHING, FORWARD},
     {"beyond_256", FA2I_FIELD_head_dim, 0, NOTHING, FORWARD},
     {"deterministic", FA2I_FIELD_deterministic, 1, NOTHING, BACKWARD | BACKWARD_SM90},
 };

@@ -271,6 +271,8 @@ static void test_problem_check(void)
         {offsetof(fa2_problem, window), 128,
          "window is 128; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): "
          "window_left and window_right say how far it reaches"},
+        {offsetof(fa2_problem, sums), 2, "sums is 2; it must be one of 0 (fp32), 1 (fast)"},
+        {offsetof(fa2_problem, scores), -1, "scores is -1; it must be one of 0 (exact), 1 (int8)"},
         {offsetof(fa2_problem, reserved[0]), 1, "reserved[0] is 1"},
     };
     CHECK_EQ(fa2i_problem_check(&good), FA2_OK);
@@ -292,6 +294,14 @@ static void test_problem_check(void)
     wide.seqused = 1;
     CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
     CHECK_CONTAINS(fa2_last_message(), "seqused is 1; the operation backward has no seqused; it has varlen");
+    wide.seqused = 0;
+    wide.sums = FA2_SUMS_FAST;
+    CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "sums is fast; the operation backward has no sums");
+    wide.sums = FA2_SUMS_FP32;
+    wide.scores = FA2_SCORES_INT8;
+    CHECK_EQ(fa2i_problem_check(&wide), FA2_E_UNSUPPORTED);
+    CHECK_CONTAINS(fa2_last_message(), "scores is int8; the operation backward has no scores");
 }
 
 /* At most 2^29 packed rows, given as a total or as batch times the longest length. */

@@ -169,6 +169,83 @@ static void test_every_class(void)
     fa2i_generator_destroy(generator);
 }
 
+/* Writes the first words of a class's candidates, each family once. */
+static void families_of(fa2i_generator *generator, int arch, const fa2_problem *problem, char out[256])
+{
+    fa2i_card card;
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    out[0] = '\0';
+    CHECK_EQ(fa2i_generator_card(generator, arch, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(generator, problem, &card, &list, &count), FA2_OK);
+    for (size_t i = 0; i < count; i++) {
+        char family[64];
+        snprintf(family, sizeof family, "%.*s ", (int)strcspn(list[i].text, " "), list[i].text);
+        if (strstr(out, family) == NULL)
+            strcat(out, family);
+    }
+    fa2i_free(list);
+}
+
+/* A permission takes no family away. */
+static void test_permissions(void)
+{
+    static const int archs_of[] = {75, 80, 90};
+    fa2i_generator *generator = open_generator();
+    for (int i = 0; i < 6; i++) {
+        char exact[256], permitted[256];
+        fa2_problem problem = problem_of(128, FA2_FP16, 1, 4096);
+        problem.seq_q = i % 2 == 0 ? problem.seq_q : 1;
+        families_of(generator, archs_of[i / 2], &problem, exact);
+        CHECK(strstr(exact, "fwd_") != NULL);
+        problem.sums = FA2_SUMS_FAST;
+        problem.scores = FA2_SCORES_INT8;
+        families_of(generator, archs_of[i / 2], &problem, permitted);
+        CHECK_STR(permitted, exact);
+    }
+    fa2i_generator_destroy(generator);
+}
+
+/* Returns how many of the plain families' candidates round Q and K, and how many do not. */
+static void count_rounded(fa2i_generator *generator, int arch, const fa2_problem *problem, int *rounded, int *exact)
+{
+    fa2i_card card;
+    fa2i_variant *list = NULL;
+    size_t count = 0;
+    *rounded = *exact = 0;
+    CHECK_EQ(fa2i_generator_card(generator, arch, &card), FA2_OK);
+    CHECK_EQ(fa2i_generator_candidates(generator, problem, &card, &list, &count), FA2_OK);
+    for (size_t i = 0; i < count; i++) {
+        const bool is_rounded = strstr(list[i].text, " qk=int8") != NULL;
+        *rounded += is_rounded;
+        *exact += !is_rounded && !is_split(&list[i]);
+        CHECK_EQ(strstr(list[i].recipe.text, "workspace=int8_keys") != NULL, is_rounded);
+        CHECK(!is_rounded || strstr(list[i].text, " q=reg") != NULL);
+    }
+    fa2i_free(list);
+}
+
+/* Only problems that permit 8-bit scores have such candidates, beside exact ones. The step that rounds K costs time. */
+static void test_int8_scores(void)
+{
+    static const int archs_of[] = {75, 80, 89}, columns[] = {64, 128, 256};
+    fa2i_generator *generator = open_generator();
+    int rounded, exact;
+    for (int a = 0; a < 3; a++)
+        for (int d = 0; d < 3; d++) {
+            fa2_problem problem = problem_of(columns[d], FA2_FP16, 1, 4096);
+            count_rounded(generator, archs_of[a], &problem, &rounded, &exact);
+            CHECK(rounded == 0 && exact > 0);
+            problem.scores = FA2_SCORES_INT8;
+            count_rounded(generator, archs_of[a], &problem, &rounded, &exact);
+            CHECK((archs_of[a] == 75 && columns[d] == 256 ? rounded == 0 : rounded >= 5) && exact > 0);
+            problem.append = 1;
+            count_rounded(generator, archs_of[a], &problem, &rounded, &exact);
+            CHECK(rounded == 0);
+        }
+    fa2i_generator_destroy(generator);
+}
+
 /* A device that takes no code for one SM alone (sm_90a) has no family with such code. */
 static void test_generic_card(void)
 {
@@ -380,6 +457,8 @@ int main(void)
 {
     generator_path(NULL);
     test_every_class();
+    test_permissions();
+    test_int8_scores();
     test_generic_card();
     test_latent();
     test_wgmma_forward();

@@ -90,6 +90,32 @@ static void test_column_keys(void)
     }
 }
 
+/* K in 8-bit integers: whole tiles of each sequence, and rows of whole 32 columns. Packed sequences have tiles where
+ * they may begin. Four scales for a tile and a mean for each sequence and key head. */
+static void test_int8_keys(void)
+{
+    static const char text[] = "op=forward abi=2 rows=128 keys=64 workspace=int8_keys; "
+                               "f_quantise role=quantise threads=256 smem=0 blocks=head_tiles/4; "
+                               "f role=main threads=128 smem=0 blocks=row_tiles";
+    fa2i_recipe recipe;
+    fa2_problem problem = decode(3, 8, 2, 650);
+    CHECK_EQ(fa2i_recipe_parse(text, &recipe), FA2_OK);
+    problem.head_dim = 72;
+    fa2i_grid grid = grid_of(&recipe, problem);
+    size_t tiles = 2 * 3 * 11;
+    CHECK_EQ(grid.blocks[0], 2 * 9); /* 33 tiles of a key head */
+    CHECK_EQ(grid.blocks[1], 3 * 8);
+    CHECK_EQ(grid.partial_bytes, tiles * 64 * 96);
+    CHECK_EQ(grid.workspace_bytes, tiles * 64 * 96 + tiles * 4 * 4 + 3 * 2 * 96 * 4);
+    problem.varlen = 1;
+    problem.total_q = 3;
+    problem.total_k = 1000;
+    grid = grid_of(&recipe, problem);
+    tiles = 2 * (1000 / 64 + 3);
+    CHECK_EQ(grid.blocks[0], 2 * 5);
+    CHECK_EQ(grid.workspace_bytes, tiles * 64 * 96 + tiles * 4 * 4 + 3 * 2 * 96 * 4);
+}
+
 /* Sequences with lengths: as many work shares as fit the card, and one more for each row tile. */
 static void test_lengths(void)
 {
@@ -235,6 +261,7 @@ int main(void)
     test_resident();
     test_counter();
     test_column_keys();
+    test_int8_keys();
     test_split();
     test_lengths();
     test_append();

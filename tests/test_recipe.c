@@ -15,6 +15,10 @@ static const char keyed[] = "op=forward abi=3 rows=128 keys=96 workspace=column_
                             "f_prepare role=prepare threads=128 smem=0 blocks=keys/256; "
                             "f role=main threads=384 smem=212992 blocks=row_tiles";
 
+static const char rounded[] = "op=forward abi=2 rows=128 keys=64 workspace=int8_keys; "
+                              "f_quantise role=quantise threads=256 smem=0 blocks=head_tiles/4; "
+                              "f role=main threads=128 smem=0 blocks=row_tiles";
+
 static const char backward[] = "op=backward abi=1 rows=64 keys=32 columns=64 workspace=rows_and_dq; "
                                "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
                                "bwd_sm80 role=main threads=128 smem=49152 blocks=key_tiles; "
@@ -61,6 +65,16 @@ static void test_split(void)
     CHECK(step == &r.steps[1]);
     CHECK_STR(step->entry, "fwd_splitkv_sm80_combine");
     CHECK(step->blocks == FA2I_BLOCKS_ROWS && step->block_rows == 4);
+}
+
+static void test_rounded(void)
+{
+    fa2i_recipe r;
+    CHECK_EQ(fa2i_recipe_parse(rounded, &r), FA2_OK);
+    CHECK_EQ(r.workspace, FA2I_WORKSPACE_INT8_KEYS);
+    CHECK_EQ(r.steps[0].role, FA2I_STEP_QUANTISE);
+    CHECK(r.steps[0].blocks == FA2I_BLOCKS_HEAD_TILES && r.steps[0].block_rows == 4);
+    CHECK_STR(fa2i_recipe_main(&r)->entry, "f");
 }
 
 static void test_maps(void)
@@ -177,6 +191,10 @@ static const fault faults[] = {
     {mapped, " suffix", " workspace=counter suffix", "workspace=counter, but no step prepares it"},
     {mapped, " suffix", " workspace=column_keys suffix", "column_keys, but no step prepares it"},
     {keyed, "keys/256", "one", "workspace=column_keys, but its step has no blocks=keys"},
+    {rounded, "head_tiles/4", "one", "need each other"},
+    {rounded, "role=quantise", "role=prepare", "workspace=int8_keys; a step role=quantise blocks=head_tiles"},
+    {rounded, " workspace=int8_keys", "", "workspace=none; a step role=quantise blocks=head_tiles"},
+    {backward, "blocks=key_tiles", "blocks=head_tiles", "blocks=head_tiles is not for op=backward"},
     {mapped, ",v/176;", ",;", "maps: an operand is expected, not ''"},
     {mapped, " maps=q/64,k/176,v/176", " maps=", "out of order"},
     {mapped, "suffix=a maps=q/64,k/176,v/176", "maps=q/64,k/176,v/176 suffix=a", "out of order"},
@@ -246,6 +264,7 @@ int main(void)
 {
     test_plain();
     test_split();
+    test_rounded();
     test_maps();
     test_backward();
     test_faults();

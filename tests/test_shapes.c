@@ -114,7 +114,7 @@ static void test_unknown_columns(void)
     static const char junk[] = "batch,pre\001set\n";
     CHECK_EQ(add_csv_bytes(&shapes, junk, sizeof junk - 1), FA2_E_INVALID);
     CHECK_CONTAINS(fa2_last_message(), ":1:2: unknown column \"pre?set\"; the columns are op,batch,");
-    CHECK_CONTAINS(fa2_last_message(), ",rotary_dim,calls,origin");
+    CHECK_CONTAINS(fa2_last_message(), ",rotary_dim,sums,scores,calls,origin");
     CHECK_EQ(add_csv_bytes(&shapes, "preset,batch\n", 13), FA2_E_INVALID); /* a column of presets.csv only */
     CHECK_CONTAINS(fa2_last_message(), ":1:1: unknown column \"preset\"");
     fa2i_shapes_done(&shapes);
@@ -126,12 +126,13 @@ static void test_cut_off(void)
     check_refused(HEADER "1,8,8,512,512,64,fp16,0\n2,4,4,1,33",
                   "3:6: the row has 5 columns, the header has 8; line 3 has no end, so the file may be cut off "
                   "there: take a whole copy, or remove the line");
-    check_refused("batch,heads_q,heads_kv,se",
-                  "1:4: unknown column \"se\"; the columns are op,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,"
-                  "head_dim_v,v_in_k,dtype,causal,softcap,window,window_left,window_right,deterministic,alibi,sinks,"
-                  "bias,dropout,seqused,varlen,total_q,total_k,paged,page,leftpad,cache_rows,append,rotary,"
-                  "rotary_dim,calls,origin; line 1 has no end, so the file may be cut off there: take a whole "
-                  "copy, or remove the line");
+    check_refused(
+        "batch,heads_q,heads_kv,se",
+        "1:4: unknown column \"se\"; the columns are op,batch,heads_q,heads_kv,seq_q,seq_k,head_dim,"
+        "head_dim_v,v_in_k,dtype,causal,softcap,window,window_left,window_right,deterministic,alibi,sinks,"
+        "bias,dropout,seqused,varlen,total_q,total_k,paged,page,leftpad,cache_rows,append,rotary,"
+        "rotary_dim,sums,scores,calls,origin; line 1 has no end, so the file may be cut off there: take a whole "
+        "copy, or remove the line");
     check_refused(HEADER "2,4,4,1,33,64,fp16,", "2:8: causal is \"\"; it must be 0 or 1; line 2 has no "
                                                 "end, so the file may be cut off there: take a whole copy, or remove "
                                                 "the line");
@@ -220,7 +221,7 @@ static void test_wrong_text(void)
     static const char keys[] =
         "the keys are op, B, Hq, Hkv, Sq, Sk, D, Dv, v_in_k, dtype, causal, softcap, window, Wl, "
         "Wr, deterministic, alibi, sinks, bias, dropout, seqused, varlen, Tq, Tk, paged, page, "
-        "leftpad, cache_rows, append, rotary, rotary_dim";
+        "leftpad, cache_rows, append, rotary, rotary_dim, sums, scores";
     char expected[300];
     snprintf(expected, sizeof expected, "unknown key \"H\"; %s", keys);
     check_text_refused("H=8,Sq=512,D=64", expected);
@@ -255,6 +256,7 @@ static void test_words_of_keys(void)
     check_text_refused("Hq=8,Sq=512,D=64,bias=3",
                        "bias is \"3\"; it must be none, fp16, bf16, fp32, bool, fp16_gradient, bf16_gradient or "
                        "fp32_gradient");
+    check_text_refused("Hq=8,Sq=512,D=64,sums=fp16", "sums is \"fp16\"; it must be fp32 or fast");
     check_text_refused("Hq=8,Sq=512,D=64,window=wide",
                        "window is \"wide\"; it must be one of 0 (none), 1 (sliding), 2 (prefix), 3 (chunk): Wl and Wr "
                        "say how far it reaches");
@@ -287,8 +289,8 @@ static void test_window_names(void)
     fa2i_shapes_done(&shapes);
 }
 
-/* The default of rotary_dim: all columns, in multiples of 16, at most 256. */
-static void test_rotated_columns(void)
+/* The default of rotary_dim: all columns, in multiples of 16, at most 256. Words of precision. */
+static void test_last_keys(void)
 {
     fa2i_shapes shapes = {0};
     CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=1,Sk=512,D=128,rotary=halves"), FA2_OK);
@@ -303,6 +305,8 @@ static void test_rotated_columns(void)
     check_shape(&shapes, 2,
                 "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=72 dtype=fp16 causal=0 append=1 rotary=halves "
                 "rotary_dim=64");
+    CHECK_EQ(fa2i_shapes_add_text(&shapes, "Hq=8,Sq=1,Sk=512,D=64,sums=fast,scores=int8"), FA2_OK);
+    check_shape(&shapes, 3, "B=1 Hq=8 Hkv=8 Sq=1 Sk=512 D=64 dtype=fp16 causal=0 sums=fast scores=int8");
     check_text_refused("Hq=8,Sq=512,D=8,rotary=halves", "rotary_dim is 16; it must be at most D (8)");
     fa2i_shapes_done(&shapes);
 }
@@ -457,7 +461,7 @@ int main(void)
     test_wrong_text();
     test_words_of_keys();
     test_window_names();
-    test_rotated_columns();
+    test_last_keys();
     test_too_many_rows();
     test_many_rows();
     test_calls();

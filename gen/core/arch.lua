@@ -17,7 +17,8 @@ local M = {}
 --   warps       resident warps per SM                                                      [cuda]
 --   blocks      resident blocks per SM                                                     [cuda]
 --   tensor      FLOP, fp16 or bf16 products with fp32 sums, m16n8k16 (sm_75: m16n8k8)       [paper]
---   tensor_k8   the same by m16n8k8
+--   tensor_k8   the same by m16n8k8. Both are rates of cards that sum in fp32 as fast as in fp16 (see slowdown)
+--   int8        the same by s8 products, m16n8k32 (sm_75: m8n8k16). GeForce cards have the whole rate    [paper]
 --   wgmma       the same by wgmma, if the SM has it                                         [paper]
 --   smem_rate   bytes of shared memory traffic                                  [paper; 75 derived]
 --   ex2         ex2.approx results                                            [cuda; 90 measured]
@@ -25,6 +26,7 @@ local M = {}
 -- Values that have other sources:
 --   sm_90                tensor and tensor_k8 are 631 and 455 TFLOPS over 132 SMs at 1.98 GHz [measured]
 --   sm_80 ... 89, 12x    tensor_k8 with the ratio of sm_90 [derived]
+--   sm_90 and newer      int8 is twice tensor [derived]
 --   sm_100, 103, 110     fa2 does not use their own products (tcgen05). The rate of mma.sync there is not published;
 --                        the table has sm_90's [derived]
 --   sm_103               twice the ex2 of sm_100 [paper]
@@ -32,29 +34,30 @@ local M = {}
 --                        public; the table has sm_86's [derived]
 local rows = {
    [75] = {smem_block = 65536, smem_sm = 65536, reserved = 0, grain = 256, warps = 32, blocks = 16,
-           tensor = 1024, tensor_k8 = 1024, smem_rate = 64, ex2 = 16, fp32 = 64},
+           tensor = 1024, tensor_k8 = 1024, int8 = 2048, smem_rate = 64, ex2 = 16, fp32 = 64},
    [80] = {smem_block = 166912, smem_sm = 167936, reserved = 1024, grain = 128, warps = 64,
-           blocks = 32, tensor = 2048, tensor_k8 = 1475, smem_rate = 128, ex2 = 16, fp32 = 64},
+           blocks = 32, tensor = 2048, tensor_k8 = 1475, int8 = 4096, smem_rate = 128, ex2 = 16, fp32 = 64},
    [86] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-           blocks = 16, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 16, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
    [87] = {smem_block = 166912, smem_sm = 167936, reserved = 1024, grain = 128, warps = 48,
-           blocks = 16, tensor = 2048, tensor_k8 = 1475, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 16, tensor = 2048, tensor_k8 = 1475, int8 = 4096, smem_rate = 128, ex2 = 16, fp32 = 128},
    [88] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-           blocks = 16, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 16, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
    [89] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-           blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 24, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
    [90] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-           blocks = 32, tensor = 2414, tensor_k8 = 1741, wgmma = 4096, smem_rate = 128, ex2 = 16, fp32 = 128},
+           blocks = 32, tensor = 2414, tensor_k8 = 1741, int8 = 4828, wgmma = 4096, smem_rate = 128, ex2 = 16,
+           fp32 = 128},
    [100] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-            blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
+            blocks = 32, tensor = 2414, tensor_k8 = 1741, int8 = 4828, smem_rate = 128, ex2 = 16, fp32 = 128},
    [103] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 64,
-            blocks = 32, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 32, fp32 = 128},
+            blocks = 32, tensor = 2414, tensor_k8 = 1741, int8 = 4828, smem_rate = 128, ex2 = 32, fp32 = 128},
    [110] = {smem_block = 232448, smem_sm = 233472, reserved = 1024, grain = 128, warps = 48,
-            blocks = 24, tensor = 2414, tensor_k8 = 1741, smem_rate = 128, ex2 = 16, fp32 = 128},
+            blocks = 24, tensor = 2414, tensor_k8 = 1741, int8 = 4828, smem_rate = 128, ex2 = 16, fp32 = 128},
    [120] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-            blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+            blocks = 24, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
    [121] = {smem_block = 101376, smem_sm = 102400, reserved = 1024, grain = 128, warps = 48,
-            blocks = 24, tensor = 1024, tensor_k8 = 737, smem_rate = 128, ex2 = 16, fp32 = 128},
+            blocks = 24, tensor = 1024, tensor_k8 = 737, int8 = 2048, smem_rate = 128, ex2 = 16, fp32 = 128},
 }
 local known = {} -- their SMs in ascending order
 for sm in pairs(rows) do
@@ -110,20 +113,21 @@ function M.reference_card(sm)
    }
 end
 
--- Returns how many times slower a card's products are than the table says. GeForce cards of these SMs sum in fp32 at
--- half rate; workstation and server cards do not [paper]. GTX 16xx report 7.5 and have no tensor cores: fp16 units with
--- 128 lanes compute their products [derived].
+-- Returns how many times slower a card's products are than the table says, with fp32 sums and with fp16 sums. GeForce
+-- cards of these SMs sum in fp32 at half rate; workstation and server cards do not [paper]. GTX 16xx report 7.5 and
+-- have no tensor cores: fp16 units with 128 lanes compute their products [derived].
 local function slowdown(sm, name)
    if sm == 75 and name:find("GTX 16", 1, true) then
-      return 4
+      return 4, 4
    elseif (sm == 75 or sm == 86 or sm == 89 or sm == 120) and name:find("GeForce", 1, true) then
-      return 2
+      return 2, 1
    end
-   return 1
+   return 1, 1
 end
 
 -- Returns the arch of a card {arch, name, sm_count, smem_block_bytes, smem_sm_bytes, l2_bytes, clock_khz,
--- bandwidth_bytes, generic}: the row above, plus
+-- bandwidth_bytes, generic}: the row above with the card's own rates, plus
+--   tensor_fp16  tensor with fp16 sums, and tensor_fp16_k8 likewise
 --   sm, sm_count
 --   regs         32-bit registers per SM
 --   clock        clocks per us
@@ -153,8 +157,10 @@ function M.describe(card)
    local exact = card.arch == base
    arch.smem_block = exact and math.min(arch.smem_block, smem_block) or smem_block
    arch.smem_sm = exact and math.min(arch.smem_sm, smem_sm) or smem_sm
-   local slower = slowdown(base, card.name)
+   local slower, slower_fp16 = slowdown(base, card.name)
+   arch.tensor_fp16, arch.tensor_fp16_k8 = arch.tensor / slower_fp16, arch.tensor_k8 / slower_fp16
    arch.tensor, arch.tensor_k8 = arch.tensor / slower, arch.tensor_k8 / slower
+   arch.int8 = arch.int8 / slower_fp16
    local clock_khz = card.clock_khz > 0 and card.clock_khz or cards[base].clock_khz
    local dram = card.bandwidth_bytes > 0 and card.bandwidth_bytes or cards[base].bandwidth_bytes
    arch.clock = clock_khz / 1000

@@ -19,9 +19,11 @@ local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
 local families = require("core.family")
 local features = require("features.list")
+local int8 = require("features.int8")
 local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
+local precision = require("features.precision")
 local softcap = require("features.softcap")
 local window = require("features.window")
 
@@ -61,7 +63,8 @@ end
 local function smem_bytes(v)
    local d_pad, dv_pad = padded(v)
    local padding = v.layout == "pad" and 8 or 0
-   local q, k = v.br * (d_pad + padding), team_count(v) * v.kstages * v.bc * (d_pad + padding)
+   local q = v.br * (d_pad + padding)
+   local k = team_count(v) * v.kstages * v.bc * (int8.key_columns(v, d_pad) + padding)
    local values = v.v_in_k == 1 and 0 or team_count(v) * v.vstages * v.bc * (dv_pad + padding)
    local tiles = 2 * (v.q == "reg" and k + math.max(values, q) or q + k + values)
    local sums = v.parts > 1 and 4 * team_count(v) * v.parts * v.br * v.bc or 0
@@ -94,13 +97,16 @@ local function live_registers(v, path)
    local wm = row_tiles(v)
    local d_pad, dv_pad = padded(v)
    local q = v.q == "reg" and wm * d_pad // (4 * v.parts) or 4 * wm
+   if int8.is_on(v) then
+      q = wm * int8.key_columns(v) // 4 + int8.registers(wm)
+   end
    local staged = 0
    if path.register_staging then
-      staged = staged_registers(v, d_pad) + (v.v_in_k == 1 and 0 or staged_registers(v, dv_pad))
+      staged = staged_registers(v, int8.key_columns(v, d_pad)) + (v.v_in_k == 1 and 0 or staged_registers(v, dv_pad))
    end
    local addresses = v.fill == "spread" and 8 or 0
    return wm * dv_pad // (2 * v.parts) + wm * v.bc // 2 + q + 4 * wm + 8 + 28 + staged + addresses
-      + features.registers(v, wm) + mask_registers(v, wm)
+      + features.registers(v, wm) + mask_registers(v, wm) + precision.registers(v, wm)
 end
 
 -- ptxas uses more registers than are alive, to have loads in flight. For sm_90 it uses 18 more, in the mean of 500
@@ -146,13 +152,17 @@ local function find_facts(v, path, registers)
    local most = math.min(255, 65536 // (32 * v.warps))
    local may_spill = registers == 0 or registers >= most
    return {
-      warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, parts = v.parts, smem_bytes = smem_bytes(v), k8 = path.k8,
+      warps = v.warps, d_pad = d_pad, dv_pad = dv_pad, k_pad = int8.key_columns(v, d_pad), parts = v.parts,
+      smem_bytes = smem_bytes(v), k8 = path.k8,
       registers = registers > 0 and registers or math.min(live + free_registers, most), live = live,
       spilled = may_spill and math.max(live - math.min(spare_registers, most), 0) or 0,
       barriers = pipeline.barriers, ahead = pipeline.ahead,
       teams = team_count(v), row_tiles = row_tiles(v), fill = v.fill or "whole",
+      int8 = int8.is_on(v),
       ex2_per_score = 1 + v.softcap * softcap.ex2_per_score,
-      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc),
+      fp32_per_sum = precision.fp32_per_sum(v),
+      more_fp32_per_score = v.softcap * softcap.fp32_per_score + features.fp32_per_score(v, v.bc)
+         + (int8.is_on(v) and 1 or 0),
       bytes_per_score = features.bytes_per_score(v), numbers = (v.bias == "none" or v.bias == "bool") and 0 or 1,
    }
 end
@@ -178,7 +188,7 @@ local function fits(v, path, arch)
    local facts = facts_of(v, path, 0)
    if cost.resident_blocks(facts, arch) < 1 then
       return nil, "an SM cannot hold a block"
-   elseif facts.spilled > tolerated_spill then
+   elseif facts.spilled > (facts.int8 and int8.tolerated or tolerated_spill) then
       return nil, string.format("about %d registers too many", facts.spilled), true
    elseif spills_with_feature(v, facts.live, arch) then
       return nil, "its features need too many registers", true
@@ -204,7 +214,7 @@ end
 function M.shared_names(v)
    -- own_sequences: sequences have their own lengths, or rows of the cache.
    local names = {columns = columns.of(v), own_sequences = lengths.has(v) or v.cache_rows == 1}
-   for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names}) do
+   for _, more in ipairs({features.names(v, "forward"), window.names(v), append.names, precision.names(v)}) do
       add_names(names, more)
    end
    return names
@@ -215,7 +225,7 @@ function M.family(name, scheme, path)
    return families.new({
       name = name, op = "forward", template = "forward/" .. name .. ".cu.in", path = path,
       axes = joined(kinds.axes(576), {columns.axis, columns.shared, softcap.axis, window.axis},
-                    features.axes("forward"), {columns.parts}, scheme.axes),
+                    features.axes("forward"), precision.axes, {columns.parts}, scheme.axes),
       selection = scheme.selection, fits = fits,
       is_worth = scheme.is_worth, suits = scheme.suits,
 
@@ -224,7 +234,8 @@ function M.family(name, scheme, path)
       end,
 
       cost = function(v, problem, arch, registers)
-         local facts, us = facts_of(v, path, registers), append.us(v, problem, arch)
+         local facts = facts_of(v, path, registers)
+         local us = append.us(v, problem, arch) + int8.us(v, problem, arch)
          for _, part in ipairs(lengths.parts(problem)) do
             us = us + scheme.cost(v, facts, part, arch)
          end
@@ -241,6 +252,7 @@ function M.family(name, scheme, path)
          }
          scheme.recipe(recipe, v)
          append.recipe(recipe, v)
+         int8.recipe(recipe, v)
          return recipe
       end,
 
@@ -253,6 +265,7 @@ function M.family(name, scheme, path)
          }
          add_names(names, M.shared_names(v))
          add_names(names, scheme.names)
+         add_names(names, int8.names(v))
          names.pages_exchanged = paged.is_exchanged(v, names.wide, path)
          return names
       end,

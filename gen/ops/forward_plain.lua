@@ -2,6 +2,8 @@
 -- what the axes mean.
 local columns = require("features.columns")
 local cost = require("ops.forward_plain_cost")
+local int8 = require("features.int8")
+local precision = require("features.precision")
 
 local M = {splits = false, names = {}}
 
@@ -52,6 +54,8 @@ M.axes = {
    {name = "layout", values = {"swizzle", "pad"}},
    {name = "q", values = {"smem", "reg"}},
    {name = "fill", values = {"whole", "spread"}, when = may_spread, default = "whole"},
+   int8.axis,
+   precision.pv,
 }
 
 -- Returns true if rows of a swizzled tile are whole multiples of all banks.
@@ -61,17 +65,21 @@ end
 
 M.selection = {
    limit = 40,
-   covered = {{"br", "warps", "q"}, {"bc"}, {"kstages", "vstages"}, {"layout"}, {"fill"}},
+   covered = {{"br", "warps", "q", "qk"}, {"bc", "qk"}, {"kstages", "vstages"}, {"layout"}, {"fill"}, {"qk", "pv"}},
    -- The model is least sure of the order of block shapes and of the place of Q. It sees little difference between
    -- pipelines and layouts. On an H200, three stages win by 1 % at most. A spread fill wins where registers are left (D
    -- = 64, 256). A padded layout never wins at D = 64, 128 and 256, and mostly wins at D = 40, 72, 80, 112 and 160.
+   -- The model knows only by a card's name whether fp16 sums are faster, so a class that permits them tries both.
    crowds = {
       {axes = {"br", "warps"}, most = 10},
       {axes = {"br", "warps", "bc"}, most = 3},
       {axes = {"layout"}, value = "layout=pad", most = 1, concerns = fills_banks},
       {axes = {"layout"}, value = "layout=pad", most = 14},
       {axes = {"fill"}, value = "fill=spread", most = 5},
+      {axes = {"qk"}, value = "qk=int8", most = 24},
       {axes = {"kstages"}, value = "kstages=3", most = 8},
+      {axes = {"sums", "pv"}, value = "sums=fast pv=fp32", most = 24},
+      {axes = {"sums", "pv"}, value = "sums=fast pv=fp16", most = 24},
    },
 }
 

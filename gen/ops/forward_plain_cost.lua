@@ -126,9 +126,25 @@ local function fill_ways(variant, facts)
    return facts.d_pad % 64 == 0 and fit.pad_lines or fit.pad
 end
 
+-- Returns the clocks for which the tensor cores compute both products of this many scores.
+local function tensor_clocks(variant, facts, arch, scores)
+   local d, dv = facts.d_pad, facts.dv_pad
+   local rate = facts.k8 and arch.tensor_k8 or arch.tensor
+   local rate_pv = rate
+   if variant.pv == "fp16" then
+      rate_pv = facts.k8 and arch.tensor_fp16_k8 or arch.tensor_fp16
+   end
+   if facts.int8 then -- k_pad counts pairs of columns
+      return 2 * scores * (2 * facts.k_pad / arch.int8 + dv / rate_pv)
+   elseif rate_pv ~= rate then
+      return 2 * scores * (d / rate + dv / rate_pv)
+   end
+   return 2 * scores * (d + dv) / rate
+end
+
 -- Returns the clocks for which a block keeps each unit of its SM busy, for one tile of each of its teams.
 local function unit_clocks(variant, facts, arch)
-   local bc, d, dv, parts = variant.bc, facts.d_pad, facts.dv_pad, facts.parts
+   local bc, d, dv, parts = variant.bc, facts.k_pad, facts.dv_pad, facts.parts
    local rows = variant.br * facts.teams
    local scores, row_bytes = rows * bc, 2 * (d + dv)
    local filled = variant.v_in_k == 1 and d / (d + dv) or 1 -- share of the columns that are copied
@@ -137,15 +153,15 @@ local function unit_clocks(variant, facts, arch)
    local fills = fit.fill * facts.teams * fill_ways(variant, facts) * filled
    local smem = bc * row_bytes * (facts.warps / parts + fills)
    if variant.q == "smem" then
-      smem = smem + rows * 2 * d
+      smem = smem + rows * 2 * facts.d_pad
    end
    if parts > 1 then -- each warp writes its S, reads the other warps' S, and computes all P
       smem = smem + 4 * scores * parts * parts
    end
    local fp32_per_score = fit.fp32_per_score + facts.more_fp32_per_score
-   local fp32 = scores * parts * fp32_per_score + fit.rescaled * rows * dv
+   local fp32 = scores * parts * fp32_per_score + (fit.rescaled + facts.fp32_per_sum) * rows * dv
    return {
-      2 * scores * (d + dv) / (facts.k8 and arch.tensor_k8 or arch.tensor),
+      tensor_clocks(variant, facts, arch, scores),
       smem / arch.smem_rate,
       facts.ex2_per_score * scores * parts / arch.ex2,
       fp32 / arch.fp32,
@@ -188,7 +204,7 @@ end
 
 -- Returns these clocks for a tile of K and a tile of V.
 function M.copy_clocks(variant, facts)
-   local clocks = copy_clocks(variant, facts, facts.d_pad)
+   local clocks = copy_clocks(variant, facts, facts.k_pad)
    return variant.v_in_k == 1 and clocks or clocks + copy_clocks(variant, facts, facts.dv_pad)
 end
 

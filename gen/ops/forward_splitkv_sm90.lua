@@ -12,6 +12,7 @@ local kinds = require("ops.kinds")
 local lengths = require("features.lengths")
 local paged = require("features.paged")
 local paths = require("paths.wgmma")
+local precision = require("features.precision")
 local softcap = require("features.softcap")
 local splitkv = require("ops.forward_splitkv")
 local wgmma = require("ops.forward_sm90")
@@ -48,7 +49,7 @@ for _, axis in ipairs({
       return fills_pages(v)
    end},
    softcap.axis, window.axis, lengths.axis, paged.axis,
-   append.axis, append.rotary.axis, append.rotary_dim.axis,
+   append.axis, append.rotary.axis, append.rotary_dim.axis, precision.axes[1], precision.axes[2],
    splitkv.waves,
 }) do
    M.axes[#M.axes + 1] = axis

@@ -46,7 +46,8 @@ _Static_assert(sizeof(((fa2_problem *)0)->reserved) / sizeof(int32_t) + FA2I_FIE
                    (sizeof(fa2_problem) - offsetof(fa2_problem, op)) / sizeof(int32_t),
                "every member but the reserved ones is a line of problem.def");
 _Static_assert(sizeof(fa2_op) == sizeof(int32_t) && sizeof(fa2_dtype) == sizeof(int32_t) &&
-                   sizeof(fa2_bias) == sizeof(int32_t) && sizeof(fa2_rotary) == sizeof(int32_t),
+                   sizeof(fa2_bias) == sizeof(int32_t) && sizeof(fa2_rotary) == sizeof(int32_t) &&
+                   sizeof(fa2_sums) == sizeof(int32_t) && sizeof(fa2_scores) == sizeof(int32_t),
                "fields are read as int32_t");
 
 static const char *const op_words[] = {[FA2_OP_FORWARD] = "forward", [FA2_OP_BACKWARD] = "backward"};
@@ -61,6 +62,8 @@ static const char *const bias_words[] = {[FA2_BIAS_NONE] = "none",
                                          [FA2_BIAS_FP32_GRADIENT] = "fp32_gradient"};
 static const char *const rotary_words[] = {
     [FA2_ROTARY_NONE] = "none", [FA2_ROTARY_HALVES] = "halves", [FA2_ROTARY_INTERLEAVED] = "interleaved"};
+static const char *const sums_words[] = {[FA2_SUMS_FP32] = "fp32", [FA2_SUMS_FAST] = "fast"};
+static const char *const scores_words[] = {[FA2_SCORES_EXACT] = "exact", [FA2_SCORES_INT8] = "int8"};
 
 static const char *const window_names[] = {[FA2_WINDOW_NONE] = "none",
                                            [FA2_WINDOW_SLIDING] = "sliding",
@@ -79,6 +82,10 @@ static const char *const *words_of(fa2i_field_type type)
         return bias_words;
     case FA2I_TYPE_ROTARY:
         return rotary_words;
+    case FA2I_TYPE_SUMS:
+        return sums_words;
+    case FA2I_TYPE_SCORES:
+        return scores_words;
     case FA2I_TYPE_INT:
         return NULL;
     }

@@ -33,7 +33,9 @@ typedef enum fa2i_field_type {
     FA2I_TYPE_OP,
     FA2I_TYPE_DTYPE,
     FA2I_TYPE_BIAS,
-    FA2I_TYPE_ROTARY
+    FA2I_TYPE_ROTARY,
+    FA2I_TYPE_SUMS,
+    FA2I_TYPE_SCORES
 } fa2i_field_type;
 
 /* The meaning of a text without the field. */

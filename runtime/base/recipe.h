@@ -27,12 +27,13 @@
 
 /* The purpose of a step. X(NAME, word). */
 #define FA2I_ROLE_LIST(X)                                                                                              \
-    X(FA2I_STEP_MAIN, "main")       /* the operation itself; timed, shown and checked for fitting */                   \
-    X(FA2I_STEP_COMBINE, "combine") /* merges partial results; runs only if keys are split */                          \
-    X(FA2I_STEP_PREPARE, "prepare") /* before the main step */                                                         \
-    X(FA2I_STEP_CONVERT, "convert") /* after it: turns results in the workspace into outputs */                        \
-    X(FA2I_STEP_SINKS, "sinks")     /* after prepare: computes dsinks from prepared rows */                            \
-    X(FA2I_STEP_CLEAR, "clear")     /* before the main step: zeros what that adds to */
+    X(FA2I_STEP_MAIN, "main")         /* the operation itself; timed, shown and checked for fitting */                 \
+    X(FA2I_STEP_COMBINE, "combine")   /* merges partial results; runs only if keys are split */                        \
+    X(FA2I_STEP_PREPARE, "prepare")   /* before the main step */                                                       \
+    X(FA2I_STEP_CONVERT, "convert")   /* after it: turns results in the workspace into outputs */                      \
+    X(FA2I_STEP_SINKS, "sinks")       /* after prepare: computes dsinks from prepared rows */                          \
+    X(FA2I_STEP_CLEAR, "clear")       /* before the main step: zeros what that adds to */                              \
+    X(FA2I_STEP_QUANTISE, "quantise") /* before the main step: rounds K to 8-bit integers */
 
 /* The work of one block of a step, and the operations that have such blocks. X(NAME, word, ops).
  *
@@ -47,6 +48,7 @@
     X(FA2I_BLOCKS_KEYS, "keys", FORWARD) /* block_rows keys of a sequence, in whole `keys` */                          \
     X(FA2I_BLOCKS_NEW_ROWS, "new_rows",                                                                                \
       FORWARD) /* block_rows rows: new K and V, one for each query; also Q if it is rotated */                         \
+    X(FA2I_BLOCKS_HEAD_TILES, "head_tiles", FORWARD)    /* block_rows tiles of `keys` keys of a key head */            \
     X(FA2I_BLOCKS_PADDED_ROWS, "padded_rows", BACKWARD) /* block_rows padded rows */                                   \
     X(FA2I_BLOCKS_QUERY_TILES, "query_tiles", BACKWARD) /* block_rows queries of a query head */                       \
     X(FA2I_BLOCKS_KEY_TILES, "key_tiles", BACKWARD)     /* `keys` keys of a key head */                                \
@@ -68,7 +70,9 @@
       FORWARD) /* such a counter in 128 bytes, and then 8 bytes for each key of the prepare        \
                 * step's blocks: the factors of dropout */                   \
     X(FA2I_WORKSPACE_SCORES, "scores", FORWARD) /* S of all heads and batches, in the dtype */                         \
-    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD)    /* LSE and delta of padded rows, fp32 */                               \
+    X(FA2I_WORKSPACE_INT8_KEYS, "int8_keys",                                                                           \
+      FORWARD) /* K in 8-bit integers, scales, means (templates/forward/int8_keys.cuh) */                              \
+    X(FA2I_WORKSPACE_ROWS, "rows", BACKWARD) /* LSE and delta of padded rows, fp32 */                                  \
     X(FA2I_WORKSPACE_ROWS_AND_DQ, "rows_and_dq",                                                                       \
       BACKWARD) /* rows, and `columns` numbers of each, fp32; packed: of each row of dQ */                             \
     X(FA2I_WORKSPACE_ROWS_DQ_AND_TURNS, "rows_dq_and_turns",                                                           \

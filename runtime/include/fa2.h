@@ -73,6 +73,8 @@
  *   - Keys hidden by seqused_k or leftpad, and keys of other packed sequences: safe in K and V, forward and backward.
  *   - Keys hidden by causal, window, prefix or chunk: safe in K in forward. Not safe in V, and not in backward.
  *   - Keys hidden by a boolean mask or a bias of -infinity: not safe.
+ *   - With FA2_SCORES_INT8, K hidden by causal or a window is not safe either: rows whose visible keys lie within 128 of
+ *     such a key may become NaN.
  *
  * Where it is not safe, the row may become NaN, as in PyTorch. Write zeros into K and V there. A row that sees NaN is
  * NaN.
@@ -218,6 +220,28 @@ typedef enum fa2_rotary {
     FA2_ROTARY_INTERLEAVED = 2 /* columns 2 t and 2 t + 1 */
 } fa2_rotary;
 
+/* The precision that the caller needs. The second value of each is a permission to be less exact where that is faster.
+ * A kernel need not use it. Without permission no kernel is less exact, whatever the tuner measures. */
+typedef enum fa2_sums {
+    FA2_SUMS_FP32 = 0, /* P V is summed in fp32 */
+    FA2_SUMS_FAST = 1  /* P V may be summed in fp16 within a tile of keys; tiles are summed in fp32 */
+} fa2_sums;
+typedef enum fa2_scores {
+    FA2_SCORES_EXACT = 0, /* Q K^T multiplies the elements as they are */
+    FA2_SCORES_INT8 = 1   /* Q K^T may multiply Q and K rounded to 8-bit integers */
+} fa2_scores;
+
+/* FA2_SCORES_INT8 in detail:
+ * - A row of Q has one step, its largest absolute value / 127. A mean key is subtracted from K. Then each group of up
+ *   to 32 keys has one step. Numbers are rounded to multiples of these steps.
+ * - O differs from exact O by about 1 % of its size on normal numbers, and 3 % if one number in 1000 is ten times as
+ *   large. LSE is that of the rounded scores, and differs by less than 0.01 on normal numbers.
+ * - Another kernel rounds K before each call. It writes K into the workspace, in half of K's bytes. All times that the
+ *   tuner shows include it.
+ * - A NaN or an infinity in a row of Q makes that row NaN. In a key it makes the keys of its group NaN.
+ * - Backward has no such field. Compute it with the exact LSE of fa2_forward or with this one. It multiplies 16-bit
+ *   elements, as if forward had not rounded. */
+
 /* Everything that decides which kernel is the best one. A field that is 0 means "off". The sizes have a common limit,
  * so that every kernel can be launched: fewer than 2^33 rows in all.
  *
@@ -276,7 +300,9 @@ typedef struct fa2_problem {
                             * 256 */
     int32_t v_in_k;        /* forward. 1: V is the first columns of K, or all of them, in the same memory, and is read
                             * once. args.v and args.append.v are not read. Else 0 */
-    int32_t reserved[17];  /* 0. Fields that come later take their places, so that the size stays the same */
+    fa2_sums sums;         /* forward. FAST permits fp16 sums in P V. Else FP32 */
+    fa2_scores scores;     /* forward. INT8 permits 8-bit integers in Q K^T. Else EXACT */
+    int32_t reserved[15];  /* 0. Fields that come later take their places, so that the size stays the same */
 } fa2_problem;
 
 /* ---- operands ---- */

@@ -50,6 +50,14 @@ static int64_t whole_tiles(const fa2i_recipe *recipe, const fa2_problem *problem
     return ceil_div(problem->seq_k, recipe->keys) * recipe->keys;
 }
 
+/* Counts the tiles of keys of a key head, in all sequences. Tiles of packed sequences are numbered like row tiles. */
+static int64_t key_tiles(const fa2i_recipe *recipe, const fa2_problem *problem)
+{
+    if (problem->varlen)
+        return fa2i_forward_total_k(problem) / recipe->keys + problem->batch;
+    return ceil_div(problem->seq_k, recipe->keys) * problem->batch;
+}
+
 static fa2_status too_many(const fa2_problem *problem, int64_t row_tiles, int32_t splits)
 {
     char divided[32] = "";
@@ -112,6 +120,8 @@ static int64_t blocks_of(const fa2i_card *card, const fa2i_recipe *recipe, const
         return ceil_div(all_rows(problem), step->block_rows);
     if (step->blocks == FA2I_BLOCKS_NEW_ROWS)
         return ceil_div(new_rows(problem), step->block_rows);
+    if (step->blocks == FA2I_BLOCKS_HEAD_TILES)
+        return ceil_div(key_tiles(recipe, problem), step->block_rows) * problem->heads_kv;
     const int64_t resident = (int64_t)card->sm_count * step->block_rows;
     return step->blocks == FA2I_BLOCKS_RESIDENT_ROW_TILES && resident < main_blocks ? resident : main_blocks;
 }
@@ -136,6 +146,15 @@ static size_t column_key_bytes(const fa2i_recipe *recipe, const fa2i_grid *grid)
     const fa2i_step *step = fa2i_recipe_step(recipe, FA2I_STEP_PREPARE);
     const size_t keys = (size_t)grid->blocks[step - recipe->steps] * (size_t)step->block_rows;
     return COLUMN_KEYS_AT + keys * COLUMN_KEY_BYTES;
+}
+
+/* K in 8-bit integers: rows of whole k32 steps, four scales for each tile, a mean key for each sequence. */
+static void add_int8_keys(const fa2i_recipe *recipe, const fa2_problem *problem, fa2i_grid *grid)
+{
+    const size_t row_bytes = (size_t)ceil_div(problem->head_dim, 32) * 32, heads = (size_t)problem->heads_kv;
+    const size_t tiles = heads * (size_t)key_tiles(recipe, problem), means = heads * (size_t)problem->batch;
+    grid->partial_bytes = tiles * (size_t)recipe->keys * row_bytes;
+    grid->workspace_bytes = grid->partial_bytes + (tiles * 4 + means * row_bytes) * sizeof(float);
 }
 
 fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
@@ -171,6 +190,8 @@ fa2_status fa2i_forward_grid(const fa2i_card *card, const fa2i_recipe *recipe, c
         grid.workspace_bytes = sizeof(uint32_t);
     if (recipe->workspace == FA2I_WORKSPACE_COLUMN_KEYS)
         grid.workspace_bytes = column_key_bytes(recipe, &grid);
+    if (recipe->workspace == FA2I_WORKSPACE_INT8_KEYS)
+        add_int8_keys(recipe, problem, &grid);
     if (recipe->workspace == FA2I_WORKSPACE_SCORES) {
         if (all_rows(problem) > INT64_MAX / 2 / problem->seq_k)
             FA2_TRY(fa2i_fail(FA2_E_UNSUPPORTED,

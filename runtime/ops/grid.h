@@ -18,11 +18,12 @@ typedef struct fa2i_grid {
      * - partial O, then partial LSE if there are several splits, then Q if it is rotated
      * - all scores
      * - a counter, then the keys of dropout's columns
+     * - K in 8-bit integers, then its scales and means
      *
      * Backward has, as far as needed: partial dK and dV if there are several splits, LSE and delta of rows, sums of
      * dQ. */
     size_t workspace_bytes;
-    size_t partial_bytes; /* part of workspace_bytes: partial O, or partial dK and dV */
+    size_t partial_bytes; /* part of workspace_bytes: partial O, K in 8-bit integers, or partial dK and dV */
     size_t queries_at;    /* forward: offset of rotated Q in the workspace */
     size_t rows_bytes;    /* part of workspace_bytes: LSE and delta of rows */
 } fa2i_grid;

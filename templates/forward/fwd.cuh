@@ -14,6 +14,7 @@
 //     which tiles are processed           tiles.cuh, full.cuh, window.cuh
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
+//     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
 //     how a row begins and ends           softmax.cuh
@@ -106,7 +107,7 @@ __device__ __forceinline__ void forward(const Params &p)
     const TileRange tiles(p, coord);
 
     const uint32 lane_rows = pair_offset(RowTile::lane_offset_rows(lane), own_part());
-    const uint32 lane_cols = pair_offset(RowTile::lane_offset_cols(lane), own_part());
+    const uint32 lane_cols = KeyTile::pair_offset(KeyTile::lane_offset_cols(lane), own_part());
     const uint32 lane_values = ValueTile::pair_offset(ValueTile::lane_offset_rows(lane), own_part());
     const uint32 q_area = kQBehind ? v_stage(smem, 0, tiles.count - 1 + kTeams) : smem + kQArea;
     const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, coord.first_row + warp_row, lane};
@@ -120,7 +121,7 @@ __device__ __forceinline__ void forward(const Params &p)
         QueryFill q_fill;
         KeyFills fills;
         const int kv_head = coord.kv_head(p);
-        const char *k_head = key_head(p.k, p.k_stride, coord, kv_head);
+        const char *k_head = loaded_keys(p, coord, kv_head);
         const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
         const KeyStream to{k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
@@ -129,8 +130,9 @@ __device__ __forceinline__ void forward(const Params &p)
         Dropout dropped(p, coord, coord.first_row + warp_row, lane);
         const Terms terms(p, coord, coord.first_row + warp_row, lane);
         begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
+        const auto &queries = make_queries(q_frag, p, coord, lane);
         auto step = [&](auto masked) {
-            mainloop_step<decltype(masked)::value>(o, row, q_frag, dropped, terms, fills, pages, p, coord, tiles, to,
+            mainloop_step<decltype(masked)::value>(o, row, queries, dropped, terms, fills, pages, p, coord, tiles, to,
                                                    own, tile);
         };
         if constexpr (kWindow != Window::kNone) {

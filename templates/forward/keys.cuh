@@ -4,7 +4,7 @@
 // ---- addresses of rows of K and V -------------------------------------------------------------------------
 //
 // Policy of kernels without a paged cache. A block reads a head of K or V from a head pointer: its row 0.
-__device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const BlockCoord &coord,
+__device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const SequenceCoord &coord,
                                                 int head)
 {
     if constexpr (kVarlen)
@@ -20,7 +20,7 @@ __device__ __forceinline__ const char *key_head(const char *tensor, const Stride
 struct ContiguousRows {
     const int tile;
 
-    __device__ __forceinline__ ContiguousRows(const Params &, const BlockCoord &, int tile) : tile(tile) {}
+    __device__ __forceinline__ ContiguousRows(const Params &, const SequenceCoord &, int tile) : tile(tile) {}
 
     __device__ __forceinline__ const char *at(const char *batch_head, const Strides &stride, int r) const
     {

@@ -5,8 +5,9 @@
 
 // ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
 //
-// fwd.cuh calls these in its prologue and in each step (step.cuh). A team of warps processes every kTeams-th tile.
+// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in exact_scores.cuh and int8_scores.cuh. A team of warps processes every kTeams-th tile.
 
+using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
 using KeyPlan = FillPlan<kBc, kTeamThreads>;
 
@@ -25,7 +26,7 @@ constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 
 // The loads of tiles of K and V that are under way while another tile is processed.
 struct KeyFills {
-    Fill<kBc, kTeamThreads> k;
+    Fill<kBc, kTeamThreads, kKeyColumns> k;
     Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kHeadDimV>>::Type v;
 };
 
@@ -37,18 +38,6 @@ struct KeyStream {
     uint32 smem;
     int team;
 };
-
-// Starts copying a share of a tile of K. kFull: all rows of the tile are before the tensor's end.
-template <bool kFull>
-__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
-                                        const KeyStream &to, const KeyPlan &plan, Share share, int tile)
-{
-    const int last = coord.seq_k(p) - 1 - tile * kBc;
-    const auto rows = rows_of(pages, plan, tile, p.features.k_steps);
-    fills.k.template issue<kWide || kFull>(
-        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
-        [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
-}
 
 // Starts copying a share of a tile of V, unless it is part of K.
 template <bool kFull, class Plan>

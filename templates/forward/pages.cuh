@@ -5,7 +5,8 @@
 //
 // Policy of kernels with a paged cache; the others have keys.cuh. A block reads a head of K or V from a head pointer:
 // its row 0 in page 0.
-__device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const BlockCoord &, int head)
+__device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const SequenceCoord &,
+                                                int head)
 {
     return tensor + head * stride.head * 2;
 }
@@ -21,7 +22,7 @@ struct PagedRows {
     bool one;
     uint32 page;  // the page, if there is one for the tile
 
-    __device__ __forceinline__ PagedRows(const Params &p, const BlockCoord &coord, int tile)
+    __device__ __forceinline__ PagedRows(const Params &p, const SequenceCoord &coord, int tile)
         : p(p), table(p.features.block_table + coord.batch * p.features.table_stride),
           first_key(coord.padding() + tile * kBc), last_key(coord.padding() + coord.seq_k(p) - 1),
           one(!kLeftpad && (kBc & (kBc - 1)) == 0 && kBc >> p.features.page_shift <= 1), page(0)

@@ -5,6 +5,8 @@
 
 // ---- the two products of a tile ---------------------------------------------------------------------
 //
+// O += P V is a policy: product_pv.cuh, or product_pv_fp16.cuh with fp16 sums.
+//
 // A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
 // the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
 
@@ -46,44 +48,6 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4],
             for (int m = 0; m < kRowTiles; m++) {
                 mma_k16(s[m][n], a[m], b[0], b[1]);
                 mma_k16(s[m][n + 1], a[m], b[2], b[3]);
-            }
-        }
-        after_step(step);
-    }
-}
-
-// O += P V for one tile; P is what softmax_tile left in s.
-template <class AfterStep>
-__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
-                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
-                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
-{
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++) {
-        uint32 a[kRowTiles][4];
-        dropout.begin_step(tile, step);
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-            const float(&left)[4] = s[m][2 * step];
-            const float(&right)[4] = s[m][2 * step + 1];
-            a[m][0] = pack2(left[0], left[1]);
-            a[m][1] = pack2(left[2], left[3]);
-            a[m][2] = pack2(right[0], right[1]);
-            a[m][3] = pack2(right[2], right[3]);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[m][i] = dropout.apply(a[m][i], m, i % 2, i / 2);
-        }
-#pragma unroll
-        for (int n = 0; n < kOutTiles; n += 2) {
-            uint32 b[4];
-            ldmatrix_x4_trans(b, v_smem + ValueTile::pair_offset(lane_values, n / 2 * kParts) +
-                                     step * 16 * ValueTile::kPitch);
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++) {
-                mma_k16(o[m][n], a[m], b[0], b[1]);
-                if (n + 1 < kOutTiles)  // an odd count: the last columns are padding
-                    mma_k16(o[m][n + 1], a[m], b[2], b[3]);
             }
         }
         after_step(step);

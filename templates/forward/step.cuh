@@ -10,8 +10,10 @@
 
 using ScoreTile = float[kRowTiles][kColTiles][4];
 using OutputTile = float[kRowTiles][kOutTiles][4];
-using QueryFragments = uint32[kRowTiles][kDepth][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
+
+constexpr int kSteps = kInt8Scores ? kKeyColumns / 16 : kDepth;  // of S = Q K^T
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores;       // S begins with its terms
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -73,21 +75,21 @@ __device__ __forceinline__ void issue_whole(KeyFills &fills, Pages &pages, const
 
 // S = Q K^T of the tile, with the copies that run meanwhile.
 template <bool kMasked>
-__device__ __forceinline__ void compute_s(ScoreTile &s, const QueryFragments &q_frag, KeyFills &fills, Pages &pages,
+__device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, KeyFills &fills, Pages &pages,
                                           const Params &p, const BlockCoord &coord, const KeyStream &to,
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
-    if constexpr (!kTermsFirst)
+    if constexpr (!kTermsBefore)
         clear_scores(s);
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
-        product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
-            issue_k<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
-            issue_v<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
+        product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
+            issue_k<true>(fills, pages, p, coord, to, plan, {step, kSteps, has_next}, next);
+            issue_v<true>(fills, pages, p, coord, to, plan, {step, kSteps, has_next}, next);
         });
     } else {
-        constexpr int kFillStep = kJoint ? kDepth - 1 : 0;  // this V is waited for after S
-        product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
+        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // this V is waited for after S
+        product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
                 issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
         });
@@ -113,7 +115,7 @@ __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Term
         cap_scores(s, p.softcap_rate);
     if constexpr (kBiasAhead)
         terms.template add<kMasked>(s, words, tile);
-    else if constexpr (kTerms && !kTermsFirst)
+    else if constexpr (kTerms && !kTermsBefore)
         terms.template apply<kMasked, true>(s, tile);
 }
 
@@ -135,31 +137,33 @@ __device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState 
 
 // One step of the mainloop.
 template <bool kMasked>
-__device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, const QueryFragments &q_frag,
-                                              Dropout &dropped, const Terms &terms, KeyFills &fills, Pages &pages,
-                                              const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                              const KeyStream &to, const WarpRows &own, const int &tile)
+__device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, const Queries &queries, Dropout &dropped,
+                                              const Terms &terms, KeyFills &fills, Pages &pages, const Params &p,
+                                              const BlockCoord &coord, const TileRange &tiles, const KeyStream &to,
+                                              const WarpRows &own, const int &tile)
 {
     const uint32 k_smem = k_stage(to.smem, to.team, tile), v_smem = v_stage(to.smem, to.team, tile);
     ScoreTile s;
     BiasWords words;
     bool seen = true;  // false: no row of this warp sees a key of the tile; it takes part in copies and barriers only
     pages.find_next(tile);  // the look-ups run while S is computed
-    if constexpr (kTermsFirst)
+    if constexpr (kTermsBefore)
         seen = terms.template apply<kMasked, false>(s, tile);
     else if constexpr (kBiasAhead)
         terms.template load<kMasked>(words, tile);
+    const KeyScale scale(queries, tile);
     await_k(fills, k_smem, v_smem);
     const int next = tile - (kKStages > 1 ? kKStages - 1 : 1) * kTeams;
     const bool has_next = next >= tiles.first;
     if (!kSkips || seen)
-        compute_s<kMasked>(s, q_frag, fills, pages, p, coord, to, own, k_smem, tile, next, has_next);
+        compute_s<kMasked>(s, queries, fills, pages, p, coord, to, own, k_smem, tile, next, has_next);
     else
         issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
     if constexpr (kKStages > 1)
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
+    scale_scores(s, queries, scale);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);

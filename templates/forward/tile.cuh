@@ -3,10 +3,13 @@
 
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
+// KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
 // ValueTile: rows of V, and of O at the end. If V is the first columns of K, its tiles are the tiles of K.
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim;
+using KeyTile = TileForm<kInt8Scores ? kKeyColumns : kHeadDimPadded>;
 using ValueTile = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
 constexpr int kQTileBytes = kBr * kPitch;
-constexpr int kKvTileBytes = kBc * kPitch;
+constexpr int kKvTileBytes = kBc * KeyTile::kPitch;
 constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.

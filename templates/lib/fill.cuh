@@ -15,8 +15,11 @@ struct Share {
 };
 constexpr Share kWhole = {0, 1, true};
 
-// The layout of a tile: V has its own if it has fewer columns.
-template <int kColumns> using FormOf = TileForm<kColumns == kHeadDimV ? kHeadDimVPadded : kHeadDimPadded>;
+// The layout of a tile: V has its own if it has fewer columns, and so has K in 8-bit integers.
+template <int kColumns>
+using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
+                        : kColumns == kHeadDim ? kHeadDimPadded
+                                               : kColumns>;
 
 // The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
 // again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves

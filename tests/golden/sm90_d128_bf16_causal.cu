@@ -184,6 +184,7 @@ constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is co
 constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
 constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
+constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 #line 3 "templates/hopper/fwd_shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------

@@ -183,7 +183,11 @@ constexpr int kVStages = 3;        // stages of V
 constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
 constexpr bool kQInRegisters = false;  // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
+constexpr bool kInt8Scores = false;      // Q and K are rounded to 8-bit integers
+constexpr int kQuantThreads = 0;      // of a block that rounds keys
+constexpr int kQuantTiles = 0;        // tiles of keys of such a block
 constexpr bool kPagesExchanged = false;  // lanes that copy a row share the look-ups of pages
+constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 #line 2 "templates/forward/shape.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
@@ -282,10 +286,13 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
+// KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
 // ValueTile: rows of V, and of O at the end. If V is the first columns of K, its tiles are the tiles of K.
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim;
+using KeyTile = TileForm<kInt8Scores ? kKeyColumns : kHeadDimPadded>;
 using ValueTile = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
 constexpr int kQTileBytes = kBr * kPitch;
-constexpr int kKvTileBytes = kBc * kPitch;
+constexpr int kKvTileBytes = kBc * KeyTile::kPitch;
 constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.

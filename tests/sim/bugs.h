@@ -21,12 +21,14 @@ typedef struct bug_list {
     size_t count;
 } bug_list;
 
-extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs;
+extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs, precision_bugs, int8_bugs;
 
 /* ---- shapes ---- */
 
 /* Prefix of a shape: the first keys, whose tile is read last, have by far the largest scores. */
-#define LATE     "late,"
+#define LATE "late,"
+/* Prefix of a shape: values near the limit of fp16 sums, and scores that grow (FA2I_PATTERN_GROWN). */
+#define GROWN    "grown,"
 #define BACKWARD "op=backward,Sq=200,causal=1"
 #define SHORT    "op=backward,Sq=300,Sk=100,causal=1"
 #define PACKED   "op=backward,B=5,Sq=150,Tq=500,Tk=430,causal=1"

@@ -17,6 +17,7 @@ typedef struct sim_card {
     int64_t l2_bytes, memory_bytes;
     /* per SM and clock */
     int tensor_flop, tensor_k8_flop, smem_rate_bytes, fp32, special;
+    int fp16_sums; /* how many times as fast products with fp16 sums are */
 } sim_card;
 
 /* Returns the card of a key ("rtx3060") of this length, or NULL. */

@@ -83,7 +83,7 @@ static void stmatrix(const sim_op *op, sim_warp *w)
     sim_count_shared(sim_counter(w), matrices == 4 ? SIM_ALL_LANES : (1u << matrices * SIDE) - 1, narrow, 16);
 }
 
-/* ---- mma m16n8k8 and m16n8k16; info: k, and 1 if bf16 ---- */
+/* ---- mma m16n8k8 and m16n8k16; info: 2 k, 1 if bf16, SIM_FP16_SUMS ---- */
 
 static void take_a(const sim_warp *w, int32_t source, bool bf16, float out[MATRIX])
 {
@@ -119,17 +119,13 @@ static __attribute__((noinline)) void accumulate(sim_line sum[SIDE], const float
     }
 }
 
-static void mma(const sim_op *op, sim_warp *w)
+/* Adds the product of an instruction's A and B to both halves of its 16 rows. */
+static void add_products(const sim_op *op, const sim_warp *w, sim_line sum[2][SIDE])
 {
     const int steps = op->info >> 4; /* of depth 8 */
     const bool bf16 = op->info & 1;
-    const int32_t *c = op->src + 3 * steps;
-    sim_line sum[2][SIDE], b[SIDE];
+    sim_line b[SIDE];
     float a[MATRIX];
-    if (!all_lanes(w))
-        return;
-    for (int half = 0; half < 2; half++)
-        sim_take_lines(sim_source(w, c[2 * half]), sim_source(w, c[2 * half + 1]), sum[half]);
     for (int step = 0; step < steps; step++) {
         take_b(w, op->src[2 * steps + step], bf16, b);
         for (int half = 0; half < 2; half++) {
@@ -137,16 +133,48 @@ static void mma(const sim_op *op, sim_warp *w)
             accumulate(sum[half], a, b);
         }
     }
+}
+
+static void mma(const sim_op *op, sim_warp *w)
+{
+    const int32_t *c = op->src + 3 * (op->info >> 4);
+    sim_line sum[2][SIDE];
+    if (!all_lanes(w))
+        return;
+    for (int half = 0; half < 2; half++)
+        sim_take_lines(sim_source(w, c[2 * half]), sim_source(w, c[2 * half + 1]), sum[half]);
+    add_products(op, w, sum);
     for (int half = 0; half < 2; half++)
         sim_put_lines(sum[half], w->file + op->dst[2 * half], w->file + op->dst[2 * half + 1]);
 }
 
-/* ---- mma m8n8k16 and m16n8k16 of bytes; info: rows / 8, and the number of k8 steps that take the same time ---- */
+/* fp16 sums: C and D have a register for each half of the rows. An instruction adds in fp32 and rounds its result to
+ * fp16, to nearest. The PTX ISA says "at least half precision"; what the hardware does is not documented. */
+static void mma_fp16(const sim_op *op, sim_warp *w)
+{
+    const int32_t *c = op->src + 3 * (op->info >> 4);
+    sim_line sum[2][SIDE];
+    if (!all_lanes(w))
+        return;
+    for (int half = 0; half < 2; half++)
+        sim_take_half_lines(sim_source(w, c[half]), sum[half]);
+    add_products(op, w, sum);
+    for (int half = 0; half < 2; half++)
+        sim_put_half_lines(sum[half], w->file + op->dst[half]);
+}
 
-enum { DEPTH = 16 };
+/* ---- mma m8n8k16, m16n8k16 and m16n8k32 of bytes; info: rows / 8, whether bytes are signed, the rate of fp16 sums, and
+ * k16 steps, each of which takes the time of a k8 step of 16-bit elements ---- */
+
+enum { DEPTH = 16, SIGNED = 1 << 2 };
+
+static int32_t number_of(uint8_t byte, bool is_signed)
+{
+    return is_signed ? (int8_t)byte : byte;
+}
 
 /* Sums out of range wrap. One register has the even columns of D, the other the odd ones. */
-static void add_bytes(const uint32_t *a, const uint32_t *b, uint32_t sum[2][SIM_LANES])
+static void add_bytes(const uint32_t *a, const uint32_t *b, bool is_signed, uint32_t sum[2][SIM_LANES])
 {
     uint8_t rows[SIDE][DEPTH], columns[SIDE][DEPTH];
     memcpy(rows, a, sizeof rows);
@@ -155,22 +183,24 @@ static void add_bytes(const uint32_t *a, const uint32_t *b, uint32_t sum[2][SIM_
         for (int column = 0; column < SIDE; column++) {
             uint32_t product = 0;
             for (int k = 0; k < DEPTH; k++)
-                product += (uint32_t)rows[row][k] * columns[column][k];
+                product += (uint32_t)(number_of(rows[row][k], is_signed) * number_of(columns[column][k], is_signed));
             sum[column % 2][row * (SIDE / 2) + column / 2] += product;
         }
 }
 
 static void mma_bytes(const sim_op *op, sim_warp *w)
 {
-    const int halves = op->info & 3;
-    const int32_t *b = op->src + halves, *c = b + 1;
+    const int halves = op->info & 3, steps = op->info >> 4;
+    const int32_t *b = op->src + halves * steps, *c = b + steps;
     uint32_t sum[2][2][SIM_LANES];
     if (!all_lanes(w))
         return;
     for (int half = 0; half < halves; half++) {
         for (int odd = 0; odd < 2; odd++)
             memcpy(sum[half][odd], sim_source(w, c[2 * half + odd]), sizeof sum[half][odd]);
-        add_bytes(sim_source(w, op->src[half]), sim_source(w, *b), sum[half]);
+        for (int step = 0; step < steps; step++)
+            add_bytes(sim_source(w, op->src[halves * step + half]), sim_source(w, b[step]), op->info & SIGNED,
+                      sum[half]);
     }
     for (int i = 0; i < 2 * halves; i++)
         sim_put(w, op->dst[i], sum[i / 2][i % 2]);
@@ -191,9 +221,14 @@ static void mma_bytes(const sim_op *op, sim_warp *w)
         "mma.sync.aligned." shape ".row.col.f32." type "." type ".f32", form, mma, SIM_KIND_TENSOR, info               \
     }
 
-#define MMA_BYTES(shape, form, halves)                                                                                 \
+#define MMA_FP16(shape, form, info)                                                                                    \
     {                                                                                                                  \
-        "mma.sync.aligned." shape ".row.col.s32.u8.u8.s32", form, mma_bytes, SIM_KIND_TENSOR, 1 << 4 | (halves)        \
+        "mma.sync.aligned." shape ".row.col.f16.f16.f16.f16", form, mma_fp16, SIM_KIND_TENSOR, (info) | SIM_FP16_SUMS  \
+    }
+
+#define MMA_BYTES(shape, type, form, info)                                                                             \
+    {                                                                                                                  \
+        "mma.sync.aligned." shape ".row.col.s32." type "." type ".s32", form, mma_bytes, SIM_KIND_TENSOR, info         \
     }
 
 static const sim_row rows[] = {
@@ -207,8 +242,12 @@ static const sim_row rows[] = {
     MMA("m16n8k8", "bf16", "4r 2s 1s 4s", 1 << 4 | 1),
     MMA("m16n8k16", "f16", "4r 4s 2s 4s", 2 << 4),
     MMA("m16n8k16", "bf16", "4r 4s 2s 4s", 2 << 4 | 1),
-    MMA_BYTES("m8n8k16", "2r 1s 1s 2s", 1),
-    MMA_BYTES("m16n8k16", "4r 2s 1s 4s", 2),
+    MMA_FP16("m16n8k8", "2r 2s 1s 2s", 1 << 4),
+    MMA_FP16("m16n8k16", "2r 4s 2s 2s", 2 << 4),
+    MMA_BYTES("m8n8k16", "u8", "2r 1s 1s 2s", 1 << 4 | 1),
+    MMA_BYTES("m8n8k16", "s8", "2r 1s 1s 2s", 1 << 4 | SIM_FP16_SUMS | SIGNED | 1),
+    MMA_BYTES("m16n8k16", "u8", "4r 2s 1s 4s", 1 << 4 | 2),
+    MMA_BYTES("m16n8k32", "s8", "4r 4s 2s 4s", 2 << 4 | SIM_FP16_SUMS | SIGNED | 2),
 };
 
 const sim_rows sim_rows_matrix = {rows, sizeof rows / sizeof *rows};

@@ -83,6 +83,25 @@ static inline void sim_put_lines(const sim_line lines[SIM_SIDE], uint32_t *even,
     }
 }
 
+/* The same for an accumulator of fp16, whose 8x8 part has one register. */
+static inline void sim_take_half_lines(const uint32_t *part, sim_line lines[SIM_SIDE])
+{
+    uint16_t rows[SIM_SIDE][SIM_SIDE];
+    memcpy(rows, part, sizeof rows);
+    for (int row = 0; row < SIM_SIDE; row++)
+        for (int i = 0; i < SIM_SIDE; i++)
+            lines[row][i] = sim_half_to_float(rows[row][sim_line_order[i]]);
+}
+
+static inline void sim_put_half_lines(const sim_line lines[SIM_SIDE], uint32_t *part)
+{
+    uint16_t rows[SIM_SIDE][SIM_SIDE];
+    for (int row = 0; row < SIM_SIDE; row++)
+        for (int i = 0; i < SIM_SIDE; i++)
+            rows[row][sim_line_order[i]] = (uint16_t)sim_float_to_half(lines[row][i]);
+    memcpy(part, rows, sizeof rows);
+}
+
 /* Returns sum + a * b. It is rounded once, or twice, which gives the same because the product is exact. */
 static inline sim_line sim_add_product(sim_line sum, float a, sim_line b)
 {

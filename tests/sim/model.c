@@ -59,10 +59,9 @@ static void add_op(const sim_program *program, int32_t at, const sim_count *coun
 {
     const sim_op *op = &program->ops[at];
     totals->executed[op->kind] += count->executed;
-    if (op->kind == SIM_KIND_TENSOR && op->info >> 4 == 1)
-        totals->tensor_k8_flop += count->executed * 2 * 16 * 8 * 8;
-    else if (op->kind == SIM_KIND_TENSOR)
-        totals->tensor_flop += count->executed * 2 * 16 * 8 * 16;
+    const bool is_k8 = op->info >> 4 == 1;
+    if (op->kind == SIM_KIND_TENSOR)
+        totals->tensor_flop[(op->info & SIM_FP16_SUMS) != 0][is_k8] += count->executed * 2 * 16 * 8 * (is_k8 ? 8 : 16);
     else if (op->kind == SIM_KIND_PRODUCT) /* 16 rows of a warp, depth 16 */
         totals->product_flop += count->executed * 2 * 16 * 16 * (uint64_t)sim_product_columns(op->info);
     add_traffic(program, at, count->wavefronts, count->wavefronts_ideal, &totals->traffic[shared_way(op)]);
@@ -80,8 +79,9 @@ void sim_totals_add(sim_totals *sum, const sim_totals *more)
 {
     for (int k = 0; k < SIM_KINDS; k++)
         sum->executed[k] += more->executed[k];
-    sum->tensor_flop += more->tensor_flop;
-    sum->tensor_k8_flop += more->tensor_k8_flop;
+    for (int sums = 0; sums < 2; sums++)
+        for (int is_k8 = 0; is_k8 < 2; is_k8++)
+            sum->tensor_flop[sums][is_k8] += more->tensor_flop[sums][is_k8];
     sum->product_flop += more->product_flop;
     for (int way = 0; way < SIM_WAYS; way++)
         add(&sum->traffic[way], &more->traffic[way]);
@@ -93,6 +93,12 @@ static double moved(const sim_totals *t, sim_way first, sim_way last)
     for (int way = (int)first; way <= (int)last; way++)
         sum += t->traffic[way].moved;
     return (double)sum;
+}
+
+/* Returns the clocks of mma.sync at the rates of fp32 sums. */
+static double tensor_clocks(const uint64_t flop[2], const sim_card *card)
+{
+    return (double)flop[0] / card->tensor_flop + (double)flop[1] / card->tensor_k8_flop;
 }
 
 /* Returns an SM's clocks for the whole launch, apart from latency. */
@@ -109,7 +115,7 @@ static double clocks(const sim_totals *t, const sim_card *card)
         issued / SCHEDULERS,
         arithmetic * LANES / card->fp32,
         (double)t->executed[SIM_KIND_SPECIAL] * LANES / card->special,
-        (double)t->tensor_flop / card->tensor_flop + (double)t->tensor_k8_flop / card->tensor_k8_flop +
+        tensor_clocks(t->tensor_flop[0], card) + tensor_clocks(t->tensor_flop[1], card) / card->fp16_sums +
             (double)t->product_flop / product_flop,
         wavefronts * WAVEFRONT_BYTES / card->smem_rate_bytes,
         sectors * SECTOR_BYTES / L2_RATE_BYTES,

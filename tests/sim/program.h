@@ -70,6 +70,7 @@ extern const sim_rows sim_rows_integer, sim_rows_wide, sim_rows_float, sim_rows_
 
 enum { SIM_DST_LEAST = 4, SIM_DST_MAX = 128, SIM_SRC_MAX = 10, SIM_ADDRESSES_MAX = 3 };
 enum { SIM_BRANCH = 1, SIM_EXIT }; /* info of rows that change the control flow */
+enum { SIM_FP16_SUMS = 8 };        /* bit of the info of mma.sync */
 #define SIM_NONE INT32_MIN         /* a missing operand */
 
 typedef struct sim_op {

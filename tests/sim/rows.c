@@ -58,8 +58,8 @@ static bool begins(const sim_row *row, const char *with)
 static bool needs_sm80(const sim_row *row)
 {
     return begins(row, "mbarrier.") || begins(row, "cp.async.mbarrier.") || row->kind == SIM_KIND_ASYNC ||
-           strstr(row->opcode, "m16n8k16") != NULL || strstr(row->opcode, "bf16") != NULL ||
-           strstr(row->opcode, "f16x2.f32") != NULL;
+           strstr(row->opcode, "m16n8k16") != NULL || strstr(row->opcode, "m16n8k32") != NULL ||
+           strstr(row->opcode, "bf16") != NULL || strstr(row->opcode, "f16x2.f32") != NULL;
 }
 
 /* Vector additions in memory, stmatrix, and bulk copies. */

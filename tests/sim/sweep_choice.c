@@ -40,6 +40,30 @@ void sweep_prefer_own(sweep *s)
     s->candidate_count = kept;
 }
 
+/* ---- permissions ---- */
+
+static bool uses_permission(const sweep_candidate *c)
+{
+    return strstr(c->variant.text, " pv=fp16") != NULL || strstr(c->variant.text, " qk=int8") != NULL;
+}
+
+void sweep_prefer_permitted(sweep *s)
+{
+    unsigned cards = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < s->candidate_count; i++)
+        if (uses_permission(&s->candidates[i]))
+            cards |= s->candidates[i].cards;
+    for (size_t i = 0; i < s->candidate_count; i++) {
+        sweep_candidate *c = &s->candidates[i];
+        if (kind_of(c) == 0 && !sweep_is_own(c) && !uses_permission(c))
+            c->cards &= ~cards;
+        if (c->cards != 0)
+            s->candidates[kept++] = *c;
+    }
+    s->candidate_count = kept;
+}
+
 /* ---- every n-th ---- */
 
 void sweep_want_some(const sweep *s, size_t step, size_t turn, sweep_wanted wanted)

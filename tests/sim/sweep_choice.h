@@ -12,6 +12,10 @@ typedef unsigned sweep_wanted[SWEEP_CANDIDATES_MAX]; /* by candidate */
  * */
 void sweep_prefer_own(sweep *s);
 
+/* Drops candidates that do not divide the keys and do not use a permission to be less exact, where a card has candidates
+ * that use it. */
+void sweep_prefer_permitted(sweep *s);
+
 /* Chooses every step-th candidate that divides the keys, and every step-th of the others, at least one of each. They
  * run on all cards that have them. turn shifts the beginning. */
 void sweep_want_some(const sweep *s, size_t step, size_t turn, sweep_wanted wanted);

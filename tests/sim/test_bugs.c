@@ -28,15 +28,20 @@ typedef struct bench {
     fa2i_device device;
 } bench;
 
-static bool is_late(const bug *b)
+/* Returns the pattern that a prefix of the bug's shape names. *ret_shape: the shape without it. */
+static fa2i_pattern pattern_of(const bug *b, const char **ret_shape)
 {
-    return strncmp(b->shape, LATE, sizeof LATE - 1) == 0;
+    const bool is_late = strncmp(b->shape, LATE, sizeof LATE - 1) == 0;
+    const bool is_grown = strncmp(b->shape, GROWN, sizeof GROWN - 1) == 0;
+    *ret_shape = b->shape + (is_late ? sizeof LATE - 1 : is_grown ? sizeof GROWN - 1 : 0);
+    return is_late ? FA2I_PATTERN_LATE : is_grown ? FA2I_PATTERN_GROWN : FA2I_PATTERN_NONE;
 }
 
 static fa2_problem problem_of(const bug *b)
 {
-    const char *shape = b->shape + (is_late(b) ? sizeof LATE - 1 : 0);
+    const char *shape;
     char text[128];
+    (void)pattern_of(b, &shape);
     fa2i_shapes shapes = {0};
     const char *columns = strstr(shape, ",D=") != NULL ? "" : "D=64,";
     const char *heads = strstr(shape, "Hq=") != NULL ? "" : "Hq=2,Hkv=1,";
@@ -148,12 +153,12 @@ static bool run(const bench *t, const bug *b, const fa2i_variant *variant, const
     fa2i_expected expected;
     fa2i_case c = {.problem = problem_of(b), .want_lse = 1, .q_magnitude = 2.0f, .seed = 3};
     c.softcap = c.problem.softcap ? softcap : 0.0f;
+    const char *shape;
+    c.pattern = pattern_of(b, &shape);
+    if (c.pattern != FA2I_PATTERN_NONE)
+        c.q_magnitude = 0.02f;
     if (c.problem.op == FA2_OP_BACKWARD)
         c.pattern = FA2I_PATTERN_FORWARD;
-    if (is_late(b)) {
-        c.pattern = FA2I_PATTERN_LATE;
-        c.q_magnitude = 0.02f;
-    }
     snprintf(kernel.target, sizeof kernel.target, "compute_%d", t->device.card.arch);
     bool ok = compile(source, t->device.card.arch, variant->recipe.suffix, &kernel.image);
     CHECK(ok);
@@ -233,7 +238,8 @@ static void try_bug(fa2i_generator *generator, const bug *b)
 /* Returns the i-th bug of all lists together, NULL after the last. */
 static const bug *bug_at(size_t i)
 {
-    static const bug_list *const lists[] = {&forward_bugs, &feature_bugs, &backward_bugs, &hopper_bugs};
+    static const bug_list *const lists[] = {&forward_bugs, &feature_bugs,   &backward_bugs,
+                                            &hopper_bugs,  &precision_bugs, &int8_bugs};
     for (size_t n = 0; n < sizeof lists / sizeof *lists; n++) {
         if (i < lists[n]->count)
             return &lists[n]->bugs[i];

@@ -440,7 +440,7 @@ static const struct bug {
     bool divided; /* only in kernels that divide the keys */
     const char *from, *to;
 } bugs[] = {
-    {"P grows to what is no fp16 number before it is rescaled", false, "constexpr float kLazyRescale = 8.0f;",
+    {"P grows to what is no fp16 number before it is rescaled", false, "constexpr float kLazyRescale = 8;",
      "constexpr float kLazyRescale = 16.5f;"},
     {"the maximum leaves out splits 33 to 64", true, "most = fmaxf(most, lse_parts[split * step]);",
      "if (split >= 64) most = fmaxf(most, lse_parts[split * step]);"},

@@ -317,6 +317,37 @@ static void test_mma(int k, bool bf16)
     }
 }
 
+/* Returns the nearest fp16 number, for numbers that are not too large. */
+static double nearest_half(double x)
+{
+    int exponent;
+    frexp(x, &exponent);
+    const double unit = ldexp(1, (exponent > -13 ? exponent : -13) - 11);
+    return nearbyint(x / unit) * unit;
+}
+
+/* fp16 sums. a and b as above; c is %r3 and %r1, each with two neighbours of a row. The sum is rounded once. */
+static void test_mma_fp16(int k)
+{
+    uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
+    char body[512];
+    bench_halves(in, false, 40 + (uint64_t)k);
+    snprintf(body, sizeof body,
+             "mma.sync.aligned.m16n8k%d.row.col.f16.f16.f16.f16 {%%r10, %%r11}, %s, %s, {%%r3, %%r1};", k,
+             k == 16 ? "{%r1, %r2, %r3, %r4}" : "{%r1, %r2}", k == 16 ? "{%r4, %r2}" : "{%r4}");
+    CHECK_EQ(bench_launch(&(bench_run){.body = body, .in = in, .out = out}), CUDA_SUCCESS);
+    for (int i = 0; i < 4 * SIM_LANES; i++) {
+        const int lane = i / 2 % 32, reg = i / 2 / 32, row = lane / 4 + 8 * reg, column = 2 * (lane % 4) + i % 2;
+        float sum = (float)bench_half_value(in[(reg == 0 ? 64 : 0) + lane] >> 16 * (i % 2) & 0xffff, false);
+        for (int at = 0; at < k; at++) {
+            const uint32_t a = in[32 * (row / 8 + at / 8 * 2) + row % 8 * 4 + at % 8 / 2] >> 16 * (at % 2) & 0xffff;
+            const uint32_t b = in[(at < 8 ? 96 : 32) + column * 4 + at % 8 / 2] >> 16 * (at % 2) & 0xffff;
+            sum = (float)((double)sum + bench_half_value(a, false) * bench_half_value(b, false));
+        }
+        CHECK(bench_half_value(out[32 * reg + lane] >> 16 * (i % 2) & 0xffff, false) == nearest_half((double)sum));
+    }
+}
+
 /* A is %r1, its second half %r2, b is %r3, c is %r0, %r4, 7 and -1. By the ISA as above, each register is four bytes of
  * a row of A, or of a column of B. */
 static void test_mma_bytes(int halves)
@@ -340,6 +371,32 @@ static void test_mma_bytes(int halves)
             sum += (a >> 8 * (k % 4) & 0xff) * (b >> 8 * (k % 4) & 0xff);
         }
         CHECK_EQ(out[i], sum);
+    }
+}
+
+/* Signed bytes. m16n8k32: registers of A are rows 0 and 8 of the first 16 columns, then of the others; registers of B
+ * are rows 0 and 16. A is %r1, %r2, %r3, %r4; B is %r4, %r2; c is %r0, 7, -1 and %r3. m8n8k16: A is %r1, B is %r4. */
+static void test_mma_signed(bool long_k)
+{
+    static const char *const bodies[] = {
+        "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r10, %r11}, {%r1}, {%r4}, {%r0, 7};",
+        "mov.u32 %r5, -1; mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r10, %r11, %r12, %r13}, "
+        "{%r1, %r2, %r3, %r4}, {%r4, %r2}, {%r0, 7, %r5, %r3};"};
+    uint32_t in[BENCH_IN_WORDS], out[4 * SIM_LANES];
+    bench_bits(in, 20);
+    in[5] = in[3 * SIM_LANES + 5] = 0x80808080; /* -128 */
+    CHECK_EQ(bench_launch(&(bench_run){.body = bodies[long_k], .in = in, .out = out, .target = long_k ? 80 : 75}),
+             CUDA_SUCCESS);
+    for (int i = 0; i < (long_k ? 4 : 2) * SIM_LANES; i++) {
+        const int lane = i % SIM_LANES, e = i / SIM_LANES, column = 2 * (lane % 4) + e % 2;
+        const uint32_t c[] = {(uint32_t)lane, 7, UINT32_MAX, in[2 * SIM_LANES + lane]};
+        int64_t sum = (int32_t)c[e];
+        for (int k = 0; k < (long_k ? 32 : 16); k++) {
+            const uint32_t a = in[(e / 2 + k / 16 * 2) * SIM_LANES + lane / 4 * 4 + k % 16 / 4];
+            const uint32_t b = in[(k < 16 ? 3 : 1) * SIM_LANES + column * 4 + k % 16 / 4];
+            sum += (int8_t)(a >> 8 * (k % 4) & 0xff) * (int8_t)(b >> 8 * (k % 4) & 0xff);
+        }
+        CHECK_EQ(out[i], (uint32_t)sum);
     }
 }
 
@@ -422,8 +479,12 @@ int main(void)
     test_mma(16, false);
     test_mma(8, true);
     test_mma(16, true);
+    test_mma_fp16(8);
+    test_mma_fp16(16);
     test_mma_bytes(1);
     test_mma_bytes(2);
+    test_mma_signed(false);
+    test_mma_signed(true);
     test_cp_async();
     test_constant_and_local();
     test_unknown();

@@ -65,6 +65,7 @@ static void gather(sweep *s, const plan *p, size_t index)
             must(sweep_gather(s, card, &class->problem, own_only), "the candidates");
     }
     sweep_prefer_own(s);
+    sweep_prefer_permitted(s);
 }
 
 /* Checks that a set of features has a candidate on each card. */

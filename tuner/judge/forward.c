@@ -41,7 +41,7 @@ enum { WIDEST_STEP = 512 };
 /* The most blocks per SM that such a kernel aims at. */
 enum { MOST_WAVES = 4 };
 
-typedef enum plan_class { ANY, WITH_WINDOW, WITH_SOFTCAP, WITH_LENGTHS, WITH_PACKED } plan_class;
+typedef enum plan_class { ANY, WITH_WINDOW, WITH_SOFTCAP, WITH_LENGTHS, WITH_PACKED, WITH_FAST_SUMS } plan_class;
 
 static const struct plan {
     const char *name;
@@ -88,6 +88,8 @@ static const struct plan {
     {"one query, a narrow window", 2, 4, 1, 1, 2000, FA2I_LAYOUT_BSHD, 1, 1, 99, 0, .softcap = 3, .class = WITH_WINDOW},
     {"scores far beyond the cap", 1, 2, 2, 160, 210, FA2I_LAYOUT_BHSD, 1, 24, 50, 50, .softcap = 2,
      .class = WITH_SOFTCAP},
+    {"values near the limit of fp16 sums", 1, 2, 2, 130, 600, FA2I_LAYOUT_BSHD, 1, 0.02f, -1, -1, .softcap = 40,
+     .pattern = FA2I_PATTERN_GROWN, .class = WITH_FAST_SUMS},
     {"lengths of all kinds", 11, 4, 2, 70, 300, FA2I_LAYOUT_BHSD, 1, 1, 60, 10, .softcap = 3,
      .lengths = FA2I_LENGTHS_WILD, .class = WITH_LENGTHS},
     {"rows of no sequence", 3, 4, 2, 200, 260, FA2I_LAYOUT_GAPPED, 1, 1, 60, 10, .softcap = 3,
@@ -101,9 +103,16 @@ _Static_assert(sizeof plans / sizeof *plans <= FA2I_VERIFY_CASES_MAX, "room for 
 static bool is_of_class(const struct plan *plan, const fa2_problem *class)
 {
     return plan->class == ANY || (plan->class == WITH_WINDOW && class->window) ||
-           (plan->class == WITH_SOFTCAP && class->softcap) || (plan->class == WITH_PACKED && class->varlen) ||
+           (plan->class == WITH_SOFTCAP && class->softcap) ||
+           (plan->class == WITH_FAST_SUMS && class->sums == FA2_SUMS_FAST) ||
+           (plan->class == WITH_PACKED && class->varlen) ||
            (plan->class == WITH_LENGTHS &&
             (fa2i_forward_has_lengths(class) || class->paged || class->cache_rows || class->append));
+}
+
+static bool goes_by_rows(fa2i_pattern pattern)
+{
+    return pattern == FA2I_PATTERN_LATE || pattern == FA2I_PATTERN_GROWN;
 }
 
 static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_case cases[FA2I_VERIFY_CASES_MAX])
@@ -112,7 +121,7 @@ static size_t list_cases(const fa2_problem *class, int sm_count, fa2i_verify_cas
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
         const struct plan *plan = &plans[i];
         /* patterns go by rows of the tensors; they need one sequence per batch */
-        if (!is_of_class(plan, class) || (class->varlen && plan->pattern == FA2I_PATTERN_LATE) ||
+        if (!is_of_class(plan, class) || (class->varlen && goes_by_rows(plan->pattern)) ||
             (class->paged && plan->pattern != FA2I_PATTERN_NONE))
             continue;
         fa2i_case c = {.problem = *class,
@@ -156,6 +165,14 @@ enum { LATE_KEYS = 8 };
 #define LATE_SCORE  (16.25 * 0.6931471805599453)
 #define LATE_FACTOR 13.0f
 
+/* GROWN: the score of the first half of the keys. The others, which kernels process first, have scores near 0. In log2
+ * units it is 7.9: a kernel that rescales O when a maximum has grown by 8 computes P = 239, and fp16 sums overflow.
+ * Every other group of 16 rows has GROWN_LITTLE of it, 1.9, by which P may grow. Values are GROWN_VALUE, and normal
+ * numbers: fa2.h permits 127 with fp16 sums. */
+#define GROWN_SCORE  (7.9 * 0.6931471805599453)
+#define GROWN_LITTLE 0.24f
+#define GROWN_VALUE  120.0f
+
 /* PEAKS: a score whose exponential exceeds fp32. */
 #define PEAK_SCORE 120.0
 
@@ -181,6 +198,11 @@ static float lead_value(const fa2i_case *c, int operand, fa2i_place place, int32
             return LEAD_VALUE * ((place.batch + place.row / 16) % 2 == 1 ? LATE_FACTOR : 1.0f);
         return place.row < LATE_KEYS ? lead_of_key(c, LATE_SCORE) : 0.0f;
     }
+    if (c->pattern == FA2I_PATTERN_GROWN && column == 0) {
+        if (operand == Q)
+            return place.row / 16 % 2 == 1 ? LEAD_VALUE * GROWN_LITTLE : LEAD_VALUE;
+        return place.row < p->seq_k / 2 ? lead_of_key(c, GROWN_SCORE) : 0.0f;
+    }
     if (c->pattern != FA2I_PATTERN_PEAKS)
         return 0.0f;
     if (operand == Q)
@@ -203,9 +225,17 @@ static void put_leads(const fa2i_case *c, int operand, size_t count, uint16_t *b
         }
 }
 
+static void enlarge(fa2_dtype dtype, size_t count, uint16_t *bits)
+{
+    for (size_t i = 0; i < count; i++)
+        bits[i] = fa2i_to_bits(dtype, (float)fa2i_from_bits(dtype, bits[i]) + GROWN_VALUE);
+}
+
 static fa2_status fill(const fa2i_case *c, int operand, size_t count, void *out)
 {
     fa2i_case_fill_normal(c, operand, operand == Q ? c->q_magnitude : 1.0f, count, out);
+    if (c->pattern == FA2I_PATTERN_GROWN && operand == V)
+        enlarge(c->problem.dtype, count, out);
     if (c->pattern != FA2I_PATTERN_NONE && operands[operand].patterned)
         put_leads(c, operand, count, out);
     return FA2_OK;
@@ -266,12 +296,16 @@ static fa2_status compute(const fa2i_case *c, const fa2i_inputs *inputs, int thr
     outputs[0].bound = fa2i_reference_bound(&reference);
     outputs[0].values = reference.o;
     outputs[0].exact = reference.empty;
+    outputs[0].allowed = reference.allowed_o;
+    reference.allowed_o = NULL;
     reference.o = NULL;
     reference.empty = NULL;
     if (c->want_lse) {
         FA2_TRY(mark_infinite(&reference, &outputs[1].exact));
         outputs[1].bound = fa2i_lse_bound(c->softcap);
         outputs[1].values = reference.lse;
+        outputs[1].allowed = reference.allowed_lse;
+        reference.allowed_lse = NULL;
         reference.lse = NULL;
     }
 done:

@@ -24,7 +24,14 @@ void fa2i_wanted_done(fa2i_wanted *wanted)
 {
     fa2i_free(wanted->values);
     fa2i_free(wanted->exact);
+    fa2i_free(wanted->allowed);
     *wanted = (fa2i_wanted){0};
+}
+
+fa2i_bound fa2i_bound_of_row(fa2i_bound bound, const double *allowed, size_t row)
+{
+    bound.absolute += allowed == NULL ? 0 : allowed[row];
+    return bound;
 }
 
 double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact)

@@ -53,6 +53,7 @@ typedef struct fa2i_wanted {
     double *values; /* [row_count, width]; owned, as is exact */
     bool *exact;    /* [row_count]: only exactly these values are right */
     fa2i_bound bound;
+    double *allowed; /* [row_count], added to bound.absolute; NULL: nothing. Owned */
 } fa2i_wanted;
 
 void fa2i_wanted_done(fa2i_wanted *wanted); /* accepts zeroed objects */
@@ -109,5 +110,8 @@ fa2_tensor fa2i_case_tensor(const fa2i_case *c, const uint64_t addresses[FA2I_OP
 /* Returns the error of one number divided by its bound: <= 1 is right. An expected value of NaN means that nothing may
  * be written. */
 double fa2i_error_of(double value, double expected, fa2i_bound bound, bool exact);
+
+/* Returns the bound of a row, for which more may be allowed than for others (NULL: for none). */
+fa2i_bound fa2i_bound_of_row(fa2i_bound bound, const double *allowed, size_t row);
 
 #endif

@@ -13,6 +13,7 @@
 #include "runtime/base/problem.h"
 #include "runtime/base/status.h"
 #include "tuner/judge/attention.h"
+#include "tuner/judge/int8_scores.h"
 #include "tuner/judge/judge.h"
 #include "tuner/judge/reference.h"
 
@@ -23,11 +24,13 @@ typedef struct part {
     fa2i_features features; /* of the present sequence */
     size_t begin, end;
     double scale;
-    float *q, *k, *v; /* [D], [Sk, D], [Sk, Dv] */
-    double *scores;   /* [Sk] */
-    double *kept;     /* [Sk], factors of P */
-    double *terms;    /* [Sk], numbers added to capped scores */
-    float *plain;     /* [Sk] scores, then P; after them [Dv] O */
+    float *q, *k, *v;    /* [D], [Sk, D], [Sk, Dv] */
+    double *scores;      /* [Sk] */
+    double *kept;        /* [Sk], factors of P */
+    double *terms;       /* [Sk], numbers added to capped scores */
+    float *plain;        /* [Sk] scores, then P; after them [Dv] O */
+    fa2i_int8_keys int8; /* if scores may be rounded */
+    double *o_variances; /* [Dv], likewise */
     double plain_error;
 } part;
 
@@ -109,6 +112,30 @@ static bool exact_row(part *p, const fa2_problem *sequence, fa2i_row row, fa2i_k
     return weights > 0;
 }
 
+/* Computes what rounded scores may change of a row whose results are known. */
+static void allow_rounding(part *p, fa2i_keys keys, size_t row)
+{
+    const fa2i_reference *reference = p->reference;
+    const int columns = reference->head_dim_v;
+    const double *o = reference->o + row * (size_t)columns, softcap = (double)p->request->softcap;
+    const fa2i_int8_query query = fa2i_int8_query_of(p->q, p->request->problem.head_dim, p->scale, &p->int8);
+    double largest = 0, of_lse = 0;
+    memset(p->o_variances, 0, (size_t)columns * sizeof *p->o_variances);
+    for (int32_t j = keys.first; j < keys.end; j++) {
+        const double variance = fa2i_int8_variance(&query, &p->int8, j);
+        const double weight = exp(fa2i_score_capped(p->scores[j], softcap) + p->terms[j] - reference->lse[row]);
+        of_lse += weight * variance;
+        for (int d = 0; d < columns; d++) {
+            const double change = weight * (p->kept[j] * (double)p->v[(int64_t)j * columns + d] - o[d]);
+            p->o_variances[d] += change * change * variance;
+        }
+    }
+    for (int d = 0; d < columns; d++)
+        largest = fmax(largest, p->o_variances[d]);
+    reference->allowed_o[row] = FA2I_INT8_SIGMAS * sqrt(largest);
+    reference->allowed_lse[row] = FA2I_INT8_SIGMAS * sqrt(of_lse);
+}
+
 /* Writes a row that is in no sequence: 0, or NaN for a row between the bounds, which kernels do not write. */
 static void put_unused(part *p, size_t i)
 {
@@ -150,14 +177,15 @@ static void load_new(const fa2i_reference_request *request, bool is_key, const f
     memcpy(out, whole, (size_t)columns * sizeof *out);
 }
 
-/* Loads the keys or values of a head of a sequence, `columns` per row, unless they are there already. */
-static void load_keys(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s, int head, int columns,
+/* Loads the keys or values of a head of a sequence, `columns` per row, unless they are there already. Returns whether
+ * it loaded them. */
+static bool load_keys(const fa2i_reference_request *request, bool is_key, const fa2i_sequence *s, int head, int columns,
                       float *out, int64_t *at)
 {
     const fa2_problem *p = &request->problem;
     const int64_t own = (int64_t)s->index * p->heads_kv + head;
     if (own == *at) /* compares sequence and head, not addresses: sequences that share memory may have other lengths */
-        return;
+        return false;
     *at = own;
     for (int32_t j = 0; j < s->problem.seq_k; j++, out += columns) {
         const int32_t row = s->first_k + j;
@@ -166,6 +194,7 @@ static void load_keys(const fa2i_reference_request *request, bool is_key, const 
         else
             load_cached(request, is_key ? &request->k : &request->v, s, head, columns, row, out);
     }
+    return true;
 }
 
 static void *run_part(void *argument)
@@ -191,7 +220,8 @@ static void *run_part(void *argument)
             p->reference->empty[i] = true;
             continue;
         }
-        load_keys(request, true, &s, row.head / group, problem->head_dim, p->k, &k_at);
+        if (load_keys(request, true, &s, row.head / group, problem->head_dim, p->k, &k_at) && p->int8.squares != NULL)
+            fa2i_int8_measure(p->k, s.problem.seq_k, problem->head_dim, &p->int8);
         load_keys(request, false, &s, row.head / group, columns, p->v, &v_at);
         fa2i_host_row(&request->q, problem->dtype,
                       row.batch * request->q.stride_batch + row.row * request->q.stride_seq +
@@ -203,6 +233,8 @@ static void *run_part(void *argument)
         p->reference->empty[i] = !exact_row(p, &s.problem, own, keys, sink, o, &p->reference->lse[i]);
         if (!p->reference->empty[i])
             plain_row(p, keys, sink, o);
+        if (!p->reference->empty[i] && p->int8.squares != NULL)
+            allow_rounding(p, keys, i);
     }
     return NULL;
 }
@@ -219,6 +251,12 @@ static fa2_status part_init(part *p)
     p->terms = fa2i_alloc_array(keys, sizeof(double));
     p->kept = fa2i_alloc_array(keys, sizeof(double));
     p->plain = fa2i_alloc_array(keys + columns, sizeof(float));
+    if (p->request->problem.scores == FA2_SCORES_INT8) {
+        p->int8.squares = fa2i_alloc_array(keys, sizeof(double));
+        p->o_variances = fa2i_alloc_array(columns, sizeof(double));
+        if (p->int8.squares == NULL || p->o_variances == NULL)
+            return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
+    }
     if (p->q == NULL || p->k == NULL || p->v == NULL || p->scores == NULL || p->terms == NULL || p->kept == NULL ||
         p->plain == NULL)
         return fa2i_fail(FA2_E_MEMORY, "no memory for the reference of %zu keys", keys);
@@ -234,6 +272,8 @@ static void part_done(part *p)
     fa2i_free(p->terms);
     fa2i_free(p->kept);
     fa2i_free(p->plain);
+    fa2i_free(p->int8.squares);
+    fa2i_free(p->o_variances);
 }
 
 /* Bytes that a part needs for the keys of a head. */
@@ -257,7 +297,13 @@ fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_re
     reference.o = fa2i_alloc_array(request->row_count * (size_t)reference.head_dim_v, sizeof(double));
     reference.lse = fa2i_alloc_array(request->row_count, sizeof(double));
     reference.empty = fa2i_alloc_array(request->row_count, sizeof *reference.empty);
-    if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL)
+    const bool rounded = problem->scores == FA2_SCORES_INT8;
+    if (rounded) {
+        reference.allowed_o = fa2i_alloc_array(request->row_count, sizeof(double));
+        reference.allowed_lse = fa2i_alloc_array(request->row_count, sizeof(double));
+    }
+    if (reference.o == NULL || reference.lse == NULL || reference.empty == NULL ||
+        (rounded && (reference.allowed_o == NULL || reference.allowed_lse == NULL)))
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for %zu reference rows", request->row_count));
     for (size_t i = 0; i < count; i++) {
         parts[i] = (part){.request = request,
@@ -285,6 +331,8 @@ void fa2i_reference_done(fa2i_reference *reference)
     fa2i_free(reference->o);
     fa2i_free(reference->lse);
     fa2i_free(reference->empty);
+    fa2i_free(reference->allowed_o);
+    fa2i_free(reference->allowed_lse);
     *reference = (fa2i_reference){0};
 }
 
@@ -311,10 +359,10 @@ void fa2i_reference_compare(const fa2i_reference *reference, fa2_dtype dtype, co
                             fa2i_comparison *ret_comparison)
 {
     fa2i_comparison comparison = {0};
-    const fa2i_bound bound = fa2i_reference_bound(reference);
-    const fa2i_bound lse_bound = fa2i_lse_bound(reference->softcap);
     const size_t columns = (size_t)reference->head_dim_v;
     for (size_t i = 0; i < reference->row_count; i++) {
+        const fa2i_bound bound = fa2i_bound_of_row(fa2i_reference_bound(reference), reference->allowed_o, i);
+        const fa2i_bound lse_bound = fa2i_bound_of_row(fa2i_lse_bound(reference->softcap), reference->allowed_lse, i);
         for (size_t d = 0; d < columns; d++) {
             double value = fa2i_from_bits(dtype, o[i * columns + d]);
             double expected = reference->o[i * columns + d];

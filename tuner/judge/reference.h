@@ -10,6 +10,8 @@
  * - P of the softmax is rounded to the dtype. P V is summed in fp32. O is rounded to the dtype.
  * - An element's error counts as at least half a unit in the last place, because a few rows may all be rounded well by
  *   luck.
+ * If the problem permits rounded scores, each row is allowed more: int8_scores.h.
+ *
  * LSE never leaves fp32, so it has its own bound, fa2i_lse_bound. NaN and infinity in O are always wrong. A row that
  * sees no key must be exactly 0, with LSE = -infinity, or the sink.
  *
@@ -47,11 +49,12 @@ typedef struct fa2i_reference_request {
 typedef struct fa2i_reference {
     size_t row_count;
     int head_dim_v;
-    float softcap;      /* 0: no cap */
-    double *o;          /* [row_count, head_dim_v] */
-    double *lse;        /* [row_count], natural logarithm */
-    bool *empty;        /* [row_count]: the row sees no key */
-    double plain_error; /* the plain implementation's largest error in O */
+    float softcap;                   /* 0: no cap */
+    double *o;                       /* [row_count, head_dim_v] */
+    double *lse;                     /* [row_count], natural logarithm */
+    bool *empty;                     /* [row_count]: the row sees no key */
+    double *allowed_o, *allowed_lse; /* [row_count], beyond the bounds, if scores may be rounded; else NULL */
+    double plain_error;              /* the plain implementation's largest error in O */
 } fa2i_reference;
 
 /* On FA2_OK the caller owns *ret_reference (fa2i_reference_done). It costs about 2 * row_count * seq_k * (head_dim +
@@ -60,7 +63,7 @@ typedef struct fa2i_reference {
 fa2_status fa2i_reference_compute(const fa2i_reference_request *request, fa2i_reference *ret_reference);
 void fa2i_reference_done(fa2i_reference *reference); /* accepts zeroed objects */
 
-/* The bound of O. */
+/* The bound of O. What the problem's precision allows beyond it is in allowed_o. */
 fa2i_bound fa2i_reference_bound(const fa2i_reference *reference);
 
 /* The bound of LSE: 2e-4 for the sum of the exponentials (fp32, approximate exp2), and 2e-5 of the value for the fp32

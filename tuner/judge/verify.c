@@ -209,10 +209,11 @@ static void compare(const fa2i_wanted *wanted, const view *v, bool packed, worst
     for (size_t i = 0; i < wanted->row_count; i++) {
         const fa2i_place *place = &wanted->places[i];
         const int64_t at = place_of(wanted, v, packed, i);
+        const fa2i_bound bound = fa2i_bound_of_row(wanted->bound, wanted->allowed, i);
         for (int d = 0; d < wanted->width; d++) {
             const double value = element(v, at + d);
             const double expected = wanted->values[i * (size_t)wanted->width + (size_t)d];
-            const double error = fa2i_error_of(value, expected, wanted->bound, wanted->exact[i]);
+            const double error = fa2i_error_of(value, expected, bound, wanted->exact[i]);
             if (error > worst_so_far->error)
                 *worst_so_far = (worst){error, value, expected, *place};
         }

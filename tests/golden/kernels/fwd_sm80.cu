@@ -178,7 +178,11 @@ constexpr int kVStages = 2;        // stages of V
 constexpr bool kSwizzle = true;     // 16-byte chunks of a row are permuted; else each row is padded
 constexpr bool kQInRegisters = true;  // Q is read from shared memory once; else again for every tile
 constexpr bool kSpreadFill = false;  // copies are spread over the steps of S = Q K^T; else all in one
+constexpr bool kInt8Scores = false;      // Q and K are rounded to 8-bit integers
+constexpr int kQuantThreads = 0;      // of a block that rounds keys
+constexpr int kQuantTiles = 0;        // tiles of keys of such a block
 constexpr bool kPagesExchanged = false;  // lanes that copy a row share the look-ups of pages
+constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr int kThreads = kWarps * 32;
@@ -274,10 +278,13 @@ __device__ __forceinline__ uint32 pair_offset(uint32 lane_offset, int pair)
 
 // ---- areas of shared memory -----------------------------------------------------------------------------------
 //
+// KeyTile: rows of K. If they are 8-bit integers, a column here is two of them, and whole k32 steps are filled.
 // ValueTile: rows of V, and of O at the end. If V is the first columns of K, its tiles are the tiles of K.
+constexpr int kKeyColumns = kInt8Scores ? (kHeadDim + 31) / 32 * 16 : kHeadDim;
+using KeyTile = TileForm<kInt8Scores ? kKeyColumns : kHeadDimPadded>;
 using ValueTile = TileForm<kVInK ? kHeadDimPadded : kHeadDimVPadded>;
 constexpr int kQTileBytes = kBr * kPitch;
-constexpr int kKvTileBytes = kBc * kPitch;
+constexpr int kKvTileBytes = kBc * KeyTile::kPitch;
 constexpr int kVTileBytes = kVInK ? 0 : kBc * ValueTile::kPitch;
 
 // Offsets of the areas. If Q is kept in registers, its tile is read once and shares space with V.
@@ -559,7 +566,7 @@ struct Terms {
 // ---- addresses of rows of K and V -------------------------------------------------------------------------
 //
 // Policy of kernels without a paged cache. A block reads a head of K or V from a head pointer: its row 0.
-__device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const BlockCoord &coord,
+__device__ __forceinline__ const char *key_head(const char *tensor, const Strides &stride, const SequenceCoord &coord,
                                                 int head)
 {
     if constexpr (kVarlen)
@@ -575,7 +582,7 @@ __device__ __forceinline__ const char *key_head(const char *tensor, const Stride
 struct ContiguousRows {
     const int tile;
 
-    __device__ __forceinline__ ContiguousRows(const Params &, const BlockCoord &, int tile) : tile(tile) {}
+    __device__ __forceinline__ ContiguousRows(const Params &, const SequenceCoord &, int tile) : tile(tile) {}
 
     __device__ __forceinline__ const char *at(const char *batch_head, const Strides &stride, int r) const
     {
@@ -808,10 +815,10 @@ struct SinkEnd {
 // neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
 // leaving its lane. The four lanes of a quad share a row.
 
-// O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
-// maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
-// With the speculative maximum P may be larger: hopper/speculative_max.cuh.
-constexpr float kLazyRescale = 8.0f;
+// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps a
+// stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
+// general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
+// be larger: hopper/speculative_max.cuh.
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {
@@ -1117,41 +1124,49 @@ __device__ __forceinline__ void write_rows(const Params &p, const BlockCoord &co
     }
 }
 
+// O += P V for one tile; P is what softmax_tile left in s. A step of the mainloop of fwd.cuh calls it. after_step: see
+// products.cuh.
+template <class AfterStep>
+__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
+                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
+                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
+{
+#pragma unroll
+    for (int step = 0; step < kBc / 16; step++) {
+        uint32 a[kRowTiles][4];
+        dropout.begin_step(tile, step);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; m++) {
+            const float(&left)[4] = s[m][2 * step];
+            const float(&right)[4] = s[m][2 * step + 1];
+            a[m][0] = pack2(left[0], left[1]);
+            a[m][1] = pack2(left[2], left[3]);
+            a[m][2] = pack2(right[0], right[1]);
+            a[m][3] = pack2(right[2], right[3]);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[m][i] = dropout.apply(a[m][i], m, i % 2, i / 2);
+        }
+#pragma unroll
+        for (int n = 0; n < kOutTiles; n += 2) {
+            uint32 b[4];
+            ldmatrix_x4_trans(b, v_smem + ValueTile::pair_offset(lane_values, n / 2 * kParts) +
+                                     step * 16 * ValueTile::kPitch);
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++) {
+                mma_k16(o[m][n], a[m], b[0], b[1]);
+                if (n + 1 < kOutTiles)  // an odd count: the last columns are padding
+                    mma_k16(o[m][n + 1], a[m], b[2], b[3]);
+            }
+        }
+        after_step(step);
+    }
+}
+
 // The empty policy: a warp has all columns of its rows.
 __device__ __forceinline__ void put_scores(uint32, const float (&)[kRowTiles][kColTiles][4]) {}
 
 __device__ __forceinline__ void add_scores(uint32, float (&)[kRowTiles][kColTiles][4]) {}
-
-// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
-//
-// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
-// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
-
-// One instruction; its relative error is at most 2^-11 (PTX ISA).
-__device__ __forceinline__ float tanh_approx(float x)
-{
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Replaces scores by tanh(rate * score).
-template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
-{
-#pragma unroll
-    for (int m = 0; m < kM; m++)
-#pragma unroll
-        for (int n = 0; n < kN; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
-}
-
-// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
-__device__ __forceinline__ float cap_slope(float t)
-{
-    return fmaf(-t, t, 1.0f);
-}
 
 // ---- the range of tiles of K and V that a block processes: [first, count) -------------------------------------------
 
@@ -1236,8 +1251,11 @@ struct Share {
 };
 constexpr Share kWhole = {0, 1, true};
 
-// The layout of a tile: V has its own if it has fewer columns.
-template <int kColumns> using FormOf = TileForm<kColumns == kHeadDimV ? kHeadDimVPadded : kHeadDimPadded>;
+// The layout of a tile: V has its own if it has fewer columns, and so has K in 8-bit integers.
+template <int kColumns>
+using FormOf = TileForm<kColumns == kHeadDimV  ? kHeadDimVPadded
+                        : kColumns == kHeadDim ? kHeadDimPadded
+                                               : kColumns>;
 
 // The chunks of a [kRows][kColumns] tile that a thread copies; kCount threads share the work. Addresses are computed
 // again for each tile, because thread_index() cannot be moved out of the loop. That costs a few instructions, and saves
@@ -1365,8 +1383,9 @@ template <int kPending> __device__ __forceinline__ void fill_wait()
 
 // ---- loads: Q once, tiles of K and V --------------------------------------------------------------------------------
 //
-// fwd.cuh calls these in its prologue and in each step (step.cuh). A team of warps processes every kTeams-th tile.
+// fwd.cuh calls these in its prologue and in each step (step.cuh). issue_k is in exact_scores.cuh and int8_scores.cuh. A team of warps processes every kTeams-th tile.
 
+using QueryFragments = uint32[kRowTiles][kDepth][4];
 using QueryFill = Fill<kBr, kThreads>;
 using KeyPlan = FillPlan<kBc, kTeamThreads>;
 
@@ -1385,7 +1404,7 @@ constexpr bool kOwnValuePlan = kHeadDimV < kHeadDim || kParts > 1;
 
 // The loads of tiles of K and V that are under way while another tile is processed.
 struct KeyFills {
-    Fill<kBc, kTeamThreads> k;
+    Fill<kBc, kTeamThreads, kKeyColumns> k;
     Either<kVInK, NoFill, Fill<kBc, kTeamThreads, kHeadDimV>>::Type v;
 };
 
@@ -1397,18 +1416,6 @@ struct KeyStream {
     uint32 smem;
     int team;
 };
-
-// Starts copying a share of a tile of K. kFull: all rows of the tile are before the tensor's end.
-template <bool kFull>
-__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
-                                        const KeyStream &to, const KeyPlan &plan, Share share, int tile)
-{
-    const int last = coord.seq_k(p) - 1 - tile * kBc;
-    const auto rows = rows_of(pages, plan, tile, p.features.k_steps);
-    fills.k.template issue<kWide || kFull>(
-        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
-        [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
-}
 
 // Starts copying a share of a tile of V, unless it is part of K.
 template <bool kFull, class Plan>
@@ -1435,7 +1442,76 @@ __device__ __forceinline__ void issue_v(KeyFills &fills, const Pages &pages, con
         issue_v_by<kFull>(fills, pages, p, coord, to, plan, share, tile);
 }
 
+// ---- S = Q K^T of the elements as they are ---------------------------------------------------------------------
+//
+// Policy of kernels that do not round Q and K to 8-bit integers; the others have int8_scores.cuh.
+using Queries = QueryFragments;
+
+__device__ __forceinline__ const Queries &make_queries(const QueryFragments &q_frag, const Params &, const BlockCoord &,
+                                                       int)
+{
+    return q_frag;
+}
+
+// The head pointer of the rows of K that are loaded.
+__device__ __forceinline__ const char *loaded_keys(const Params &p, const BlockCoord &coord, int kv_head)
+{
+    return key_head(p.k, p.k_stride, coord, kv_head);
+}
+
+// Starts copying a share of a tile of K. kFull: all rows of the tile are before the tensor's end.
+template <bool kFull>
+__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &pages, const Params &p, const BlockCoord &coord,
+                                        const KeyStream &to, const KeyPlan &plan, Share share, int tile)
+{
+    const int last = coord.seq_k(p) - 1 - tile * kBc;
+    const auto rows = rows_of(pages, plan, tile, p.features.k_steps);
+    fills.k.template issue<kWide || kFull>(
+        plan, share, k_stage(to.smem, to.team, tile), kWide ? kBc : coord.seq_k(p) - tile * kBc,
+        [&](int r) { return rows.at(to.k, p.k_stride, kWide ? wide_key(r, last) : r); });
+}
+
+// Products need no scale.
+struct KeyScale {
+    __device__ __forceinline__ KeyScale(const Queries &, int) {}
+};
+
+__device__ __forceinline__ void scale_scores(float (&)[kRowTiles][kColTiles][4], const Queries &, const KeyScale &) {}
+
+// ---- softcap: limits scores to -softcap ... softcap -----------------------------------------------------------
+//
+// s = softcap * tanh(softmax_scale / softcap * (q k)). p.softcap_rate is the factor inside the tanh. The factor outside
+// is part of the exponent: the host sets p.scale_log2 to softcap * log2(e).
+
+// One instruction; its relative error is at most 2^-11 (PTX ISA).
+__device__ __forceinline__ float tanh_approx(float x)
+{
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Replaces scores by tanh(rate * score).
+template <int kM, int kN> __device__ __forceinline__ void cap_scores(float (&s)[kM][kN][4], float rate)
+{
+#pragma unroll
+    for (int m = 0; m < kM; m++)
+#pragma unroll
+        for (int n = 0; n < kN; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s[m][n][e] = tanh_approx(s[m][n][e] * rate);
+}
+
+// Returns the derivative of the score with respect to the product, divided by softmax_scale. t: the tanh.
+__device__ __forceinline__ float cap_slope(float t)
+{
+    return fmaf(-t, t, 1.0f);
+}
+
 // ---- the two products of a tile ---------------------------------------------------------------------
+//
+// O += P V is a policy: product_pv.cuh, or product_pv_fp16.cuh with fp16 sums.
 //
 // A step of the mainloop of fwd.cuh calls both. after_step(step) is called after the instructions of each k16 step, so
 // the copies that it issues run while the tensor cores work. Warps that share rows take every kParts-th pair of chunks.
@@ -1484,52 +1560,16 @@ __device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4],
     }
 }
 
-// O += P V for one tile; P is what softmax_tile left in s.
-template <class AfterStep>
-__device__ __forceinline__ void product_pv(float (&o)[kRowTiles][kOutTiles][4],
-                                           const float (&s)[kRowTiles][kColTiles][4], Dropout &dropout, int tile,
-                                           uint32 v_smem, uint32 lane_values, AfterStep after_step)
-{
-#pragma unroll
-    for (int step = 0; step < kBc / 16; step++) {
-        uint32 a[kRowTiles][4];
-        dropout.begin_step(tile, step);
-#pragma unroll
-        for (int m = 0; m < kRowTiles; m++) {
-            const float(&left)[4] = s[m][2 * step];
-            const float(&right)[4] = s[m][2 * step + 1];
-            a[m][0] = pack2(left[0], left[1]);
-            a[m][1] = pack2(left[2], left[3]);
-            a[m][2] = pack2(right[0], right[1]);
-            a[m][3] = pack2(right[2], right[3]);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[m][i] = dropout.apply(a[m][i], m, i % 2, i / 2);
-        }
-#pragma unroll
-        for (int n = 0; n < kOutTiles; n += 2) {
-            uint32 b[4];
-            ldmatrix_x4_trans(b, v_smem + ValueTile::pair_offset(lane_values, n / 2 * kParts) +
-                                     step * 16 * ValueTile::kPitch);
-#pragma unroll
-            for (int m = 0; m < kRowTiles; m++) {
-                mma_k16(o[m][n], a[m], b[0], b[1]);
-                if (n + 1 < kOutTiles)  // an odd count: the last columns are padding
-                    mma_k16(o[m][n + 1], a[m], b[2], b[3]);
-            }
-        }
-        after_step(step);
-    }
-}
-
 // ---- the mainloop's step: what a warp does with a tile of keys ------------------------------------------------------
 //
 // fwd.cuh calls mainloop_step for each tile, and has the timeline.
 
 using ScoreTile = float[kRowTiles][kColTiles][4];
 using OutputTile = float[kRowTiles][kOutTiles][4];
-using QueryFragments = uint32[kRowTiles][kDepth][4];
 using BiasWords = uint32[kRowTiles][2][kColTiles];
+
+constexpr int kSteps = kInt8Scores ? kKeyColumns / 16 : kDepth;  // of S = Q K^T
+constexpr bool kTermsBefore = kTermsFirst && !kInt8Scores;       // S begins with its terms
 
 // A barrier for the threads of one team.
 __device__ __forceinline__ void team_sync()
@@ -1591,21 +1631,21 @@ __device__ __forceinline__ void issue_whole(KeyFills &fills, Pages &pages, const
 
 // S = Q K^T of the tile, with the copies that run meanwhile.
 template <bool kMasked>
-__device__ __forceinline__ void compute_s(ScoreTile &s, const QueryFragments &q_frag, KeyFills &fills, Pages &pages,
+__device__ __forceinline__ void compute_s(ScoreTile &s, const Queries &queries, KeyFills &fills, Pages &pages,
                                           const Params &p, const BlockCoord &coord, const KeyStream &to,
                                           const WarpRows &own, uint32 k_smem, int tile, int next, bool has_next)
 {
-    if constexpr (!kTermsFirst)
+    if constexpr (!kTermsBefore)
         clear_scores(s);
     if constexpr (kSpreadFill) {
         const KeyPlan plan;
-        product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
-            issue_k<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
-            issue_v<true>(fills, pages, p, coord, to, plan, {step, kDepth, has_next}, next);
+        product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
+            issue_k<true>(fills, pages, p, coord, to, plan, {step, kSteps, has_next}, next);
+            issue_v<true>(fills, pages, p, coord, to, plan, {step, kSteps, has_next}, next);
         });
     } else {
-        constexpr int kFillStep = kJoint ? kDepth - 1 : 0;  // this V is waited for after S
-        product_qk(s, q_frag, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
+        constexpr int kFillStep = kJoint ? kSteps - 1 : 0;  // this V is waited for after S
+        product_qk(s, queries, own.q_smem, k_smem, own.rows, own.cols, [&](int step) {
             if (step == kFillStep)
                 issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
         });
@@ -1631,7 +1671,7 @@ __device__ __forceinline__ void modify(ScoreTile &s, const Params &p, const Term
         cap_scores(s, p.softcap_rate);
     if constexpr (kBiasAhead)
         terms.template add<kMasked>(s, words, tile);
-    else if constexpr (kTerms && !kTermsFirst)
+    else if constexpr (kTerms && !kTermsBefore)
         terms.template apply<kMasked, true>(s, tile);
 }
 
@@ -1653,31 +1693,33 @@ __device__ __forceinline__ void compute_o(ScoreTile &s, OutputTile &o, RowState 
 
 // One step of the mainloop.
 template <bool kMasked>
-__device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, const QueryFragments &q_frag,
-                                              Dropout &dropped, const Terms &terms, KeyFills &fills, Pages &pages,
-                                              const Params &p, const BlockCoord &coord, const TileRange &tiles,
-                                              const KeyStream &to, const WarpRows &own, const int &tile)
+__device__ __forceinline__ void mainloop_step(OutputTile &o, RowState &row, const Queries &queries, Dropout &dropped,
+                                              const Terms &terms, KeyFills &fills, Pages &pages, const Params &p,
+                                              const BlockCoord &coord, const TileRange &tiles, const KeyStream &to,
+                                              const WarpRows &own, const int &tile)
 {
     const uint32 k_smem = k_stage(to.smem, to.team, tile), v_smem = v_stage(to.smem, to.team, tile);
     ScoreTile s;
     BiasWords words;
     bool seen = true;  // false: no row of this warp sees a key of the tile; it takes part in copies and barriers only
     pages.find_next(tile);  // the look-ups run while S is computed
-    if constexpr (kTermsFirst)
+    if constexpr (kTermsBefore)
         seen = terms.template apply<kMasked, false>(s, tile);
     else if constexpr (kBiasAhead)
         terms.template load<kMasked>(words, tile);
+    const KeyScale scale(queries, tile);
     await_k(fills, k_smem, v_smem);
     const int next = tile - (kKStages > 1 ? kKStages - 1 : 1) * kTeams;
     const bool has_next = next >= tiles.first;
     if (!kSkips || seen)
-        compute_s<kMasked>(s, q_frag, fills, pages, p, coord, to, own, k_smem, tile, next, has_next);
+        compute_s<kMasked>(s, queries, fills, pages, p, coord, to, own, k_smem, tile, next, has_next);
     else
         issue_whole<kMasked>(fills, pages, p, coord, to, tile, next, has_next);
     if constexpr (kKStages > 1)
         fill_commit();
     if constexpr (kParts > 1)
         sum_parts(s, fills, to.smem, v_smem);
+    scale_scores(s, queries, scale);
     modify<kMasked>(s, p, terms, words, tile);
     if constexpr (kParts == 1 && !kJoint) {
         await_v(fills, v_smem);
@@ -1726,6 +1768,7 @@ __device__ __forceinline__ void await_step_before()
 //     which tiles are processed           tiles.cuh, full.cuh, window.cuh
 //     which keys a row sees               full.cuh, window.cuh
 //     where a row of K or V lies          keys.cuh, pages.cuh
+//     whether Q and K are rounded to int8 exact_scores.cuh, int8_scores.cuh
 //     what is added to scores             terms.cuh
 //     what dropout leaves of P            dropout.cuh; only product_pv reads it
 //     how a row begins and ends           softmax.cuh
@@ -1818,7 +1861,7 @@ __device__ __forceinline__ void forward(const Params &p)
     const TileRange tiles(p, coord);
 
     const uint32 lane_rows = pair_offset(RowTile::lane_offset_rows(lane), own_part());
-    const uint32 lane_cols = pair_offset(RowTile::lane_offset_cols(lane), own_part());
+    const uint32 lane_cols = KeyTile::pair_offset(KeyTile::lane_offset_cols(lane), own_part());
     const uint32 lane_values = ValueTile::pair_offset(ValueTile::lane_offset_rows(lane), own_part());
     const uint32 q_area = kQBehind ? v_stage(smem, 0, tiles.count - 1 + kTeams) : smem + kQArea;
     const WarpRows own{q_area + warp_row * kPitch, lane_rows, lane_cols, lane_values, coord.first_row + warp_row, lane};
@@ -1832,7 +1875,7 @@ __device__ __forceinline__ void forward(const Params &p)
         QueryFill q_fill;
         KeyFills fills;
         const int kv_head = coord.kv_head(p);
-        const char *k_head = key_head(p.k, p.k_stride, coord, kv_head);
+        const char *k_head = loaded_keys(p, coord, kv_head);
         const char *v_head = key_head(p.v, p.v_stride, coord, kv_head);
         const KeyStream to{k_head, v_head, smem, team};
         int tile = tiles.count - 1 - team;
@@ -1841,8 +1884,9 @@ __device__ __forceinline__ void forward(const Params &p)
         Dropout dropped(p, coord, coord.first_row + warp_row, lane);
         const Terms terms(p, coord, coord.first_row + warp_row, lane);
         begin(q_frag, q_fill, fills, pages, p, coord, tiles, to, own, q_area, tile);
+        const auto &queries = make_queries(q_frag, p, coord, lane);
         auto step = [&](auto masked) {
-            mainloop_step<decltype(masked)::value>(o, row, q_frag, dropped, terms, fills, pages, p, coord, tiles, to,
+            mainloop_step<decltype(masked)::value>(o, row, queries, dropped, terms, fills, pages, p, coord, tiles, to,
                                                    own, tile);
         };
         if constexpr (kWindow != Window::kNone) {

@@ -179,6 +179,7 @@ constexpr bool kKeepsEarly = false;  // dropout's factors are made while S is co
 constexpr int kKeysOfBlock = 256;  // columns per block of the kernel that makes the column keys
 constexpr int kBlocksPerSm = 1;
 constexpr int kLoadRegisters = 32, kGroupRegisters = 160;
+constexpr float kLazyRescale = 8;  // growth of a maximum, in log2, up to which O is not rescaled
 
 // ---- derived constants -----------------------------------------------------------------------------------------
 constexpr bool kSplit = false, kVInK = false;
@@ -1097,10 +1098,10 @@ struct SinkEnd {
 // neighbouring accumulator tiles of S have the layout of one 16x16 A fragment, so P enters the second product without
 // leaving its lane. The four lanes of a quad share a row.
 
-// O is rescaled only when a row's maximum has grown by more than this, in log2 units. Until then the row keeps a stale
-// maximum: P stays below 2^8, far from overflow in fp16, and nearly all rescaling is skipped (as in FlashAttention-4).
-// With the speculative maximum P may be larger: hopper/speculative_max.cuh.
-constexpr float kLazyRescale = 8.0f;
+// O is rescaled only when a row's maximum has grown by more than kLazyRescale, in log2 units. Until then the row keeps a
+// stale maximum, and nearly all rescaling is skipped (as in FlashAttention-4). P stays at most 2^kLazyRescale: 2^8 in
+// general, far from overflow in fp16, and less with fp16 sums (product_pv_fp16.cuh). With the speculative maximum P may
+// be larger: hopper/speculative_max.cuh.
 
 // State of this lane's rows; [row tile][rows quad_row, quad_row + 8].
 struct RowSums {

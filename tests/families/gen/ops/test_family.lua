@@ -36,11 +36,13 @@ function M.family(name)
       local v = {
          family = name, d = problem.head_dim, dtype = problem.dtype, causal = problem.causal,
          br = 32, bc = 16, warps = 2, kstages = 1, vstages = 1, layout = "swizzle", q = "smem",
-         fill = "whole", parts = 1,
+         fill = "whole",
       }
       for _, axis in ipairs(family.axes) do
          if axis.feature then
             v[axis.name] = problem[axis.field]
+         elseif axis.quiet then
+            v[axis.name] = axis.values[1]
          end
       end
       v.text = variant.format(v, family.axes)

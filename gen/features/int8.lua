@@ -1,0 +1,91 @@
+-- int8: Q K^T in 8-bit integers, where the problem permits it (scores=int8). A step before attention rounds K
+-- (templates/forward/quantise.cuh); the main step rounds Q.
+local lengths = require("features.lengths")
+local window = require("features.window")
+
+local M = {}
+
+M.axis = {
+   name = "qk", values = {"exact", "int8"}, quiet = true,
+   when = function(v, path)
+      if v.qk == "exact" then
+         return true
+      elseif v.scores ~= "int8" then
+         return nil, "the problem does not permit 8-bit scores"
+      elseif v.q ~= "reg" or v.parts > 1 then
+         return nil, "8-bit scores need whole rows of Q in registers"
+      elseif v.v_in_k == 1 then
+         return nil, "V in K has 16 bits"
+      elseif path.register_staging and (v.d > 224 or v.d > 128 and v.kstages > 1) then
+         return nil, "such rows spill when tiles pass through registers" -- 24 to 48 bytes at D = 192 and 256
+      elseif v.append == 1 then
+         return nil, "append has no step that rounds K"
+      end
+      return true
+   end,
+}
+
+-- About how many keys a block of the step rounds.
+local keys_of_block = 256
+
+function M.is_on(v)
+   return v.qk == "int8"
+end
+
+-- Returns the columns of rows of K in shared memory, as numbers of 16 bits. 8-bit rows are whole k32 steps.
+function M.key_columns(v, padded)
+   return M.is_on(v) and (v.d + 31) // 32 * 16 or padded
+end
+
+-- Returns the registers besides rows of Q, for each row tile two scales, two products with the mean key, and what
+-- scores are multiplied by.
+function M.registers(row_tiles)
+   return 6 * row_tiles + 6
+end
+
+-- How many registers too many a variant may have. Of 12 kernels for sm_75 to sm_89 those with up to 8 spill 4 bytes at
+-- most.
+M.tolerated = 8
+
+-- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles.
+local function threads_of_block(v)
+   return v.bc * M.key_columns(v) > 4096 and 512 or 256
+end
+
+local function tiles_of_block(v)
+   return math.max(keys_of_block // v.bc, 1)
+end
+
+-- Returns us of the step: a launch, and the bytes that it reads and writes.
+function M.us(v, problem, arch)
+   if not M.is_on(v) then
+      return 0
+   end
+   local rows = 0
+   for _, part in ipairs(lengths.parts(problem)) do
+      rows = rows + part.heads_kv * part.batch * window.seen_keys(part)
+   end
+   return arch.launch_us + rows * (2 * v.d + 2 * M.key_columns(v)) / arch.dram
+end
+
+-- Adds the step and its workspace to a recipe.
+function M.recipe(recipe, v)
+   if not M.is_on(v) then
+      return
+   end
+   table.insert(recipe.steps, 1, {
+      entry = recipe.steps[1].entry .. "_quantise", role = "quantise", threads = threads_of_block(v), smem = 0,
+      blocks = "head_tiles/" .. tiles_of_block(v),
+   })
+   recipe.workspace = "int8_keys"
+end
+
+-- Returns what the templates see.
+function M.names(v)
+   if not M.is_on(v) then
+      return {int8 = false, quant_threads = 0, quant_tiles = 0}
+   end
+   return {int8 = true, quant_threads = threads_of_block(v), quant_tiles = tiles_of_block(v)}
+end
+
+return M

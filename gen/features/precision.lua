@@ -1,0 +1,48 @@
+-- The precision that a problem permits (fa2_sums and fa2_scores in fa2.h), and how kernels use it. A permission alone
+-- changes no kernel: a family that can use it has an axis for it, which is chosen.
+local M = {}
+
+-- The permissions.
+M.axes = {
+   {name = "sums", field = "sums", values = {"fp32", "fast"}, feature = true},
+   {name = "scores", field = "scores", values = {"exact", "int8"}, feature = true},
+}
+
+-- The type in which P V is summed within a tile of keys (templates/forward/product_pv_fp16.cuh).
+M.pv = {
+   name = "pv", values = {"fp32", "fp16"}, quiet = true,
+   when = function(v, path)
+      if v.pv == "fp32" then
+         return true
+      elseif v.sums == "fp32" then
+         return nil, "the problem does not permit fp16 sums"
+      elseif path.k8 and v.bc > 64 then
+         return nil, "the sums of so many keys, rounded after every 8, err more than twice as much as fp32 sums"
+      end
+      return true
+   end,
+}
+
+-- The growth of a maximum, in log2, up to which O is not rescaled. fp16 sums are finite while |V| is at most
+-- 65504 / (keys of a tile * 2^growth). 2 allows |V| = 127 with tiles of 128 keys; fa2.h states it.
+local growth = {fp32 = 8, fp16 = 2}
+
+-- Returns the registers that ptxas takes in addition, because it loads V early. Measured with two row tiles per warp,
+-- sm_80 and sm_86, D = 64 and 128: with 204 registers alive without these, one of 5 kernels spills; with 212 and more,
+-- 10 of 11 spill 12 to 96 bytes.
+function M.registers(v, row_tiles)
+   return v.pv == "fp16" and row_tiles > 1 and 28 or 0
+end
+
+-- Returns the fp32 instructions for each element of O and tile of keys: a sum of fp16 is converted and added.
+function M.fp32_per_sum(v)
+   return v.pv == "fp16" and 2 or 0
+end
+
+-- Returns what templates see of a variant.
+function M.names(v)
+   local pv = v.pv or "fp32"
+   return {pv_fp16 = pv == "fp16", lazy_rescale = growth[pv]}
+end
+
+return M

@@ -1,0 +1,79 @@
+#pragma once
+#include "forward/coord.cuh"
+#include "lib/ptx.cuh"
+
+// ---- K in 8-bit integers: where it lies, and how numbers are rounded ---------------------------------------------
+//
+// quantise.cuh writes it to the workspace before the main kernel, which reads it by int8_scores.cuh:
+//
+//     keys     [Hkv][tiles of all sequences][kBc][kKeyBytes]
+//     means    [B][Hkv][kKeyBytes], fp32: a mean row of the sequence's keys, which was subtracted
+//     scales   [Hkv][tiles of all sequences][4], fp32
+//
+// p.partial is the first, p.partial_lse the second. A row is as the tensor's row, with zeros after its last column and
+// after the sequence's last key. Its columns are permuted within 16, so that the fragments of Q need no shuffles: byte
+// 4 t + i is column 2 t + i % 2 + i / 2 * 8. Rows are permuted if kWide (wide_key).
+//
+// A scale is of the keys of one lane of S: rows r of a tile with equal r % 8 / 2. An element is its byte times the
+// scale, plus the mean. A key with an infinity or a NaN makes its scale infinite or NaN, and so all scores of that
+// scale's keys NaN.
+constexpr int kKeyBytes = 2 * kKeyColumns;
+
+// The tiles of all sequences of a key head. Any is Params, which only a template may ask for members that it lacks.
+template <class Any> __device__ __forceinline__ int64 all_key_tiles(const Any &p)
+{
+    if constexpr (kVarlen)
+        return p.features.total_k / kBc + p.batch;
+    else
+        return int64((p.seq_k + kBc - 1) / kBc) * p.batch;
+}
+
+// The number of a sequence's first tile among these.
+template <class Any> __device__ __forceinline__ int64 first_key_tile(const Any &p, int batch)
+{
+    if constexpr (kVarlen)
+        return first_tile(p.features.cu_seqlens_k, p.features.total_k, kBc, batch);
+    else
+        return int64((p.seq_k + kBc - 1) / kBc) * batch;
+}
+
+__device__ __forceinline__ float *mean_key(const Params &p, int batch, int kv_head)
+{
+    return p.partial_lse + (int64(batch) * (p.heads_q / p.group) + kv_head) * kKeyBytes;
+}
+
+// The scales of a tile: its number among the tiles of all heads.
+__device__ __forceinline__ float *key_scales(const Params &p, int64 tile)
+{
+    return mean_key(p, p.batch, 0) + tile * 4;
+}
+
+// How numbers become integers from -127 to 127.
+struct Rounding {
+    float scale, inverse;
+
+    // Returns the integer in the lowest byte. Adding 1.5 * 2^23 rounds to the nearest, at a fourth of the time of a
+    // conversion.
+    __device__ __forceinline__ uint32 byte(float x) const
+    {
+        return __float_as_uint(fmaf(x, inverse, 12582912.0f));
+    }
+};
+
+// most: the bits of the largest absolute value. A NaN is larger than all numbers, and makes the scale NaN.
+__device__ __forceinline__ Rounding rounding_to(uint32 most)
+{
+    const float x = __uint_as_float(most);
+    return {x * (1.0f / 127.0f), x > 0.0f ? 127.0f / x : 0.0f};
+}
+
+// Packs the lowest bytes of four words.
+__device__ __forceinline__ uint32 pack_bytes(uint32 a, uint32 b, uint32 c, uint32 d)
+{
+    return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
+
+__device__ __forceinline__ uint32 absolute_bits(float x)
+{
+    return __float_as_uint(x) & 0x7fffffffu;
+}

@@ -1,0 +1,165 @@
+#pragma once
+#include "forward/quantise.cuh"
+#include "forward/loads.cuh"
+#include "forward/softmax.cuh"
+#include "lib/mma.cuh"
+
+// ---- S = Q K^T in 8-bit integers ---------------------------------------------------------------------------------
+//
+// Policy of kernels that round Q and K; the others have exact_scores.cuh. quantise.cuh has rounded K. A warp rounds its
+// rows of Q when it has read them, with one scale per row. The products are summed in int32 without error. Each score
+// is scaled at once and gets the product of its query and the mean key, so all that follows sees true scores.
+//
+// Accumulators start at the bits of 1.5 * 2^23. So the integer sum s is the bits of the float 1.5 * 2^23 + s, while |s|
+// < 2^22: 127 * 127 * 256 is less. One multiplication and addition scales it and removes the start.
+constexpr float kStart = 12582912.0f;
+constexpr int kByteSteps = kKeyBytes / 32;  // k32 steps
+using ByteFill = Fill<kBc, kTeamThreads, kKeyColumns>;
+
+static_assert(kQInRegisters && kParts == 1 && !kVInK && !kSplit, "a warp rounds whole rows of Q");
+static_assert(127 * 127 * kKeyBytes < 1 << 22, "sums are exact");
+
+// This lane's part of the rows of a warp.
+struct Queries {
+    uint32 bytes[kRowTiles][kByteSteps][4];
+    float scale[kRowTiles][2];  // of rows quad_row, quad_row + 8
+    float mean[kRowTiles][2];   // the product of the row and the mean key
+    const float *key_scales;    // of this lane; 4 for each tile
+};
+
+// c += a b: a is 16x32 row-major, b is 32x8 column-major. c has the bits of integers. SM 7.5 does it with four m8n8k16
+// on the same fragments.
+__device__ __forceinline__ void mma_s8_k32(float (&c)[4], const uint32 (&a)[4], uint32 b0, uint32 b1)
+{
+    uint32 sum[4] = {__float_as_uint(c[0]), __float_as_uint(c[1]), __float_as_uint(c[2]), __float_as_uint(c[3])};
+    if constexpr (kTuring) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)  // rows i % 2 * 8 ..., columns i / 2 * 16 ... of a
+            asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                : "+r"(sum[i % 2 * 2]), "+r"(sum[i % 2 * 2 + 1])
+                : "r"(a[i]), "r"(i / 2 == 0 ? b0 : b1));
+    } else {
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        c[i] = __uint_as_float(sum[i]);
+}
+
+// The largest absolute value of a row, as bits, and the row's product with the mean key. h: 0 or 1, for quad_row or
+// quad_row + 8. Fragments e = h and h + 2 of a k16 step have the row's columns 2 * quad_lane and 8 + 2 * quad_lane.
+__device__ __forceinline__ void measure_row(const uint32 (&q_frag)[kDepth][4], int h, const float *mean, uint32 &most,
+                                            float &product)
+{
+    most = 0;
+    product = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 2 * kDepth; i++) {
+        const float2 x = unpack2(q_frag[i / 2][h + i % 2 * 2]);
+        const float2 of_mean = __ldg(reinterpret_cast<const float2 *>(mean + i * 8));
+        most = max(most, max(absolute_bits(x.x), absolute_bits(x.y)));
+        product = fmaf(x.x, of_mean.x, fmaf(x.y, of_mean.y, product));
+    }
+    most = max(most, __shfl_xor_sync(0xffffffffu, most, 1));
+    most = max(most, __shfl_xor_sync(0xffffffffu, most, 2));
+    product = quad_sum(product);
+}
+
+// Rounds four columns of a row: two of each word.
+__device__ __forceinline__ uint32 round_four(const Rounding &rounding, uint32 low, uint32 high)
+{
+    const float2 x = unpack2(low), y = unpack2(high);
+    return pack_bytes(rounding.byte(x.x), rounding.byte(x.y), rounding.byte(y.x), rounding.byte(y.y));
+}
+
+__device__ __forceinline__ Queries make_queries(const QueryFragments &q_frag, const Params &p, const BlockCoord &coord,
+                                                int lane)
+{
+    const int kv_head = coord.kv_head(p);
+    const float *mean = mean_key(p, coord.batch, kv_head) + lane % 4 * 2;
+    Queries q;
+    q.key_scales = key_scales(p, kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch)) + lane % 4;
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32 most;
+            measure_row(q_frag[m], h, mean, most, q.mean[m][h]);
+            const Rounding rounding = rounding_to(most);
+            q.scale[m][h] = rounding.scale;
+#pragma unroll
+            for (int step = 0; step < 2 * kByteSteps; step++)  // columns after the padded ones are 0
+                q.bytes[m][step / 2][step % 2 * 2 + h] =
+                    step < kDepth ? round_four(rounding, q_frag[m][step % kDepth][h], q_frag[m][step % kDepth][h + 2])
+                                  : 0;
+        }
+    return q;
+}
+
+// The head pointer of the rows of K that are loaded.
+__device__ __forceinline__ const char *loaded_keys(const Params &p, const BlockCoord &coord, int kv_head)
+{
+    const int64 first = kv_head * all_key_tiles(p) + first_key_tile(p, coord.batch);
+    return reinterpret_cast<const char *>(p.partial) + first * (kBc * kKeyBytes);
+}
+
+// Starts copying a share of a tile of K. All rows of a tile exist.
+template <bool kFull>
+__device__ __forceinline__ void issue_k(KeyFills &fills, const Pages &, const Params &, const BlockCoord &,
+                                        const KeyStream &to, const KeyPlan &, Share share, int tile)
+{
+    fills.k.template issue<true>(ByteFill::Plan(), share, k_stage(to.smem, to.team, tile), kBc,
+                                 [&](int r) { return to.k + (int64(tile) * kBc + r) * kKeyBytes; });
+}
+
+// The scale of this lane's keys of a tile.
+struct KeyScale {
+    float scale;
+
+    __device__ __forceinline__ KeyScale(const Queries &q, int tile) : scale(__ldg(q.key_scales + tile * 4)) {}
+};
+
+// S = Q K^T for one tile, as integers that scale_scores makes scores of.
+template <class AfterStep>
+__device__ __forceinline__ void product_qk(float (&s)[kRowTiles][kColTiles][4], const Queries &q, uint32, uint32 k_smem,
+                                           uint32, uint32 lane_cols, AfterStep after_step)
+{
+#pragma unroll
+    for (int step = 0; step < kByteSteps; step++) {
+#pragma unroll
+        for (int n = 0; n < kColTiles; n += 2) {
+            uint32 b[4];  // columns n * 8 ... + 15: b[0], b[1] of the first n8 tile, b[2], b[3] of the next
+            ldmatrix_x4(b, k_smem + KeyTile::pair_offset(lane_cols, step) + n * 8 * KeyTile::kPitch);
+#pragma unroll
+            for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float(&c)[4] = s[m][n + i];
+                    if (step == 0)
+                        c[0] = c[1] = c[2] = c[3] = kStart;
+                    mma_s8_k32(c, q.bytes[m][step], b[2 * i], b[2 * i + 1]);
+                }
+        }
+        after_step(step);
+    }
+}
+
+// Makes scores of the sums.
+__device__ __forceinline__ void scale_scores(float (&s)[kRowTiles][kColTiles][4], const Queries &q, const KeyScale &key)
+{
+#pragma unroll
+    for (int m = 0; m < kRowTiles; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float factor = q.scale[m][h] * key.scale;
+            const float added = fmaf(-kStart, factor, q.mean[m][h]);
+#pragma unroll
+            for (int n = 0; n < kColTiles; n++)
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++)
+                    s[m][n][e] = fmaf(s[m][n][e], factor, added);
+        }
+}

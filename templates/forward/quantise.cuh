@@ -1,0 +1,216 @@
+#pragma once
+#include "forward/columns.cuh"
+#include "forward/int8_keys.cuh"
+#include "lib/mma.cuh"
+
+// ---- the kernel before the main one: rounds K to 8-bit integers -----------------------------------------------------
+//
+// int8_keys.cuh has the layout of its results. A block has kQuantTiles tiles of a key head, of any sequences. It
+// subtracts the mean of some keys of the sequence, evenly spread, from all keys. That does not change the softmax, and
+// keeps columns with a large mean from taking the bits of the others. Each block of a sequence computes the same mean
+// in the same order, so no other kernel has to. Tiles that a window hides from all queries are left out.
+constexpr int kSampledKeys = 128;
+constexpr int kParcels = kKeyBytes / 8;                        // a thread has 8 columns of a row
+constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all threads: a thread's keys have one scale
+constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
+static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
+
+// What the threads of a block exchange. Numbers are added between rows so that no bank conflicts arise: a warp then
+// reads and writes neighbours.
+struct QuantiseMemory {
+    float sums[8][kParcelRows * kParcels + kParcels % 32];           // by column of a parcel
+    float mean[8 * kParcels];                                        // likewise
+    uint32 most[kParcelRows / 8][8 * kParcels + 2 * kParcels % 32];  // bits of each thread's largest absolute value
+    Rounding rounding[4];
+};
+
+// The sequence of a tile, and this thread's row and columns.
+struct KeySequence : SequenceCoord {
+    const char *head;  // head pointer of K
+    int row, parcel;
+
+    __device__ __forceinline__ KeySequence(const Params &p, int own, int kv_head)
+        : row(threadIdx.x / kParcels), parcel(threadIdx.x % kParcels)
+    {
+        batch = own;
+        find_sequence(p, batch);
+        find_cache_row(p, batch);
+        head = key_head(p.k, p.k_stride, *this, kv_head);
+    }
+
+    // Reads this thread's columns of a key; zeros after the tensor's last column.
+    __device__ __forceinline__ uint4 read(const Params &p, int key) const
+    {
+        const char *at = KeyRows(p, *this, key / kBc).at(head, p.k_stride, key % kBc);
+        return parcel < kHeadDim / 8 ? __ldg(reinterpret_cast<const uint4 *>(at) + parcel) : uint4{};
+    }
+};
+
+// Converts columns of a key, and subtracts the mean.
+__device__ __forceinline__ void less_mean(const uint4 &bits, const float (&mean)[8], float (&x)[8])
+{
+    const uint32 words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 pair = unpack2(words[i]);
+        x[2 * i] = pair.x - mean[2 * i];
+        x[2 * i + 1] = pair.y - mean[2 * i + 1];
+    }
+}
+
+__device__ __forceinline__ bool is_finite(float x)
+{
+    return absolute_bits(x) < 0x7f800000u;
+}
+
+// Returns the first key of the first tile that some query sees.
+template <class Any> __device__ __forceinline__ int first_seen(const Any &p, const SequenceCoord &keys)
+{
+    if constexpr (kWindow != Window::kNone)
+        return max(0, run_begin(p, keys.seq_k(p) - keys.seq_q(p))) / kBc * kBc;
+    else
+        return 0;
+}
+
+// Computes this thread's columns of the mean key of a sequence. Numbers that are not finite count as 0.
+__device__ __forceinline__ void find_mean(QuantiseMemory &memory, const Params &p, const KeySequence &keys,
+                                          float (&mean)[8])
+{
+    const int first = first_seen(p, keys), all = keys.seq_k(p) - first, count = min(all, kSampledKeys);
+    float sum[8] = {}, x[8];
+#pragma unroll
+    for (int c = 0; c < 8; c++)
+        mean[c] = 0.0f;
+    if (keys.row < kParcelRows) {
+        for (int i = keys.row; i < count; i += kParcelRows) {
+            less_mean(keys.read(p, first + i * (all / count) + i * (all % count) / count), mean, x);
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                sum[c] += is_finite(x[c]) ? x[c] : 0.0f;
+        }
+#pragma unroll
+        for (int c = 0; c < 8; c++)
+            memory.sums[c][keys.row * kParcels + keys.parcel] = sum[c];
+    }
+    __syncthreads();  // the sums of all rows are there
+    if (threadIdx.x < 8 * kParcels) {
+        float total = 0.0f;
+        for (int row = 0; row < kParcelRows; row++)
+            total += memory.sums[threadIdx.x / kParcels][row * kParcels + threadIdx.x % kParcels];
+        total /= count;
+        memory.mean[threadIdx.x] = is_finite(total) ? total : 0.0f;
+    }
+    __syncthreads();  // the mean is complete before it is read; the sums are read
+#pragma unroll
+    for (int c = 0; c < 8; c++)
+        mean[c] = memory.mean[c * kParcels + keys.parcel];
+}
+
+// Writes the mean key that find_mean has left, for the main kernel.
+__device__ __forceinline__ void write_mean(const QuantiseMemory &memory, float *out)
+{
+    if (threadIdx.x < 8 * kParcels)
+        out[threadIdx.x % kParcels * 8 + threadIdx.x / kParcels] = memory.mean[threadIdx.x];
+}
+
+// Finds the scales of a tile from the largest absolute value of each thread.
+__device__ __forceinline__ void find_scales(QuantiseMemory &memory, const KeySequence &keys, uint32 most, float *scales)
+{
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (keys.row < kParcelRows)
+        memory.most[keys.row / 8][keys.row % 8 * kParcels + keys.parcel] = most;
+    __syncthreads();  // all values are there; the scales of the tile before are read
+    if (warp < 4) {
+        most = 0;
+        for (int i = lane; i < kParcelRows / 4 * kParcels; i += 32)
+            most = max(most, memory.most[i / (2 * kParcels)][warp * 2 * kParcels + i % (2 * kParcels)]);
+#pragma unroll
+        for (int apart = 16; apart > 0; apart /= 2)
+            most = max(most, __shfl_xor_sync(0xffffffffu, most, apart));
+        if (lane == 0) {
+            memory.rounding[warp] = rounding_to(most);
+            scales[warp] = memory.rounding[warp].scale;
+        }
+    }
+    __syncthreads();  // the scales are complete before they are read; all values are read
+}
+
+// Rounds this thread's eight columns of a row, and exchanges half of them with its neighbour, which has the other eight
+// of sixteen. Returns this thread's eight of their sixteen bytes, in the order of int8_keys.cuh.
+__device__ __forceinline__ uint2 permuted_bytes(const Rounding &rounding, const float (&x)[8])
+{
+    const bool second = threadIdx.x % 2 == 1;
+    const uint32 low = pack_bytes(rounding.byte(x[0]), rounding.byte(x[1]), rounding.byte(x[2]), rounding.byte(x[3]));
+    const uint32 high = pack_bytes(rounding.byte(x[4]), rounding.byte(x[5]), rounding.byte(x[6]), rounding.byte(x[7]));
+    const uint32 other = __shfl_xor_sync(0xffffffffu, second ? low : high, 1);
+    const uint32 first_eight = second ? other : low, second_eight = second ? high : other;
+    return {__byte_perm(first_eight, second_eight, 0x5410), __byte_perm(first_eight, second_eight, 0x7632)};
+}
+
+// Rounds a tile of keys. at: its number among all tiles of all heads.
+__device__ __forceinline__ void quantise_tile(QuantiseMemory &memory, const Params &p, const KeySequence &keys,
+                                              const float (&mean)[8], int tile, int64 at)
+{
+    uint4 bits[kParcelPasses];
+    float x[8];
+    uint32 most = 0;
+    auto key_of = [&](int r) { return tile * kBc + (kWide ? wide_key(r, kBc) : r); };
+    auto has_key = [&](int r) { return keys.row < kParcelRows && r < kBc && key_of(r) < keys.seq_k(p); };
+#pragma unroll
+    for (int pass = 0; pass < kParcelPasses; pass++) {
+        const int r = keys.row + pass * kParcelRows;
+        bits[pass] = uint4{};
+        if (has_key(r)) {
+            bits[pass] = keys.read(p, key_of(r));
+            less_mean(bits[pass], mean, x);
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                most = max(most, absolute_bits(x[c]));
+        }
+    }
+    find_scales(memory, keys, most, key_scales(p, at));
+    const Rounding rounding = memory.rounding[keys.row % 8 / 2];
+    uint2 *out = reinterpret_cast<uint2 *>(p.partial) + at * (kBc * kParcels) + keys.parcel;
+#pragma unroll
+    for (int pass = 0; pass < kParcelPasses; pass++) {
+        const int r = keys.row + pass * kParcelRows;
+        less_mean(bits[pass], mean, x);
+        const uint2 bytes = permuted_bytes(rounding, x);
+        if (keys.row < kParcelRows && r < kBc)
+            out[r * kParcels] = has_key(r) ? bytes : uint2{};
+    }
+}
+
+// Returns the sequence of a tile.
+template <class Any> __device__ __forceinline__ int sequence_of_tile(const Any &p, int64 tile)
+{
+    if constexpr (kVarlen)
+        return last_sequence(p, tile, [&](int b) { return int(first_key_tile(p, b)); });
+    else
+        return tile / ((p.seq_k + kBc - 1) / kBc);
+}
+
+// The kernel; kQuantThreads threads per block.
+__device__ __forceinline__ void quantise(const Params &p)
+{
+    __shared__ __align__(16) QuantiseMemory memory;
+    const int64 all = all_key_tiles(p);
+    const unsigned blocks = (all + kQuantTiles - 1) / kQuantTiles;  // of a key head
+    const int kv_head = blockIdx.x / blocks;
+    const int64 first = int64(blockIdx.x % blocks) * kQuantTiles, end = min(first + kQuantTiles, all);
+    int known = -1;  // the sequence of the mean
+    float mean[8] = {};
+    for (int64 at = first; at < end; at++) {
+        const int batch = sequence_of_tile(p, at);
+        const KeySequence keys(p, batch, kv_head);
+        const int tile = at - first_key_tile(p, batch), first_key = first_seen(p, keys);
+        if (tile * kBc < first_key || tile * kBc >= keys.seq_k(p))
+            continue;  // no key is there, or none that is seen
+        if (batch != known)
+            find_mean(memory, p, keys, mean);
+        known = batch;
+        if (tile * kBc == first_key)
+            write_mean(memory, mean_key(p, batch, kv_head));
+        quantise_tile(memory, p, keys, mean, tile, kv_head * all + at);
+    }
+}

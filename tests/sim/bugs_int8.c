@@ -1,0 +1,76 @@
+/*
+ * Planted bugs: forward with Q and K in 8-bit integers.
+ */
+#include "bugs.h"
+
+#define INT8                                                                                                           \
+    {                                                                                                                  \
+        "qk=int8", "swizzle"                                                                                           \
+    }
+#define INT8_SHAPE "scores=int8,Sq=150,Sk=333"
+
+static const bug bugs[] = {
+    {"none, int8", "a100", INT8, "", "", 1, INT8_SHAPE, NULL, NULL},
+    {"none, int8 causal", "a100", INT8, "", "", 1, INT8_SHAPE ",causal=1", NULL, NULL},
+    {"none, int8 on Turing", "t4", INT8, "", "", 1, INT8_SHAPE, NULL, NULL},
+    {"none, int8 D=128", "a100", INT8, "", "", 1, INT8_SHAPE ",D=128", NULL, NULL},
+    {"none, int8 D=256", "a100", INT8, "", "", 1, INT8_SHAPE ",D=256", NULL, NULL},
+    {"none, int8 D=72", "a100", INT8, "", "", 1, INT8_SHAPE ",D=72,dtype=bf16", NULL, NULL},
+    {"none, int8 and fp16 sums", "a100", {"qk=int8", "pv=fp16"}, "", "", 1, INT8_SHAPE ",sums=fast", NULL, NULL},
+    {"none, int8 and fp16 sums on Turing",
+     "t4",
+     {"qk=int8", "pv=fp16"},
+     "",
+     "",
+     1,
+     INT8_SHAPE ",sums=fast,D=128",
+     NULL,
+     NULL},
+    {"none, int8 packed", "a100", INT8, "", "", 1, "scores=int8,B=5,Sq=150,Sk=200,Tq=500,Tk=630,causal=1", NULL, NULL},
+    {"none, int8 pages", "a100", INT8, "", "", 1, "scores=int8,B=3,Sq=70,Sk=333,paged=1,page=16,seqused=1", NULL, NULL},
+    {"none, int8 padding and cache rows", "a100", INT8, "", "", 1,
+     "scores=int8,B=3,Sq=70,Sk=233,leftpad=1,cache_rows=1,seqused=1", NULL, NULL},
+    {"none, int8 window, softcap, sinks", "a100", INT8, "", "", 1, INT8_SHAPE ",window=1,Wl=70,Wr=5,softcap=1,sinks=1",
+     NULL, NULL},
+    {"none, int8 bias and ALiBi", "t4", INT8, "", "", 1, INT8_SHAPE ",bias=fp16,alibi=1", NULL, NULL},
+    {"none, int8 mask, neighbouring keys",
+     "a100",
+     {"qk=int8", "bc=64"},
+     "",
+     "",
+     1,
+     INT8_SHAPE ",bias=bool",
+     NULL,
+     NULL},
+    {"none, int8 dropout", "a100", INT8, "", "", 1, INT8_SHAPE ",dropout=1", NULL, NULL},
+    {"none, int8 chunks, fewer columns of V", "a100", INT8, "", "", 1,
+     INT8_SHAPE ",window=3,Wl=70,D=192,Dv=128,dtype=bf16", NULL, NULL},
+    {"int8: a product with the mean key left out", "a100", INT8, "fmaf(-kStart, factor, q.mean[m][h])",
+     "-kStart * factor", 1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: the scale of another lane's keys", "a100", INT8, "first_key_tile(p, coord.batch)) + lane % 4",
+     "first_key_tile(p, coord.batch)) + (lane + 1) % 4", 1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: the scale of another tile", "a100", INT8, "__ldg(q.key_scales + tile * 4)", "__ldg(q.key_scales)", 1,
+     INT8_SHAPE, "x the bound", NULL},
+    {"int8: the scale of another row of Q", "a100", INT8, "q.scale[m][h] * key.scale", "q.scale[m][1 - h] * key.scale",
+     1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: columns in another order", "a100", INT8, "pack_bytes(rounding.byte(x.x), rounding.byte(x.y)",
+     "pack_bytes(rounding.byte(x.y), rounding.byte(x.x)", 1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: the neighbour's columns in another order", "a100", INT8, "second ? low : high", "second ? high : low", 1,
+     INT8_SHAPE, "x the bound", NULL},
+    {"int8: a fragment of another k16 step", "a100", INT8, "b[2 * i], b[2 * i + 1]", "b[2 * i + 1], b[2 * i]", 1,
+     INT8_SHAPE, "x the bound", NULL},
+    {"int8: the wrong rows on Turing", "t4", INT8, "\"+r\"(sum[i % 2 * 2]), \"+r\"(sum[i % 2 * 2 + 1])",
+     "\"+r\"(sum[i / 2 * 2]), \"+r\"(sum[i / 2 * 2 + 1])", 1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: a mean of too few keys", "a100", INT8, "total /= count;", "total /= count + 1;", 1, INT8_SHAPE, NULL,
+     NULL}, /* any vector will do, if Q has its product with the same one */
+    {"int8: the largest number of another group of keys", "a100", INT8, "memory.rounding[keys.row % 8 / 2]",
+     "memory.rounding[(keys.row % 8 / 2 + 1) % 4]", 1, INT8_SHAPE, "x the bound", NULL},
+    {"int8: rows after the last key", "a100", INT8, "key_of(r) < keys.seq_k(p)", "key_of(r) <= keys.seq_k(p)", 1,
+     INT8_SHAPE, "illegal address", "quantise.cuh"},
+    {"int8: a removed barrier before scales", "a100", INT8, "__syncthreads();  // the scales are complete",
+     ";  // the scales are complete", 1, INT8_SHAPE, "race", "quantise.cuh"},
+    {"int8: a removed barrier before the mean", "a100", INT8, "__syncthreads();  // the mean is complete",
+     ";  // the mean is complete", 1, INT8_SHAPE, "race", "quantise.cuh"},
+};
+
+const bug_list int8_bugs = {bugs, sizeof bugs / sizeof *bugs};

@@ -1,0 +1,251 @@
+/*
+ * Q K^T in 8-bit integers on the software device: how exact the results are, and what NaN does.
+ *
+ *     test_int8
+ *
+ * - Queries and keys that have one column each: a query must find the key that has the same column.
+ * - Relative L1 distance of O from fp64 with 2048 keys, and the largest error of LSE: for normal numbers, for K whose
+ *   columns have means, and for numbers with outliers. The same rounding with numbers in fp64, by another program, gave
+ *   1.03 to 1.07 % and, with outliers, 2.7 to 3.2 %.
+ * - A key with a NaN: a query that sees it gets NaN. A query that sees none of the keys of its scale does not.
+ */
+#include <cuda.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/cuda/compile.h"
+#include "runtime/cuda/launch.h"
+#include "runtime/cuda/loaded.h"
+#include "runtime/base/alloc.h"
+#include "runtime/lua/generator.h"
+#include "tests/check.h"
+#include "tests/sim/must.h"
+#include "tuner/judge/case.h"
+#include "tuner/judge/number.h"
+
+enum { D = 128, QUERIES = 256, KEYS = 2048, Q_ELEMS = QUERIES * D, K_ELEMS = KEYS * D };
+
+typedef struct buffer {
+    CUdeviceptr at;
+    uint16_t host[K_ELEMS];
+} buffer;
+
+static fa2i_device device;
+static fa2i_loaded plain, causal;
+static buffer q, k, v, o;
+static CUdeviceptr lse_at;
+static float lse[QUERIES];
+
+static CUdeviceptr allocate(size_t bytes)
+{
+    CUdeviceptr at = 0;
+    must_be(cuMemAlloc(&at, bytes) == CUDA_SUCCESS, "memory");
+    return at;
+}
+
+/* ---- the kernel ---- */
+
+static void load(fa2i_generator *generator, int is_causal, fa2i_loaded *ret_loaded)
+{
+    char text[256], *source = NULL;
+    fa2i_variant variant;
+    fa2i_target target;
+    fa2i_kernel kernel = {0};
+    const bool turing = device.card.arch == 75;
+    snprintf(text, sizeof text,
+             "fwd_sm%d d=%d dtype=fp16 causal=%d scores=int8 br=64 bc=64 warps=4 kstages=%d vstages=%d layout=swizzle "
+             "q=reg fill=whole qk=int8",
+             turing ? 75 : 80, D, is_causal, turing ? 1 : 2, turing ? 1 : 2);
+    must(fa2i_generator_variant(generator, text, &variant), text);
+    must(fa2i_generator_source(generator, text, &source), text);
+    must(fa2i_target_for(device.card.arch, true, &target), text);
+    must(fa2i_compile(&variant, source, &target, "test", &kernel), text);
+    must(fa2i_load(&device, &kernel, ret_loaded, NULL), text);
+    fa2i_kernel_done(&kernel);
+    fa2i_free(source);
+}
+
+static fa2_tensor tensor(const buffer *b)
+{
+    return (fa2_tensor){(void *)b->at, 0, D, D};
+}
+
+static void launch(const fa2i_loaded *loaded, int32_t keys)
+{
+    const fa2_problem problem = {.struct_bytes = sizeof problem,
+                                 .batch = 1,
+                                 .heads_q = 1,
+                                 .heads_kv = 1,
+                                 .seq_q = QUERIES,
+                                 .seq_k = keys,
+                                 .head_dim = D,
+                                 .causal = loaded == &causal,
+                                 .scores = FA2_SCORES_INT8};
+    fa2i_grid grid = {0};
+    must(fa2i_op_of(&problem)->grid(&device.card, &loaded->variant.recipe, &problem, &grid), "the grid");
+    const CUdeviceptr workspace = allocate(grid.workspace_bytes);
+    const fa2_forward_args args = {.struct_bytes = sizeof args,
+                                   .q = tensor(&q),
+                                   .k = tensor(&k),
+                                   .v = tensor(&v),
+                                   .o = tensor(&o),
+                                   .lse = (float *)lse_at,
+                                   .workspace = (void *)workspace,
+                                   .workspace_bytes = grid.workspace_bytes};
+    must_be(cuMemcpyHtoD(q.at, q.host, sizeof(uint16_t) * Q_ELEMS) == CUDA_SUCCESS &&
+                cuMemcpyHtoD(k.at, k.host, sizeof k.host) == CUDA_SUCCESS &&
+                cuMemcpyHtoD(v.at, v.host, sizeof v.host) == CUDA_SUCCESS,
+            "cuMemcpyHtoD");
+    must(fa2i_op_of(&problem)->check_args(&problem, &args, &grid), "the arguments");
+    must(fa2i_launch(&device, loaded, &grid, &problem, &args, NULL), "the launch");
+    must_be(cuCtxSynchronize() == CUDA_SUCCESS &&
+                cuMemcpyDtoH(o.host, o.at, sizeof(uint16_t) * Q_ELEMS) == CUDA_SUCCESS &&
+                cuMemcpyDtoH(lse, lse_at, sizeof lse) == CUDA_SUCCESS && cuMemFree(workspace) == CUDA_SUCCESS,
+            "the results");
+}
+
+/* ---- numbers ---- */
+
+static uint64_t state = 5;
+
+static double uniform(void)
+{
+    return ((double)(fa2i_random(&state) >> 11) + 0.5) * 0x1p-53;
+}
+
+static double normal(void)
+{
+    return sqrt(-2 * log(uniform())) * cos(2 * 3.14159265358979 * uniform());
+}
+
+static double number(const buffer *b, int row, int column)
+{
+    return (double)fa2i_from_bits(FA2_FP16, b->host[row * D + column]);
+}
+
+static void put(buffer *b, int row, int column, double x)
+{
+    b->host[row * D + column] = fa2i_to_bits(FA2_FP16, (float)x);
+}
+
+typedef enum numbers { NORMAL, MEANS, OUTLIERS } numbers;
+
+static void draw(buffer *b, numbers which, int rows)
+{
+    double means[D] = {0};
+    for (int c = 0; which == MEANS && b == &k && c < D; c++)
+        means[c] = c == 17 ? 12 : c == 90 ? -9 : 2 * normal();
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < D; c++)
+            put(b, r, c, normal() + means[c] + (which == OUTLIERS && uniform() < 1e-3 ? 10 * normal() : 0));
+}
+
+/* ---- tests ---- */
+
+static void test_columns(void)
+{
+    memset(q.host, 0, sizeof q.host);
+    memset(k.host, 0, sizeof k.host);
+    draw(&v, NORMAL, KEYS);
+    for (int i = 0; i < QUERIES; i++)
+        put(&q, i, i % D, 400);
+    for (int c = 0; c < D; c++)
+        put(&k, c, c, 1);
+    launch(&plain, D);
+    for (int i = 0; i < QUERIES; i++)
+        for (int c = 0; c < D; c++)
+            CHECK(fabs(number(&o, i, c) - number(&v, i % D, c)) < 1e-3);
+}
+
+/* Computes a row in fp64. Returns its LSE. */
+static double exact_row(int row, double out[D])
+{
+    static double scores[KEYS];
+    double largest = -INFINITY, sum = 0;
+    for (int j = 0; j < KEYS; j++) {
+        scores[j] = 0;
+        for (int c = 0; c < D; c++)
+            scores[j] += number(&q, row, c) * number(&k, j, c) / sqrt(D);
+        largest = fmax(largest, scores[j]);
+    }
+    memset(out, 0, D * sizeof *out);
+    for (int j = 0; j < KEYS; j++) {
+        const double weight = exp(scores[j] - largest);
+        sum += weight;
+        for (int c = 0; c < D; c++)
+            out[c] += weight * number(&v, j, c);
+    }
+    for (int c = 0; c < D; c++)
+        out[c] /= sum;
+    return largest + log(sum);
+}
+
+static void test_accuracy(numbers which, const char *name, double most, double most_lse)
+{
+    double distance = 0, size = 0, of_lse = 0;
+    draw(&q, which, QUERIES);
+    draw(&k, which, KEYS);
+    draw(&v, which, KEYS);
+    launch(&plain, KEYS);
+    for (int row = 0; row < QUERIES; row++) {
+        double exact[D];
+        of_lse = fmax(of_lse, fabs(exact_row(row, exact) - (double)lse[row]));
+        for (int c = 0; c < D; c++) {
+            distance += fabs(number(&o, row, c) - exact[c]);
+            size += fabs(exact[c]);
+        }
+    }
+    printf("%s: O differs by %.2f %% (at most %.1f), LSE by %.2g (at most %.2g)\n", name, 100 * distance / size,
+           100 * most, of_lse, most_lse);
+    CHECK(distance <= most * size);
+    CHECK(of_lse <= most_lse);
+}
+
+/* Query i sees the keys up to KEYS - QUERIES + i. A scale has keys j of a tile of 64 with equal j % 8 / 2. */
+static void test_nan(void)
+{
+    enum { BAD = KEYS - QUERIES + 37 };
+    draw(&q, NORMAL, QUERIES);
+    draw(&k, NORMAL, KEYS);
+    draw(&v, NORMAL, KEYS);
+    k.host[BAD * D + 3] = 0x7e00;
+    launch(&causal, KEYS);
+    for (int i = 0; i < QUERIES; i++) {
+        const bool sees_scale = i >= BAD % 8 / 2 * 2;
+        CHECK_EQ(isnan(number(&o, i, 0)) != 0, sees_scale);
+        CHECK_EQ(isnan(lse[i]) != 0, sees_scale);
+    }
+    draw(&k, NORMAL, KEYS);
+    q.host[5 * D + 9] = 0x7c00; /* a query with an infinity is NaN, and no other one */
+    launch(&causal, KEYS);
+    for (int i = 0; i < QUERIES; i++)
+        CHECK_EQ(isnan(number(&o, i, 0)) != 0, i == 5);
+}
+
+int main(void)
+{
+    fa2i_generator *generator = NULL;
+    buffer *const all[] = {&q, &k, &v, &o};
+    must(fa2i_device_open(1, &device), "the device");
+    must(fa2i_device_enter(&device), "the context");
+    must(fa2i_generator_create(&generator), "the generator");
+    load(generator, 0, &plain);
+    load(generator, 1, &causal);
+    for (int i = 0; i < 4; i++)
+        all[i]->at = allocate(sizeof all[i]->host);
+    lse_at = allocate(sizeof lse);
+    test_columns();
+    test_accuracy(NORMAL, "normal numbers", 0.013, 0.02);
+    test_accuracy(MEANS, "K with means", 0.013, 0.02);
+    test_accuracy(OUTLIERS, "outliers", 0.035, 0.3);
+    test_nan();
+    for (int i = 0; i < 4; i++)
+        cuMemFree(all[i]->at);
+    cuMemFree(lse_at);
+    fa2i_unload(&device, &plain);
+    fa2i_unload(&device, &causal);
+    fa2i_generator_destroy(generator);
+    fa2i_device_leave(&device);
+    fa2i_device_close(&device);
+    return check_done();
+}
