@@ -26,7 +26,7 @@ extern const bug_list forward_bugs, feature_bugs, backward_bugs, hopper_bugs, pr
 /* ---- shapes ---- */
 
 /* Prefix of a shape: the first keys, whose tile is read last, have by far the largest scores. */
-#define LATE     "late,"
+#define LATE "late,"
 /* Prefix of a shape: values near the limit of fp16 sums, and scores that grow (FA2I_PATTERN_GROWN). */
 #define GROWN    "grown,"
 #define BACKWARD "op=backward,Sq=200,causal=1"
