@@ -82,7 +82,8 @@ endif()
 
 # ---- as a part of another project: neither its build type, nor what it builds and installs, changes ----
 file(WRITE ${work}/parent/CMakeLists.txt "cmake_minimum_required(VERSION 3.21)\nproject(parent C)\n"
-  "add_subdirectory(\"${SOURCE}\" fa2)\nget_target_property(left_out fa2-tune EXCLUDE_FROM_ALL)\n"
+  "include(FetchContent)\nFetchContent_Declare(fa2 SOURCE_DIR \"${SOURCE}\")\nFetchContent_MakeAvailable(fa2)\n"
+  "get_target_property(left_out fa2-tune EXCLUDE_FROM_ALL)\n"
   "if(NOT TARGET fa2::fa2 OR NOT left_out OR CMAKE_BUILD_TYPE)\n"
   "  message(FATAL_ERROR \"fa2-tune left out: \${left_out}, build type: \${CMAKE_BUILD_TYPE}\")\nendif()\n")
 run(${CMAKE_COMMAND} -S ${work}/parent -B ${work}/parent/build -DFA2_CUDA_INCLUDE_DIR=${CUDA_INCLUDE}
