@@ -31,7 +31,7 @@ typedef struct sim_traffic {
 
 typedef struct sim_totals {
     uint64_t executed[SIM_KINDS]; /* instructions executed by warps */
-    uint64_t tensor_flop[2][2]; /* of mma.sync; [fp16 sums][m16n8k8] */
+    uint64_t tensor_flop[2][2];   /* of mma.sync; [fp16 sums][m16n8k8] */
     uint64_t product_flop;
     sim_traffic traffic[SIM_WAYS];
 } sim_totals;
