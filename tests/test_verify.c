@@ -117,7 +117,7 @@ static void test_coverage(const fa2_problem *class, const fa2i_verify_case *case
 {
     bool longer_q = false, longer_k = false, tail = false, tiny = false, grouped = false;
     bool large = false, no_lse = false, layouts[4] = {false}, many = false, late = false;
-    bool edge_left = false, edge_right = false, wide = false, narrow = false, nothing = false;
+    bool edge_left = false, edge_right = false, wide = false, narrow = false, nothing = false, grown = false;
     for (size_t i = 0; i < count; i++) {
         const fa2i_case *c = &cases[i].c;
         const fa2_problem *p = &c->problem;
@@ -130,6 +130,7 @@ static void test_coverage(const fa2_problem *class, const fa2i_verify_case *case
         no_lse |= !c->want_lse;
         many |= cases[i].divided && p->seq_k > 128 * 512;
         late |= c->pattern == FA2I_PATTERN_LATE;
+        grown |= c->pattern == FA2I_PATTERN_GROWN;
         layouts[c->layout] = true;
         edge_left |= p->window_left == 0;
         edge_right |= p->window_right == 0;
@@ -146,6 +147,7 @@ static void test_coverage(const fa2_problem *class, const fa2i_verify_case *case
     CHECK(layouts[0] && layouts[1] && layouts[2] && layouts[3]);
     CHECK_EQ(edge_left && edge_right && wide && narrow, class->window);
     CHECK_EQ(nothing, class->causal || class->window);
+    CHECK_EQ(grown, class->sums == FA2_SUMS_FAST);
 }
 
 /* The cases of a class, on the smallest and the largest card. */
@@ -373,6 +375,7 @@ int main(void)
         class.causal = features % 2;
         class.window = features / 2 % 2;
         class.softcap = features / 4 % 2;
+        class.sums = features % 3 == 0 ? FA2_SUMS_FAST : FA2_SUMS_FP32;
         test_class(&class);
     }
     for (int n = 0; n < 2; n++) {

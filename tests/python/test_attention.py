@@ -34,6 +34,18 @@ class Numbers(unittest.TestCase):
     def test_bf16(self):
         self.compare(*reference.tensors(dtype="bf16"), causal=True)
 
+    def test_fast_sums(self):
+        for dtype in ("fp16", "bf16"):
+            tensors = reference.tensors(seq_k=50, dtype=dtype)
+            out = Tensor(tensors[0].shape, dtype)
+            for sums, asked in (("fast", "fast"), ("fp32", None), (None, None)):
+                self.assertEqual(fa2.problem(*tensors, sums=sums).get("sums"), asked)
+                fa2.attention(*tensors, causal=True, sums=sums, out=out)
+                device.synchronize()
+                wanted, _ = reference.attention(*tensors, causal=True)
+                self.assertLess(reference.worst(out.get(), wanted), reference.TOLERANCE[dtype])
+            self.assertNotIn("sums", fa2.problem(*tensors, sums="fast", op="backward"))
+
     def test_rows_that_see_nothing(self):
         q, k, v = reference.tensors(heads_q=1, seq_q=20, seq_k=5)
         self.compare(q, k, v, causal=True)

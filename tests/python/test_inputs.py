@@ -80,6 +80,8 @@ class Refusals(unittest.TestCase):
 
     def test_settings(self):
         self.refused(ValueError, "layout is 'sbhd'", layout="sbhd")
+        for wrong in ("fp16", 2, 2 ** 70, b"fast"):
+            self.refused(ValueError, 'sums is .*; it must be "fp32" or "fast"', sums=wrong)
         for wrong in (3, (1, 2, 3), [1], {1: 2, 3: 4}, {1, 2}):
             self.refused(ValueError, rf"^window is {re.escape(repr(wrong))}; it must be two numbers, the keys before and "
                                      r"after the query's own position$", window=wrong)

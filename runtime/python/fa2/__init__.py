@@ -29,6 +29,8 @@ A *problem* is a dict of everything that decides which kernel is the best one:
     append                     1 if the call writes new keys
     rotary, rotary_dim         "halves", "interleaved" or "none" (default), and the rotated columns: a multiple of 16
                                up to 256 (default head_dim)
+    sums                       "fast" permits fp16 sums of the softmax times v; "fp32" (default)
+    scores                     "int8" permits 8-bit integers in q k^T; "exact" (default)
 
 All other defaults are 0.
 """

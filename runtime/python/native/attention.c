@@ -25,7 +25,9 @@ static bool check_differentiable(const fa2_problem *problem)
     if (is_inference(problem) || memcmp(problem, &last, sizeof last) == 0)
         return true;
     backward.op = FA2_OP_BACKWARD;
-    backward.v_in_k = 0; /* because the gradients of K and V are two tensors */
+    backward.v_in_k = 0;           /* because the gradients of K and V are two tensors */
+    backward.sums = FA2_SUMS_FP32; /* because a permission is forward's */
+    backward.scores = FA2_SCORES_EXACT;
     if (fa2i_problem_check(problem) != FA2_OK)
         return true; /* forward reports the error */
     if (fa2i_problem_check(&backward) == FA2_OK) {
@@ -168,9 +170,11 @@ static bool check_simple(PyObject *const *values)
     PyObject *const *settings = values + ARG_CAUSAL;
     PyObject *seed = settings[FA2PY_SET_FEATURES + FA2I_OPERAND_seed_at];
     bool truth = false;
+    fa2_sums sums;
     uint64_t number = 0;
     return fa2py_parse_truth(settings[FA2PY_SET_CAUSAL], "causal", &truth) &&
            fa2py_parse_truth(settings[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &truth) &&
+           fa2py_parse_sums(settings[FA2PY_SET_SUMS], &sums) &&
            fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &truth) &&
            (seed == NULL || !PyLong_Check(seed) || fa2py_parse_seed(seed, "dropout_seed", &number));
 }

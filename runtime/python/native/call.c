@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include "native.h"
+#include "runtime/base/problem.h"
 
 const char *const fa2py_setting_words[FA2PY_SETTINGS] = {
     "causal",    "window",       "softcap",      "scale",
@@ -11,7 +12,7 @@ const char *const fa2py_setting_words[FA2PY_SETTINGS] = {
 #define KEYWORD(word, doc) #word,
 #include "keywords.def"
     "dropout_p", "max_seqlen_q", "max_seqlen_k", "rotary_interleaved",
-    "context",   "stream"};
+    "sums",      "context",      "stream"};
 
 static const char *word_of(const fa2py_signature *signature, int i)
 {
@@ -213,6 +214,22 @@ static bool parse_layout(PyObject *value, bool *ret_heads_first)
     return false;
 }
 
+bool fa2py_parse_sums(PyObject *value, fa2_sums *ret_sums)
+{
+    *ret_sums = FA2_SUMS_FP32;
+    if (!is_given(value))
+        return true;
+    for (int32_t i = FA2_SUMS_FP32; i <= FA2_SUMS_FAST; i++)
+        if (PyUnicode_Check(value) ? PyUnicode_CompareWithASCIIString(value, fa2i_field_word(FA2I_FIELD_sums, i)) == 0
+                                   : PyLong_Check(value) && PyLong_AsLong(value) == i) {
+            *ret_sums = (fa2_sums)i;
+            return true;
+        }
+    PyErr_Clear(); /* of a number beyond C's */
+    PyErr_Format(PyExc_ValueError, "sums is %R; it must be \"fp32\" or \"fast\"", value);
+    return false;
+}
+
 /* A stream is a number, or has one: by CUDA's protocol for streams, or by PyTorch's or CuPy's attribute. */
 static bool parse_stream(PyObject *value, fa2py_call *call)
 {
@@ -338,7 +355,7 @@ bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
            parse_length(values[FA2PY_SET_MAX_SEQLEN_Q], "max_seqlen_q", &call->max_seqlen_q) &&
            parse_length(values[FA2PY_SET_MAX_SEQLEN_K], "max_seqlen_k", &call->max_seqlen_k) &&
            fa2py_parse_truth(values[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &call->rotary_interleaved) &&
-           check_packed(call) && fa2py_check_new(values + FA2PY_SET_FEATURES) &&
-           parse_context(values[FA2PY_SET_CONTEXT], call) &&
+           fa2py_parse_sums(values[FA2PY_SET_SUMS], &call->sums) && check_packed(call) &&
+           fa2py_check_new(values + FA2PY_SET_FEATURES) && parse_context(values[FA2PY_SET_CONTEXT], call) &&
            (!is_given(values[FA2PY_SET_STREAM]) || parse_stream(values[FA2PY_SET_STREAM], call));
 }

@@ -8,7 +8,9 @@
 
 /* The settings around the keywords of operands. */
 #define SETTINGS_BEFORE "causal=False, window=None, softcap=None, scale=None, layout='bshd', "
-#define SETTINGS_AFTER  "dropout_p=0.0, max_seqlen_q=None, max_seqlen_k=None, rotary_interleaved=False, "
+#define SETTINGS_AFTER                                                                                                 \
+    "dropout_p=0.0, max_seqlen_q=None, max_seqlen_k=None, rotary_interleaved=False, "                                  \
+    "sums='fp32', "
 
 static const char attention_doc[] =
     "attention(q, k, v, *, " SETTINGS_BEFORE
@@ -34,6 +36,8 @@ static const char attention_doc[] =
     "1 - dropout_p.\n"
     "max_seqlen_q, max_seqlen_k: the longest lengths of packed sequences.\n"
     "rotary_interleaved: True rotates columns (0, 1), (2, 3), ...; False rotates (0, R / 2), (1, R / 2 + 1), ...\n"
+    "sums: 'fast' permits fp16 sums of the softmax times v, within a tile of keys, where that is faster. The error\n"
+    "at most doubles. Numbers of v must be at most 127 in magnitude. Gradients do not change.\n"
     "out: written and returned. It has q's shape (but v's columns) and dtype, and shares no memory with q, k or v.\n"
     "Default: a new tensor of q's library.\n"
     "return_lse: True returns (out, lse). lse is float32 [B, Hq, Sq], the natural logarithm of the softmax's sum.\n"

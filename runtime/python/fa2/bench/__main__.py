@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", metavar="LIST", help="of flash, efficient, cudnn, math, flex, flash_attn, fa3, fa4, xformers "
         "(default: all that are here); none: only fa2")
     add("--deterministic", action="store_true", help="fa2's deterministic gradients, too, in the same rounds")
+    add("--fast-sums", action="store_true", help="fa2 with permission for fp16 sums, too, in the same rounds")
     add("--tune", action="store_true", help="first tune what was not tuned yet, into the database")
     add("--db", type=Path, help="the tuning database (default: that of fa2)")
     add("--out", type=Path, default=Path("fa2-bench"), help="writes OUT.csv, OUT.md and OUT.svg (fa2-bench)")
@@ -78,6 +79,8 @@ def _tune(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str
             texts += [op + str(shape) for shape in wanted if shape.passes([which])]
             texts += [f"op=backward,deterministic=1,{shape}" for shape in wanted
                       if args.deterministic and which == "backward" and shape.passes([which])]
+    if args.fast_sums and "forward" in passes:
+        texts += [f"sums=fast,{shape}" for shape in wanted]
     tune(texts, database=args.db)
 
 
@@ -110,11 +113,16 @@ def _contexts(args: argparse.Namespace, stack: contextlib.ExitStack) -> Dict[str
     ours = {"fa2": Context(path, args.db, args.arch)}
     if args.deterministic:
         ours["deterministic"] = Context(path, args.db, args.arch, deterministic=True)
+    if args.fast_sums:
+        ours["fast sums"] = Context(path, args.db, args.arch, fast_sums=True)
     if args.against:
         ours["other"] = Context(str(args.against[0].resolve()), args.against[1], args.arch)
     for context in ours.values():
         stack.callback(context.close)
     return ours
+
+
+_LACK = {"deterministic": "forward", "fast sums": "backward"}  # passes in which they are fa2
 
 
 def _run(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str], others: List[str]) -> int:
@@ -136,7 +144,7 @@ def _run(args: argparse.Namespace, wanted: List[shapes.Shape], passes: List[str]
         stack.enter_context(torch.cuda.stream(torch.cuda.Stream()))
         for shape in wanted:
             for which in shape.passes(passes):
-                names = {name: own for name, own in ours.items() if name != "deterministic" or which != "forward"}
+                names = {name: own for name, own in ours.items() if _LACK.get(name) != which}
                 result = measure(shape, which, names, others, args.rounds, order)
                 failure = result.failure(list(ours))
                 failed += failure != ""

@@ -18,10 +18,10 @@ Struct = TypeVar("Struct", bound=ctypes.Structure)
 class Problem(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("op", c_int), ("dtype", c_int),
                 *((name, c_int32) for name in FIELDS if name != "dtype"), ("deterministic", c_int32),
-                ("rest", c_int32 * 34)]
+                ("others", c_int32 * 17), ("sums", c_int), ("rest", c_int32 * 16)]
 
 
-assert ctypes.sizeof(Problem) == 200  # `rest` stays 0, so its features are off
+assert ctypes.sizeof(Problem) == 200  # `others` and `rest` stay 0, so their features are off
 
 
 def _sized(struct: Type[Struct], **members: Any) -> Struct:
@@ -79,13 +79,14 @@ class Context:
     """A fa2_context on the device that PyTorch uses.
 
     database: None means the default one. arch: 0 means this device. An older SM makes its kernels run here as PTX; the
-    cost model chooses them. deterministic: gradients only.
+    cost model chooses them. deterministic: gradients only. fast_sums: permits them, forward only.
     """
 
-    def __init__(self, library: str, database: Any = None, arch: int = 0, deterministic: bool = False):
+    def __init__(self, library: str, database: Any = None, arch: int = 0, deterministic: bool = False,
+                 fast_sums: bool = False):
         torch.zeros(1, device="cuda")  # makes PyTorch's CUDA context the current one, which fa2 then uses
         self._lib = ctypes.CDLL(str(library))
-        self._deterministic = deterministic
+        self._deterministic, self._fast_sums = deterministic, fast_sums
         self._declare()
         self._context = c_void_p()
         config = _sized(Config, database=None if database is None else str(database).encode(), read_only=1, arch=arch)
@@ -159,6 +160,7 @@ class Context:
 
     def _problem(self, shape: Shape, op: int) -> Problem:
         return _sized(Problem, op=op, deterministic=int(self._deterministic and op == BACKWARD),
+                      sums=int(self._fast_sums and op == FORWARD),
                        **{**asdict(shape), "dtype": DTYPES.index(shape.dtype)})
 
     def _check(self, status: int) -> None:
