@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""The gain of permissions to be less exact (fa2_problem.scores, .sums), and their error, on a GPU with PyTorch.
+
+    python3 tests/bench/permitted.py --library build-release/runtime/libfa2.so --arch 80
+
+For each shape: the time without a permission, and with each one in the same rounds, including the step that rounds K;
+the ratio; the relative L1 distance of O between both; and the kernel. --arch runs the kernels of an older SM as PTX,
+untuned. Without it and with --db, tuned kernels. Takes about a minute.
+"""
+
+import argparse
+import statistics
+import sys
+from typing import Any, Callable, Dict, List
+
+import torch
+
+from compare import load
+
+library, shapes = load("library"), load("shapes")
+PERMISSIONS = {"exact": {}, "scores=int8": {"scores": 1}, "sums=fast": {"sums": 1},
+               "both": {"scores": 1, "sums": 1}}
+WORDS = {"sums": 17, "scores": 18}  # in Problem.rest
+
+
+class Permitted(library.Context):  # type: ignore[name-defined,misc]
+    """A context whose problems have permissions."""
+
+    def __init__(self, permissions: Dict[str, int], *arguments: Any):
+        self._permissions = permissions
+        super().__init__(*arguments)
+
+    def _problem(self, shape: Any, op: int) -> Any:
+        problem = super()._problem(shape, op)
+        for name, value in self._permissions.items():
+            problem.rest[WORDS[name]] = value
+        return problem
+
+
+def microseconds(call: Callable[[], Any], launches: int) -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(launches):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) * 1000 / launches
+
+
+def measure(shape: Any, contexts: Dict[str, Any], rounds: int) -> None:
+    def tensor(heads: int, seq: int) -> Any:
+        return torch.randn(shape.batch, heads, seq, shape.head_dim, device="cuda", dtype=torch.float16)
+
+    q, k, v = tensor(shape.heads_q, shape.seq_q), tensor(shape.heads_kv, shape.seq_k), tensor(shape.heads_kv, shape.seq_k)
+    calls = {name: context.forward_call(shape, q, k, v, torch.empty_like(q)) for name, context in contexts.items()}
+    outputs = {name: call().float().clone() for name, call in calls.items()}
+    times: Dict[str, List[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(microseconds(call, 5))
+    exact = statistics.median(times["exact"])
+    print(shape)
+    for name, context in contexts.items():
+        us = statistics.median(times[name])
+        distance = (outputs[name] - outputs["exact"]).abs().sum() / outputs["exact"].abs().sum()
+        print(f"  {name:12} {us:9.1f} us  {exact / us:5.3f}  {100 * distance.item():5.2f} %  "
+              f"{context.explain(shape, library.FORWARD)[1]}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--db")
+    parser.add_argument("--arch", type=int, default=0)
+    parser.add_argument("--shape", action="append", help="as for fa2-tune; default: D = 64 and 128, S = 4096 to 16384")
+    parser.add_argument("--rounds", type=int, default=15)
+    args = parser.parse_args()
+    texts = args.shape or [f"B={16384 // seq},Hq={2048 // dim},Sq={seq},D={dim},causal={causal}"
+                           for dim in (64, 128) for seq in (4096, 8192, 16384) for causal in (0, 1)]
+    contexts = {name: Permitted(which, args.library, args.db, args.arch) for name, which in PERMISSIONS.items()}
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for text in texts:
+            measure(shapes.of_text(text), contexts, args.rounds)
+    for context in contexts.values():
+        context.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
