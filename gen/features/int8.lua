@@ -43,8 +43,8 @@ function M.registers(row_tiles)
    return 6 * row_tiles + 6
 end
 
--- How many registers too many a variant may have. Of 12 kernels for sm_75 to sm_89 those with up to 8 spill 4 bytes at
--- most.
+-- How many registers too many a variant may have. The model's choices for sm_75 to sm_89 with D = 64 to 256 were
+-- compiled: with up to 8 too many they spill 4 bytes at most.
 M.tolerated = 8
 
 -- Returns the threads of such a block. A thread keeps up to 4 times 16 bytes, or 8 with very large tiles.

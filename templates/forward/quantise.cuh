@@ -15,7 +15,7 @@ constexpr int kParcelRows = kQuantThreads / kParcels / 8 * 8;  // rows of all th
 constexpr int kParcelPasses = (kBc + kParcelRows - 1) / kParcelRows;  // of a tile
 static_assert(kKeyBytes <= kQuantThreads && kParcelRows >= 8, "a thread sums a column");
 
-// What the threads of a block exchange. Numbers are added between rows so that no bank conflicts arise: a warp then
+// Memory by which the threads of a block exchange numbers. Numbers are added between rows so that no bank conflicts arise: a warp then
 // reads and writes neighbours.
 struct QuantiseMemory {
     float sums[8][kParcelRows * kParcels + kParcels % 32];           // by column of a parcel

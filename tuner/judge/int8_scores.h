@@ -10,9 +10,9 @@
  *     variance of O         sum over keys of (P (V - O))^2 times the score's variance
  *     variance of LSE       at most the sum over keys of P times the score's variance
  *
- * The allowance is FA2I_INT8_SIGMAS standard deviations. On normal numbers with D = 128 a standard deviation of O is
- * about 1.4 % of its size, while right kernels have 1.1 % (larger steps of the model) and a scale of other keys gives
- * 5 % or more. A normal number exceeds six deviations once in 10^9.
+ * The allowance is FA2I_INT8_SIGMAS standard deviations, which a normal number exceeds once in 10^9. Right kernels stay
+ * below, because their steps are for fewer keys. Planted bugs exceed it: the scale of another group of keys 10 times, a
+ * product with the mean key that is left out 6 times (tests/sim/bugs_int8.c).
  *
  * Pure functions; thread-safe.
  */
