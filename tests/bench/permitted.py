@@ -20,7 +20,6 @@ from compare import load
 library, shapes = load("library"), load("shapes")
 PERMISSIONS = {"exact": {}, "scores=int8": {"scores": 1}, "sums=fast": {"sums": 1},
                "both": {"scores": 1, "sums": 1}}
-WORDS = {"sums": 17, "scores": 18}  # in Problem.rest
 
 
 class Permitted(library.Context):  # type: ignore[name-defined,misc]
@@ -33,7 +32,7 @@ class Permitted(library.Context):  # type: ignore[name-defined,misc]
     def _problem(self, shape: Any, op: int) -> Any:
         problem = super()._problem(shape, op)
         for name, value in self._permissions.items():
-            problem.rest[WORDS[name]] = value
+            setattr(problem, name, value)
         return problem
 
 

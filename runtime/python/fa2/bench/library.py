@@ -18,7 +18,7 @@ Struct = TypeVar("Struct", bound=ctypes.Structure)
 class Problem(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("op", c_int), ("dtype", c_int),
                 *((name, c_int32) for name in FIELDS if name != "dtype"), ("deterministic", c_int32),
-                ("others", c_int32 * 17), ("sums", c_int), ("rest", c_int32 * 16)]
+                ("others", c_int32 * 17), ("sums", c_int), ("scores", c_int), ("rest", c_int32 * 15)]
 
 
 assert ctypes.sizeof(Problem) == 200  # `others` and `rest` stay 0, so their features are off
