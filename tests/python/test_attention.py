@@ -46,6 +46,17 @@ class Numbers(unittest.TestCase):
                 self.assertLess(reference.worst(out.get(), wanted), reference.TOLERANCE[dtype])
             self.assertNotIn("sums", fa2.problem(*tensors, sums="fast", op="backward"))
 
+    def test_int8_scores(self):
+        tensors = reference.tensors(seq_k=50)
+        out = Tensor(tensors[0].shape)
+        wanted, _ = reference.attention(*tensors, causal=True)
+        for scores, asked, most in (("int8", "int8", 0.1), (1, "int8", 0.1), ("exact", None, reference.TOLERANCE["fp16"])):
+            self.assertEqual(fa2.problem(*tensors, scores=scores).get("scores"), asked)
+            fa2.attention(*tensors, causal=True, scores=scores, out=out)
+            device.synchronize()
+            self.assertLess(reference.worst(out.get(), wanted), most)
+        self.assertNotIn("scores", fa2.problem(*tensors, scores="int8", op="backward"))
+
     def test_rows_that_see_nothing(self):
         q, k, v = reference.tensors(heads_q=1, seq_q=20, seq_k=5)
         self.compare(q, k, v, causal=True)

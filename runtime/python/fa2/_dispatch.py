@@ -106,9 +106,9 @@ def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, so
     """fa2.attention where a tensor requires a gradient and nothing but autograd intercepts calls.
 
     others: the tensors of features, the tensors of new keys, dropout_p, max_seqlen_q, max_seqlen_k, rotary_interleaved,
-    sums, context, stream, out, return_lse.
+    sums, scores, context, stream, out, return_lse.
     """
-    *features, dropout_p, longest_q, longest_k, _, sums, context, stream, out, return_lse = others
+    *features, dropout_p, longest_q, longest_k, _, sums, scores, context, stream, out, return_lse = others
     if _take_new(features):
         _refuse_gradient_of_new()
     if out is not None or stream is not None:
@@ -118,8 +118,9 @@ def differentiable(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, so
     features[_SEED] = seed_of(q, features[_SEED]) if dropout_p else None
     if dropout_p:
         keywords["dropout_p"] = dropout_p
-    if sums is not None:
-        keywords["sums"] = sums
+    for name, permission in (("sums", sums), ("scores", scores)):
+        if permission is not None:
+            keywords[name] = permission
     if longest_q is not None or longest_k is not None:
         keywords.update(max_seqlen_q=longest_q, max_seqlen_k=longest_k)
     return _apply(keywords, False, bool(return_lse), *features, q, k, v)
@@ -225,9 +226,9 @@ def fixed(window: Any) -> Any:
 
 
 def _whole(number: Any) -> Any:
-    """Returns a number as an int, 0 for None, the number of a word of `sums`, and a compiler's symbol unchanged."""
+    """Returns a number as an int, 0 for None, the number of a word of `sums` or `scores`, and a compiler's symbol unchanged."""
     if isinstance(number, str):
-        return ("fp32", "fast").index(number)
+        return {"fp32": 0, "fast": 1, "exact": 0, "int8": 1}[number]
     return number if isinstance(number, torch.SymInt) else operator.index(number or 0)
 
 
@@ -246,7 +247,7 @@ def _settings(causal: Any, window: Any, softcap: Any, scale: Any, deterministic:
 def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap: Any, scale: Any, layout: Any,
              *others: Any) -> Any:
     """fa2.attention through PyTorch's dispatcher. others: as in differentiable, None for each that was not given."""
-    *features, dropout_p, longest_q, longest_k, interleaved, sums, context, stream, out, return_lse = others
+    *features, dropout_p, longest_q, longest_k, interleaved, sums, scores, context, stream, out, return_lse = others
     new = _take_new(features)
     if new and needs_gradient(q, k, v, *new.values(), *features):
         _refuse_gradient_of_new()
@@ -255,7 +256,7 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
         raise ValueError(f'layout is {layout!r}; it must be "bshd" or "bhsd"')
     features[_SEED] = seed_of(q, features[_SEED]) if dropout_p else None
     keywords = {"causal": causal, "window": window, "softcap": softcap, "scale": scale, "dropout_p": dropout_p,
-                "max_seqlen_q": longest_q, "max_seqlen_k": longest_k, "sums": sums}
+                "max_seqlen_q": longest_q, "max_seqlen_k": longest_k, "sums": sums, "scores": scores}
     named = dict(zip(_FEATURES, features))
     if is_unwatched(q, k, v, *features, *new.values()):  # the call came here for autocast, or to draw a seed
         if new:  # k and v are the caches: kernels write into them, so they must not be copies
@@ -266,7 +267,8 @@ def dispatch(q: Tensor, k: Tensor, v: Tensor, causal: Any, window: Any, softcap:
         keywords.update(layout=layout, context=context)
         if needs_gradient(q, k, v, *features):
             _refuse_place(out=out)
-            if not (return_lse or dropout_p or longest_q or longest_k or sums or any(x is not None for x in features)):
+            if not (return_lse or dropout_p or longest_q or longest_k or sums or scores
+                    or any(x is not None for x in features)):
                 return _apply_plain((causal, window, softcap, scale, layout, context, False), q, k, v)
             return _apply(keywords, False, bool(return_lse), *features, q, k, v)
         return _kernels.launch(q, k, v, return_lse=return_lse, out=out, **keywords, **named)

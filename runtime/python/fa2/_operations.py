@@ -35,7 +35,8 @@ _WITH_GRADIENT = tuple(name for name, _, _, has_gradient in _native.OPERANDS if 
 # The tensors of new keys. A separate operation takes them, because it writes to k and v.
 _NEW = tuple(name for name, field, _, _ in _native.OPERANDS if field in _FIELDS_OF_NEW)
 # Further keywords of attention, and their types in the operations' schemas. 0 means "not given".
-_NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt", "sums": "int"}
+_NUMBERS = {"dropout_p": "float", "max_seqlen_q": "SymInt", "max_seqlen_k": "SymInt", "sums": "int",
+            "scores": "int"}
 
 _BIAS_WORDS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.bool: "bool"}
 
@@ -120,7 +121,7 @@ _SCALARS = ("causal", "window_left", "window_right", "softcap", "scale", "determ
 _PLAIN_SCALARS = len(_SCALARS) - len(_NUMBERS)  # the scalars of calls without features
 # Places among the settings of the tensors that have a gradient.
 _GIVEN = tuple(len(_SCALARS) + list(_FEATURES).index(name) for name in _WITH_GRADIENT)
-_DEFAULTS = (False, -1, -1, 0.0, None, False, 0.0, 0, 0, 0, *[None] * len(_FEATURES))
+_DEFAULTS = (False, -1, -1, 0.0, None, False, 0.0, 0, 0, 0, 0, *[None] * len(_FEATURES))
 
 
 def _keywords(*settings: Any) -> Tuple[Dict[str, Any], bool]:
@@ -237,7 +238,8 @@ def _fields(q: Tensor, v: Tensor, *settings: Any) -> Dict[str, Any]:
         raise NotImplementedError(f"q is {str(q.dtype).partition('.')[2]}; fa2 knows float16 and bfloat16")
     fields = {"heads_q": 1, "seq_q": 1, "dtype": _BIAS_WORDS[q.dtype], "head_dim": int(columns),
               "head_dim_v": int(columns_v) if columns_v != columns else 0, "causal": keywords["causal"],
-              "softcap": keywords["softcap"] != 0, "dropout": keywords["dropout_p"] > 0, "sums": ("fp32", "fast")[keywords["sums"]],
+              "softcap": keywords["softcap"] != 0, "dropout": keywords["dropout_p"] > 0,
+              "sums": ("fp32", "fast")[keywords["sums"]], "scores": ("exact", "int8")[keywords["scores"]],
               **{field: keywords[name] is not None for name, field in _FEATURES.items() if field != "dropout"}}
     if keywords["bias"] is not None:
         if keywords["bias"].dtype not in _BIAS_WORDS:

@@ -170,11 +170,12 @@ static bool check_simple(PyObject *const *values)
     PyObject *const *settings = values + ARG_CAUSAL;
     PyObject *seed = settings[FA2PY_SET_FEATURES + FA2I_OPERAND_seed_at];
     bool truth = false;
-    fa2_sums sums;
+    int32_t permission = 0;
     uint64_t number = 0;
     return fa2py_parse_truth(settings[FA2PY_SET_CAUSAL], "causal", &truth) &&
            fa2py_parse_truth(settings[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &truth) &&
-           fa2py_parse_sums(settings[FA2PY_SET_SUMS], &sums) &&
+           fa2py_parse_permission(settings[FA2PY_SET_SUMS], FA2I_FIELD_sums, &permission) &&
+           fa2py_parse_permission(settings[FA2PY_SET_SCORES], FA2I_FIELD_scores, &permission) &&
            fa2py_parse_truth(values[ARG_RETURN_LSE], "return_lse", &truth) &&
            (seed == NULL || !PyLong_Check(seed) || fa2py_parse_seed(seed, "dropout_seed", &number));
 }

@@ -12,7 +12,7 @@ const char *const fa2py_setting_words[FA2PY_SETTINGS] = {
 #define KEYWORD(word, doc) #word,
 #include "keywords.def"
     "dropout_p", "max_seqlen_q", "max_seqlen_k", "rotary_interleaved",
-    "sums",      "context",      "stream"};
+    "sums",      "scores",       "context",      "stream"};
 
 static const char *word_of(const fa2py_signature *signature, int i)
 {
@@ -214,20 +214,33 @@ static bool parse_layout(PyObject *value, bool *ret_heads_first)
     return false;
 }
 
-bool fa2py_parse_sums(PyObject *value, fa2_sums *ret_sums)
+bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number)
 {
-    *ret_sums = FA2_SUMS_FP32;
+    *ret_number = 0;
     if (!is_given(value))
         return true;
-    for (int32_t i = FA2_SUMS_FP32; i <= FA2_SUMS_FAST; i++)
-        if (PyUnicode_Check(value) ? PyUnicode_CompareWithASCIIString(value, fa2i_field_word(FA2I_FIELD_sums, i)) == 0
+    for (int32_t i = 0; i <= 1; i++)
+        if (PyUnicode_Check(value) ? PyUnicode_CompareWithASCIIString(value, fa2i_field_word(field, i)) == 0
                                    : PyLong_Check(value) && PyLong_AsLong(value) == i) {
-            *ret_sums = (fa2_sums)i;
+            *ret_number = i;
             return true;
         }
     PyErr_Clear(); /* of a number beyond C's */
-    PyErr_Format(PyExc_ValueError, "sums is %R; it must be \"fp32\" or \"fast\"", value);
+    PyErr_Format(PyExc_ValueError, "%s is %R; it must be \"%s\" or \"%s\"", fa2i_fields[field].name, value,
+                 fa2i_field_word(field, 0), fa2i_field_word(field, 1));
     return false;
+}
+
+/* Both permissions to be less exact. */
+static bool parse_permissions(PyObject *const *values, fa2py_call *call)
+{
+    int32_t sums = 0, scores = 0;
+    if (!fa2py_parse_permission(values[FA2PY_SET_SUMS], FA2I_FIELD_sums, &sums) ||
+        !fa2py_parse_permission(values[FA2PY_SET_SCORES], FA2I_FIELD_scores, &scores))
+        return false;
+    call->sums = (fa2_sums)sums;
+    call->scores = (fa2_scores)scores;
+    return true;
 }
 
 /* A stream is a number, or has one: by CUDA's protocol for streams, or by PyTorch's or CuPy's attribute. */
@@ -355,7 +368,7 @@ bool fa2py_parse_settings(PyObject *const *values, fa2py_call *call)
            parse_length(values[FA2PY_SET_MAX_SEQLEN_Q], "max_seqlen_q", &call->max_seqlen_q) &&
            parse_length(values[FA2PY_SET_MAX_SEQLEN_K], "max_seqlen_k", &call->max_seqlen_k) &&
            fa2py_parse_truth(values[FA2PY_SET_ROTARY_INTERLEAVED], "rotary_interleaved", &call->rotary_interleaved) &&
-           fa2py_parse_sums(values[FA2PY_SET_SUMS], &call->sums) && check_packed(call) &&
-           fa2py_check_new(values + FA2PY_SET_FEATURES) && parse_context(values[FA2PY_SET_CONTEXT], call) &&
+           parse_permissions(values, call) && check_packed(call) && fa2py_check_new(values + FA2PY_SET_FEATURES) &&
+           parse_context(values[FA2PY_SET_CONTEXT], call) &&
            (!is_given(values[FA2PY_SET_STREAM]) || parse_stream(values[FA2PY_SET_STREAM], call));
 }

@@ -202,6 +202,7 @@ enum {
     FA2PY_SET_MAX_SEQLEN_K,
     FA2PY_SET_ROTARY_INTERLEAVED,
     FA2PY_SET_SUMS,
+    FA2PY_SET_SCORES,
     FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_CONTEXT = FA2PY_SETTINGS_OF_PROBLEM,
     FA2PY_SET_STREAM,
@@ -224,7 +225,8 @@ typedef struct fa2py_call {
     uint64_t seed;
     int32_t max_seqlen_q, max_seqlen_k; /* -1: not given. 0 means the same unless sequences are packed */
     bool rotary_interleaved;
-    fa2_sums sums;          /* backward does not read it */
+    fa2_sums sums; /* permissions: backward does not read them */
+    fa2_scores scores;
     fa2py_context *context; /* NULL: the default one */
     bool has_stream;
     void *stream;
@@ -238,8 +240,9 @@ typedef struct fa2py_call {
 } fa2py_call;
 
 /* Parse one argument each. */
-bool fa2py_parse_truth(PyObject *value, const char *name, bool *ret_truth);   /* NULL and None: false */
-bool fa2py_parse_sums(PyObject *value, fa2_sums *ret_sums);                   /* a word, or its number; None: FP32 */
+bool fa2py_parse_truth(PyObject *value, const char *name, bool *ret_truth); /* NULL and None: false */
+/* field: FA2I_FIELD_sums or _scores. A word, or its number; NULL and None: 0, no permission. */
+bool fa2py_parse_permission(PyObject *value, int field, int32_t *ret_number);
 bool fa2py_parse_seed(PyObject *value, const char *name, uint64_t *ret_seed); /* value: an int */
 /* window(window): takes a call's window (None, or two numbers in a sequence, an array or a tensor). Returns
  * (left, right), -1 for all keys. */
