@@ -26,6 +26,23 @@ def attend(*tensors, **settings):
     return (fa2.attention if torch.compiler.is_compiling() else host.attention)(*tensors, **settings)
 
 
+class Permissions(OnHost):
+    def test_gradients(self):
+        """Permissions to be less exact, by every way; gradients are those without them, of the same output and LSE."""
+        q, k, v = randn((2, 20, 2, 16), *2 * [(2, 30, 2, 16)])
+        wanted = gradients(lambda q: fa2.attention(q, k, v), q)
+        for words, numbers in (({"sums": "fast"}, {"sums": 1}), ({"scores": "int8"}, {"scores": 1}),
+                               ({"sums": "fast", "scores": "int8"}, {"sums": 1, "scores": 1})):
+            for function in (lambda q: fa2.attention(q, k, v, **words),
+                             lambda q: torch.ops.fa2.attention(q, k, v, **numbers)[0]):
+                for a, b in zip(gradients(function, q), wanted):
+                    self.assert_close(a, b, 5e-2)
+            self.assert_close(attend(q, k, v, **words), attend(q, k, v), 5e-2)
+        for wrong in ({"sums": "int8"}, {"scores": "fast"}):
+            with self.assertRaisesRegex(ValueError, "it must be"):
+                attend(q, k, v, **wrong)
+
+
 class Bias(OnHost):
     def test_gradients(self):
         """A bias for all queries of a head, by every way; deterministic, each of its numbers is a sum of ours."""
