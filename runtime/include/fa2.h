@@ -438,7 +438,8 @@ typedef struct fa2_forward_args {
      *     and LSE as -infinity.
      *   - A sequence of more than seq_q rows ends after seq_q. Its other rows are left alone.
      *   - Where bounds fall, a sequence that would end before it begins is empty. Rows of no sequence are left alone or
-     *     written as 0, and a row of two sequences is written by either or both.
+     *     written as 0, and a row of two sequences is written by either or both. With FA2_SCORES_INT8, rows of a
+     *     sequence whose keys another one has, too, may be anything where cu_seqlens_k falls.
      * Nothing outside of the tensors is read or written. With seqused, a sequence has its first seqused_k[b] keys. */
     const int32_t *cu_seqlens_q;
     const int32_t *cu_seqlens_k;

@@ -103,7 +103,8 @@ static void fill_bounds(const fa2i_case *c, int32_t seq, int32_t total, bool ove
 }
 
 /* Bounds of packed sequences. WILD ones begin after the first row, are too long or empty, and go on past the last row.
- * If nothing is written to keys, key ranges overlap, and some bounds lie far before the first row. */
+ * If keys are neither written nor rounded to integers, key ranges overlap, and some bounds lie far before the first
+ * row. */
 static void fill_bounds_q(const fa2i_case *c, int operand, size_t count, void *out)
 {
     (void)operand;
@@ -112,9 +113,10 @@ static void fill_bounds_q(const fa2i_case *c, int operand, size_t count, void *o
 
 static void fill_bounds_k(const fa2i_case *c, int operand, size_t count, void *out)
 {
+    const fa2_problem *p = &c->problem;
+    const bool overlap = p->op == FA2_OP_FORWARD && !p->append && p->scores != FA2_SCORES_INT8;
     (void)operand;
-    fill_bounds(c, c->problem.seq_k, fa2i_forward_total_k(&c->problem),
-                c->problem.op == FA2_OP_FORWARD && !c->problem.append, count, out);
+    fill_bounds(c, p->seq_k, fa2i_forward_total_k(p), overlap, count, out);
 }
 
 /* In mixed order, so that neighbours differ. Leaves room for new keys. */
