@@ -163,6 +163,9 @@ run 0 bench --device 0 --shape $shape --against earlier.json --fail-above 5%
 has out "against earlier.json"
 has out " 1.000"
 lacks out "too slow"
+lacks out "not compared"
+run 0 bench --device 0 --shape $shape --shape Hq=1,Sq=32,D=16 --against earlier.json
+has out "no time of them: 1 of 2 problems"
 python3 -c 'import json
 earlier = json.load(open("earlier.json"))
 for problem in earlier["problems"]:

@@ -60,6 +60,9 @@ fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card
     } else {
         fa2i_shown_print(out, "\nagainst %s\n", against->path);
         st = fa2i_table_print(&table, out);
+        if (fa2i_table_rows(&table) < count)
+            fprintf(out, "not compared, because one of the two has no time of them: %zu of %zu problems\n",
+                    count - fa2i_table_rows(&table), count);
     }
     fa2i_table_done(&table);
     return st;

@@ -17,8 +17,9 @@ typedef struct fa2i_against {
 /* Returns FA2_E_INVALID if one benchmark flushes the L2 before each run (cold), and the other does not. */
 fa2_status fa2i_against_check(const fa2i_against *against, bool cold);
 
-/* Prints a table of the problems of both benchmarks. A problem that the earlier one lacks, or measured on another card,
- * is left out. *ret_slower: how many problems are too slow. FA2_E_INVALID: the two have no problem in common. */
+/* Prints a table of the problems of both benchmarks, and how many others there are: the earlier one lacks them or
+ * measured them on another card, or they failed now. *ret_slower: how many problems are too slow. FA2_E_INVALID: the
+ * two have no problem in common. */
 fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card, const fa2i_benchmark *list,
                               size_t count, FILE *out, size_t *ret_slower);
 
