@@ -8,21 +8,9 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/shown.h"
 #include "runtime/base/text.h"
+#include "runtime/plan/share.h"
 
 /* ---- opening ---- */
-
-/* Hashes a file's path, size and time into the key. */
-static void add_to_key(const char *path, fa2i_key *key)
-{
-    struct stat info = {0};
-    (void)stat(path, &info);
-    const fa2i_part parts[] = {{key->bytes, sizeof key->bytes},
-                               {path, strlen(path)},
-                               {&info.st_size, sizeof info.st_size},
-                               {&info.st_mtim.tv_sec, sizeof info.st_mtim.tv_sec},
-                               {&info.st_mtim.tv_nsec, sizeof info.st_mtim.tv_nsec}};
-    fa2i_key_of(parts, sizeof parts / sizeof *parts, key);
-}
 
 static void say_passed_over(fa2i_log_fn log, void *log_user)
 {
@@ -48,7 +36,7 @@ static fa2_status add_file(const char *path, fa2i_log_fn log, void *log_user, fa
         return FA2_OK;
     }
     layers->caches[layers->count++] = cache;
-    add_to_key(path, &layers->key);
+    fa2i_share_add_file(path, path, &layers->key);
     return FA2_OK;
 }
 

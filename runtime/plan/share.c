@@ -169,8 +169,7 @@ static fa2_status list(const char *folder, names *n)
     return st;
 }
 
-/* Hashes a file's name, size and time into the key. */
-static void add_to_key(const char *name, const char *path, fa2i_key *key)
+void fa2i_share_add_file(const char *name, const char *path, fa2i_key *key)
 {
     struct stat info = {0};
     (void)stat(path, &info); /* a file that cannot be read has zeros */
@@ -196,7 +195,7 @@ fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key)
         st = FA2_OK;
     for (size_t i = 0; i < files.count && st == FA2_OK; i++) {
         FA2_TRY(join(folder, files.items[i], &path));
-        add_to_key(files.items[i], path, ret_key);
+        fa2i_share_add_file(files.items[i], path, ret_key);
         fa2i_free(path);
         path = NULL;
     }

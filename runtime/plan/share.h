@@ -13,6 +13,9 @@
 /* Finds the folder. The caller owns *ret_folder (fa2i_free). It is NULL if there is no folder. */
 fa2_status fa2i_share_find(char **ret_folder);
 
+/* Hashes a file's name, size and time into the key. Reads no file; one that is not there has zeros. */
+void fa2i_share_add_file(const char *name, const char *path, fa2i_key *key);
+
 /* Hashes names, sizes and times of the files. The key changes when a file comes, goes or is replaced. Reads no file. */
 fa2_status fa2i_share_key(const char *folder, fa2i_key *ret_key);
 
