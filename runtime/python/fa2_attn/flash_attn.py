@@ -1,10 +1,10 @@
 """FlashAttention-2's Python interface on fa2's kernels: seven functions with the same arguments, and forward and
 backward alone (_flash_attn_forward and so on).
 
-    from fa2.flash_attn import flash_attn_func
+    from fa2_attn.flash_attn import flash_attn_func
     out = flash_attn_func(q, k, v, causal=True)             # [B, S, H, D]
 
-    import fa2.flash_attn; fa2.flash_attn.install()         # or, for a program that cannot be changed:
+    import fa2_attn.flash_attn; fa2_attn.flash_attn.install()         # or, for a program that cannot be changed:
     from flash_attn import flash_attn_func
 
 Tensors are float16 or bfloat16 on CUDA devices. D is at most 576, or 256 with gradients. If D is not a multiple of 8,
