@@ -48,12 +48,9 @@ end
 local plot = {left = 52, right = 468, top = 14, bottom = 276}
 
 -- Returns where the label of a line between these points goes: above its middle. If another line is above it (below),
--- the label goes under its first part, or before it if it is flat.
+-- the label goes under it; with a slope under its first part, where the lines that it meets are far.
 local function label_place(x1, y1, x2, y2, below)
-   if below and y1 == y2 then
-      return {x = x1 - 6, y = y1, angle = 0, anchor = "end", rise = 4}
-   end
-   local share = below and 0.22 or 0.5
+   local share = below and y1 ~= y2 and 0.22 or 0.5
    return {x = x1 + share * (x2 - x1), y = y1 + share * (y2 - y1), angle = math.deg(math.atan(y2 - y1, x2 - x1)),
            anchor = "mid", rise = below and 14 or -5}
 end
