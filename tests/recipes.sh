@@ -12,6 +12,7 @@ command -v debootstrap >/dev/null || { echo "recipes.sh: no debootstrap: skipped
 mkdir -p "$root/src"
 git -C "$here" -c safe.directory="$here" archive HEAD | tar -C "$root/src" -x
 cp /etc/resolv.conf "$root/etc/resolv.conf"
+[ -z "${PIP_CERT:-}" ] || install -D -m 644 "$PIP_CERT" "$root$PIP_CERT" # a network with certificates of its own
 [ -e "$root/proc/self" ] || mount -t proc proc "$root/proc"
 trap 'umount "$root/proc"' EXIT
 
