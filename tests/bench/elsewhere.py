@@ -30,7 +30,7 @@ PARTS = 16  # processes that explain at once
 
 
 def explained(args, problems, folder, share):
-    """problem -> variant and rule, of an empty database with these shipped times. share: "" is none."""
+    """problem -> variant, rule and estimate, of an empty database with these shipped times. share: "" is none."""
     def ask(number):
         part = problems[number::PARTS]
         shapes = os.path.join(folder, f"asked{number}.csv")
@@ -40,7 +40,7 @@ def explained(args, problems, folder, share):
                               env={**os.environ, "FA2_SHARE": share})
         if not done.stdout:
             sys.exit(f"fa2-tune explain: {done.stderr}")
-        return {problem: (one["variant"], one["rule"]) for problem, one in zip(part, json.loads(done.stdout))}
+        return {problem: (one["variant"], one["rule"], one["estimate_us"]) for problem, one in zip(part, json.loads(done.stdout))}
 
     with concurrent.futures.ThreadPoolExecutor(args.jobs or os.cpu_count()) as pool:
         found = list(pool.map(ask, range(min(PARTS, len(problems)))))

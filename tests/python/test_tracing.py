@@ -185,41 +185,6 @@ class Tracing(unittest.TestCase):
                                   universal_newlines=True)
             self.assertEqual((done.returncode, done.stdout), (0, "[] True\nTrue False\n"), before + after)
 
-    def test_recording(self):
-        """What warm asks for: each problem of a model once, in the order of the calls; nothing is launched."""
-        from fa2_attn import _recording
-        from fa2_attn.flash_attn import flash_attn_func
-
-        class Model(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.weight = torch.nn.Parameter(torch.ones(16, dtype=torch.float16))
-
-            def forward(self, x, causal=True):
-                x = x * self.weight
-                for _ in range(2):
-                    x = fa2_attn.torch.sdpa(x, x, x, is_causal=causal)
-                rows = x.transpose(1, 2)
-                return {"out": flash_attn_func(rows, rows, rows, window_size=(3, 0), causal=True), "plain": x}
-
-        model, x = Model(), torch.rand(2, 4, 24, 16, dtype=torch.float16)
-        found = _recording.problems_of(model, x, False)
-        self.assertEqual([device for device, _ in found], [0, 0])
-        first, second = (problem for _, problem in found)
-        self.assertEqual([first[name] for name in ("batch", "heads_q", "seq_q", "head_dim", "causal")], [2, 4, 24, 16, 1])
-        self.assertEqual(second["window_left"], 3)
-        self.assertIsNone(model.weight.grad)
-        self.assertEqual(_recording.problems_of(model, {"x": x, "causal": False}, False)[0][1].get("causal", 0), 0)
-        model.weight.grad = torch.full_like(model.weight, 7)
-        ops = [problem.get("op", "forward") for _, problem in _recording.problems_of(model, (x,), True)]
-        self.assertEqual(sorted(ops), ["backward", "backward", "forward", "forward"])
-        self.assertTrue((model.weight.grad == 7).all())
-        with self.assertRaisesRegex(ValueError, "no output of the model requires a gradient"):
-            _recording.problems_of(lambda x: x, (x,), True)
-        packed = torch.rand(2, 24, 3, 4, 16, dtype=torch.float16)
-        (_, problem), = _recording.problems_of(lambda t: fa2_attn.torch.attention_packed(t, softcap=2.0), packed, False)
-        self.assertEqual((problem["softcap"], problem["seq_q"]), (1, 24))
-
     def test_replacing(self):
         torchs = F.scaled_dot_product_attention
         q = torch.rand((1, 2, 8, 16))

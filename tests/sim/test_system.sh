@@ -115,6 +115,15 @@ has out "rule       exact:"
 unset FA2_SYSTEM_DB
 call_with 1 plain.db
 
+# ---- others may write the working directory: the database is elsewhere ----
+unset FA2_SYSTEM_DB FA2_NVRTC_LIBRARY
+mkdir open
+chmod 775 open
+cd open || exit 1
+run 0 tune --device 0 --shape $shape --db ../elsewhere.db
+cd ..
+export FA2_NVRTC_LIBRARY=$without
+
 # ---- system.db in the folder of files that come with fa2 ----
 mkdir share
 cp system.db share/
