@@ -43,6 +43,38 @@ class Permissions(OnHost):
             with self.assertRaisesRegex(ValueError, "it must be"):
                 attend(q, k, v, **wrong)
 
+    def test_sdpa(self):
+        """What sdpa asks for, with a gradient, with a mask, and in PyTorch's place."""
+        q, k, v = randn((2, 2, 20, 16), *2 * [(2, 2, 30, 16)])
+        mask = torch.ones(20, 30, dtype=torch.bool)
+        asked = []
+
+        def attention(*tensors, sums, scores, **settings):
+            asked.append((sums, scores))
+            return attend(*tensors, sums=sums, scores=scores, **settings)
+
+        def ask(function, *tensors, **settings):
+            out = on_device(lambda: function(*tensors, **settings), attention)
+            return (out, *asked.pop())
+
+        sdpa, in_place = fa2_attn.torch.sdpa, torch.nn.functional
+        wanted, *none = ask(sdpa, q, k, v)
+        self.assertEqual(none, [None, None])
+        for sums, scores in (("fast", None), (None, "int8"), ("fast", "int8")):
+            for given in (q, k, v), (q.clone().requires_grad_(), k, v), (q, k, v, mask):
+                out, *permissions = ask(sdpa, *given, sums=sums, scores=scores)
+                self.assertEqual(permissions, [sums, scores])
+                self.assert_close(out, wanted, 5e-2)
+            with fa2_attn.torch.replace_sdpa(sums=sums, scores=scores):
+                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (sums, scores))
+                with fa2_attn.torch.replace_sdpa():
+                    self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (None, None))
+                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (sums, scores))
+        with self.assertRaisesRegex(ValueError, "it must be"), fa2_attn.torch.replace_sdpa(sums="int8"):
+            pass
+        self.assertRaisesRegex(ValueError, "it must be", sdpa, q, k, v, sums="int8")
+        self.assertRaises(TypeError, sdpa, q, k, v, None, 0.0, False, None, False, "fast")
+
 
 class Warm(OnHost):
     def test_problems(self):
@@ -244,7 +276,7 @@ class Dropout(OnHost):
         self.assertTrue(torch.equal(grid.kept(2, 3, 37, 75, seed, dropped, "cpu").flatten(), wanted))
 
     def test_probabilities(self):
-        """Of the softmax that is returned comes the output that is."""
+        """From the weights that are returned comes the output that is; a row's largest is 1."""
         q, k, v = randn((2, 20, 4, 16), *2 * [(2, 30, 2, 16)])
         for settings in ({}, {"causal": True}, {"window_size": (3, 2), "softcap": 3.0},
                          {"alibi_slopes": torch.tensor([0.5, 0.25, 0.1, 0.0])}):
@@ -252,10 +284,11 @@ class Dropout(OnHost):
             self.assertEqual((weights.shape, weights.dtype), ((2, 4, 128, 128), torch.float16))
             inner = weights[:, :, :20, :30]
             self.assertEqual(weights.count_nonzero(), inner.count_nonzero())
-            kept = inner.masked_fill(torch.signbit(inner), 0).float() / 0.75
+            sums = inner.float().abs().sum(-1, keepdim=True)
+            kept = inner.masked_fill(torch.signbit(inner), 0) / (0.75 * sums)
             values = v.float().repeat_interleave(2, 2)
             self.assert_close(out, torch.einsum("bhij,bjhd->bihd", kept, values), 8e-3)
-            self.assert_close(inner.float().abs().sum(-1), torch.ones(()), 4e-3)
+            self.assert_close(inner.abs().amax(-1), torch.ones(()), 1e-9)
             self.assertEqual(lse.shape, (2, 4, 20))
         self.assertIsNone(flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)[2])
 
@@ -272,11 +305,11 @@ class Dropout(OnHost):
             for b, (rows, keys) in enumerate(zip(lengths_q, lengths_k)):
                 inner = weights[b, :, :rows, :keys]
                 self.assertEqual(weights[b].count_nonzero(), inner.count_nonzero())
-                kept = inner.masked_fill(torch.signbit(inner), 0).float() / 0.75
+                kept = inner.masked_fill(torch.signbit(inner), 0) / (0.75 * inner.float().abs().sum(-1, keepdim=True))
                 values = v[starts[1][b]:starts[1][b + 1]].float().repeat_interleave(2, 1)
                 if rows:
                     self.assert_close(out[starts[0][b]:starts[0][b + 1]], torch.einsum("hij,jhd->ihd", kept, values), 8e-3)
-                    self.assert_close(inner.float().abs().sum(-1), torch.ones(()), 4e-3)
+                    self.assert_close(inner.abs().amax(-1), torch.ones(()), 1e-9)
 
     def test_widths(self):
         """Columns of no multiple of 8, and fewer of V: the result has V's."""
@@ -438,7 +471,7 @@ class Inference(OnHost):
             fa2.attention(leaf, leaf, leaf)
 
 
-def on_device(function):
+def on_device(function, attention=attend):
     """fa2_attn.torch.sdpa, whose tensors it takes for a device's."""
     refusal = fa2_attn.torch._refusal
 
@@ -446,7 +479,7 @@ def on_device(function):
         reason = refusal(*given)
         return None if reason == "the tensors are on device cpu" else reason
 
-    with mock.patch.object(fa2_attn.torch, "_refusal", elsewhere), mock.patch.object(fa2_attn.torch, "attention", attend):
+    with mock.patch.multiple(fa2_attn.torch, _refusal=elsewhere, attention=attention):
         return function()
 
 
