@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Reduces an export or a field report to the rows that estimates use, so that it can be shipped.
 
-Usage: ship.py [--op OP] [--drop TEXTS] < EXPORT > FILE.jsonl
-       ship.py REPORT [--op OP] [--drop TEXTS]
+Usage: ship.py [--op OP] [--drop TEXTS] [--slower X] < EXPORT > FILE.jsonl
+       ship.py REPORT [--op OP] [--drop TEXTS] [--slower X]
 
 The second form writes a file beside this one, named after the card: nvidia_geforce_rtx_3060_field.jsonl. It prints the
 row for the table in README.md. It refuses times of a software device, and a file of several cards.
@@ -11,7 +11,7 @@ It leaves out
 - kernels that a card refuted, or whose measurement failed
 - verifications
 - variants that were not timed, unless they spilled
-- times of more than SLOWER times the best time of their problem: no model ranks such a kernel first
+- times of more than X (SLOWER) times the best time of their problem: no model ranks such a kernel first
 - with --op: other operations
 - with --drop: the kernels of the variants that a file names, one a line. Use it for kernels that gen/ makes differently
   now; tests/test_shipped.c names them.
@@ -47,10 +47,10 @@ def is_spilled(row, op):
     return op is None or row["recipe"].startswith(f"op={op} ")
 
 
-def is_kept(row, best):
+def is_kept(row, best, slower):
     """Returns true if a row is worth keeping for its own content."""
     if row["type"] == "measurement":
-        return is_time(row) and row["median_us"] <= SLOWER * best[row["problem"]]
+        return is_time(row) and row["median_us"] <= slower * best[row["problem"]]
     return row["type"] != "verification"
 
 
@@ -126,6 +126,7 @@ def main():
     parser.add_argument("report", nargs="?", type=pathlib.Path, help="an export or a field report of one card")
     parser.add_argument("--op", help="forward or backward; default: all")
     parser.add_argument("--drop", type=pathlib.Path, help="a file of variants, one a line")
+    parser.add_argument("--slower", type=float, default=SLOWER, help=f"default: {SLOWER}")
     args = parser.parse_args()
     header, rows = read(args.report)
     card = card_of(rows) if args.report else None
@@ -134,7 +135,7 @@ def main():
     best = collections.defaultdict(lambda: float("inf"))
     for row in filter(is_time, rows):
         best[row["problem"]] = min(best[row["problem"]], row["median_us"])
-    rows = [row for row in rows if is_kept(row, best)]
+    rows = [row for row in rows if is_kept(row, best, args.slower)]
     used = {kind: {row[kind] for row in rows if row["type"] != "session" and kind in row} for kind in PLACE}
     kept = [row for row in rows if row["type"] not in PLACE or row[PLACE[row["type"]]] in used[row["type"]]
             or is_spilled(row, args.op)]

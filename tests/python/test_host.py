@@ -110,6 +110,9 @@ class Warm(OnHost):
         packed = torch.rand(2, 24, 3, 4, 16, dtype=torch.float16)
         (_, problem), = _recording.problems_of(lambda t: fa2_attn.torch.attention_packed(t, softcap=2.0), packed, False)
         self.assertEqual((problem["softcap"], problem["seq_q"]), (1, 24))
+        rows = packed[:, :, 0]
+        (_, problem), = _recording.problems_of(lambda t: fa2.attention(t, t, t, sums="fast"), rows, False)
+        self.assertEqual(problem["sums"], "fast")
 
     def test_warm(self):
         """The kernels are ready: calls compile nothing more. Its own calls launched nothing, and wrote nothing."""
