@@ -23,13 +23,13 @@ chroot "$root" /bin/sh -eux <<'END'
 dpkg --add-architecture arm64
 apt-get update
 apt-get install -y --no-install-recommends cmake ninja-build pkg-config python3-venv qemu-user \
-    gcc-aarch64-linux-gnu libc6-dev-arm64-cross liblua5.4-dev:arm64 libsqlite3-dev:arm64 libmd-dev:arm64
+    gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross liblua5.4-dev:arm64 libsqlite3-dev:arm64 libmd-dev:arm64
 [ -d /opt/cuda ] || python3 -m venv /opt/cuda
 /opt/cuda/bin/pip install -q nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96
 END
 chroot "$root" env PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig /bin/sh -eux <<END
 cmake -S /src -B /tmp/arm -G Ninja -DCMAKE_BUILD_TYPE=Release -DFA2_WERROR=ON -DCMAKE_SYSTEM_NAME=Linux \
-    -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc \
+    -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
     "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/" \
     -DFA2_CUDA_INCLUDE_DIR=/opt/cuda/lib/python3.11/site-packages/nvidia/cu13/include
 cmake --build /tmp/arm --target fa2_shared fa2-tune fa2_share $*
