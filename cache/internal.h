@@ -260,6 +260,9 @@ fa2_status fa2i_row_put_kernel(fa2i_cache *cache, const fa2i_kernel *kernel, int
 /* Insert, replace or (empty) remove the image of a kernel whose record was put under this id. */
 fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t id, const fa2i_kernel *kernel);
 
+/* The same for code whose seal is known. */
+fa2_status fa2i_row_put_sealed(fa2i_cache *cache, int64_t id, const fa2i_blob *image, const fa2i_key *seal);
+
 /* FA2_E_NOT_FOUND, with a message, when there is no such kernel. */
 fa2_status fa2i_row_kernel_id(fa2i_cache *cache, const fa2i_key *key, int64_t *ret_id);
 

@@ -12,6 +12,7 @@ command -v debootstrap >/dev/null || { echo "recipes.sh: no debootstrap: skipped
 mkdir -p "$root/src"
 git -C "$here" -c safe.directory="$here" archive HEAD | tar -C "$root/src" -x
 cp /etc/resolv.conf "$root/etc/resolv.conf"
+[ -z "${PIP_CERT:-}" ] || install -D -m 644 "$PIP_CERT" "$root$PIP_CERT" # a network with certificates of its own
 [ -e "$root/proc/self" ] || mount -t proc proc "$root/proc"
 trap 'umount "$root/proc"' EXIT
 
@@ -26,7 +27,7 @@ as_user() {
     unshare --net chroot --userspec=user "$root" env HOME=/home/user "$@"
 }
 as_user fa2-tune --version
-as_user fa2-tune list | grep -q /usr/local/share/fa2/system.db || { echo "list does not name the image's file"; exit 1; }
+as_user fa2-tune list | grep /usr/local/share/fa2/system.db || { echo "list does not name the image's file"; exit 1; }
 as_user fa2-tune explain --arch sm_89 --shape Hq=8,Sq=512,D=64 | grep "^code "
 as_user sh -c 'echo x >>/usr/local/share/fa2/system.db' 2>/dev/null && { echo "the user can write the image's file"; exit 1; }
 echo "recipes.sh: the image's user finds kernels, and cannot change them"

@@ -129,7 +129,7 @@ typedef fa2_status (*print_fn)(fa2i_cache *cache, FILE *out);
 
 static fa2_status print_winners(fa2i_cache *cache, FILE *out)
 {
-    return fa2i_cache_print_winners_json(cache, NULL, out);
+    return fa2i_cache_print_winners_json(&cache, 1, NULL, out);
 }
 
 static fa2_status print_measurements(fa2i_cache *cache, FILE *out)
@@ -188,7 +188,7 @@ static void test_json(fa2i_cache *cache)
 
     FILE *full = open_full_disk("writing JSON to a full disk");
     if (full != NULL) {
-        CHECK_EQ(fa2i_cache_print_winners_json(cache, NULL, full), FA2_E_IO);
+        CHECK_EQ(fa2i_cache_print_winners_json(&cache, 1, NULL, full), FA2_E_IO);
         fclose(full);
     }
 }
@@ -228,7 +228,7 @@ static void test_without_json(fa2i_cache *cache)
     FILE *out = tmpfile();
     CHECK(out != NULL);
     sqlite3_set_authorizer(cache->db, refuse_json, NULL);
-    CHECK_EQ(fa2i_cache_print_winners_json(cache, NULL, out), FA2_E_DATABASE);
+    CHECK_EQ(fa2i_cache_print_winners_json(&cache, 1, NULL, out), FA2_E_DATABASE);
     CHECK_CONTAINS(fa2_last_message(), "without its JSON functions");
     CHECK_EQ(fa2i_cache_export(cache, out, NULL), FA2_E_DATABASE);
     CHECK_EQ(fa2i_cache_import(cache, out, "export", NULL, NULL, NULL), FA2_E_DATABASE);

@@ -90,7 +90,7 @@ static void test_endless_views(fixture *f)
     CHECK_EQ(fa2i_cache_list_measurements(cache, &problem, &all, count_row, &rows), FA2_OK);
     CHECK_EQ(rows, 4);
     FILE *out = open_memstream(&text, &bytes);
-    CHECK_EQ(fa2i_cache_print_winners_json(cache, &all, out), FA2_OK);
+    CHECK_EQ(fa2i_cache_print_winners_json(&cache, 1, &all, out), FA2_OK);
     CHECK_EQ(fa2i_cache_print_measurements_json(cache, &problem, 1, &all, out), FA2_OK);
     fclose(out);
     CHECK_CONTAINS(text, "\"device\":\"Sample RTX\"");

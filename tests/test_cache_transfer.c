@@ -288,6 +288,151 @@ static void test_remarks_and_code(const char *from, const char *to)
     fa2i_cache_close(target);
 }
 
+/* ---- code ---- */
+
+/* Returns an export with code. The caller frees it. */
+static char *exported_with_code(fa2i_cache *cache, fa2i_export_counts *ret_counts)
+{
+    static char *text;
+    static size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    CHECK(out != NULL);
+    CHECK_EQ(fa2i_cache_export_with_code(cache, out, ret_counts), FA2_OK);
+    fclose(out);
+    return text;
+}
+
+/* Imports a file of this mode, trusting it. */
+static fa2_status import_trusted(fa2i_cache *cache, const char *text, mode_t mode, fa2i_import_counts *ret_counts)
+{
+    char path[] = "/tmp/fa2-test-code-XXXXXX";
+    const int descriptor = mkstemp(path);
+    FILE *in = fdopen(descriptor, "w+");
+    CHECK(in != NULL && fputs(text, in) >= 0 && fflush(in) == 0 && fchmod(descriptor, mode) == 0);
+    rewind(in);
+    const fa2_status st = fa2i_cache_import_trusted(cache, in, path, NULL, NULL, ret_counts);
+    fclose(in);
+    CHECK_EQ(unlink(path), 0);
+    return st;
+}
+
+static void store_large_code(fa2i_cache *cache)
+{
+    static uint8_t code[17001]; /* three lines */
+    fa2i_kernel kernel = sample_kernel(3);
+    for (size_t i = 0; i < sizeof code; i++)
+        code[i] = (uint8_t)(i * i >> 3);
+    fa2i_kernel large = kernel;
+    large.image = (fa2i_blob){code, sizeof code};
+    CHECK_EQ(fa2i_cache_put_kernel(cache, &large), FA2_OK);
+}
+
+/* Only winners' code travels, and only a caller that trusts the file takes it. */
+static void test_code(const char *from, const char *to)
+{
+    static const char same_code[] = "SELECT count(*) FROM code WHERE length(data) = 17001";
+    fa2i_export_counts exports = {0};
+    fa2i_import_counts counts = {0};
+    fa2i_cache *source = fixture_open(from), *target = fixture_open(to);
+    fixture_fill(source);
+    store_large_code(source);
+    char *plain = exported(source, &exports), *text = exported_with_code(source, NULL);
+    const size_t rows = exports.rows;
+    free(exported_with_code(source, &exports));
+    CHECK_EQ(exports.with_code, 2); /* kernel 1 won nothing */
+    CHECK_EQ(exports.rows, rows);
+    CHECK(strstr(plain, "\"type\":\"code\"") == NULL);
+
+    CHECK_EQ(import_text(target, text, strlen(text), &counts), FA2_OK); /* without trust */
+    CHECK_EQ(counts.code_rows, 1 + 3);
+    CHECK_EQ(counts.code_left, 2);
+    CHECK_EQ(counts.code_taken, 0);
+    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM image"), 0);
+    CHECK_EQ(import_trusted(target, text, 0600, &counts), FA2_OK);
+    CHECK_EQ(counts.code_taken, 2);
+    CHECK_EQ(counts.fresh, 0);
+    CHECK_EQ(counts.rows, counts.known + counts.verifications + counts.code_rows);
+    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM image"), 2);
+    CHECK_EQ(fixture_number(target, same_code), 1);
+    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM verification"), 0);
+    CHECK_EQ(import_trusted(target, text, 0644, &counts), FA2_OK); /* others may read it; nothing is new */
+    CHECK_EQ(counts.code_taken, 0);
+
+    const fa2i_kernel winner = sample_kernel(2);
+    fa2i_kernel got = {0};
+    CHECK_EQ(fa2i_cache_get_kernel(target, &winner.key, winner.variant.recipe.abi, true, &got), FA2_OK);
+    CHECK(got.image.bytes == winner.image.bytes && memcmp(got.image.data, winner.image.data, got.image.bytes) == 0);
+    fa2i_kernel_done(&got);
+    free(plain);
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+/* Files that others can write, that are no files, or whose code was changed: nothing comes in. */
+static void test_code_refused(const char *from, const char *to)
+{
+    static const struct {
+        const char *part, *by, *message;
+    } changes[] = {
+        {"\"hex\":\"00", "\"hex\":\"01", "the code does not match its seal"},
+        {"\"at\":7000", "\"at\":7001", "the code does not continue that of the line above"},
+        {"\"at\":14000", "\"at\":7000", "the code does not continue that of the line above"},
+        {"\"bytes\":17001", "\"bytes\":17002", "the code does not continue that of the line above"},
+        {"\"bytes\":17001", "\"bytes\":1", "the code does not continue that of the line above"},
+        {"\"hex\":\"00", "\"hex\":\"0g", "'hex' must be hex digits of at most 7000 bytes"},
+        {"\"hex\":\"00", "\"hex\":\"0", "'hex' must be hex digits"},
+        {"\"at\":7000", "\"at\":-1", "'at' must be a whole number"},
+    };
+    fa2i_cache *source = fixture_open(from), *target = fixture_open(to);
+    fixture_fill(source);
+    store_large_code(source);
+    char *text = exported_with_code(source, NULL);
+    CHECK_EQ(import_trusted(target, text, 0622, NULL), FA2_E_DATABASE);
+    CHECK_CONTAINS(fa2_last_message(), "others can write ");
+    FILE *device = fopen("/dev/null", "r");
+    CHECK_EQ(fa2i_cache_import_trusted(target, device, "/dev/null", NULL, NULL, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "/dev/null: is no file whose owner could be trusted");
+    fclose(device);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        char *changed = sealed(replaced(text, changes[i].part, changes[i].by));
+        CHECK_EQ(import_trusted(target, changed, 0600, NULL), FA2_E_INVALID);
+        CHECK_CONTAINS(fa2_last_message(), changes[i].message);
+        free(changed);
+    }
+    char *last = strstr(text, "\"at\":14000"); /* code without its last line */
+    while (last > text && last[-1] != '\n')
+        last--;
+    memmove(last, strchr(last, '\n') + 1, strlen(strchr(last, '\n') + 1) + 1);
+    text = sealed(text);
+    CHECK_EQ(import_trusted(target, text, 0600, NULL), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "the code above ends after 14000 of 17001 bytes");
+    CHECK_EQ(fixture_number(target, "SELECT count(*) FROM kernel"), 0);
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
+/* Each allocation fails in turn: nothing is kept. */
+static void test_code_allocations(const char *from, const char *to)
+{
+    fa2i_cache *source = fixture_open(from), *target = fixture_open(to);
+    fa2_status st = FA2_E_MEMORY;
+    fixture_fill(source);
+    store_large_code(source);
+    char *text = exported_with_code(source, NULL);
+    for (long nth = 1; st == FA2_E_MEMORY && nth < 50; nth++) {
+        fa2i_alloc_fail_at(nth);
+        st = import_trusted(target, text, 0600, NULL);
+        fa2i_alloc_fail_at(0);
+        CHECK_EQ(fixture_number(target, "SELECT count(*) FROM image"), st == FA2_OK ? 2 : 0);
+    }
+    CHECK_EQ(st, FA2_OK);
+    free(text);
+    fa2i_cache_close(source);
+    fa2i_cache_close(target);
+}
+
 static void test_files(const char *from, const char *to)
 {
     fa2i_cache *cache = fixture_open(from);
@@ -329,7 +474,7 @@ static void test_allocations(const char *from, const char *to)
         if (st == FA2_OK)
             st = fa2i_cache_kernels_without_image(target, &kernels, &count);
         if (st == FA2_OK)
-            st = fa2i_cache_print_winners_json(target, NULL, sink);
+            st = fa2i_cache_print_winners_json(&target, 1, NULL, sink);
         fa2i_alloc_fail_at(0);
         CHECK(nth > 1 || fixture_number(target, "SELECT count(*) FROM device") == 0);
         for (size_t i = 0; i < count; i++)
@@ -346,9 +491,10 @@ static void test_allocations(const char *from, const char *to)
 int main(void)
 {
     static void (*const tests[])(const char *, const char *) = {
-        test_round_trip,       test_existing_wins, test_rebind,          test_rebind_conflict,
-        test_negative_ids,     test_other_class,   test_unknown_variant, test_nobody_to_ask,
-        test_remarks_and_code, test_files,         test_allocations};
+        test_round_trip,       test_existing_wins,   test_rebind,          test_rebind_conflict,
+        test_negative_ids,     test_other_class,     test_unknown_variant, test_nobody_to_ask,
+        test_remarks_and_code, test_files,           test_allocations,     test_code,
+        test_code_refused,     test_code_allocations};
     fixture_each_pair(tests, sizeof tests / sizeof tests[0]);
     return check_done();
 }

@@ -16,8 +16,16 @@
 #include "tuner/input/shapes.h"
 
 static char folder[] = "/tmp/fa2_test_capture_XXXXXX";
-static char path[64];
+static char path[64], counters_path[80];
 static _Alignas(256) char memory[256]; /* the fake driver reads no tensors */
+
+static char logged[512];
+
+static void log_last(void *user, const char *message)
+{
+    (void)user;
+    snprintf(logged, sizeof logged, "%s", message);
+}
 
 static fa2_context *create(void)
 {
@@ -44,19 +52,31 @@ static void calls(fa2_context *context, int batch, int count)
         CHECK_EQ(call(context, &problem), FA2_OK);
 }
 
-/* Returns the lines of the file after its header; static. */
-static const char *lines(void)
+/* Removes the file and its counters. */
+static void forget(void)
+{
+    CHECK_EQ(unlink(path), 0);
+    (void)unlink(counters_path); /* a context that did nothing makes none */
+}
+
+/* Returns the lines of a file after its header; static. */
+static const char *lines_of(const char *name, const char *header)
 {
     static char content[4096];
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(name, "r");
     CHECK(file != NULL);
     const size_t bytes = file == NULL ? 0 : fread(content, 1, sizeof content - 1, file);
     content[bytes] = '\0';
     if (file != NULL)
         fclose(file);
-    CHECK(strncmp(content, "calls,op,batch,heads_q,", 23) == 0);
+    CHECK(strncmp(content, header, strlen(header)) == 0);
     const char *end = strchr(content, '\n');
     return end == NULL ? "" : end + 1;
+}
+
+static const char *lines(void)
+{
+    return lines_of(path, "calls,op,batch,heads_q,");
 }
 
 /* Only launches count. The problem with the most calls is first. A later context adds to the counts. */
@@ -77,7 +97,44 @@ static void test_counts(void)
     fa2_context_destroy(context);
     CHECK(strncmp(lines(), "42,forward,1,", 13) == 0);
     CHECK_CONTAINS(lines(), "\n5,forward,2,");
-    CHECK_EQ(unlink(path), 0);
+    forget();
+}
+
+/* Beside the file lie the counters of all contexts, added up. */
+static void test_counters(void)
+{
+    const fa2_problem bad = tuned_problem(0, 512);
+    fa2_context *context = create();
+    CHECK(access(counters_path, F_OK) != 0); /* nothing was counted */
+    calls(context, 1, 3);
+    fa2_context_destroy(context);
+    CHECK_CONTAINS(lines_of(counters_path, "value,counter\n"), "3,calls_default\n");
+    CHECK_CONTAINS(lines_of(counters_path, "value,counter\n"), "1,compiled\n");
+    CHECK(strstr(lines_of(counters_path, "value,counter\n"), "calls_exact") == NULL);
+    context = create();
+    calls(context, 1, 4);
+    CHECK_EQ(call(context, &bad), FA2_E_INVALID);
+    fa2_context_destroy(context);
+    CHECK_CONTAINS(lines_of(counters_path, "value,counter\n"), "7,calls_default\n");
+    CHECK_CONTAINS(lines_of(counters_path, "value,counter\n"), "1,calls_failed\n");
+    CHECK_CONTAINS(lines_of(counters_path, "value,counter\n"), "2,misses\n");
+    forget();
+}
+
+/* A file of the counters' name that is none stays as it is, and the log says so. */
+static void test_counters_no_good(void)
+{
+    const fa2_config config = {.struct_bytes = sizeof(fa2_config), .database = "", .log = log_last};
+    fa2_context *context = NULL;
+    FILE *file = fopen(counters_path, "w");
+    CHECK(file != NULL && fputs("mine\n", file) >= 0 && fclose(file) == 0);
+    CHECK_EQ(fa2_context_create(&config, &context), FA2_OK);
+    calls(context, 1, 1);
+    fa2_context_destroy(context);
+    CHECK_CONTAINS(logged, ".counters: a file of that name exists and is no capture");
+    CHECK_STR(lines_of(counters_path, "mine\n"), "");
+    CHECK(strncmp(lines(), "1,forward,1,", 12) == 0);
+    forget();
 }
 
 /* Of failed calls, only those without a kernel count, because tuning on another machine can provide one. */
@@ -93,7 +150,7 @@ static void test_counts_what_lacks_a_kernel(void)
     fa2_context_destroy(context);
     CHECK(strncmp(lines(), "2,forward,3,", 12) == 0);
     CHECK(strchr(lines(), '\n') == strrchr(lines(), '\n'));
-    CHECK_EQ(unlink(path), 0);
+    forget();
 }
 
 /* The file is a shape file. */
@@ -110,7 +167,7 @@ static void test_is_a_shape_file(void)
     CHECK(shapes.count == 2 && memcmp(&shapes.items[0], &first, sizeof first) == 0);
     CHECK(shapes.count == 2 && shapes.calls[0] == 3 && shapes.calls[1] == 1);
     fa2i_shapes_done(&shapes);
-    CHECK_EQ(unlink(path), 0);
+    forget();
 }
 
 /* More problems than a context keeps prepared. */
@@ -133,7 +190,7 @@ static void test_many(void)
         sum += shapes.calls[i];
     CHECK(sum == PROBLEMS + 10);
     fa2i_shapes_done(&shapes);
-    CHECK_EQ(unlink(path), 0);
+    forget();
 }
 
 static uint64_t calls_of(const fa2i_call_table *table)
@@ -229,7 +286,7 @@ static void test_processes(void)
     CHECK_EQ(kill(child, SIGKILL), 0);
     finish(child, true);
     CHECK_CONTAINS(lines(), "\n6,forward,4,");
-    CHECK_EQ(unlink(path), 0);
+    forget();
 }
 
 static fa2_context *inherited;
@@ -251,7 +308,7 @@ static void test_fork(void)
     fa2_context_destroy(inherited);
     CHECK(strncmp(lines(), "11,forward,1,", 13) == 0);
     CHECK_CONTAINS(lines(), "\n3,forward,2,");
-    CHECK_EQ(unlink(path), 0);
+    forget();
 }
 
 /* ---- bad files ---- */
@@ -284,7 +341,9 @@ static void test_links(void)
     fa2_context_destroy(context);
     CHECK(lstat(path, &status) == 0 && S_ISLNK(status.st_mode));
     CHECK(strncmp(lines(), "2,forward,1,", 12) == 0);
-    CHECK_EQ(unlink(path), 0);
+    forget();
+    CHECK_EQ(unlink(real), 0);
+    snprintf(real, sizeof real, "%s/real.csv.counters", folder); /* beside the file, not beside its link */
     CHECK_EQ(unlink(real), 0);
 }
 
@@ -309,7 +368,7 @@ static void test_bad_lines(void)
         CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino && after.st_size == before.st_size);
         CHECK_EQ(truncate(path, before.st_size - (off_t)bad[i].bytes), 0);
     }
-    CHECK_EQ(unlink(path), 0);
+    forget();
 }
 
 /* Counts that would overflow stay at the maximum. */
@@ -322,7 +381,7 @@ static void test_highest(void)
     CHECK_EQ(fa2i_capture_file_add(path, &counts), FA2_OK);
     fa2i_call_counts_done(&counts);
     CHECK(strncmp(lines(), "18446744073709551615,forward,1,", 31) == 0);
-    CHECK_EQ(unlink(path), 0);
+    forget();
 }
 
 static void test_no_good(void)
@@ -339,7 +398,7 @@ static void test_no_good(void)
     put("calls,op\n7,forward\n"); /* from a fa2 with other fields */
     check_refused("no capture of this fa2");
     fa2_context *context = NULL;
-    CHECK_EQ(unlink(path), 0);
+    forget();
     for (long nth = 1; nth < 200; nth++) { /* each allocation fails */
         const fa2_config no_database = {.struct_bytes = sizeof(fa2_config), .database = ""};
         fa2i_alloc_fail_at(nth);
@@ -352,21 +411,13 @@ static void test_no_good(void)
     CHECK(context != NULL);
     fa2_context_destroy(context);
     CHECK_EQ(fake_live(), 0);
-    CHECK_EQ(unlink(path), 0);
+    forget();
     unsetenv("FA2_CAPTURE");
     context = create();
     calls(context, 1, 1);
     fa2_context_destroy(context);
     CHECK(access(path, F_OK) != 0);
     setenv("FA2_CAPTURE", path, 1);
-}
-
-static char logged[512];
-
-static void log_last(void *user, const char *message)
-{
-    (void)user;
-    snprintf(logged, sizeof logged, "%s", message);
 }
 
 /* A file that later cannot be written keeps its contents, and the log says so. */
@@ -381,16 +432,19 @@ static void test_trouble_later(void)
     put("replaced by somebody\n");
     fa2_context_destroy(context);
     CHECK_CONTAINS(logged, "no capture of this fa2");
-    CHECK_EQ(unlink(path), 0);
+    forget();
 }
 
 int main(void)
 {
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/calls.csv", folder);
+    snprintf(counters_path, sizeof counters_path, "%s.counters", path);
     setenv("FA2_CAPTURE", path, 1);
     fake_install();
     test_counts();
+    test_counters();
+    test_counters_no_good();
     test_counts_what_lacks_a_kernel();
     test_is_a_shape_file();
     test_many();

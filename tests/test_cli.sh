@@ -247,6 +247,18 @@ rm fa2.db
 run 0 import small.jsonl
 cp old.jsonl rows.jsonl
 chmod 640 rows.jsonl
+run 0 export --with-code secret.jsonl
+has err "with the code of 0 kernels"
+[ "$(stat -c %a secret.jsonl)" = 600 ] || fail "others can read an export with code"
+chmod 666 secret.jsonl
+run 1 import --trust secret.jsonl --db other.db
+has err "others can write secret.jsonl"
+[ ! -e other.db ] || fail "a refused import made a database"
+run 2 import --trust - --db other.db </dev/null
+has err "is no file whose owner could be trusted"
+run 2 export --trust rows.jsonl
+run 2 import --with-code rows.jsonl
+rm secret.jsonl
 run 0 export rows.jsonl
 has err "to rows.jsonl, in the place of the export that was there"
 checks=$((checks + 1))

@@ -258,6 +258,104 @@ static void test_forward(void)
     CHECK_EQ(fake_live(), 0);
 }
 
+static fa2_counters counted(fa2_context *context)
+{
+    fa2_counters counters = {.struct_bytes = sizeof counters};
+    CHECK_EQ(fa2_read_counters(context, &counters), FA2_OK);
+    CHECK_EQ(counters.struct_bytes, sizeof counters);
+    return counters;
+}
+
+static void test_counters(void)
+{
+    const fa2_problem problem = tuned_problem(2, 512), bad = tuned_problem(0, 512);
+    const fa2_forward_args args = args_of(&problem);
+    struct {
+        fa2_counters counters;
+        unsigned char after[8];
+    } room;
+
+    fake_install();
+    fa2_context *context = create(NULL);
+    fa2_counters counters = counted(context);
+    CHECK_EQ(counters.misses + counters.miss_ns + counters.compiled + counters.calls_default, 0);
+    CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(fa2_forward(context, &problem, &args, NULL), FA2_OK);
+    CHECK_EQ(fa2_forward(context, &bad, &args, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_forward(context, NULL, &args, NULL), FA2_E_INVALID);
+    counters = counted(context);
+    CHECK_EQ(counters.calls_default, 3);
+    CHECK_EQ(counters.calls_exact + counters.calls_nearest + counters.calls_arch + counters.calls_shipped, 0);
+    CHECK_EQ(counters.calls_failed, 2);
+    CHECK_EQ(counters.misses, 1);
+    CHECK_EQ(counters.compiled, 1);
+    CHECK_EQ(counters.unstored, 1); /* there is no database */
+    CHECK_EQ(counters.loaded, 0);
+    CHECK(counters.miss_ns > counters.compile_ns && counters.compile_ns > 0);
+
+    memset(&room, 0x77, sizeof room); /* an older, shorter struct: nothing behind it is written */
+    room.counters.struct_bytes = offsetof(fa2_counters, misses);
+    CHECK_EQ(fa2_read_counters(context, &room.counters), FA2_OK);
+    CHECK_EQ(room.counters.calls_failed, 2);
+    CHECK_EQ(room.counters.misses, 0x7777777777777777);
+    room.counters.struct_bytes = 7;
+    CHECK_EQ(fa2_read_counters(context, &room.counters), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "counters.struct_bytes is 7; it must be sizeof(fa2_counters)");
+    CHECK_EQ(fa2_read_counters(context, NULL), FA2_E_INVALID);
+    CHECK_EQ(fa2_read_counters(NULL, &room.counters), FA2_E_INVALID);
+    fa2_context_destroy(context);
+    CHECK_EQ(fake_live(), 0);
+}
+
+/* What a context logged: how many lines of each level, and the last one. */
+typedef struct heard {
+    int lines[FA2_LOG_DEBUG + 1];
+    char last[1024];
+} heard;
+
+static void hear_at(void *user, fa2_log_level level, const char *message)
+{
+    heard *h = user;
+    h->lines[level]++;
+    snprintf(h->last, sizeof h->last, "%s", message);
+}
+
+static void hear_never(void *user, const char *message)
+{
+    (void)user;
+    CHECK_STR(message, "log is not called beside log_at");
+}
+
+static void test_log_levels(void)
+{
+    const fa2_problem problem = tuned_problem(2, 512);
+    static const int expected[][3] = {{0, 1, 0}, {FA2_LOG_ERROR, 0, 0}, {FA2_LOG_WARNING, 1, 0}, {FA2_LOG_DEBUG, 1, 1}};
+    fa2_context *context = NULL;
+    fake_install();
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        heard h = {.last = ""};
+        const fa2_config config = {.struct_bytes = sizeof config,
+                                   .database = "",
+                                   .log = hear_never,
+                                   .log_user = &h,
+                                   .log_at = hear_at,
+                                   .log_level = expected[i][0]};
+        context = create(&config);
+        CHECK_EQ(fa2_prepare(context, &problem), FA2_OK);
+        CHECK_EQ(h.lines[FA2_LOG_WARNING], expected[i][1]); /* nothing is tuned */
+        CHECK_EQ(h.lines[FA2_LOG_DEBUG], expected[i][2]);
+        CHECK_EQ(h.lines[FA2_LOG_ERROR] + h.lines[FA2_LOG_INFO], 0);
+        if (expected[i][2] > 0)
+            CHECK_CONTAINS(h.last, " by the rule default, compiled here, after ");
+        fa2_context_destroy(context);
+    }
+    const fa2_config bad = {.struct_bytes = sizeof bad, .database = "", .log_level = FA2_LOG_DEBUG + 1};
+    CHECK_EQ(fa2_context_create(&bad, &context), FA2_E_INVALID);
+    CHECK_CONTAINS(fa2_last_message(), "config.log_level is 5");
+    CHECK_EQ(fake_live(), 0);
+}
+
 /* Device 1 is a Turing card, with its own family and its own primary context. */
 static void test_second_device(void)
 {
@@ -430,6 +528,8 @@ int main(void)
     test_explanation_sizes();
     test_version();
     test_forward();
+    test_counters();
+    test_log_levels();
     test_second_device();
     test_warm_path();
     test_kernels_are_shared();

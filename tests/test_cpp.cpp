@@ -117,6 +117,8 @@ void test_forward(void *driver, fa2::context &context)
         wrong += element != two;
     expect(wrong == 0, "O is the mean of the values");
     expect(std::strstr(context.explain(problem).variant, "fwd_") != nullptr, "explain names the kernel");
+    const fa2::counters counters = context.read_counters();
+    expect(counters.misses >= 1 && counters.calls_failed == 0, "the counters are read");
 }
 
 template <class Call> fa2_status status_of(Call call)

@@ -145,15 +145,20 @@ static const fa2i_command commands[] = {
      "version\n"
      "  --bench FILE      a file of bench --format json or field-report about the card: adds its\n"
      "                    measured ceilings, and naive attention beside the winners\n" FILTER_HELP DB_HELP},
-    {"export", fa2i_cmd_export, "FILE [--db FILE]", "write measurements and winners, no code",
+    {"export", fa2i_cmd_export, "FILE [--with-code] [--db FILE]", "write measurements and winners, without code",
      "Writes the database as JSON lines; \"-\" is standard output. Code is not among them: import\n"
      "compiles it, and tuning verifies it there. It replaces an export of that name when the new one\n"
-     "is complete, but no other file.\n\n" DB_HELP},
-    {"import", fa2i_cmd_import, "FILE [--db FILE] [--jobs N]", "read what export wrote",
+     "is complete, but no other file.\n\n"
+     "  --with-code       also the code of the kernels that calls take, for your other machines; a new file\n"
+     "                    is readable by you alone\n" DB_HELP},
+    {"import", fa2i_cmd_import, "FILE [--trust] [--db FILE] [--jobs N]", "read what export wrote",
      "Reads an export (\"-\" is standard input), all of it or nothing, and compiles the winners' "
      "kernels\n"
      "here. Rows that are here already are kept. Exit status 1 when a kernel was not compiled, for\n"
-     "example without NVRTC. Then the rows stay, and the same import can continue.\n\n" DB_HELP JOBS_HELP},
+     "example without NVRTC. Then the rows stay, and the same import can continue.\n\n"
+     "  --trust           take the code, too, which will run as yours. The file must be yours, and no other\n"
+     "                    user may be able to write it; code that does not match its seal is refused\n" DB_HELP
+         JOBS_HELP},
     {"check", fa2i_cmd_check, "[--db FILE] [--json]", "is the database intact?",
      "Checks the database and every kernel image in it. Exit status 1 when something is damaged,\n"
      "or a winner cannot be used: it has no code, was refuted, failed while it was measured,\n"

@@ -224,17 +224,22 @@ static fa2_status put_code(fa2i_cache *cache, const fa2i_blob *image, int64_t *r
 
 fa2_status fa2i_row_put_image(fa2i_cache *cache, int64_t id, const fa2i_kernel *kernel)
 {
-    int64_t code = 0;
     fa2i_key seal;
+    fa2i_seal_of(kernel, &seal);
+    return fa2i_row_put_sealed(cache, id, &kernel->image, &seal);
+}
+
+fa2_status fa2i_row_put_sealed(fa2i_cache *cache, int64_t id, const fa2i_blob *image, const fa2i_key *seal)
+{
+    int64_t code = 0;
     const fa2i_sql_value old[] = {fa2i_sql_int(id)};
     fa2_status st = fa2i_sql_run(cache, "DELETE FROM image WHERE kernel = ?", FA2I_SQL_VALUES(old));
-    if (st != FA2_OK || kernel->image.bytes == 0)
+    if (st != FA2_OK || image->bytes == 0)
         return st;
-    st = put_code(cache, &kernel->image, &code);
+    st = put_code(cache, image, &code);
     if (st != FA2_OK)
         return st;
-    fa2i_seal_of(kernel, &seal);
-    const fa2i_sql_value values[] = {fa2i_sql_int(id), fa2i_sql_int(code), fa2i_sql_key(&seal),
+    const fa2i_sql_value values[] = {fa2i_sql_int(id), fa2i_sql_int(code), fa2i_sql_key(seal),
                                      fa2i_sql_int(fa2i_cache_today())};
     return fa2i_sql_run(cache, "INSERT INTO image (kernel, code, seal, used) VALUES (?,?,?,?)",
                         FA2I_SQL_VALUES(values));

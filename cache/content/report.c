@@ -272,6 +272,15 @@ done:
 
 /* ---- JSON ---- */
 
+/* Adds the member that says in which file a row is. */
+static void add_path(fa2i_text *sql, const fa2i_cache *cache)
+{
+    fa2i_text_add(sql, ", 'database', '");
+    for (const char *c = fa2i_cache_path(cache); *c != '\0'; c++)
+        fa2i_text_add(sql, *c == '\'' ? "''" : "%c", *c);
+    fa2i_text_add(sql, "'");
+}
+
 /* Makes "SELECT json_object('device', device, ...)" and the rest of the query. */
 static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
 {
@@ -287,6 +296,7 @@ static fa2_status json_query(fa2i_cache *cache, const query *q, char **ret_sql)
     fa2i_text_add(&sql, "SELECT json_object(%s", (const char *)sqlite3_column_text(stmt, 0));
     for (const extra *e = q->extras; e->name != NULL; e++)
         fa2i_text_add(&sql, ", '%s', %s", e->name, e->sql);
+    add_path(&sql, cache);
     fa2i_text_add(&sql, ")");
     add_query(&sql, q);
     FA2_TRY(fa2i_text_take(&sql, ret_sql));
@@ -336,18 +346,25 @@ done:
     return st;
 }
 
-fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out)
+static fa2_status print_winners(fa2i_cache *cache, const fa2i_filter *filter, const char **separator, FILE *out)
 {
     const query q = winners_query(filter);
-    const char *separator = "[\n";
     fa2_status st;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_READ));
     FA2_TRY(begin_damaged(cache));
-    FA2_TRY(print_json(cache, &q, NULL, 0, &separator, out));
+    FA2_TRY(print_json(cache, &q, NULL, 0, separator, out));
     FA2_TRY(fa2i_sql_script(cache, drop_damaged));
-    FA2_TRY(end_array(separator, out));
 done:
     return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_print_winners_json(fa2i_cache *const *caches, size_t count, const fa2i_filter *filter, FILE *out)
+{
+    const char *separator = "[\n";
+    fa2_status st = FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = print_winners(caches[i], filter, &separator, out);
+    return st == FA2_OK ? end_array(separator, out) : st;
 }
 
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems, size_t count,

@@ -40,20 +40,24 @@ fa2_status fa2i_cache_list_sessions(fa2i_cache *cache, fa2i_row_fn row, void *us
  * does not have the form that the statement expects. */
 fa2_status fa2i_cache_list_json(fa2i_cache *cache, const char *sql, const char *json, fa2i_row_fn row, void *user);
 
-/* Print the winners, or the measurements of these problems, as one JSON array of objects, one object per line, with
- * numbers as numbers. Without rows the array is empty. */
-fa2_status fa2i_cache_print_winners_json(fa2i_cache *cache, const fa2i_filter *filter, FILE *out);
+/* Print the winners of these databases, or the measurements of these problems, as one JSON array of objects, one object
+ * per line, with numbers as numbers. The member database is a row's file. Without rows the array is empty. */
+fa2_status fa2i_cache_print_winners_json(fa2i_cache *const *caches, size_t count, const fa2i_filter *filter, FILE *out);
 fa2_status fa2i_cache_print_measurements_json(fa2i_cache *cache, const fa2_problem *problems, size_t count,
                                               const fa2i_filter *filter, FILE *out);
 
 typedef struct fa2i_export_counts {
-    size_t rows;     /* written */
-    size_t left_out; /* rows of the database that are damaged, or refer to damaged ones */
+    size_t rows;      /* written */
+    size_t left_out;  /* rows of the database that are damaged, or refer to damaged ones */
+    size_t with_code; /* kernels whose code was written */
 } fa2i_export_counts;
 
 /* Write devices, parameters, measurements and winners as JSON lines, without code. export.c describes the format.
  * Damaged rows are left out, so that import accepts the file. *ret_counts may be NULL. */
 fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts);
+
+/* The same, with the code of kernels that calls take, for other machines of the same owner. */
+fa2_status fa2i_cache_export_with_code(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts);
 
 /* Checks that a variant with this text exists, and that this is its class. FA2_E_NOT_FOUND: it does not exist, and the
  * message says why. FA2_E_INVALID: it is of another class. The function must not use the cache, because its mutex is
@@ -62,12 +66,14 @@ typedef fa2_status (*fa2i_variant_fn)(void *user, const fa2i_variant *variant);
 
 /* The numbers of rows by what import did with them. */
 typedef struct fa2i_import_counts {
-    size_t rows;                            /* of the file: the sum of fresh, known, verifications and passed_over */
-    size_t fresh;                           /* new here */
-    size_t known;                           /* already here; left as they are */
-    size_t verifications;                   /* not imported */
-    size_t passed_over;                     /* kernels of unknown variants, and rows that refer to them */
-    size_t unknown;                         /* kernels of unknown variants */
+    size_t rows;                  /* of the file: the sum of fresh, known, verifications, passed_over and code_rows */
+    size_t fresh;                 /* new here */
+    size_t known;                 /* already here; left as they are */
+    size_t verifications;         /* not imported */
+    size_t passed_over;           /* kernels of unknown variants, and rows that refer to them */
+    size_t unknown;               /* kernels of unknown variants */
+    size_t code_rows;             /* lines of code */
+    size_t code_taken, code_left; /* kernels whose code was new here and stored, or was not trusted */
     char first_unknown[FA2I_MESSAGE_BYTES]; /* why the first of them is unknown */
 } fa2i_import_counts;
 
@@ -78,6 +84,11 @@ typedef struct fa2i_import_counts {
  * with its results. *ret_counts may be NULL. */
 fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant, void *user,
                              fa2i_import_counts *ret_counts);
+
+/* The same, and takes the file's code. in is a regular file of this user or of root that no other user can write, else
+ * FA2_E_DATABASE or FA2_E_INVALID. Code that does not match its seal refuses the file. */
+fa2_status fa2i_cache_import_trusted(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant, void *user,
+                                     fa2i_import_counts *ret_counts);
 
 /* Get kernels that winners refer to and whose image is missing or damaged, for compiling. Kernels that are known not to
  * compile are left out. Kernels that no call takes are left out, too: they were refuted, or are of another version of

@@ -166,11 +166,11 @@ bool fa2i_sql_has_moved(const fa2i_cache *cache)
 }
 
 /* Checks the folder again. Others may have got write access to it since, and SQLite plays back a journal that anyone
- * puts there. A database in memory has no file. */
+ * puts there. A database in memory has no file: its name is empty or no absolute path. */
 static fa2_status check_folder(const fa2i_cache *cache)
 {
     const char *file = sqlite3_db_filename(cache->db, "main");
-    return file == NULL || file[0] == '\0' ? FA2_OK : fa2i_trust_folder_of(cache->path, file);
+    return file == NULL || file[0] != '/' ? FA2_OK : fa2i_trust_folder_of(cache->path, file);
 }
 
 /* Call it under the mutex. */

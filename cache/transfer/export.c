@@ -1,5 +1,5 @@
 /*
- * Writes the database as JSON lines: parameters and measurements, no code.
+ * Writes the database as JSON lines: parameters and measurements, and code only if it is asked for (code.h).
  *
  * The format, one object per line, UTF-8:
  *
@@ -11,6 +11,7 @@
  *     {"type":"verification","device":id,"kernel":hex, ...}
  *     {"type":"measurement","device":id,"problem":id,"session":id,"kernel":hex, ...}
  *     {"type":"winner","device":id,"problem":id,"session":id,"kernel":hex, ...}
+ *     {"type":"code","kernel":hex, ...}                   with code: code.h
  *     {"type":"end","rows":N,"sha256":hex}                last: the number of lines between the first and this one,
  *                                                         and the hash of all bytes above this line
  *
@@ -24,6 +25,7 @@
 #include <errno.h>
 #include <sha2.h>
 #include <string.h>
+#include "cache/transfer/code.h"
 #include "cache/transfer/sound.h"
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
@@ -159,9 +161,15 @@ static fa2_status count_rows(fa2i_cache *cache, size_t *ret_rows)
     return st;
 }
 
-fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts)
+/* A fa2i_line_fn. */
+static fa2_status write_code_line(void *user, const char *json)
 {
-    size_t all_rows = 0;
+    return write_line(user, json);
+}
+
+static fa2_status export(fa2i_cache *cache, FILE *file, bool with_code, fa2i_export_counts *ret_counts)
+{
+    size_t all_rows = 0, code_lines = 0, with_codes = 0;
     fa2_status st;
     output out = {.file = file};
 
@@ -173,6 +181,10 @@ fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *
     FA2_TRY(write_header(cache, &out));
     for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++)
         FA2_TRY(write_rows(cache, queries[i], &out));
+    const size_t rows = out.rows;
+    if (with_code)
+        FA2_TRY(fa2i_code_export(cache, write_code_line, &out, &code_lines, &with_codes));
+    out.rows += code_lines;
     write_end(&out);
     if (out.error != 0) {
         st = fa2i_fail(FA2_E_IO, "cannot write the export (%s)%s", strerror(out.error),
@@ -183,7 +195,17 @@ fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *
     }
     FA2_TRY(fa2i_sound_end(cache));
     if (ret_counts != NULL)
-        *ret_counts = (fa2i_export_counts){.rows = out.rows, .left_out = all_rows - out.rows};
+        *ret_counts = (fa2i_export_counts){.rows = rows, .left_out = all_rows - rows, .with_code = with_codes};
 done:
     return fa2i_sql_end(cache, st);
+}
+
+fa2_status fa2i_cache_export(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts)
+{
+    return export(cache, file, false, ret_counts);
+}
+
+fa2_status fa2i_cache_export_with_code(fa2i_cache *cache, FILE *file, fa2i_export_counts *ret_counts)
+{
+    return export(cache, file, true, ret_counts);
 }

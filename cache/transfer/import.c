@@ -7,7 +7,8 @@
  *
  * Invariants:
  * - the last line has the number of the rows and the hash of the text above it;
- * - no code comes in: an imported kernel has no image until it is compiled here;
+ * - code comes in only if the caller trusts the file, it is this user's own, and no other user can write it (code.h);
+ *   without it an imported kernel has no image until it is compiled here;
  * - existing rows win: rows are inserted or left alone, never replaced;
  * - a verification is read and checked, but not kept: a kernel counts as right only where it was verified;
  * - a measurement comes in unsettled: a tuner here makes its own before it skips the kernel;
@@ -18,6 +19,9 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
+#include "cache/database/trust.h"
+#include "cache/transfer/code.h"
 #include "runtime/base/alloc.h"
 
 enum { LINE_BYTES_MAX = 16384 };
@@ -45,6 +49,7 @@ static fa2_status read_end(fa2i_import *in)
     fa2i_key theirs;
     fa2i_key ours;
 
+    FA2_TRY(fa2i_import_code_end(in));
     FA2_TRY(fa2i_members_number(&in->members, "rows", 0, INT64_MAX, &rows));
     FA2_TRY(fa2i_members_key(&in->members, "sha256", &theirs));
     if (rows != (int64_t)in->counts.rows) {
@@ -75,6 +80,7 @@ static fa2_status import_row(fa2i_import *in)
         {"winner", fa2i_import_winner},
         {"measurement", fa2i_import_measurement},
         {"verification", fa2i_import_verification},
+        {"code", fa2i_import_code},
     };
     char type[32];
     fa2_status st = fa2i_members_word(&in->members, "type", type, sizeof type);
@@ -89,7 +95,9 @@ static fa2_status import_row(fa2i_import *in)
         in->is_unknown = false;
         st = types[i].store(in);
         in->counts.rows++;
-        if (in->is_unknown)
+        if (types[i].store == fa2i_import_code)
+            in->counts.code_rows++;
+        else if (in->is_unknown)
             in->counts.passed_over++;
         else if (types[i].store == fa2i_import_verification)
             in->counts.verifications++;
@@ -157,11 +165,11 @@ static fa2_status import_lines(fa2i_import *in, FILE *file, char *line, size_t *
     }
 }
 
-fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant, void *user,
-                             fa2i_import_counts *ret_counts)
+static fa2_status import_file(fa2i_cache *cache, FILE *in, const char *name, bool trusts_code, fa2i_variant_fn variant,
+                              void *user, fa2i_import_counts *ret_counts)
 {
     fa2_status st;
-    fa2i_import state = {.cache = cache, .variant = variant, .user = user};
+    fa2i_import state = {.cache = cache, .trusts_code = trusts_code, .variant = variant, .user = user};
     size_t number = 0;
     char *line = fa2i_alloc(LINE_BYTES_MAX);
 
@@ -183,7 +191,26 @@ done:
     fa2i_members_done(&state.members);
     st = fa2i_sql_end(cache, st);
     fa2i_free(line);
+    fa2i_free(state.code.data);
     if (st == FA2_OK && ret_counts != NULL)
         *ret_counts = state.counts;
     return st;
+}
+
+fa2_status fa2i_cache_import(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant, void *user,
+                             fa2i_import_counts *ret_counts)
+{
+    return import_file(cache, in, name, false, variant, user, ret_counts);
+}
+
+/* The file is looked at where it is open, so what its folder holds later does not matter. */
+fa2_status fa2i_cache_import_trusted(fa2i_cache *cache, FILE *in, const char *name, fa2i_variant_fn variant, void *user,
+                                     fa2i_import_counts *ret_counts)
+{
+    struct stat info;
+    if (fstat(fileno(in), &info) != 0 || !S_ISREG(info.st_mode))
+        return fa2i_fail(FA2_E_INVALID, "%s: is no file whose owner could be trusted; write the export into a file",
+                         name);
+    const fa2_status st = fa2i_trust_file(name, name, &info);
+    return st == FA2_OK ? import_file(cache, in, name, true, variant, user, ret_counts) : st;
 }

@@ -12,6 +12,13 @@
 #include "cache/transfer/members.h"
 #include "cache/content/report.h"
 
+/* The code of one kernel, as far as its lines were read. Zeroed: none. */
+typedef struct fa2i_code {
+    fa2i_key kernel;
+    uint8_t *data; /* owned */
+    size_t bytes, known;
+} fa2i_code;
+
 typedef struct fa2i_import {
     fa2i_cache *cache;
     fa2i_members members;
@@ -20,6 +27,8 @@ typedef struct fa2i_import {
     bool is_unknown;  /* the line is a kernel of an unknown variant, or refers to one */
     SHA2_CTX sha;     /* of the lines above the current one */
     bool ended;
+    bool trusts_code; /* the file's code is taken (code.h) */
+    fa2i_code code;
     fa2i_variant_fn variant; /* may be NULL */
     void *user;
     fa2i_import_counts counts;

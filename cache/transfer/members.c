@@ -242,6 +242,26 @@ static int hex_digit(char c)
     return found != NULL ? (int)(found - digits) : -1;
 }
 
+fa2_status fa2i_members_bytes(fa2i_members *members, const char *name, uint8_t *out, size_t most, size_t *ret_count)
+{
+    const char *text = "";
+    const fa2_status st = plain_text(members, name, &text);
+    if (st != FA2_OK)
+        return st;
+    const size_t digits = strlen(text);
+    bool good = digits % 2 == 0 && digits / 2 <= most;
+    for (size_t i = 0; good && i < digits; i += 2) {
+        const int high = hex_digit(text[i]), low = hex_digit(text[i + 1]);
+        good = high >= 0 && low >= 0;
+        if (good)
+            out[i / 2] = (uint8_t)(16 * high + low);
+    }
+    if (!good)
+        return fa2i_fail(FA2_E_INVALID, "'%s' must be hex digits of at most %zu bytes", name, most);
+    *ret_count = digits / 2;
+    return FA2_OK;
+}
+
 fa2_status fa2i_members_key(fa2i_members *members, const char *name, fa2i_key *ret)
 {
     const char *text = "";

@@ -30,6 +30,9 @@ fa2_status fa2i_members_number(fa2i_members *members, const char *name, int64_t 
 fa2_status fa2i_members_word(fa2i_members *members, const char *name, char *out, size_t out_bytes);
 fa2_status fa2i_members_key(fa2i_members *members, const char *name, fa2i_key *ret);
 
+/* The same for bytes as hex digits. */
+fa2_status fa2i_members_bytes(fa2i_members *members, const char *name, uint8_t *out, size_t most, size_t *ret_count);
+
 /* Get columns of members->table, checked by their rules (rules.def). Real: null is INFINITY if the rule accepts it.
  * Text: it must also fit out_bytes. Remark: cut to fit, and control characters become blanks. */
 fa2_status fa2i_members_int64(fa2i_members *members, const char *name, int64_t *ret);

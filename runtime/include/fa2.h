@@ -103,8 +103,8 @@
  * graph keeps the call's pointers and values. So tensors, workspace and context must stay valid until the last replay
  * has ended. Replays that overlap need a workspace each, as other launches do.
  *
- * STRUCTS THAT GROW. fa2_problem, fa2_forward_args, fa2_backward_args, fa2_config and fa2_explanation begin with
- * struct_bytes. Set it to the sizeof of the struct and everything else that you do not use to 0:
+ * STRUCTS THAT GROW. fa2_problem, fa2_forward_args, fa2_backward_args, fa2_config, fa2_explanation and fa2_counters
+ * begin with struct_bytes. Set it to the sizeof of the struct and everything else that you do not use to 0:
  *
  *     fa2_problem problem = {.struct_bytes = sizeof problem, .batch = 1, ...};
  *
@@ -526,6 +526,14 @@ typedef struct fa2_backward_args {
 
 /* ---- contexts ---- */
 
+/* How much a line of the log matters. No line is an error of a call. */
+typedef enum fa2_log_level {
+    FA2_LOG_ERROR = 1,   /* Something is broken: a database that cannot be used, code that is damaged or refused. */
+    FA2_LOG_WARNING = 2, /* Calls may be slower than necessary: nothing is tuned, or a compiler is too old. */
+    FA2_LOG_INFO = 3,    /* Other events: a database was replaced, a lost kernel was compiled again. */
+    FA2_LOG_DEBUG = 4    /* Each problem that is prepared: its kernel, by which rule, after how many microseconds. */
+} fa2_log_level;
+
 /* The settings of a context. Every zero is the default. */
 typedef struct fa2_config {
     size_t struct_bytes; /* sizeof(fa2_config) */
@@ -555,7 +563,7 @@ typedef struct fa2_config {
     int read_only;
     /* Called once for each event that is worth knowing but is no error of the call. Examples: a damaged record that was
      * skipped; a kernel that was compiled because nothing was tuned. May be NULL. Any thread that uses the context may
-     * call it. It must not call into that context. */
+     * call it. It must not call into that context. log_level limits the lines. */
     void (*log)(void *user, const char *message);
     void *log_user;
     /* 1: never compile a kernel, and never open NVRTC. Only what the database holds is used, PTX too, which the driver
@@ -577,6 +585,10 @@ typedef struct fa2_config {
      * New keys without room are no mistake. During stream capture nothing can be read: FA2_E_CAPTURE. A replay of
      * a graph does not check its numbers. */
     int check_numbers;
+    /* As log, with the level of the line. May be NULL. If both are set, only this one is called. */
+    void (*log_at)(void *user, fa2_log_level level, const char *message);
+    /* A fa2_log_level: lines that matter less are left out. 0: FA2_LOG_INFO. */
+    int log_level;
 } fa2_config;
 
 typedef struct fa2_context fa2_context;
@@ -645,6 +657,26 @@ FA2_API fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem
 /* Computes on the CPU, for tests, which elements a call with this dropout keeps (1) or drops (0). mask is host memory,
  * [batch, heads_q, seq_q, seq_k]. Needs no device. seed_at and offset_at are NULL. */
 FA2_API fa2_status fa2_dropout_mask(const fa2_problem *problem, const fa2_dropout *dropout, uint8_t *mask);
+
+/* ---- counters ---- */
+
+/* What a context did since it was created. Calls that a CUDA graph repeats count once, when they are captured. */
+typedef struct fa2_counters {
+    size_t struct_bytes; /* sizeof(fa2_counters); the caller sets it, and it is not written */
+    /* Calls that were launched, by the rule that chose their kernel (fa2_rule). Tuning helps all but the exact ones. */
+    uint64_t calls_exact, calls_nearest, calls_arch, calls_default, calls_shipped;
+    uint64_t calls_failed; /* calls that returned an error */
+    uint64_t misses;       /* how often a problem had to be prepared: by calls, fa2_prepare and other functions */
+    uint64_t miss_ns;      /* nanoseconds that this took the callers, compiling and waiting for others included */
+    uint64_t loaded;       /* kernels whose code came from a database */
+    uint64_t compiled;     /* kernels that were compiled */
+    uint64_t compile_ns;   /* nanoseconds that compiling took, failures included */
+    uint64_t unstored;     /* compiled kernels that no database keeps: there is none, or it cannot be written */
+} fa2_counters;
+
+/* Reads the counters of a context. Takes no lock: other threads may count meanwhile. With FA2_CAPTURE=FILE the counters
+ * of all contexts are added up in FILE.counters, too. */
+FA2_API fa2_status fa2_read_counters(fa2_context *context, fa2_counters *ret_counters);
 
 /* ---- explanations ---- */
 

@@ -69,6 +69,7 @@ using forward_args = sized<fa2_forward_args>;
 using backward_args = sized<fa2_backward_args>;
 using config = sized<fa2_config>;
 using explanation = sized<fa2_explanation>;
+using counters = sized<fa2_counters>;
 
 /* Called for each line of a context's log (fa2_config.log). What it throws is dropped, because it is called through
  * C. */
@@ -139,6 +140,13 @@ class context
         explanation answer;
         check(fa2_explain(get(), &asked, &answer));
         return answer;
+    }
+
+    counters read_counters()
+    {
+        counters read;
+        check(fa2_read_counters(get(), &read));
+        return read;
     }
 
     /* Returns the C context, which stays this object's. */

@@ -29,6 +29,8 @@ enum { PERIOD_S = 2, WRITING_MOST = 2 * FA2I_CALL_TABLE_MOST };
 
 struct fa2i_capture {
     char *path; /* absolute, because programs change their working directory */
+    const fa2i_counters *counters;
+    uint64_t written[FA2I_COUNTERS]; /* what of the counters is in FILE.counters; as `writing` */
     pthread_mutex_t mutex;
     pthread_cond_t waking;
     bool stopped;
@@ -66,8 +68,7 @@ static void gather(fa2i_capture *capture)
     fa2i_call_table_done(&counted);
 }
 
-/* Only one thread at a time may call this. It does not hold the mutex. */
-static fa2_status write_counts(fa2i_capture *capture)
+static fa2_status write_calls(fa2i_capture *capture)
 {
     if (capture->writing.count <= WRITING_MOST - FA2I_CALL_TABLE_MOST)
         gather(capture);
@@ -76,6 +77,28 @@ static fa2_status write_counts(fa2i_capture *capture)
     const fa2_status st = fa2i_capture_file_add(capture->path, &capture->writing);
     if (st == FA2_OK)
         fa2i_call_counts_done(&capture->writing);
+    return st;
+}
+
+/* Adds to FILE.counters what was counted since the last time. */
+static fa2_status write_counters(fa2i_capture *capture)
+{
+    uint64_t values[FA2I_COUNTERS], more[FA2I_COUNTERS], any = 0;
+    fa2i_counters_read(capture->counters, values);
+    for (int i = 0; i < FA2I_COUNTERS; i++)
+        any |= more[i] = values[i] - capture->written[i];
+    const fa2_status st = any == 0 ? FA2_OK : fa2i_capture_file_add_counters(capture->path, more);
+    if (st == FA2_OK)
+        memcpy(capture->written, values, sizeof values);
+    return st;
+}
+
+/* Only one thread at a time may call this. It does not hold the mutex. */
+static fa2_status write_counts(fa2i_capture *capture)
+{
+    fa2_status st = write_calls(capture);
+    if (st == FA2_OK)
+        st = write_counters(capture);
     pthread_mutex_lock(&capture->mutex);
     if (st != FA2_OK)
         snprintf(capture->message, sizeof capture->message, "%s", fa2_last_message());
@@ -198,7 +221,7 @@ static fa2_status find_file(const char *path, char **ret_real)
                              : fa2i_fail(FA2_E_IO, "FA2_CAPTURE=%s: it cannot be written (%s)", path, strerror(errno));
 }
 
-fa2_status fa2i_capture_open(fa2i_capture **ret_capture)
+fa2_status fa2i_capture_open(const fa2i_counters *counters, fa2i_capture **ret_capture)
 {
     fa2_status st = FA2_OK;
     const char *path = fa2i_environment("FA2_CAPTURE");
@@ -215,6 +238,7 @@ fa2_status fa2i_capture_open(fa2i_capture **ret_capture)
     if (capture == NULL)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a capture"));
     capture->path = real;
+    capture->counters = counters;
     real = NULL; /* ownership has moved to the capture */
     pthread_mutex_init(&capture->mutex, NULL);
     pthread_condattr_init(&attributes);

@@ -18,13 +18,14 @@
 #ifndef FA2I_CAPTURE_H
 #define FA2I_CAPTURE_H
 
-#include "fa2.h"
+#include "runtime/plan/counters.h"
 
 typedef struct fa2i_capture fa2i_capture;
 
 /* Opens the file that FA2_CAPTURE names, and creates it if it is missing. Refuses a file that is not a capture of this
- * fa2. *ret_capture is NULL if FA2_CAPTURE is not set; else the caller owns it. */
-fa2_status fa2i_capture_open(fa2i_capture **ret_capture);
+ * fa2. *ret_capture is NULL if FA2_CAPTURE is not set; else the caller owns it. counters is borrowed: what it counts is
+ * added to FILE.counters at the same times. */
+fa2_status fa2i_capture_open(const fa2i_counters *counters, fa2i_capture **ret_capture);
 
 /* Writes for the last time, and stops. FA2_E_IO: the counts since the last write are lost. NULL is fine. */
 fa2_status fa2i_capture_close(fa2i_capture *capture);

@@ -24,11 +24,12 @@
 
 enum { LOCK_TRIES = 100, LOCK_NAP_MS = 20, CHUNK_BYTES = 1 << 16 };
 
-static const char header[] = "calls"
+static const char calls_header[] = "calls"
 #define FA2I_FIELD(name, ...) "," #name
 #include "runtime/base/problem.def"
 #undef FA2I_FIELD
     ;
+static const char counters_header[] = "value,counter";
 
 /* ---- counts ---- */
 
@@ -146,7 +147,7 @@ static fa2_status not_a_row(const char *path, size_t line)
 }
 
 /* Reads the lines of the file. Each line end becomes 0, because the counts borrow their texts from the content. */
-static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_call_counts *counts)
+static fa2_status read_lines(const char *path, const char *header, const fa2i_text *content, fa2i_call_counts *counts)
 {
     char *line = content->data;
     const size_t length = strlen(header);
@@ -171,7 +172,8 @@ static fa2_status read_lines(const char *path, const fa2i_text *content, fa2i_ca
     return FA2_OK;
 }
 
-static fa2_status read_file(const char *path, int file, fa2i_text *content, fa2i_call_counts *counts)
+static fa2_status read_file(const char *path, const char *header, int file, fa2i_text *content,
+                            fa2i_call_counts *counts)
 {
     char chunk[CHUNK_BYTES];
     fa2_status st = FA2_OK;
@@ -185,7 +187,7 @@ static fa2_status read_file(const char *path, int file, fa2i_text *content, fa2i
     else if (content->length > FA2I_CAPTURE_BYTES_MAX)
         st = not_a_capture(path);
     else
-        st = read_lines(path, content, counts);
+        st = read_lines(path, header, content, counts);
     return st;
 }
 
@@ -236,9 +238,9 @@ static fa2_status open_locked(const char *path, int *ret_file, struct stat *ret_
 
 /* ---- replacing the file ---- */
 
-static void write_counts(FILE *out, fa2i_call_counts *counts)
+static void write_counts(FILE *out, const char *header, fa2i_call_counts *counts)
 {
-    size_t bytes = sizeof header;
+    size_t bytes = strlen(header) + 1;
     if (counts->count > 0)
         qsort(counts->items, counts->count, sizeof *counts->items, by_calls);
     fprintf(out, "%s\n", header);
@@ -250,7 +252,8 @@ static void write_counts(FILE *out, fa2i_call_counts *counts)
     }
 }
 
-static fa2_status replace(const char *path, const char *fresh, mode_t mode, fa2i_call_counts *counts)
+static fa2_status replace(const char *path, const char *header, const char *fresh, mode_t mode,
+                          fa2i_call_counts *counts)
 {
     fa2_status st = FA2_OK;
     unlink(fresh);
@@ -263,7 +266,7 @@ static fa2_status replace(const char *path, const char *fresh, mode_t mode, fa2i
         return st;
     }
     (void)fchmod(file, mode);
-    write_counts(out, counts);
+    write_counts(out, header, counts);
     const bool written = fflush(out) == 0 && ferror(out) == 0;
     if (!written)
         st = io_failed(path, "it cannot be written");
@@ -284,7 +287,7 @@ static fa2_status borrow_counts(const fa2i_call_counts *from, fa2i_call_counts *
     return st;
 }
 
-fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *counts)
+static fa2_status add_to_file(const char *path, const char *header, const fa2i_call_counts *counts)
 {
     fa2_status st = FA2_OK;
     fa2i_call_counts all = {.borrows = true};
@@ -296,15 +299,42 @@ fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *count
     if (fresh.failed)
         FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a path"));
     FA2_TRY(open_locked(path, &file, &status));
-    FA2_TRY(read_file(path, file, &content, &all));
+    FA2_TRY(read_file(path, header, file, &content, &all));
     FA2_TRY(borrow_counts(counts, &all));
     merge(&all);
-    FA2_TRY(replace(path, fresh.data, status.st_mode & 0777, &all));
+    FA2_TRY(replace(path, header, fresh.data, status.st_mode & 0777, &all));
 done:
     if (file >= 0)
         close(file); /* also releases the lock */
     fa2i_call_counts_done(&all);
     fa2i_text_done(&content);
     fa2i_text_done(&fresh);
+    return st;
+}
+
+fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *counts)
+{
+    return add_to_file(path, calls_header, counts);
+}
+
+fa2_status fa2i_capture_file_add_counters(const char *path, const uint64_t values[FA2I_COUNTERS])
+{
+    fa2_status st = FA2_OK;
+    fa2i_text file = {0};
+    fa2i_call_counts counts = {0};
+    fa2i_text_add(&file, "%s.counters", path);
+    if (file.failed)
+        FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a path"));
+    for (int i = 0; i < FA2I_COUNTERS; i++) {
+        char *name = values[i] == 0 ? NULL : fa2i_strdup(fa2i_counter_names[i]);
+        if (name == NULL && values[i] != 0)
+            FA2_TRY(fa2i_fail(FA2_E_MEMORY, "no memory for a counter"));
+        if (name != NULL)
+            FA2_TRY(add_text(&counts, name, values[i]));
+    }
+    st = add_to_file(file.data, counters_header, &counts);
+done:
+    fa2i_call_counts_done(&counts);
+    fa2i_text_done(&file);
     return st;
 }

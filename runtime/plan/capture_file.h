@@ -2,6 +2,8 @@
  * The file of a capture: counts of problems, as texts, and adding them to a file that other processes write to as well.
  *
  * A line is "calls,batch,...": the count, and then a row of a shape file with all fields of problem.def in their order.
+ * Beside it lies FILE.counters, with lines "calls_exact,12": the counters of all contexts, added up.
+ *
  * Not thread-safe. Processes exclude each other by a lock.
  */
 #ifndef FA2I_CAPTURE_FILE_H
@@ -10,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "fa2.h"
+#include "runtime/plan/counters.h"
 
 /* The limit that shape files have, too (tuner/input). */
 enum { FA2I_CAPTURE_BYTES_MAX = 16 << 20 };
@@ -36,5 +38,8 @@ fa2_status fa2i_call_counts_add(fa2i_call_counts *counts, const fa2_problem *pro
  * problems are left out. On FA2_E_IO the file is unchanged, and the message names it and the cause: it cannot be
  * written, another process holds the lock too long, or it is not a capture of this fa2. */
 fa2_status fa2i_capture_file_add(const char *path, const fa2i_call_counts *counts);
+
+/* The same for the counters, in the file path.counters. A value of 0 makes no line. */
+fa2_status fa2i_capture_file_add_counters(const char *path, const uint64_t values[FA2I_COUNTERS]);
 
 #endif

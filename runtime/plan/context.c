@@ -21,6 +21,7 @@
 #include <pthread.h>
 #include <string.h>
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/process.h"
 #include "runtime/base/sized.h"
 #include "runtime/base/text.h"
@@ -78,6 +79,9 @@ static fa2_status check_config(const fa2_config *config)
                          "config.never_compile is 1 and config.arch %d; kernels for another SM must "
                          "be compiled, so one of them must be 0",
                          config->arch);
+    if (config->log_level < 0 || config->log_level > FA2_LOG_DEBUG)
+        return fa2i_fail(FA2_E_INVALID, "config.log_level is %d; it must be 0, or a fa2_log_level up to %d",
+                         config->log_level, FA2_LOG_DEBUG);
     return check_arch(config->arch);
 }
 
@@ -110,7 +114,7 @@ fa2_status fa2_context_create(const fa2_config *config, fa2_context **ret_contex
     FA2_TRY(fa2i_planner_init(&context->planner, &context->device, config));
     FA2_TRY(fa2i_plans_init(&context->plans));
     FA2_TRY(fa2i_plans_init(&context->unmapped));
-    FA2_TRY(fa2i_capture_open(&context->capture));
+    FA2_TRY(fa2i_capture_open(&context->planner.counters, &context->capture));
     fa2i_message_put_back(kept); /* an unusable database at the default path is no error */
     *ret_context = context;
     context = NULL; /* ownership has moved to the caller */
@@ -124,7 +128,7 @@ void fa2_context_destroy(fa2_context *context)
     if (context == NULL || fa2i_is_forked(context->forks)) /* it belongs to the parent process */
         return;
     if (fa2i_capture_close(context->capture) != FA2_OK)
-        fa2i_planner_log(&context->planner, "%s", fa2_last_message());
+        fa2i_planner_log(&context->planner, FA2_LOG_ERROR, "%s", fa2_last_message());
     fa2i_plans_done(&context->plans);
     fa2i_plans_done(&context->unmapped);
     fa2i_planner_done(&context->planner);
@@ -169,6 +173,12 @@ static fa2_status fail_capture(const fa2_problem *problem, bool unmapped)
                      text, FA2I_PLANS_KEPT);
 }
 
+/* Counts the time that a caller lost because it found no plan. */
+static void count_time(fa2_context *context, int64_t began_ns)
+{
+    fa2i_count(&context->planner.counters, FA2I_COUNTER_miss_ns, (uint64_t)(fa2i_clock_ns() - began_ns));
+}
+
 /* Finds the problem's plan, or makes one and keeps it. The caller holds the lock. */
 static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa2_problem *problem, bool capturing,
                                fa2i_plan *ret_plan)
@@ -179,6 +189,7 @@ static fa2_status find_or_make(fa2_context *context, fa2i_plans *plans, const fa
         *ret_plan = *kept;
         return FA2_OK;
     }
+    fa2i_count(&context->planner.counters, FA2I_COUNTER_misses, 1);
     if (capturing && !fa2i_planner_recall(&context->planner, problem, unmapped, ret_plan))
         return fail_capture(problem, unmapped);
     const fa2_status st = capturing ? FA2_OK : fa2i_planner_make(&context->planner, problem, unmapped, ret_plan);
@@ -207,7 +218,7 @@ static void lock_planner(fa2_context *context)
 {
     pthread_mutex_lock(&context->mutex);
     if (context->capture != NULL && fa2i_capture_trouble(context->capture) != FA2_OK)
-        fa2i_planner_log(&context->planner, "%s", fa2_last_message());
+        fa2i_planner_log(&context->planner, FA2_LOG_ERROR, "%s", fa2_last_message());
 }
 
 /* Makes the plan of a valid problem. One thread makes it, and the others wait and find it. Failures that were overcome
@@ -215,10 +226,12 @@ static void lock_planner(fa2_context *context)
 static fa2_status make_plan(fa2_context *context, const fa2_problem *problem, bool capturing, fa2i_plan *ret_plan)
 {
     char kept[FA2I_MESSAGE_BYTES];
+    const int64_t began_ns = fa2i_clock_ns();
     fa2i_message_keep(kept);
     lock_planner(context);
     const fa2_status st = find_or_make(context, &context->plans, problem, capturing, ret_plan);
     pthread_mutex_unlock(&context->mutex);
+    count_time(context, began_ns);
     if (st == FA2_OK)
         fa2i_message_put_back(kept);
     else
@@ -374,10 +387,12 @@ static fa2_status get_unmapped(fa2_context *context, const fa2_problem *problem,
     fa2i_message_keep(kept);
     fa2_status st = is_capturing(context, stream, &capturing);
     if (st == FA2_OK) {
+        const int64_t began_ns = fa2i_clock_ns();
         lock_planner(context);
         st = needed ? find_or_make(context, &context->unmapped, problem, capturing, &plan)
                     : ask_unmapped(context, problem, capturing, &plan);
         pthread_mutex_unlock(&context->mutex);
+        count_time(context, began_ns);
     }
     if (needed && st != FA2_OK)
         return st;
@@ -428,7 +443,7 @@ done:
     return st;
 }
 
-/* Launches a call of any operation. op: the operation that args belong to. */
+/* Launches a call of an operation. op: the operation that args belong to. */
 static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *problem, const void *args, CUstream stream)
 {
     fa2_status st = FA2_OK;
@@ -439,7 +454,6 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
         fa2_backward_args backward;
     } args_copy;
 
-    FA2_TRY(check_usable(context));
     FA2_TRY(fa2i_sized_problem_read(&problem, &problem_copy));
     FA2_TRY(fa2i_sized_read(op == FA2_OP_FORWARD ? &fa2i_sized_forward_args : &fa2i_sized_backward_args, args,
                             &args_copy, &args));
@@ -451,18 +465,50 @@ static fa2_status launch(fa2_context *context, fa2_op op, const fa2_problem *pro
     if (context->checks_numbers)
         FA2_TRY(check_numbers(context, problem, args, stream));
     FA2_TRY(launch_best(context, &ready, problem, args, stream));
+    fa2i_count_call(&context->planner.counters, ready.rule);
     if (context->capture != NULL)
         fa2i_capture_add(context->capture, problem);
 done:
     return st;
 }
 
+/* The same, and counts failures. A context that cannot be used counts nothing. */
+static fa2_status call(fa2_context *context, fa2_op op, const fa2_problem *problem, const void *args, CUstream stream)
+{
+    fa2_status st = check_usable(context);
+    if (st != FA2_OK)
+        return st;
+    st = launch(context, op, problem, args, stream);
+    if (st != FA2_OK)
+        fa2i_count(&context->planner.counters, FA2I_COUNTER_calls_failed, 1);
+    return st;
+}
+
 fa2_status fa2_forward(fa2_context *context, const fa2_problem *problem, const fa2_forward_args *args, void *stream)
 {
-    return launch(context, FA2_OP_FORWARD, problem, args, stream);
+    return call(context, FA2_OP_FORWARD, problem, args, stream);
 }
 
 fa2_status fa2_backward(fa2_context *context, const fa2_problem *problem, const fa2_backward_args *args, void *stream)
 {
-    return launch(context, FA2_OP_BACKWARD, problem, args, stream);
+    return call(context, FA2_OP_BACKWARD, problem, args, stream);
+}
+
+/* ---- counters ---- */
+
+fa2_status fa2_read_counters(fa2_context *context, fa2_counters *ret_counters)
+{
+    fa2_status st = FA2_OK;
+    fa2_counters whole;
+    uint64_t values[FA2I_COUNTERS];
+    if (ret_counters == NULL)
+        return fa2i_fail(FA2_E_INVALID, "ret_counters is NULL");
+    FA2_TRY(fa2i_sized_check(&fa2i_sized_counters, ret_counters->struct_bytes));
+    FA2_TRY(check_usable(context));
+    fa2i_counters_read(&context->planner.counters, values);
+    memcpy((char *)&whole + offsetof(fa2_counters, calls_exact), values, sizeof values);
+    whole.struct_bytes = ret_counters->struct_bytes;
+    memcpy(ret_counters, &whole, whole.struct_bytes < sizeof whole ? whole.struct_bytes : sizeof whole);
+done:
+    return st;
 }

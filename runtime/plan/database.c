@@ -25,7 +25,7 @@ static fa2_status find_path(fa2i_planner *planner, const char *database)
         fa2_status st = fa2i_cache_default_path(&planner->database);
         if (st == FA2_OK || st == FA2_E_MEMORY)
             return st;
-        fa2i_planner_log(planner, "working without a database: %s", fa2_last_message());
+        fa2i_planner_log(planner, FA2_LOG_ERROR, "working without a database: %s", fa2_last_message());
         return FA2_OK;
     }
     if (database[0] == '\0')
@@ -40,7 +40,7 @@ static fa2_status find_path(fa2i_planner *planner, const char *database)
 
 static fa2_status open_to_read(fa2i_planner *planner, int *wait_ms)
 {
-    fa2_status st = fa2i_cache_open_within(planner->database, FA2I_CACHE_READ, wait_ms, planner->log, planner->log_user,
+    fa2_status st = fa2i_cache_open_within(planner->database, FA2I_CACHE_READ, wait_ms, fa2i_planner_hear, planner,
                                            &planner->cache);
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
@@ -48,8 +48,8 @@ static fa2_status open_to_read(fa2i_planner *planner, int *wait_ms)
 /* Reading gets the rest of the wait. told: the log already says why the file cannot be written. */
 static fa2_status open_to_write(fa2i_planner *planner, int *wait_ms, bool told)
 {
-    fa2_status st = fa2i_cache_open_within(planner->database, FA2I_CACHE_WRITE, wait_ms, planner->log,
-                                           planner->log_user, &planner->cache);
+    fa2_status st = fa2i_cache_open_within(planner->database, FA2I_CACHE_WRITE, wait_ms, fa2i_planner_hear, planner,
+                                           &planner->cache);
     if (st == FA2_OK || st == FA2_E_MEMORY)
         return st;
 
@@ -59,7 +59,7 @@ static fa2_status open_to_write(fa2i_planner *planner, int *wait_ms, bool told)
     st = open_to_read(planner, wait_ms);
     if (st == FA2_OK && !(told && planner->cache == NULL))
         fa2i_planner_log(
-            planner, "%s: %s",
+            planner, FA2_LOG_ERROR, "%s: %s",
             planner->cache == NULL ? "working without a database" : "using the database without writing to it", why);
     return st;
 }
@@ -101,7 +101,7 @@ fa2_status fa2i_planner_open(fa2i_planner *planner, const char *database)
         goto done;
     st = open_file(planner, false);
     if (st != FA2_OK && st != FA2_E_MEMORY && !planner->is_named) {
-        fa2i_planner_log(planner, "working without a database: %s", fa2_last_message());
+        fa2i_planner_log(planner, FA2_LOG_ERROR, "working without a database: %s", fa2_last_message());
         st = FA2_OK;
     }
 done:
@@ -111,7 +111,7 @@ done:
 fa2_status fa2i_planner_find_files(fa2i_planner *planner)
 {
     const fa2_status st = fa2i_share_find(&planner->share);
-    return st == FA2_OK ? fa2i_layers_open(planner->share, planner->log, planner->log_user, &planner->layers) : st;
+    return st == FA2_OK ? fa2i_layers_open(planner->share, fa2i_planner_hear, planner, &planner->layers) : st;
 }
 
 /* ---- following the file ---- */
@@ -142,11 +142,11 @@ static fa2_status try_file(fa2i_planner *planner, bool was_replaced)
     if (st == FA2_E_MEMORY)
         return st;
     if (st != FA2_OK && !told)
-        fa2i_planner_log(planner, "working without a database: %s", fa2_last_message());
+        fa2i_planner_log(planner, FA2_LOG_ERROR, "working without a database: %s", fa2_last_message());
     if (planner->cache == NULL)
         return FA2_OK;
     forget(planner);
-    fa2i_planner_log(planner, "%s: %s, and is used from now on", planner->database,
+    fa2i_planner_log(planner, FA2_LOG_INFO, "%s: %s, and is used from now on", planner->database,
                      was_replaced ? "was replaced" : "can be used now");
     return FA2_OK;
 }
@@ -167,7 +167,8 @@ static void lose_file(fa2i_planner *planner)
     planner->is_deleted = !state_of(planner->database).is_there;
     forget(planner);
     if (planner->is_deleted)
-        fa2i_planner_log(planner, "%s: was deleted; working without it until there is another", planner->database);
+        fa2i_planner_log(planner, FA2_LOG_WARNING, "%s: was deleted; working without it until there is another",
+                         planner->database);
 }
 
 fa2_status fa2i_planner_follow_file(fa2i_planner *planner)
@@ -193,20 +194,22 @@ static bool can_store(fa2i_planner *planner)
     return planner->cache != NULL && !planner->read_only && !fa2i_cache_has_moved(planner->cache);
 }
 
-/* Stores what the database lacks of a kernel: everything if it was compiled here, else what loading it revealed. */
-static void keep(fa2i_planner *planner, const fa2i_kernel *kernel, bool compiled)
+/* Stores what the database lacks of a kernel: everything if it was compiled here, else what loading it revealed. Returns
+ * whether it is stored. */
+static bool keep(fa2i_planner *planner, const fa2i_kernel *kernel, bool compiled)
 {
     if (!can_store(planner))
-        return;
+        return false;
     planner->notes.has_compiled |= compiled;
     const fa2_status st =
         compiled ? fa2i_cache_put_kernel(planner->cache, kernel) : fa2i_cache_note_loaded(planner->cache, kernel);
     if (st != FA2_OK && !planner->told_unstored)
-        fa2i_planner_log(planner, "%s stored: %s",
+        fa2i_planner_log(planner, FA2_LOG_ERROR, "%s stored: %s",
                          compiled ? "compiled kernels are not"
                                   : "registers and spills that the driver reported are not",
                          fa2_last_message());
     planner->told_unstored = st != FA2_OK;
+    return st == FA2_OK;
 }
 
 fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel *kernel, bool compiled)
@@ -216,8 +219,11 @@ fa2_status fa2i_planner_load(fa2i_planner *planner, fa2i_slot *slot, fa2i_kernel
     if (planner->predicts)
         return fa2i_kernels_predict(&planner->kernels, slot, kernel);
     const fa2_status st = fa2i_kernels_load(&planner->kernels, slot, kernel);
-    if (st == FA2_OK && (compiled || kernel->registers != registers || kernel->spill_bytes != spill_bytes))
-        keep(planner, kernel, compiled);
+    if (st == FA2_OK && !compiled)
+        fa2i_count(&planner->counters, FA2I_COUNTER_loaded, 1);
+    if (st == FA2_OK && (compiled || kernel->registers != registers || kernel->spill_bytes != spill_bytes) &&
+        !keep(planner, kernel, compiled) && compiled)
+        fa2i_count(&planner->counters, FA2I_COUNTER_unstored, 1);
     if (st == FA2_OK && !compiled)
         fa2i_planner_note_used(planner, kernel);
     return st;

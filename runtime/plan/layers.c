@@ -14,17 +14,38 @@
 
 static void say_passed_over(fa2i_log_fn log, void *log_user)
 {
+    static const char of_users[] = "--db or FA2_DB";
     char text[FA2I_MESSAGE_BYTES + 64];
+    const char *why = fa2_last_message(), *advice = strstr(why, of_users);
     if (log == NULL)
         return;
-    fa2i_shown_write(text, sizeof text, "a system database is passed over: %s", fa2_last_message());
+    if (advice == NULL) /* cache/ gives advice about the user's own file */
+        fa2i_shown_write(text, sizeof text, "a system database is passed over: %s", why);
+    else
+        fa2i_shown_write(text, sizeof text, "a system database is passed over: %.*sFA2_SYSTEM_DB%s",
+                         (int)(advice - why), why, advice + strlen(of_users));
     log(log_user, text);
+}
+
+/* Returns whether a file is open already, under this path or another one. */
+static bool is_open(const fa2i_layers *layers, const char *path)
+{
+    struct stat file, other;
+    if (stat(path, &file) != 0)
+        return false;
+    for (size_t i = 0; i < layers->count; i++)
+        if (stat(fa2i_cache_path(layers->caches[i]), &other) == 0 && other.st_dev == file.st_dev &&
+            other.st_ino == file.st_ino)
+            return true;
+    return false;
 }
 
 static fa2_status add_file(const char *path, fa2i_log_fn log, void *log_user, fa2i_layers *layers)
 {
     fa2i_cache *cache = NULL;
     fa2_status st = FA2_OK;
+    if (is_open(layers, path))
+        return FA2_OK;
     if (layers->count == FA2I_LAYERS_MAX)
         st = fa2i_fail(FA2_E_INVALID, "%s: FA2_SYSTEM_DB names more than %d files", path, FA2I_LAYERS_MAX);
     else

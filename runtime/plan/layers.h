@@ -5,7 +5,8 @@
  *
  * $FA2_SYSTEM_DB names the system's files, with ':' between them. If it is not set, system.db in the folder of the files
  * that come with fa2 (share.h) is one, if it is there. The rules of trust are the cache's (cache/database/trust.h). A
- * file that cannot be used is logged and passed over. A file is opened once; later changes are not seen.
+ * file that cannot be used is logged and passed over. A file is opened once, however often it is named; later changes
+ * are not seen.
  *
  * own may be NULL: there is no database of the user. Errors: FA2_E_MEMORY, and those of own. Threads: see planner.h.
  */

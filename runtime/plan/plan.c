@@ -98,14 +98,13 @@ static bool has_reserved(const fa2_problem *problem)
 /* Copies four words at a time, for the same reason. */
 static void copy_ready(const fa2i_kept_plan *kept, uint64_t ready[READY_WORDS])
 {
-    size_t i = 0;
-    for (; i + 4 <= READY_WORDS; i += 4) {
+    for (size_t i = 0; i < READY_WORDS / 4 * 4; i += 4) {
         ready[i] = load(&kept->ready[i]);
         ready[i + 1] = load(&kept->ready[i + 1]);
         ready[i + 2] = load(&kept->ready[i + 2]);
         ready[i + 3] = load(&kept->ready[i + 3]);
     }
-    for (; i < READY_WORDS; i++)
+    for (size_t i = READY_WORDS / 4 * 4; i < READY_WORDS; i++)
         ready[i] = load(&kept->ready[i]);
 }
 

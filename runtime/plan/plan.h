@@ -31,6 +31,7 @@ typedef struct fa2i_ready {
     fa2i_grid grid;
     /* The size that callers are told: the grid's, or the unmapped plan's if that needs more. */
     size_t workspace_bytes;
+    fa2_rule rule; /* that chose the kernel, for counting */
 } fa2i_ready;
 
 typedef struct fa2i_plan {

@@ -19,6 +19,7 @@
 #include <string.h>
 #include "cache/shipped/shipped.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/text.h"
 #include "runtime/ops/op.h"
 #include "runtime/ops/steps.h"
@@ -35,7 +36,9 @@ fa2_status fa2i_planner_init(fa2i_planner *planner, const fa2i_device *device, c
     *planner = (fa2i_planner){.device = device,
                               .arch = config->arch,
                               .log = config->log,
+                              .log_at = config->log_at,
                               .log_user = config->log_user,
+                              .log_level = config->log_level,
                               .never_writes = config->read_only != 0,
                               .no_compiler = config->never_compile != 0 ? FA2_E_FORBIDDEN : FA2_OK,
                               .kernels = {.device = device}};
@@ -166,7 +169,7 @@ static void tell(const fa2i_planner *planner, fa2i_class *of, const fa2_problem 
         return;
     of->told_default = true;
     fa2i_problem_format(problem, text, sizeof(text));
-    fa2i_planner_log(planner,
+    fa2i_planner_log(planner, FA2_LOG_WARNING,
                      "nothing tuned for %s can be used: taking %s by the cost model (not repeated "
                      "for other shapes with %s)",
                      text, slot->loaded.variant.text, of->key);
@@ -547,6 +550,7 @@ static fa2_status spread(const fa2i_planner *planner, fa2i_plan *plan)
     const fa2i_op *op = fa2i_op_of(&plan->problem);
     const fa2i_recipe *recipe = &ready->slot->loaded.variant.recipe;
     const fa2_status st = op->grid(&planner->device->card, recipe, &plan->problem, &ready->grid);
+    ready->rule = plan->decision.rule;
     ready->workspace_bytes = ready->grid.workspace_bytes;
     if (recipe->map_count > 0 && ready->workspace_bytes < op->unmapped_bytes(&plan->problem))
         ready->workspace_bytes = op->unmapped_bytes(&plan->problem);
@@ -559,11 +563,28 @@ static bool has_winners(const fa2i_planner *planner, bool unmapped)
     return (planner->cache != NULL || planner->layers.count > 0) && planner->arch == 0 && !unmapped;
 }
 
+/* Logs a choice, for who wants to see each. */
+static void tell_choice(const fa2i_planner *planner, const fa2i_plan *plan, int64_t began_ns)
+{
+    static const char *const origins[] = {[FA2I_ORIGIN_STORED] = "code from a database",
+                                          [FA2I_ORIGIN_COMPILED] = "compiled here",
+                                          [FA2I_ORIGIN_REMADE] = "compiled again",
+                                          [FA2I_ORIGIN_REFUSED] = "compiled again"};
+    char text[FA2I_PROBLEM_CHARS];
+    if (planner->log_level < FA2_LOG_DEBUG || planner->predicts)
+        return;
+    fa2i_problem_format(&plan->problem, text, sizeof text);
+    fa2i_planner_log(planner, FA2_LOG_DEBUG, "%s: %s by the rule %s, %s, after %.0f us", text,
+                     plan->ready.slot->loaded.variant.text, fa2_rule_string(plan->decision.rule), origins[plan->origin],
+                     (double)(fa2i_clock_ns() - began_ns) / 1e3);
+}
+
 fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, bool unmapped, fa2i_plan *ret_plan)
 {
     fa2_status st = FA2_OK;
     fa2i_plan plan = {.problem = *problem, .decision.rule = FA2_RULE_DEFAULT};
     fa2i_class *of = NULL;
+    const int64_t began_ns = fa2i_clock_ns();
 
     FA2_TRY(fa2i_planner_follow_file(planner));
     if (planner->cache != NULL)
@@ -576,6 +597,7 @@ fa2_status fa2i_planner_make(fa2i_planner *planner, const fa2_problem *problem, 
     if (plan.ready.slot == NULL)
         FA2_TRY(pick_estimate(planner, of, unmapped, &plan));
     FA2_TRY(spread(planner, &plan));
+    tell_choice(planner, &plan, began_ns);
     fa2i_planner_write_notes(planner, false);
 done:
     if (st != FA2_OK)

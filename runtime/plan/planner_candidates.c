@@ -34,8 +34,8 @@ static fa2_status read_shipped(fa2i_planner *planner, fa2_op op)
     if (calibration->knows_shipped || planner->arch != 0)
         return FA2_OK;
     const fa2_status st =
-        fa2i_share_read(planner->share, &planner->device->card, op, planner->told_share ? NULL : planner->log,
-                        planner->log_user, &calibration->shipped);
+        fa2i_share_read(planner->share, &planner->device->card, op, planner->told_share ? NULL : fa2i_planner_hear,
+                        planner, &calibration->shipped);
     calibration->knows_shipped = planner->told_share = st == FA2_OK;
     if (st != FA2_OK)
         fa2i_evidence_done(&calibration->shipped); /* drops files read before the failure: all are read again */

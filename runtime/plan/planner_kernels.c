@@ -29,6 +29,7 @@
 #include <string.h>
 #include "cache/content/report.h"
 #include "runtime/base/alloc.h"
+#include "runtime/base/clock.h"
 #include "runtime/cuda/dump.h"
 #include "runtime/ops/op.h"
 #include "runtime/plan/database.h"
@@ -70,8 +71,8 @@ static fa2_status switch_to_ptx(fa2i_planner *planner)
     fa2_status st = fa2i_target_for(planner->device->card.arch, true, &ptx);
     if (st != FA2_OK)
         return st;
-    fa2i_planner_log(planner, "the driver loads no %s code: kernels are compiled as PTX for %s", planner->target.name,
-                     ptx.name);
+    fa2i_planner_log(planner, FA2_LOG_WARNING, "the driver loads no %s code: kernels are compiled as PTX for %s",
+                     planner->target.name, ptx.name);
     planner->target = ptx;
     return FA2_OK;
 }
@@ -101,8 +102,8 @@ fa2_status fa2i_planner_find_target(fa2i_planner *planner, const fa2_problem *pr
     if (st == FA2_E_NO_NVRTC)
         return no_compiler(planner, problem, st);
     if (st == FA2_OK && planner->target.ptx && !as_ptx)
-        fa2i_planner_log(planner, "this NVRTC does not know sm_%d: kernels are compiled as PTX for %s", arch,
-                         planner->target.name);
+        fa2i_planner_log(planner, FA2_LOG_WARNING, "this NVRTC does not know sm_%d: kernels are compiled as PTX for %s",
+                         arch, planner->target.name);
     return st == FA2_OK && must_switch(planner) ? switch_to_ptx(planner) : st;
 }
 
@@ -139,11 +140,14 @@ static void predict_artifact(const fa2i_planner *planner, const fa2i_variant *va
 static fa2_status compile(fa2i_planner *planner, const fa2i_variant *variant, const char *source,
                           fa2i_kernel *ret_kernel)
 {
+    const int64_t began_ns = fa2i_clock_ns();
     const fa2_status st =
         fa2i_compile(variant, source, &planner->target, fa2i_generator_id(planner->generator), ret_kernel);
+    fa2i_count(&planner->counters, FA2I_COUNTER_compiled, st == FA2_OK);
+    fa2i_count(&planner->counters, FA2I_COUNTER_compile_ns, (uint64_t)(fa2i_clock_ns() - began_ns));
     if (st == FA2_OK && fa2i_dump(ret_kernel, source) != FA2_OK && !planner->told_undumped) {
         planner->told_undumped = true;
-        fa2i_planner_log(planner, "%s", fa2_last_message());
+        fa2i_planner_log(planner, FA2_LOG_ERROR, "%s", fa2_last_message());
     }
     return st;
 }
@@ -258,8 +262,8 @@ static void tell_old_nvrtc(fa2i_planner *planner, const fa2i_variant *variant)
     if (planner->told_old_nvrtc || planner->predicts)
         return;
     planner->told_old_nvrtc = true;
-    fa2i_planner_log(planner, "%.*s is passed over: %s", (int)strcspn(variant->text, " "), variant->text,
-                     fa2_last_message());
+    fa2i_planner_log(planner, FA2_LOG_WARNING, "%.*s is passed over: %s", (int)strcspn(variant->text, " "),
+                     variant->text, fa2_last_message());
 }
 
 /* Parses a variant's text from the database or the generator. An invalid text, or a variant of another class, is
@@ -347,7 +351,8 @@ static void move_rows(fa2i_planner *planner, const fa2i_key *lost, const fa2i_sl
     if (st == FA2_OK)
         st = fa2i_cache_rebind_kernel(planner->cache, lost, &kernel);
     if (st != FA2_OK)
-        fa2i_planner_log(planner, "the records of a kernel cannot be moved to its new code: %s", fa2_last_message());
+        fa2i_planner_log(planner, FA2_LOG_ERROR, "the records of a kernel cannot be moved to its new code: %s",
+                         fa2_last_message());
     fa2i_kernel_done(&kernel);
 }
 
@@ -385,12 +390,13 @@ static fa2_status compile_again(fa2i_planner *planner, const fa2_problem *proble
         return FA2_OK;
     }
     if (!planner->predicts && attempt->lost) {
-        fa2i_planner_log(planner, "the code of %s is lost, and %s", text,
+        fa2i_planner_log(planner, FA2_LOG_INFO, "the code of %s is lost, and %s", text,
                          again.made ? "was compiled again"
                                     : "is replaced by other code of this kernel from the database");
         move_rows(planner, lost, again.slot, fa2i_op_abi(problem));
     } else if (!planner->predicts && again.made) {
-        fa2i_planner_log(planner, "%s was compiled again, for %s: %s", text, again.slot->target, attempt->why);
+        fa2i_planner_log(planner, FA2_LOG_INFO, "%s was compiled again, for %s: %s", text, again.slot->target,
+                         attempt->why);
     }
     if (again.origin == FA2I_ORIGIN_COMPILED)
         again.origin = attempt->lost ? FA2I_ORIGIN_REMADE : FA2I_ORIGIN_REFUSED;
@@ -480,11 +486,12 @@ static void tell_twin(const fa2i_planner *planner, fa2i_slot *slot, const fa2i_a
         return;
     slot->told = true;
     if (attempt->lost)
-        fa2i_planner_log(planner, "the code of %s is lost, and its code for %s is taken from the database",
-                         attempt->text, twin->target);
+        fa2i_planner_log(planner, FA2_LOG_INFO,
+                         "the code of %s is lost, and its code for %s is taken from the database", attempt->text,
+                         twin->target);
     else
-        fa2i_planner_log(planner, "%s is taken as %s code from the database: %s", attempt->text, twin->target,
-                         attempt->why);
+        fa2i_planner_log(planner, FA2_LOG_INFO, "%s is taken as %s code from the database: %s", attempt->text,
+                         twin->target, attempt->why);
 }
 
 fa2_status fa2i_planner_use_twin(fa2i_planner *planner, const fa2i_class *of, const fa2_problem *problem,

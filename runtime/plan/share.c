@@ -86,6 +86,18 @@ static fa2_status own_folder(char **ret_folder)
     return fa2i_text_take(&text, ret_folder);
 }
 
+/* Replaces a path by the real one, which messages show. It stays as it is if there is no memory. */
+static void resolve(char **path)
+{
+    char *real = *path != NULL ? realpath(*path, NULL) : NULL;
+    char *copy = real != NULL ? fa2i_strdup(real) : NULL;
+    if (copy != NULL) {
+        fa2i_free(*path);
+        *path = copy;
+    }
+    free(real);
+}
+
 fa2_status fa2i_share_find(char **ret_folder)
 {
     static const char *const beside[] = {FA2_SHARE_FROM_LIBRARY, "../share/fa2", "share/fa2"};
@@ -105,6 +117,7 @@ fa2_status fa2i_share_find(char **ret_folder)
         fa2i_free(path);
         path = NULL;
     }
+    resolve(&path);
     /* If nothing was installed, nothing is missing. */
     if (path == NULL && (given != NULL || access(FA2_SHARE_INSTALLED, F_OK) == 0)) {
         path = fa2i_strdup(given != NULL ? given : FA2_SHARE_INSTALLED);

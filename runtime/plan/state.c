@@ -10,16 +10,37 @@
 #include "runtime/base/alloc.h"
 #include "runtime/base/shown.h"
 
-void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...)
+static bool is_heard(const fa2i_planner *planner, fa2_log_level level)
 {
-    if (planner->log == NULL)
+    const int most = planner->log_level != 0 ? planner->log_level : FA2_LOG_INFO;
+    return (planner->log != NULL || planner->log_at != NULL) && (int)level <= most;
+}
+
+static void send(const fa2i_planner *planner, fa2_log_level level, const char *message)
+{
+    if (planner->log_at != NULL)
+        planner->log_at(planner->log_user, level, message);
+    else
+        planner->log(planner->log_user, message);
+}
+
+void fa2i_planner_hear(void *user, const char *message)
+{
+    const fa2i_planner *planner = user;
+    if (is_heard(planner, FA2_LOG_ERROR))
+        send(planner, FA2_LOG_ERROR, message);
+}
+
+void fa2i_planner_log(const fa2i_planner *planner, fa2_log_level level, const char *format, ...)
+{
+    if (!is_heard(planner, level))
         return;
     char message[FA2I_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
     fa2i_shown_format(message, sizeof message, fa2_last_message(), format, args);
     va_end(args);
-    planner->log(planner->log_user, message);
+    send(planner, level, message);
 }
 
 void fa2i_attempt_take(fa2i_attempt *attempt, fa2i_slot *slot)
@@ -53,14 +74,14 @@ void fa2i_planner_pass_over(const fa2i_planner *planner, fa2i_slot *slot, const 
     if (planner->predicts)
         return;
     if (!slot->told)
-        fa2i_planner_log(planner, "%s is passed over: %s", what, fa2_last_message());
+        fa2i_planner_log(planner, FA2_LOG_ERROR, "%s is passed over: %s", what, fa2_last_message());
     slot->told = true;
 }
 
 void fa2i_planner_unreadable(const fa2i_planner *planner, fa2i_class *of)
 {
     if (!of->told_unreadable)
-        fa2i_planner_log(planner, "the database is passed over: %s", fa2_last_message());
+        fa2i_planner_log(planner, FA2_LOG_ERROR, "the database is passed over: %s", fa2_last_message());
     of->told_unreadable = true;
 }
 
@@ -101,7 +122,7 @@ void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem)
     if (of == NULL || of->told_without)
         return;
     of->told_without = true;
-    fa2i_planner_log(planner,
+    fa2i_planner_log(planner, FA2_LOG_WARNING,
                      "a bias without aligned neighbours is read number by number, because no other kernel can be "
                      "used (not repeated for other shapes with %s): %s",
                      of->key, fa2_last_message());

@@ -21,6 +21,7 @@
 #include "runtime/cuda/compile.h"
 #include "runtime/lua/generator.h"
 #include "runtime/plan/answers.h"
+#include "runtime/plan/counters.h"
 #include "runtime/plan/layers.h"
 #include "runtime/plan/winners.h"
 
@@ -67,8 +68,10 @@ typedef struct fa2i_notes {
 typedef struct fa2i_planner {
     const fa2i_device *device; /* borrowed */
     int arch;                  /* fa2_config.arch; 0: the device's own */
-    fa2i_log_fn log;           /* may be NULL */
+    fa2i_log_fn log;           /* may be NULL, like log_at */
+    void (*log_at)(void *user, fa2_log_level level, const char *message);
     void *log_user;
+    int log_level;             /* a fa2_log_level; 0: FA2_LOG_INFO */
     char *database;            /* path, for messages; NULL if no database is used */
     fa2i_cache *cache;         /* NULL if there is no database, or none is used */
     fa2i_layers layers;        /* the system's databases, below the user's */
@@ -98,6 +101,7 @@ typedef struct fa2i_planner {
     fa2i_target target;     /* compilation target; its name is "" until it is known */
     fa2i_kernels kernels;
     fa2i_answers answers;
+    fa2i_counters counters;
     fa2i_class *classes; /* classes of the problems so far, the most recently used first */
 } fa2i_planner;
 
@@ -138,7 +142,10 @@ void fa2i_planner_unreadable(const fa2i_planner *planner, fa2i_class *of);
  * message. */
 void fa2i_planner_do_without(fa2i_planner *planner, const fa2_problem *problem);
 
-/* Sends a sentence to the log, if there is one. */
-void fa2i_planner_log(const fa2i_planner *planner, const char *format, ...) FA2I_PRINTF(2, 3);
+/* Sends a sentence to the log, if there is one that wants this level. */
+void fa2i_planner_log(const fa2i_planner *planner, fa2_log_level level, const char *format, ...) FA2I_PRINTF(3, 4);
+
+/* An fa2i_log_fn for what the planner uses: user is the planner. What others log is an error. */
+void fa2i_planner_hear(void *user, const char *message);
 
 #endif

@@ -105,7 +105,8 @@ def write_shapes(path, problems):
 def problem_ids(db):
     plain = {name for name in (row[1] for row in db.execute("PRAGMA table_info(problem)"))
              if name not in FIELDS + ["id", "op", "class", "gflop"]}
-    where = "op = 'forward'" + "".join(f" AND {name} IN (0, 'none')" for name in sorted(plain))
+    words = {"sums": "fp32", "scores": "exact"}  # fields whose default is a word
+    where = "op = 'forward'" + "".join(f" AND {name} IN (0, '{words.get(name, 'none')}')" for name in sorted(plain))
     return {tuple(row[1:]): row[0] for row in db.execute(f"SELECT id, {', '.join(FIELDS)} FROM problem WHERE {where}")}
 
 

@@ -20,7 +20,7 @@ DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", 
 
 NUMBERS = ("window", "max_seqlen_q", "max_seqlen_k")  # which may be tensors, and stay on the host
 
-_launch, _backward = _native.launch, _native.attention_backward
+_launch, _backward, _problem = _native.launch, _native.attention_backward, _native.problem
 
 
 class Lender:
@@ -72,6 +72,11 @@ def launch(q, k, v, out=None, return_lse=False, **keywords):
     return (out, _of_device(got[1])) if return_lse else out
 
 
+def problem(*tensors, **keywords):
+    lender = Lender()
+    return _problem(*map(lender.lend, tensors), **lender.lend_named(keywords))
+
+
 def attention(q, k, v, **keywords):
     """fa2.attention, whose straight way to the kernel is in C."""
     tensors = [value for value in (q, k, v, *keywords.values()) if isinstance(value, torch.Tensor)]
@@ -108,6 +113,7 @@ _installed = []
 def install():
     """From now on, in this process, until remove() is called."""
     _native.launch, _native.attention_backward, flash_attn.attention = launch, attention_backward, attention
+    _native.problem = problem
     _dispatch._Plain.forward, _Node.apply = staticmethod(plain_forward), torch.autograd.function.BackwardCFunction.apply
     library = torch.library.Library("fa2", "IMPL", "CPU")
     warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # once in a process
@@ -120,5 +126,6 @@ def install():
 
 def remove():
     _native.launch, _native.attention_backward, flash_attn.attention = _launch, _backward, fa2.attention
+    _native.problem = _problem
     _dispatch._Plain.forward, _Node.apply = staticmethod(_forward), _apply
     _installed.pop()._destroy()

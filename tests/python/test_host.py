@@ -76,6 +76,66 @@ class Permissions(OnHost):
         self.assertRaises(TypeError, sdpa, q, k, v, None, 0.0, False, None, False, "fast")
 
 
+class Warm(OnHost):
+    def test_problems(self):
+        """What warm asks for: each problem of a model once, in the order of the calls; nothing is launched."""
+        from fa2_attn import _recording
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.ones(16, dtype=torch.float16))
+
+            def forward(self, x, causal=True):
+                x = x * self.weight
+                rows = x.transpose(1, 2)
+                for _ in range(2):
+                    rows = fa2.attention(rows, rows, rows, causal=causal)
+                return {"out": flash_attn.flash_attn_func(rows, rows, rows, window_size=(3, 0), causal=True), "plain": x}
+
+        model, x = Model(), torch.rand(2, 4, 24, 16, dtype=torch.float16)
+        found = _recording.problems_of(model, x, False)
+        self.assertEqual([device for device, _ in found], [0, 0])
+        first, second = (problem for _, problem in found)
+        self.assertEqual([first[name] for name in ("batch", "heads_q", "seq_q", "head_dim", "causal")], [2, 4, 24, 16, 1])
+        self.assertEqual(second["window_left"], 3)
+        self.assertIsNone(model.weight.grad)
+        self.assertEqual(_recording.problems_of(model, {"x": x, "causal": False}, False)[0][1].get("causal", 0), 0)
+        model.weight.grad = torch.full_like(model.weight, 7)
+        ops = [problem.get("op", "forward") for _, problem in _recording.problems_of(model, (x,), True)]
+        self.assertEqual(sorted(ops), ["backward", "backward", "forward", "forward"])
+        self.assertTrue((model.weight.grad == 7).all())
+        with self.assertRaisesRegex(ValueError, "no output of the model requires a gradient"):
+            _recording.problems_of(lambda x: x, (x,), True)
+        packed = torch.rand(2, 24, 3, 4, 16, dtype=torch.float16)
+        (_, problem), = _recording.problems_of(lambda t: fa2_attn.torch.attention_packed(t, softcap=2.0), packed, False)
+        self.assertEqual((problem["softcap"], problem["seq_q"]), (1, 24))
+        rows = packed[:, :, 0]
+        (_, problem), = _recording.problems_of(lambda t: fa2.attention(t, t, t, sums="fast"), rows, False)
+        self.assertEqual(problem["sums"], "fast")
+
+    def test_warm(self):
+        """The kernels are ready: calls compile nothing more. Its own calls launched nothing, and wrote nothing."""
+        q, k, v, new = randn((2, 3, 2, 16), *2 * [(2, 32, 2, 16)], (2, 3, 2, 16))
+        before, lengths = k.clone(), torch.tensor([7, 9], dtype=torch.int32)
+
+        def model(q):
+            cached = fa2.attention(q, k, v, k_new=new, v_new=new, seqused_k=lengths, causal=True)
+            return cached + fa2.attention(q, k, v)
+
+        with fa2.Context("", log=lambda line: None) as context:
+            made = fa2.warm(model, q, context=context)
+            self.assertEqual([one["problem"].get("append", 0) for one in made], [1, 0])
+            self.assertTrue(all(one["variant"] for one in made))
+            compiled = context.counters()["compiled"]
+            self.assertGreater(compiled, 0)
+            self.assertEqual(context.counters()["calls_default"], 0)
+            for one in made:
+                context.prepare(one["problem"])
+            self.assertEqual(context.counters()["compiled"], compiled)
+        self.assertTrue(torch.equal(k, before))
+
+
 class Bias(OnHost):
     def test_gradients(self):
         """A bias for all queries of a head, by every way; deterministic, each of its numbers is a sum of ours."""

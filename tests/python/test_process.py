@@ -413,6 +413,41 @@ class Processes(unittest.TestCase):
         self.assertRegex(said, r"libnvrtc\.so\.13\n.*libnvrtc\.so\.12\n")
 
 
+class Watching(unittest.TestCase):
+    """Counters and levels of the log."""
+
+    def test_counters(self):
+        q, k, v = reference.tensors(seq_q=26)
+        with fa2.Context("", log=lambda line: None) as context:
+            self.assertEqual(set(context.counters().values()), {0})
+            for _ in range(3):
+                fa2.attention(q, k, v, out=Tensor(q.shape), context=context)
+            with self.assertRaises(ValueError):
+                fa2.attention(q, k, v, out=Tensor((1, 2, 3, 4)), context=context)
+            counted = fa2.counters(context=context)
+            self.assertEqual(counted["calls_default"], 3)
+            self.assertEqual((counted["misses"], counted["compiled"], counted["unstored"]), (1, 1, 1))
+            self.assertGreater(counted["miss_ns"], counted["compile_ns"])
+            device.synchronize()
+        with self.assertRaisesRegex(ValueError, "closed"):
+            context.counters()
+        self.assertEqual(fa2.counters().keys(), counted.keys())
+
+    def test_log_levels(self):
+        problem = {"heads_q": 1, "seq_q": 70, "head_dim": 16}
+        for level, most in (("error", 0), ("warning", 1), ("info", 1), (None, 1), ("debug", 2)):
+            said = []
+            with fa2.Context("", log=said.append, log_level=level) as context:
+                context.prepare(problem)
+            self.assertEqual(len(said), most, level)
+        self.assertIn(" by the rule default, ", said[-1])
+        with self.assertLogs("fa2_attn", "DEBUG") as logs, fa2.Context("", log_level="debug") as context:
+            context.prepare(problem)
+        self.assertEqual([record.levelname for record in logs.records], ["WARNING", "DEBUG"])
+        with self.assertRaisesRegex(ValueError, "log_level is 'loud'; it must be \"error\", "):
+            fa2.Context("", log_level="loud")
+
+
 class Libraries(unittest.TestCase):
     def test_importing_is_quick(self):
         """Nothing is imported for what most programs never call."""

@@ -53,6 +53,14 @@ has out "user.db"
 has out "$PWD/system.db"
 checks=$((checks + 1))
 [ "$(grep -c 'fwd_' out)" -eq 2 ] || fail "$ran: not one winner of each"
+FA2_DB=user.db run 0 list --json # one array of both
+checks=$((checks + 1))
+python3 -c 'import json, os
+found = [os.path.basename(one["database"]) for one in json.load(open("out"))]
+assert found == ["user.db", "system.db"], found' || fail "$ran"
+FA2_DB=user.db FA2_SYSTEM_DB="$PWD/system.db:$PWD/../${PWD##*/}/system.db" run 0 list # named twice, opened once
+checks=$((checks + 1))
+[ "$(grep -c 'fwd_' out)" -eq 2 ] || fail "$ran: a file is listed twice"
 FA2_DB=nowhere.db run 0 list
 lacks out "nowhere.db"
 run 0 list --db user.db
@@ -102,9 +110,19 @@ export FA2_SYSTEM_DB="$PWD/hurt.db:$PWD/nowhere.db:$PWD/system.db" FA2_NVRTC_LIB
 call_with 0 user.db
 has err "a system database is passed over: $PWD/hurt.db: "
 has err "a system database is passed over: $PWD/nowhere.db: "
+lacks err "--db"
 has out "rule       exact:"
 unset FA2_SYSTEM_DB
 call_with 1 plain.db
+
+# ---- others may write the working directory: the database is elsewhere ----
+unset FA2_SYSTEM_DB FA2_NVRTC_LIBRARY
+mkdir open
+chmod 775 open
+cd open || exit 1
+run 0 tune --device 0 --shape $shape --db ../elsewhere.db
+cd ..
+export FA2_NVRTC_LIBRARY=$without
 
 # ---- system.db in the folder of files that come with fa2 ----
 mkdir share

@@ -4,14 +4,28 @@
 #include <string.h>
 #include "tuner/report/table.h"
 
-enum { DEVICE, SHAPE, MEDIAN_US, L2 };
+enum { DEVICE, SHAPE, MEDIAN_US, L2, ARCH, SM_COUNT };
+
+static bool is_text(const char *cell, const char *text)
+{
+    return cell != NULL && strcmp(cell, text) == 0;
+}
+
+/* Returns whether a row is of such a card. A name alone does not tell: a part of a card (MIG) has fewer SMs. */
+static bool is_of(const fa2i_rows *rows, size_t row, const fa2i_card *card)
+{
+    char arch[16], sm_count[16];
+    snprintf(arch, sizeof arch, "sm_%d", card->arch);
+    snprintf(sm_count, sizeof sm_count, "%d", card->sm_count);
+    return is_text(fa2i_rows_cell(rows, row, DEVICE), card->name) && is_text(fa2i_rows_cell(rows, row, ARCH), arch) &&
+           is_text(fa2i_rows_cell(rows, row, SM_COUNT), sm_count);
+}
 
 /* Returns us of a problem in the earlier benchmark; 0: it has none. */
-static double find_earlier(const fa2i_rows *rows, const char *device, const char *shape)
+static double find_earlier(const fa2i_rows *rows, const fa2i_card *card, const char *shape)
 {
     for (size_t i = 0; i < fa2i_rows_count(rows); i++) {
-        const char *of = fa2i_rows_cell(rows, i, DEVICE), *text = fa2i_rows_cell(rows, i, SHAPE);
-        if (of != NULL && text != NULL && strcmp(of, device) == 0 && strcmp(text, shape) == 0)
+        if (is_of(rows, i, card) && is_text(fa2i_rows_cell(rows, i, SHAPE), shape))
             return strtod(fa2i_rows_cell(rows, i, MEDIAN_US), NULL);
     }
     return 0;
@@ -48,7 +62,7 @@ fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card
         const fa2i_timed *first = &list[i].timed[0]; /* the runtime's choice */
         char shape[FA2I_PROBLEM_CHARS];
         fa2i_problem_format(&list[i].problem, shape, sizeof shape);
-        const double then = find_earlier(&against->earlier, card->name, shape);
+        const double then = find_earlier(&against->earlier, card, shape);
         if (list[i].count == 0 || first->outcome != FA2I_OUTCOME_OK || then <= 0)
             continue;
         const bool slower = against->most > 0 && first->us.order.median > against->most * then;
@@ -56,7 +70,8 @@ fa2_status fa2i_against_print(const fa2i_against *against, const fa2i_card *card
         *ret_slower += slower;
     }
     if (fa2i_table_rows(&table) == 0) {
-        st = fa2i_fail(FA2_E_INVALID, "%s: has no time of these problems on %s", against->path, card->name);
+        st = fa2i_fail(FA2_E_INVALID, "%s: has no time of these problems on %s with %d SMs", against->path, card->name,
+                       card->sm_count);
     } else {
         fa2i_shown_print(out, "\nagainst %s\n", against->path);
         st = fa2i_table_print(&table, out);

@@ -10,7 +10,7 @@
 
 typedef struct fa2i_against {
     const char *path;  /* of the earlier benchmark; borrowed */
-    fa2i_rows earlier; /* device, shape, median_us, l2 (fa2i_benchmark_file_times); owned */
+    fa2i_rows earlier; /* device, shape, median_us, l2, arch, sm_count (fa2i_benchmark_file_times); owned */
     double most;       /* more than this ratio of times, now to then, is too slow; 0: no ratio is */
 } fa2i_against;
 

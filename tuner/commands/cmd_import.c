@@ -1,7 +1,7 @@
 /*
  * fa2-tune import: reads an export, then compiles the winners' kernels if that is possible here.
  *
- * An export contains no code. A variant that this generator does not know is skipped, with its results. A variant that
+ * Code in an export is taken only with --trust. A variant that this generator does not know is skipped, with its results. A variant that
  * does not compile here stays without code, and the runtime treats it as not tuned.
  */
 #include <stdio.h>
@@ -31,6 +31,11 @@ static void print_counts(const fa2i_import_counts *counts, const char *path)
                      counts->fresh, fa2i_plural(counts->fresh), path, counts->rows, fa2i_plural(counts->rows),
                      counts->known, counts->known == 1 ? "was" : "were", counts->verifications,
                      counts->verifications == 1 ? "verification is" : "verifications are");
+    if (counts->code_taken > 0)
+        printf("took the code of %zu kernel%s\n", counts->code_taken, fa2i_plural(counts->code_taken));
+    if (counts->code_left > 0)
+        printf("left out: the code of %zu kernel%s; --trust takes it, from a file of your own machines\n",
+               counts->code_left, fa2i_plural(counts->code_left));
     if (counts->unknown > 0)
         fa2i_shown_print(stdout,
                          "passed over: %zu row%s about %zu kernel%s that this fa2 does not know; the first: "
@@ -71,12 +76,12 @@ int fa2i_cmd_import(int argc, char **argv)
     bool failed = false;
     fa2i_import_counts counts = {0};
     fa2_status st = FA2_OK;
-    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_FILE, &options));
+    FA2_TRY(fa2i_options_parse(argc, argv, FA2I_OPT_DB | FA2I_OPT_JOBS | FA2I_OPT_FILE | FA2I_OPT_TRUST, &options));
     FA2_TRY(fa2i_place_open_export(options.positional, &in)); /* fails before anything is created */
     FA2_TRY(fa2i_generator_create_stoppable(stop, &generator));
     FA2_TRY(fa2i_database_open(options.db, FA2I_CACHE_WRITE, &cache));
-    FA2_TRY(fa2i_cache_import(cache, in, in == stdin ? "standard input" : options.positional, know_variant, generator,
-                              &counts));
+    FA2_TRY((options.trust ? fa2i_cache_import_trusted : fa2i_cache_import)(
+        cache, in, in == stdin ? "standard input" : options.positional, know_variant, generator, &counts));
     print_counts(&counts, fa2i_cache_path(cache));
     FA2_TRY(compile_where_possible(cache, generator, options.jobs, stop, &failed));
 done:

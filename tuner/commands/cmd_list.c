@@ -302,16 +302,12 @@ static fa2_status say_damaged(fa2i_cache *cache, const fa2i_filter *filter, size
 }
 
 /* Prints the winners of a database, under its path if several databases are listed. */
-static fa2_status list_one(fa2i_cache *cache, const fa2i_filter *filter, bool as_json, bool with_path)
+static fa2_status list_one(fa2i_cache *cache, const fa2i_filter *filter, bool with_path)
 {
     winner_listing w;
     size_t damaged = 0;
     fa2_status st = FA2_OK;
     FA2_TRY(say_damaged(cache, filter, &damaged));
-    if (as_json) {
-        FA2_TRY(fa2i_cache_print_winners_json(cache, filter, stdout));
-        goto done;
-    }
     if (with_path)
         fa2i_shown_print(stdout, "%s\n\n", fa2i_cache_path(cache));
     FA2_TRY(list_winners(cache, filter, &w));
@@ -335,12 +331,35 @@ static fa2_status open_system(const fa2i_options *options, fa2i_layers *ret_laye
 {
     char *share = NULL;
     fa2_status st = FA2_OK;
-    if (options->db != NULL || options->json)
+    if (options->db != NULL)
         return FA2_OK;
     FA2_TRY(fa2i_share_find(&share));
     FA2_TRY(fa2i_layers_open(share, say, NULL, ret_layers));
 done:
     fa2i_free(share);
+    return st;
+}
+
+/* Prints the winners of all databases as one array. */
+static fa2_status list_json(fa2i_cache *own, const fa2i_layers *system, const fa2i_filter *filter)
+{
+    fa2i_cache *caches[1 + FA2I_LAYERS_MAX];
+    size_t count = 0, damaged = 0;
+    fa2_status st = FA2_OK;
+    if (own != NULL)
+        caches[count++] = own;
+    for (size_t i = 0; i < system->count; i++)
+        caches[count++] = system->caches[i];
+    for (size_t i = 0; st == FA2_OK && i < count; i++)
+        st = say_damaged(caches[i], filter, &damaged);
+    return st == FA2_OK ? fa2i_cache_print_winners_json(caches, count, filter, stdout) : st;
+}
+
+static fa2_status list_text(fa2i_cache *own, const fa2i_layers *system, const fa2i_filter *filter)
+{
+    fa2_status st = own != NULL ? list_one(own, filter, system->count > 0) : FA2_OK;
+    for (size_t i = 0; st == FA2_OK && i < system->count; i++)
+        st = list_one(system->caches[i], filter, true);
     return st;
 }
 
@@ -356,10 +375,8 @@ int fa2i_cmd_list(int argc, char **argv)
     st = fa2i_database_open(options.db, FA2I_CACHE_READ, &cache);
     if (st == FA2_E_NOT_FOUND && system.count > 0)
         st = FA2_OK; /* the system's are listed */
-    if (st == FA2_OK && cache != NULL)
-        st = list_one(cache, &options.filter, options.json, system.count > 0);
-    for (size_t i = 0; st == FA2_OK && i < system.count; i++)
-        st = list_one(system.caches[i], &options.filter, false, true);
+    if (st == FA2_OK)
+        st = (options.json ? list_json : list_text)(cache, &system, &options.filter);
 done:
     fa2i_layers_close(&system);
     fa2i_cache_close(cache);

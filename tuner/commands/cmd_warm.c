@@ -27,8 +27,9 @@ typedef struct warmer {
     pthread_mutex_t lock; /* of the rest */
     fa2i_progress progress;
     size_t next, failed;
-    bool unstored;      /* a context could not store what it compiled */
-    fa2_status refused; /* of a thread that got no context */
+    uint64_t unstored;             /* kernels that were compiled and could not be stored */
+    char told[FA2I_MESSAGE_BYTES]; /* the last line of a context's log that was printed */
+    fa2_status refused;            /* of a thread that got no context */
     char why[FA2I_MESSAGE_BYTES];
 } warmer;
 
@@ -55,15 +56,25 @@ static void finish(warmer *w, const fa2_problem *problem, fa2_status st)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Called for each line of a context's log. Lines about choices are passed over: nothing is tuned yet. */
-static void hear(void *user, const char *message)
+/* Called for each line of a context's log about something broken. Each context says the same, so it is printed once. */
+static void hear(void *user, fa2_log_level level, const char *message)
 {
     warmer *w = user;
-    if (strstr(message, "not stored: ") == NULL && strstr(message, "working without") == NULL)
+    (void)level;
+    pthread_mutex_lock(&w->lock);
+    if (strcmp(w->told, message) != 0)
+        fa2i_note(&w->progress, "fa2-tune: %s", message);
+    snprintf(w->told, sizeof w->told, "%s", message);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void add_unstored(warmer *w, fa2_context *context)
+{
+    fa2_counters counters = {.struct_bytes = sizeof counters};
+    if (fa2_read_counters(context, &counters) != FA2_OK)
         return;
     pthread_mutex_lock(&w->lock);
-    fa2i_note(&w->progress, "fa2-tune: %s", message);
-    w->unstored = true;
+    w->unstored += counters.unstored;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -75,7 +86,8 @@ static void *prepare_some(void *user)
     const fa2_config config = {.struct_bytes = sizeof config,
                                .database = w->options.db,
                                .device_plus_one = w->options.device + 1,
-                               .log = hear,
+                               .log_at = hear,
+                               .log_level = FA2_LOG_ERROR,
                                .log_user = w};
     const fa2_status st = fa2_context_create(&config, &context);
     if (st != FA2_OK) {
@@ -86,6 +98,8 @@ static void *prepare_some(void *user)
     }
     while (take(w, &problem))
         finish(w, &problem, fa2_prepare(context, &problem));
+    if (context != NULL)
+        add_unstored(w, context);
     fa2_context_destroy(context);
     return NULL;
 }
@@ -131,8 +145,8 @@ int fa2i_cmd_warm(int argc, char **argv)
     const size_t prepared = w.next - w.failed;
     if (st == FA2_OK)
         printf("%zu problem%s ready, %zu failed%s\n", prepared, fa2i_plural(prepared), w.failed,
-               w.unstored ? "; not everything was stored" : "");
-    const bool failed = w.failed > 0 || w.unstored || w.program_failed;
+               w.unstored > 0 ? "; not everything was stored" : "");
+    const bool failed = w.failed > 0 || w.unstored > 0 || w.program_failed;
     const int status = st != FA2_OK   ? fa2i_report_failure(st)
                        : *w.stop != 0 ? FA2I_EXIT_INTERRUPTED
                        : failed       ? FA2I_EXIT_FAILED

@@ -47,6 +47,7 @@ typedef struct fa2i_options {
     int rest_ms;                 /* --rest; 0: no rest */
     unsigned scales;             /* --scale, bits 1 << fa2i_scale */
     bool check;                  /* --check */
+    bool with_code, trust;       /* --with-code of export, --trust of import */
     bool never_compile;          /* --never-compile */
     char **program;              /* the arguments after "--", ending with NULL; NULL: none */
     const char *positional;      /* the FILE of export, import and field-report; the VARIANT of source */
@@ -71,14 +72,16 @@ enum {
     FA2I_OPT_FILTER = 512,        /* --shape, --op, --device as filters */
     FA2I_OPT_FILTER_SHOWN = 1024, /* a --shape with all required fields is a problem, else a filter */
     FA2I_OPT_FORGET = 2048,
-    FA2I_OPT_TUNE = 4096,       /* --all, --force, --share */
-    FA2I_OPT_BENCH = 8192,      /* --runs, --rest, --cold, --scale, --format, --against, --fail-above */
-    FA2I_OPT_REPORT = 16384,    /* --html, --markdown, --against, --bench */
-    FA2I_OPT_CHECK = 32768,     /* --check */
-    FA2I_OPT_DRY_RUN = 65536,   /* --dry-run */
-    FA2I_OPT_EXPLAIN = 131072,  /* --never-compile */
-    FA2I_OPT_MAX_SIZE = 262144, /* --max-size */
-    FA2I_OPT_SOURCE = 524288    /* VARIANT, --ptx, --sass, --lines */
+    FA2I_OPT_TUNE = 4096,         /* --all, --force, --share */
+    FA2I_OPT_BENCH = 8192,        /* --runs, --rest, --cold, --scale, --format, --against, --fail-above */
+    FA2I_OPT_REPORT = 16384,      /* --html, --markdown, --against, --bench */
+    FA2I_OPT_CHECK = 32768,       /* --check */
+    FA2I_OPT_DRY_RUN = 65536,     /* --dry-run */
+    FA2I_OPT_EXPLAIN = 131072,    /* --never-compile */
+    FA2I_OPT_MAX_SIZE = 262144,   /* --max-size */
+    FA2I_OPT_SOURCE = 524288,     /* VARIANT, --ptx, --sass, --lines */
+    FA2I_OPT_WITH_CODE = 1048576, /* --with-code */
+    FA2I_OPT_TRUST = 2097152      /* --trust */
 };
 
 /* Parses a command line. FA2_E_INVALID names the option, the value and what is accepted. Strings are borrowed from

@@ -201,6 +201,8 @@ static const struct option {
     {"--scale", FA2I_OPT_BENCH, "S, B or D", apply_scale, false, 0},
     {"--cold", FA2I_OPT_BENCH, NULL, NULL, false, OPTION(cold)},
     {"--format", FA2I_OPT_BENCH, "text, csv or json", apply_format, true, 0},
+    {"--with-code", FA2I_OPT_WITH_CODE, NULL, NULL, false, OPTION(with_code)},
+    {"--trust", FA2I_OPT_TRUST, NULL, NULL, false, OPTION(trust)},
     {"--json", FA2I_OPT_JSON, NULL, NULL, false, OPTION(json)},
 };
 

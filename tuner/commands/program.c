@@ -69,13 +69,13 @@ static fa2_status make_file(capture_file *file)
 
 static void file_done(capture_file *file)
 {
-    fa2i_text fresh = {0};
-    if (file->own && file->path != NULL) {
-        unlink(file->path);
-        fa2i_text_add(&fresh, "%s.new", file->path);
-        if (!fresh.failed)
-            unlink(fresh.data);
-        fa2i_text_done(&fresh);
+    static const char *const endings[] = {"", ".new", ".counters", ".counters.new"};
+    for (size_t i = 0; file->own && file->path != NULL && i < sizeof endings / sizeof *endings; i++) {
+        fa2i_text path = {0};
+        fa2i_text_add(&path, "%s%s", file->path, endings[i]);
+        if (!path.failed)
+            unlink(path.data);
+        fa2i_text_done(&path);
     }
     fa2i_free(file->path);
 }

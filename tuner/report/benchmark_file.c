@@ -25,7 +25,8 @@ static const char bench_naive[] =
 
 static const char bench_times[] =
     "SELECT json_extract(?1, '$.device') AS device, json_extract(p.value, '$.problem') AS shape, "
-    "json_extract(p.value, '$.kernels[0].median_us') AS median_us, json_extract(?1, '$.l2') AS l2 "
+    "json_extract(p.value, '$.kernels[0].median_us') AS median_us, json_extract(?1, '$.l2') AS l2, "
+    "json_extract(?1, '$.arch') AS arch, json_extract(?1, '$.sm_count') AS sm_count "
     "FROM json_each(?1, '$.problems') p WHERE typeof(median_us) IN ('integer', 'real') AND median_us > 0 "
     "AND median_us < 1e300";
 

@@ -41,13 +41,14 @@ from . import _frameworks, _native, _tuner
 from ._native import (Context, Error, attention, attention_backward, dropout_mask, problem,
                       set_default_context)
 from ._tuner import tune, winners
+from ._warm import warm
 
 if TYPE_CHECKING:
     from ._native import Explanation
 
 __version__: str = _native.__version__
-__all__ = ["Context", "Error", "attention", "attention_backward", "dropout_mask", "explain", "prepare",
-           "problem", "set_default_context", "tune", "winners"]
+__all__ = ["Context", "Error", "attention", "attention_backward", "counters", "dropout_mask", "explain", "prepare",
+           "problem", "set_default_context", "tune", "warm", "winners"]
 
 _frameworks.warn_of_old_name()
 
@@ -118,6 +119,15 @@ def explain(*tensors: Any, context: Optional[Context] = None, device: Optional[i
         if error.status in ("FA2_E_NO_DRIVER", "FA2_E_NO_DEVICE"):
             error.args = (f'{error}. Without a GPU, arch="sm_86" answers for the card that stands for an SM',)
         raise
+
+
+def counters(*, context: Optional[Context] = None, device: Optional[int] = None) -> Dict[str, int]:
+    """Returns what a context did: calls by rule, kernels loaded and compiled, misses and the time they took.
+
+    Default: the default context of the device, or of device 0. Context.counters names the counters.
+    """
+    _check_route(context, device, None, None)
+    return _context((), context, device).counters()
 
 
 def _check_route(context: Optional[Context], device: Optional[int], arch: Union[str, int, None],

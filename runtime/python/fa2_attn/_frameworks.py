@@ -22,10 +22,14 @@ def need(name: str, title: str, needer: str) -> None:
                                   f"`{sys.executable} -m pip install {name}`", name=name) from None
 
 
-def log(message: str) -> None:
-    """Passes a message of the library on. Imports logging here, because that takes as long as the rest of fa2."""
+def log(message: str, level: int) -> None:
+    """Passes a line of the library on. Imports logging here, because that takes as long as the rest of fa2.
+
+    level: a fa2_log_level, 1 to 4.
+    """
     import logging
-    logging.getLogger("fa2_attn").warning("%s", message)
+    levels = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+    logging.getLogger("fa2_attn").log(levels[level - 1], "%s", message)
 
 
 def warn_of_old_name() -> None:

@@ -12,6 +12,8 @@
 #include <string.h>
 #include "context.h"
 
+#include "runtime/plan/counters.h"
+
 enum { DEVICES_MAX = 64 };
 
 static PyTypeObject *context_type;
@@ -19,7 +21,7 @@ static fa2py_context *defaults[DEVICES_MAX];
 
 /* ---- begin and end ---- */
 
-static void log_message(void *user, const char *message)
+static void log_message(void *user, fa2_log_level level, const char *message)
 {
     fa2py_context *context = user;
     PyGILState_STATE state = PyGILState_Ensure();
@@ -27,7 +29,11 @@ static void log_message(void *user, const char *message)
     if (log != NULL) {
         Py_INCREF(log);
         PyObject *text = fa2py_message(message);
-        PyObject *result = text != NULL ? PyObject_CallFunctionObjArgs(log, text, NULL) : NULL;
+        PyObject *result = NULL;
+        if (text != NULL && context->log_takes_level)
+            result = PyObject_CallFunction(log, "Oi", text, (int)level);
+        else if (text != NULL)
+            result = PyObject_CallFunctionObjArgs(log, text, NULL);
         if (result == NULL)
             PyErr_WriteUnraisable(log);
         Py_XDECREF(text);
@@ -116,7 +122,7 @@ static PyObject *default_log(void)
     return log;
 }
 
-/* config: all but device and log. */
+/* config: all but device and log. log: NULL means the logger. */
 static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config config, PyObject *log)
 {
     if (!fa2py_check_process())
@@ -136,10 +142,16 @@ static fa2py_context *make_context(PyTypeObject *type, int device, fa2_config co
     if (context == NULL)
         return NULL;
     context->device = device;
-    context->log = log;
-    Py_XINCREF(log);
+    context->log_takes_level = log == NULL;
+    context->log = log != NULL ? log : default_log();
+    if (context->log == NULL) {
+        Py_DECREF((PyObject *)context);
+        return NULL;
+    }
+    if (log != NULL)
+        Py_INCREF(log);
     config.device_plus_one = device + 1;
-    config.log = log_message;
+    config.log_at = log_message;
     config.log_user = context;
     fa2_context *handle = NULL;
     fa2_status st = FA2_OK;
@@ -163,31 +175,43 @@ static bool check_log(PyObject *log)
     return false;
 }
 
+/* Parses the name of a level into config.log_level. */
+static bool parse_log_level(const char *name, int *ret_level)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    *ret_level = 0;
+    for (int i = 0; name != NULL && i < (int)(sizeof names / sizeof *names); i++)
+        if (strcmp(name, names[i]) == 0)
+            *ret_level = i + 1;
+    if (name == NULL || *ret_level != 0)
+        return true;
+    PyErr_Format(PyExc_ValueError, "log_level is '%s'; it must be \"error\", \"warning\", \"info\" or \"debug\"", name);
+    return false;
+}
+
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *names)
 {
-    static char *const keywords[] = {"database", "device",        "arch",          "read_only",
-                                     "log",      "never_compile", "check_numbers", NULL};
-    PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *own = NULL, *truths[3] = {NULL};
+    static char *const keywords[] = {"database",      "device",        "arch",      "read_only", "log",
+                                     "never_compile", "check_numbers", "log_level", NULL};
+    PyObject *database = NULL, *bytes = NULL, *arch = NULL, *log = NULL, *truths[3] = {NULL};
+    const char *log_level = NULL;
     fa2py_context *context = NULL;
     int device = 0;
     fa2_config config = {.struct_bytes = sizeof(fa2_config), .read_only = 0};
     bool read_only = false, never_compile = false, check_numbers = false;
-    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOOOOO:Context", (char **)(uintptr_t)keywords, &database, &device,
-                                     &arch, &truths[0], &log, &truths[1], &truths[2]) ||
+    if (!PyArg_ParseTupleAndKeywords(args, names, "|O$iOOOOOz:Context", (char **)(uintptr_t)keywords, &database,
+                                     &device, &arch, &truths[0], &log, &truths[1], &truths[2], &log_level) ||
         !fa2py_parse_truth(truths[0], "read_only", &read_only) ||
         !fa2py_parse_truth(truths[1], "never_compile", &never_compile) ||
         !fa2py_parse_truth(truths[2], "check_numbers", &check_numbers) || !check_log(log) ||
-        !parse_arch(arch, &config.arch) || !parse_database(database, &bytes))
+        !parse_log_level(log_level, &config.log_level) || !parse_arch(arch, &config.arch) ||
+        !parse_database(database, &bytes))
         return NULL;
     config.read_only = read_only;
     config.never_compile = never_compile;
     config.check_numbers = check_numbers;
     config.database = bytes != NULL ? PyBytes_AsString(bytes) : NULL;
-    if (log == NULL || log == Py_None)
-        log = own = default_log();
-    if (log != NULL)
-        context = make_context(type, device, config, log);
-    Py_XDECREF(own);
+    context = make_context(type, device, config, log == Py_None ? NULL : log);
     Py_XDECREF(bytes);
     return (PyObject *)context;
 }
@@ -230,9 +254,7 @@ fa2py_context *fa2py_default_context(int device)
     }
     if (defaults[device] == NULL) {
         const fa2_config every_default = {.struct_bytes = sizeof every_default};
-        PyObject *log = default_log();
-        fa2py_context *made = log != NULL ? make_context(context_type, device, every_default, log) : NULL;
-        Py_XDECREF(log);
+        fa2py_context *made = make_context(context_type, device, every_default, NULL);
         if (made == NULL)
             return NULL;
         /* Another thread may have been faster while the GIL was released. Then ours is dropped. */
@@ -345,6 +367,28 @@ static PyObject *context_explain(PyObject *self, PyObject *fields)
     return ok ? explanation_dict(&problem, &explanation) : NULL;
 }
 
+static PyObject *context_counters(PyObject *self, PyObject *unused)
+{
+    fa2py_context *context = (fa2py_context *)self;
+    fa2_counters counters = {.struct_bytes = sizeof counters};
+    (void)unused;
+    if (!fa2py_context_begin(context))
+        return NULL;
+    const fa2_status st = fa2_read_counters(context->handle, &counters);
+    fa2py_context_end(context);
+    if (st != FA2_OK)
+        return fa2py_raise(st);
+    const uint64_t *values = &counters.calls_exact;
+    PyObject *dict = PyDict_New();
+    for (size_t i = 0; dict != NULL && i < FA2I_COUNTERS; i++) {
+        PyObject *value = PyLong_FromUnsignedLongLong(values[i]);
+        if (value == NULL || PyDict_SetItemString(dict, fa2i_counter_names[i], value) != 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(value);
+    }
+    return dict;
+}
+
 static PyObject *context_close(PyObject *self, PyObject *unused)
 {
     fa2py_context *context = (fa2py_context *)self;
@@ -399,6 +443,11 @@ static PyMethodDef methods[] = {
      "explain($self, problem, /)\n--\n\n"
      "Returns a dict that says which kernel the problem gets, and by which rule: see fa2_attn.explain. Prepares the\n"
      "problem."},
+    {"counters", context_counters, METH_NOARGS,
+     "counters($self, /)\n--\n\n"
+     "Returns a dict of what this context did: calls_exact, calls_nearest, calls_arch, calls_default, calls_shipped\n"
+     "(calls by the rule that chose their kernel), calls_failed, misses (problems that had to be prepared), miss_ns\n"
+     "(how long callers waited for that), loaded, compiled, compile_ns and unstored (kernels)."},
     {"close", context_close, METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Waits for the device and releases every kernel. Later calls fail. CUDA graphs that were captured with this\n"
@@ -413,14 +462,15 @@ static PyGetSetDef attributes[] = {{"device", context_get_device, NULL, "The CUD
 
 static const char context_doc[] =
     "Context(database=None, *, device=0, arch=None, read_only=False, log=None, never_compile=False, "
-    "check_numbers=False)\n--\n\n"
+    "check_numbers=False, log_level=None)\n--\n\n"
     "A device and a tuning database. Calls without a context use the default context of their device.\n\n"
     "database: a path. None: $FA2_DB, else ~/.cache/fa2/fa2.db. \"\": no database. A path that is named, here or in\n"
     "FA2_DB, must be usable. If the default path is not, calls work without a database, and the log says why.\n"
     "device: the CUDA device, counted from 0.\n"
     "arch: \"sm_86\" generates for that SM, and the driver compiles its PTX for the device.\n"
     "read_only: never write to the database.\n"
-    "log: called with a sentence about events that are no errors. None: logger \"fa2_attn\".\n"
+    "log: called with a sentence about events that are no errors. None: logger \"fa2_attn\", by their levels.\n"
+    "log_level: \"error\", \"warning\", \"info\" (default) or \"debug\", which tells each choice.\n"
     "never_compile: use only kernels in the database. A call for which it has none raises fa2_attn.Error with status\n"
     "FA2_E_FORBIDDEN. Not together with arch.\n"
     "check_numbers: for debugging. Before each launch, read back lengths, bounds, block tables and cache rows,\n"

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Compiles fa2 for aarch64 (Jetson Orin) with Debian's cross compiler, and runs host tests under qemu-user. It does so in
+# a Debian 12 made by debootstrap, as tests/recipes.sh makes one.
+#     tests/aarch64.sh FOLDER [TEST...]
+# FOLDER: where the Debian goes; it may be there already. Needs root, debootstrap and a network; takes minutes.
+set -euo pipefail
+here=$(realpath "$(dirname "$0")/..")
+root=$(realpath -m "$1")
+shift
+[ $# -gt 0 ] || set -- test_base test_recipe test_plan test_choose test_cache test_struct_sizes test_context test_generator
+[ "$(id -u)" -eq 0 ] || { echo "aarch64.sh: not root: skipped"; exit 77; }
+command -v debootstrap >/dev/null || { echo "aarch64.sh: no debootstrap: skipped"; exit 77; }
+[ -e "$root/etc/debian_version" ] || debootstrap --variant=minbase bookworm "$root"
+rm -rf "$root/src"
+mkdir -p "$root/src"
+git -C "$here" -c safe.directory="$here" archive HEAD | tar -C "$root/src" -x
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+[ -z "${PIP_CERT:-}" ] || install -D -m 644 "$PIP_CERT" "$root$PIP_CERT" # a network with certificates of its own
+[ -e "$root/proc/self" ] || mount -t proc proc "$root/proc"
+trap 'umount "$root/proc"' EXIT
+
+chroot "$root" /bin/sh -eux <<'END'
+dpkg --add-architecture arm64
+apt-get update
+apt-get install -y --no-install-recommends cmake ninja-build pkg-config python3-venv qemu-user \
+    gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross liblua5.4-dev:arm64 libsqlite3-dev:arm64 libmd-dev:arm64
+[ -d /opt/cuda ] || python3 -m venv /opt/cuda
+/opt/cuda/bin/pip install -q nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96
+END
+chroot "$root" env PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig /bin/sh -eux <<END
+cmake -S /src -B /tmp/arm -G Ninja -DCMAKE_BUILD_TYPE=Release -DFA2_WERROR=ON -DCMAKE_SYSTEM_NAME=Linux \
+    -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+    "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/" \
+    -DFA2_CUDA_INCLUDE_DIR=/opt/cuda/lib/python3.11/site-packages/nvidia/cu13/include
+cmake --build /tmp/arm --target fa2_shared fa2-tune fa2_share $*
+qemu-aarch64 -L / /tmp/arm/tuner/fa2-tune --version
+qemu-aarch64 -L / /tmp/arm/tuner/fa2-tune explain --arch sm_87 --shape Hq=8,Sq=512,D=64 | grep '^kernel '
+ctest --test-dir /tmp/arm -R '^($(IFS='|'; echo "$*"))$' --output-on-failure --no-tests=error
+END
+echo "aarch64.sh: fa2-tune and $# host tests run on aarch64"
