@@ -4,7 +4,7 @@
  * - export writes every row as before, except at most one: the row with the bit
  * - a call gets the code that was stored for its problem, or none.
  * Most bits lead to one of few files after gc, so what follows gc is done once for each of these files.
- * A fixed sample of the bits is tried. FA2_TEST_ALL=1 tries all, in an hour; with FA2_TEST_PART=K/N it tries
+ * A fixed sample of the bits is tried. FA2_TEST_ALL=1 tries all, in 85 minutes; with FA2_TEST_PART=K/N it tries
  * part K (0 to N - 1) of N, so that N processes share the work. FA2_TEST_BIT=N tries that one, N-M those from N to M.
  */
 #include "cache/internal.h"
