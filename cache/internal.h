@@ -195,6 +195,9 @@ fa2_status fa2i_sql_prepare(fa2i_cache *cache, const char *sql, const fa2i_sql_v
 /* *ret_row: there is a row to read. */
 fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row);
 
+/* Runs a statement anew, with other values, to its first row. FA2_E_NOT_FOUND: it has none. */
+fa2_status fa2i_sql_again(fa2i_cache *cache, sqlite3_stmt *stmt, const fa2i_sql_value *values, size_t count);
+
 /* Prepare and take the first row. FA2_E_NOT_FOUND, without a message: there is no row. */
 fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
                         sqlite3_stmt **ret_stmt);

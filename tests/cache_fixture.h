@@ -25,11 +25,16 @@ typedef struct fixture {
     char path[96]; /* of a database that does not exist yet */
 } fixture;
 
-static inline void fixture_begin(fixture *f)
+static inline void fixture_begin_in(fixture *f, const char *parent)
 {
-    strcpy(f->folder, "/tmp/fa2-cache-XXXXXX");
+    snprintf(f->folder, sizeof f->folder, "%s/fa2-cache-XXXXXX", parent);
     CHECK(mkdtemp(f->folder) != NULL);
     snprintf(f->path, sizeof f->path, "%s/fa2.db", f->folder);
+}
+
+static inline void fixture_begin(fixture *f)
+{
+    fixture_begin_in(f, "/tmp");
 }
 
 /* Removes the folder and its files. The databases must be closed. */

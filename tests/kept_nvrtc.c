@@ -10,6 +10,9 @@
  *   cubin. rename() puts complete files there; an incomplete file is ignored. Without a folder nothing is kept. A used
  *   file is touched, so that its age shows if it is still needed.
  * - Programs with their own headers are refused, because fa2 has none.
+ * - $FA2_TEST_FAST_COMPILE: a value of the compiler's option --Ofast-compile, for programs that become PTX. A compiler
+ *   that does not know the option compiles without it. Programs for one SM alone (compute_90a) are compiled without it,
+ *   because then the compiler moves registers that belong to a wgmma.
  */
 #undef fa2i_environment /* CMakeLists.txt makes it kept_environment, for cuda_api.c */
 #include <stdint.h>
@@ -24,7 +27,7 @@
 
 const char *kept_environment(const char *name);
 
-enum { PIECES = 3, OPTIONS_MAX = 16, PATH_BYTES = 4096 };
+enum { PIECES = 3, OPTIONS_MAX = 16, PATH_BYTES = 4096, FAST_BYTES = 40 };
 enum { LOG, PTX, CUBIN };
 
 struct _nvrtcProgram {
@@ -172,7 +175,25 @@ static nvrtcResult compile(nvrtcProgram program, int count, const char *const *o
     return result == NVRTC_SUCCESS ? other : result;
 }
 
-nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *const *options)
+/* Copies the options, and adds the one that the environment asks for. Returns how many there are. */
+static int add_fast(int count, const char *const *options, const char **all, char fast[FAST_BYTES])
+{
+    static const char ptx[] = "--gpu-architecture=compute_";
+    const char *value = getenv("FA2_TEST_FAST_COMPILE");
+    bool is_ptx = false;
+    for (int i = 0; i < count; i++) {
+        all[i] = options[i];
+        if (strncmp(options[i], ptx, sizeof ptx - 1) == 0)
+            is_ptx = options[i][strlen(options[i]) - 1] != 'a';
+    }
+    if (value == NULL || value[0] == '\0' || !is_ptx)
+        return count;
+    snprintf(fast, FAST_BYTES, "--Ofast-compile=%s", value);
+    all[count] = fast;
+    return count + 1;
+}
+
+static nvrtcResult compile_or_take(nvrtcProgram program, int count, const char *const *options)
 {
     char path[PATH_BYTES];
     const bool keeps = path_of(program, count, options, path);
@@ -183,6 +204,18 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *con
     if (keeps && result == NVRTC_SUCCESS)
         keep(program, path);
     return result;
+}
+
+nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *const *options)
+{
+    const char *all[OPTIONS_MAX + 1];
+    char fast[FAST_BYTES];
+    if (count < 0 || count >= OPTIONS_MAX)
+        return compile_or_take(program, count, options);
+    const int with_fast = add_fast(count, options, all, fast);
+    const nvrtcResult result = compile_or_take(program, with_fast, all);
+    return result == NVRTC_ERROR_INVALID_OPTION && with_fast > count ? compile_or_take(program, count, options)
+                                                                     : result;
 }
 
 nvrtcResult nvrtcCreateProgram(nvrtcProgram *ret_program, const char *source, const char *name, int header_count,

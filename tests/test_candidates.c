@@ -1,13 +1,14 @@
 /*
  * Compiles candidates of the presets to machine code for every SM. It compares registers and spills with candidates.csv
  * in the working folder. NVRTC needs no GPU. Variants may spill, because the tuner drops them. But each class of
- * problems must have a variant on each SM that does not.
+ * problems must have a variant that does not on SMs 7.5, 8.0 and 9.0, and on one of 8.6, 8.7 and 8.9, whose register
+ * files and shared memory are alike: the classes take turns. Each SM must have its share of the classes.
  *
  * Compiling all takes a quarter of an hour of processor time. The software device checks that the code is right
- * (sim/test_sweep.c); this test is about machine code. So it takes for each problem on each SM the model's first
- * choice, which runs untuned, and every SAMPLE-th of forward's other candidates. With FA2_TEST_ALL it takes all. It
- * always takes all candidates of families for one SM alone (sm_90a). For backward it uses preset quick, which has the
- * head dimensions of most models. The model's next choice is compiled only if those before it spill.
+ * (sim/test_sweep.c); this test is about machine code. So it takes for each problem on its SMs the model's first
+ * choice, which runs untuned, every SAMPLE-th of forward's other candidates, and every SAMPLE_SPECIFIC-th of families
+ * for one SM alone (sm_90a). With FA2_TEST_ALL it takes all on all SMs. For backward it uses preset quick, which has
+ * the head dimensions of most models. The model's next choice is compiled only if those before it spill.
  *
  * Classes are (op, head_dim, dtype, causal). Problems of one class share most candidates, so each variant is compiled
  * once per SM.
@@ -19,7 +20,8 @@
 #include "tuner/input/shapes.h"
 
 static const int archs[] = {75, 80, 86, 87, 89, 90};
-enum { ARCH_COUNT = sizeof archs / sizeof archs[0], MAX_JOBS = 8192, SAMPLE = 64 };
+enum { ARCH_COUNT = sizeof archs / sizeof archs[0], MAX_JOBS = 8192, SAMPLE = 128, SAMPLE_SPECIFIC = 3 };
+enum { FIRST_ALIKE = 2, ALIKE = 3 }; /* sm_86, 87, 89 */
 
 /* Backward kernels spill more easily, and not always where the model expects it. */
 enum { ROUNDS = 4 };
@@ -48,6 +50,33 @@ static bool same_class(const fa2_problem *a, const fa2_problem *b)
     return a->op == b->op && a->head_dim == b->head_dim && a->dtype == b->dtype && a->causal == b->causal;
 }
 
+static bool takes_all(void)
+{
+    return getenv("FA2_TEST_ALL") != NULL;
+}
+
+/* Returns the number of the problem's class, in the order of the problems. */
+static size_t class_number(const fa2i_shapes *shapes, size_t problem)
+{
+    size_t number = 0;
+    for (size_t i = 0; i < problem; i++) {
+        bool is_new = true;
+        if (same_class(&shapes->items[i], &shapes->items[problem]))
+            return class_number(shapes, i);
+        for (size_t k = 0; k < i && is_new; k++)
+            is_new = !same_class(&shapes->items[k], &shapes->items[i]);
+        number += is_new;
+    }
+    return number;
+}
+
+/* Is the problem's class looked at on this SM? */
+static bool is_asked(const fa2i_shapes *shapes, size_t problem, int arch)
+{
+    const bool is_alike = arch >= FIRST_ALIKE && arch < FIRST_ALIKE + ALIKE;
+    return takes_all() || !is_alike || class_number(shapes, problem) % ALIKE == (size_t)(arch - FIRST_ALIKE);
+}
+
 static candidate *find_candidate(int arch, const char *text)
 {
     for (size_t i = 0; i < all.count; i++)
@@ -56,7 +85,8 @@ static candidate *find_candidate(int arch, const char *text)
     return NULL;
 }
 
-static void add_candidates(int arch, const fa2_problem *problem)
+/* is_asked: the problem's class is looked at on this SM; else its candidates count for the sample alone. */
+static void add_candidates(int arch, const fa2_problem *problem, bool is_asked)
 {
     fa2i_card card = {0};
     fa2i_variant *variants = NULL;
@@ -70,7 +100,7 @@ static void add_candidates(int arch, const fa2_problem *problem)
             *known = (candidate){.arch = arch, .problem = *problem, .rank = SIZE_MAX};
             all.jobs[all.count++].variant = variants[i];
         }
-        known->rank = i < known->rank ? i : known->rank;
+        known->rank = is_asked && i < known->rank ? i : known->rank;
     }
     CHECK(all.count < MAX_JOBS);
     fa2i_free(variants);
@@ -85,10 +115,11 @@ static bool is_specific(const fa2i_variant *variant)
 /* Keeps only the sample. */
 static void take_sample(void)
 {
-    size_t kept = 0;
+    size_t kept = 0, specific = 0;
     for (size_t i = 0; i < all.count; i++) {
         candidate c = all.candidates[i];
-        if (is_specific(&all.jobs[i].variant) || (c.problem.op == FA2_OP_FORWARD && i % SAMPLE == 0))
+        if (is_specific(&all.jobs[i].variant) ? specific++ % SAMPLE_SPECIFIC == 0
+                                              : c.problem.op == FA2_OP_FORWARD && i % SAMPLE == 0)
             c.rank = 0;
         if (c.rank >= ROUNDS)
             continue;
@@ -102,11 +133,11 @@ static void find_jobs(const fa2i_shapes *shapes)
 {
     for (int a = 0; a < ARCH_COUNT; a++)
         for (size_t p = 0; p < shapes->count; p++)
-            add_candidates(archs[a], &shapes->items[p]);
+            add_candidates(archs[a], &shapes->items[p], is_asked(shapes, p, a));
     const size_t found = all.count;
-    if (getenv("FA2_TEST_ALL") == NULL)
+    if (!takes_all())
         take_sample();
-    for (size_t i = 0; i < all.count && getenv("FA2_TEST_ALL") != NULL; i++)
+    for (size_t i = 0; i < all.count && takes_all(); i++)
         all.candidates[i].rank = 0;
     printf("at most %zu of %zu candidates on %d SMs\n", all.count, found, ARCH_COUNT);
     fflush(stdout);
@@ -165,6 +196,20 @@ static void compile_round(size_t rank)
     CHECK_EQ(fa2i_compile_all(jobs, count, NULL, 0, fa2i_generator_id(all.generator), NULL, compiled, NULL), FA2_OK);
 }
 
+/* Checks that the classes looked at on an SM have a kernel that does not spill, and that they are at least a quarter of
+ * all classes. */
+static void check_classes(const fa2i_shapes *shapes, int arch)
+{
+    size_t asked = 0;
+    for (size_t p = 0; p < shapes->count; p++) {
+        if (!is_asked(shapes, p, arch))
+            continue;
+        asked++;
+        CHECK(has_clean(archs[arch], &shapes->items[p]));
+    }
+    CHECK(4 * asked >= shapes->count);
+}
+
 int main(void)
 {
     fa2i_shapes shapes = {0};
@@ -191,8 +236,7 @@ int main(void)
     for (size_t rank = 0; rank < ROUNDS; rank++)
         compile_round(rank);
     for (int a = 0; a < ARCH_COUNT; a++)
-        for (size_t p = 0; p < shapes.count; p++)
-            CHECK(has_clean(archs[a], &shapes.items[p]));
+        check_classes(&shapes, a);
 
     printf("%zu of them spill; for one SM's instructions %zu of %zu\n", all.spilled, all.specific_spilled,
            all.specific);

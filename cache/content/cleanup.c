@@ -68,7 +68,8 @@ static fa2_status drop_rows(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cl
     fa2_status st;
     FA2_TRY(fa2i_sql_begin(cache, FA2I_CACHE_WRITE));
     FA2_TRY(file_bytes(cache, &cleanup->bytes_freed));
-    FA2_TRY(fa2i_sql_script(cache, "REINDEX"));
+    if (!cache->remade.done) /* its indexes are new */
+        FA2_TRY(fa2i_sql_script(cache, "REINDEX"));
     FA2_TRY(fa2i_mend_rows(cache));
     FA2_TRY(fa2i_sound_begin(cache));
     FA2_TRY(run_steps(cache, steps, sizeof steps / sizeof steps[0]));
@@ -80,6 +81,16 @@ done:
     return fa2i_sql_end(cache, st);
 }
 
+/* Gives unused pages back to the disk. A file that was just made anew may have none. */
+static fa2_status make_compact(fa2i_cache *cache)
+{
+    int64_t unused = 1;
+    fa2_status st = FA2_OK;
+    if (cache->remade.done)
+        st = fa2i_sql_number(cache, "PRAGMA freelist_count", NULL, 0, &unused);
+    return st != FA2_OK || unused == 0 ? st : fa2i_sql_run(cache, "VACUUM", NULL, 0);
+}
+
 fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_cleanup *ret_cleanup)
 {
     int64_t after = 0;
@@ -88,7 +99,7 @@ fa2_status fa2i_cache_gc(fa2i_cache *cache, int64_t most_bytes, fa2i_cache_clean
     if (st != FA2_OK)
         return st;
     pthread_mutex_lock(&cache->mutex); /* VACUUM is a transaction of its own */
-    st = fa2i_sql_run(cache, "VACUUM", NULL, 0);
+    st = make_compact(cache);
     if (st == FA2_OK)
         st = file_bytes(cache, &after);
     pthread_mutex_unlock(&cache->mutex);

@@ -98,7 +98,7 @@ static fa2_status open_for_writing(fa2i_cache *cache, const char *resolved, cons
         FA2_TRY(fa2i_remake_if_damaged(cache, resolved));
     else
         FA2_TRY(fa2i_strangers_refuse(cache, true));
-    FA2_TRY(fa2i_schema_bring_forward(cache, repair));
+    FA2_TRY(fa2i_schema_bring_forward(cache, repair && !cache->remade.done)); /* what was made anew needs no repair */
     /* SQLite refuses while others use the file (SQLITE_BUSY). Then the file keeps its mode, which works too. */
     snprintf(pragma, sizeof pragma, "PRAGMA journal_mode = %s", fa2i_cache_journal_mode(sqlite3_libversion_number()));
     (void)sqlite3_exec(cache->db, pragma, NULL, NULL, NULL);

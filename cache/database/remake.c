@@ -53,22 +53,22 @@ done:
 /* Is one bit wrong in a row of sqlite_schema, or has a row a value that is no text? */
 static fa2_status has_wrong_bit(fa2i_cache *cache, fa2i_cache *reference, bool *ret_wrong)
 {
-    static const char find[] = "SELECT type || name || tbl_name || sql FROM sqlite_schema WHERE sql IS NOT NULL";
-    static const char compare[] = "SELECT count(*) FROM sqlite_schema WHERE sql IS NOT NULL "
-                                  "AND (fa2_wrong_bits(type || name || tbl_name || sql, ?) = 1 "
-                                  "OR typeof(type) || typeof(name) || typeof(tbl_name) || typeof(sql) "
-                                  "<> 'texttexttexttext')";
+#define ROW  "type || name || tbl_name || sql"
+#define ROWS "FROM sqlite_schema WHERE sql IS NOT NULL"
+    static const char list[] = "SELECT json_group_array(" ROW ") " ROWS;
+    static const char count_wrong[] =
+        "WITH t (x) AS MATERIALIZED (SELECT " ROW " " ROWS
+        ") SELECT (SELECT count(*) FROM t CROSS JOIN json_each(?) o WHERE fa2_wrong_bits(t.x, o.value) = 1) + "
+        "(SELECT count(*) " ROWS
+        " AND typeof(type) || typeof(name) || typeof(tbl_name) || typeof(sql) <> 'texttexttexttext')";
+#undef ROW
+#undef ROWS
     sqlite3_stmt *ours = NULL;
     int64_t count = 0;
-    bool row = false;
     fa2_status st;
-    FA2_TRY(fa2i_sql_prepare(reference, find, NULL, 0, &ours));
-    FA2_TRY(fa2i_sql_step(reference, ours, &row));
-    while (row && count == 0) {
-        const fa2i_sql_value values[] = {fa2i_sql_text((const char *)sqlite3_column_text(ours, 0))};
-        FA2_TRY(fa2i_sql_number(cache, compare, FA2I_SQL_VALUES(values), &count));
-        FA2_TRY(fa2i_sql_step(reference, ours, &row));
-    }
+    FA2_TRY(fa2i_sql_row(reference, list, NULL, 0, &ours));
+    const fa2i_sql_value values[] = {fa2i_sql_text((const char *)sqlite3_column_text(ours, 0))};
+    FA2_TRY(fa2i_sql_number(cache, count_wrong, FA2I_SQL_VALUES(values), &count));
     *ret_wrong = count > 0;
 done:
     sqlite3_finalize(ours);
@@ -198,59 +198,63 @@ static fa2_status open_source(const fa2i_cache *cache, unsigned char *data, size
     return st;
 }
 
-/* Restores a table's text if one bit of its row is wrong. */
-static void restore_text(fa2i_cache *source, const char *name, const char *sql)
-{
-    const fa2i_sql_value values[] = {fa2i_sql_text(name), fa2i_sql_text(sql)};
-    (void)fa2i_sql_run(source,
-                       "UPDATE sqlite_schema SET type = 'table', name = ?1, tbl_name = ?1, sql = ?2 WHERE "
-                       "fa2_wrong_bits(type || name || tbl_name || sql, 'table' || ?1 || ?1 || ?2) BETWEEN 0 AND 1",
-                       FA2I_SQL_VALUES(values));
-}
-
+/* Restores the text of each table in whose row one bit is wrong. */
 static fa2_status restore_texts(fa2i_cache *source, fa2i_cache *reference)
 {
-    fa2_status st = FA2_OK;
-    for (int i = 0; st == FA2_OK && i < TABLE_COUNT; i++) {
-        sqlite3_stmt *stmt = NULL;
-        const fa2i_sql_value values[] = {fa2i_sql_text(tables[i])};
-        st = fa2i_sql_row(reference, "SELECT sql FROM sqlite_schema WHERE name = ?", FA2I_SQL_VALUES(values), &stmt);
-        if (st == FA2_OK)
-            restore_text(source, tables[i], (const char *)sqlite3_column_text(stmt, 0));
-        sqlite3_finalize(stmt);
+    static const fa2i_sql_value none[2];
+    fa2_status st;
+    sqlite3_stmt *text = NULL, *restore = NULL;
+    FA2_TRY(fa2i_sql_prepare(reference, "SELECT sql FROM sqlite_schema WHERE name = ?", none, 1, &text));
+    /* Fails if SQLite cannot read the list of tables. Then nothing is restored. */
+    (void)fa2i_sql_prepare(source,
+                           "UPDATE sqlite_schema SET type = 'table', name = ?1, tbl_name = ?1, sql = ?2 WHERE "
+                           "fa2_wrong_bits(type || name || tbl_name || sql, 'table' || ?1 || ?1 || ?2) BETWEEN 0 AND 1",
+                           none, 2, &restore);
+    for (int i = 0; restore != NULL && i < TABLE_COUNT; i++) {
+        const fa2i_sql_value name[] = {fa2i_sql_text(tables[i])};
+        FA2_TRY(fa2i_sql_again(reference, text, FA2I_SQL_VALUES(name)));
+        const fa2i_sql_value values[] = {name[0], fa2i_sql_text((const char *)sqlite3_column_text(text, 0))};
+        (void)fa2i_sql_again(source, restore, FA2I_SQL_VALUES(values));
     }
+    sqlite3_reset(restore); /* ends its transaction */
     /* Other objects are not read, and must not run. */
     (void)fa2i_sql_run(source, "DELETE FROM sqlite_schema WHERE type IS NOT 'table' AND sql IS NOT NULL", NULL, 0);
+done:
+    sqlite3_finalize(text);
+    sqlite3_finalize(restore);
     return st;
+}
+
+/* Does it have as many tables as there should be? */
+static bool has_table_count(fa2i_cache *source)
+{
+    static const char count[] = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
+    int64_t found = 0;
+    return fa2i_sql_number(source, count, NULL, 0, &found) == FA2_OK && found == TABLE_COUNT;
 }
 
 /* Does it have all tables and no others, with all their columns, of any type? */
 static bool has_tables(fa2i_cache *source, fa2i_cache *reference)
 {
-    static const char count_tables[] =
-        "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
-    static const char count[] = "SELECT count(*) FROM pragma_table_info(?)";
-    int64_t theirs = 0, ours = 0;
-    if (fa2i_sql_number(source, count_tables, NULL, 0, &theirs) != FA2_OK || theirs != TABLE_COUNT)
-        return false;
-    for (int i = 0; i < TABLE_COUNT; i++) {
-        char names[2048];
-        sqlite3_stmt *stmt = NULL;
-        const fa2i_sql_value values[] = {fa2i_sql_text(tables[i])};
-        if (fa2i_sql_number(reference, count, FA2I_SQL_VALUES(values), &ours) != FA2_OK ||
-            fa2i_sql_row(reference, "SELECT json_group_array(name) FROM pragma_table_info(?)", FA2I_SQL_VALUES(values),
-                         &stmt) != FA2_OK)
-            return false;
-        fa2i_sql_column_text(stmt, 0, names, sizeof names);
-        sqlite3_finalize(stmt);
-        const fa2i_sql_value both[] = {fa2i_sql_text(tables[i]), fa2i_sql_text(names)};
-        if (fa2i_sql_number(source,
-                            "SELECT count(*) FROM pragma_table_info(?) WHERE name IN (SELECT value FROM json_each(?))",
-                            FA2I_SQL_VALUES(both), &theirs) != FA2_OK ||
-            theirs != ours)
-            return false;
+    static const char list[] = "SELECT json_group_array(name), count(*) FROM pragma_table_info(?)";
+    static const char count[] = "SELECT count(*) FROM pragma_table_info(?) WHERE name IN (SELECT value FROM "
+                                "json_each(?))";
+    static const fa2i_sql_value none[2];
+    sqlite3_stmt *ours = NULL, *theirs = NULL;
+    bool has = has_table_count(source) && fa2i_sql_prepare(reference, list, none, 1, &ours) == FA2_OK &&
+               fa2i_sql_prepare(source, count, none, 2, &theirs) == FA2_OK;
+    for (int i = 0; has && i < TABLE_COUNT; i++) {
+        const fa2i_sql_value name[] = {fa2i_sql_text(tables[i])};
+        has = fa2i_sql_again(reference, ours, FA2I_SQL_VALUES(name)) == FA2_OK;
+        if (!has)
+            break;
+        const fa2i_sql_value both[] = {name[0], fa2i_sql_text((const char *)sqlite3_column_text(ours, 0))};
+        has = fa2i_sql_again(source, theirs, FA2I_SQL_VALUES(both)) == FA2_OK &&
+              sqlite3_column_int64(theirs, 0) == sqlite3_column_int64(ours, 1);
     }
-    return true;
+    sqlite3_finalize(ours);
+    sqlite3_finalize(theirs);
+    return has;
 }
 
 /* Makes the bytes of a database in which the tables' texts are restored. *ret_data belongs to the caller
@@ -274,15 +278,6 @@ done:
     return st;
 }
 
-static void try_table(const fa2i_image *image, const char *table)
-{
-    fa2i_text faults = {0};
-    fa2i_mend_add_faults(&faults, table);
-    if (!faults.failed)
-        (void)fa2i_trial_table(image, table, faults.data);
-    fa2i_text_done(&faults);
-}
-
 /* Opens these bytes again with this page size, so that the restored texts count. FA2_E_NOT_FOUND: tables are
  * missing. */
 static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, const fa2i_image *image,
@@ -296,8 +291,7 @@ static fa2_status open_with(const fa2i_cache *cache, fa2i_cache *reference, cons
     if (st != FA2_OK)
         return st;
     const fa2i_image restored = {data, (size_t)bytes, image->page_bytes};
-    for (int i = 0; i < COPIED_COUNT; i++)
-        try_table(&restored, tables[i]);
+    fa2i_trial_tables(&restored, tables, COPIED_COUNT);
     st = open_source(cache, data, (size_t)bytes, &source);
     if (st == FA2_OK && !has_tables(source, reference))
         st = FA2_E_NOT_FOUND;

@@ -229,12 +229,15 @@ static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *r
 {
     static const char parts[] = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('index', 'trigger') "
                                 "AND sql IS NOT NULL AND name <> 'problem_fields'";
+    static const fa2i_sql_value none[3];
     fa2_status st;
-    sqlite3_stmt *stmt = NULL;
+    sqlite3_stmt *stmt = NULL, *count = NULL;
     bool row = false;
     part found = {.type = ""};
     int64_t same = 1;
 
+    FA2_TRY(fa2i_sql_prepare(cache, "SELECT count(*) FROM sqlite_schema WHERE type = ?1 AND name = ?2 AND sql = ?3",
+                             none, 3, &count));
     FA2_TRY(fa2i_sql_prepare(reference, parts, NULL, 0, &stmt));
     FA2_TRY(fa2i_sql_step(reference, stmt, &row));
     while (row && same > 0) {
@@ -242,15 +245,14 @@ static fa2_status find_changed(fa2i_cache *cache, fa2i_cache *reference, part *r
         fa2i_sql_column_text(stmt, 1, found.name, sizeof found.name);
         const fa2i_sql_value values[] = {fa2i_sql_text(found.type), fa2i_sql_text(found.name),
                                          fa2i_sql_text((const char *)sqlite3_column_text(stmt, 2))};
-        FA2_TRY(fa2i_sql_number(cache,
-                                "SELECT count(*) FROM sqlite_schema WHERE type = ? AND name = ? "
-                                "AND sql = ?",
-                                FA2I_SQL_VALUES(values), &same));
+        FA2_TRY(fa2i_sql_again(cache, count, FA2I_SQL_VALUES(values)));
+        same = sqlite3_column_int64(count, 0);
         FA2_TRY(fa2i_sql_step(reference, stmt, &row));
     }
     *ret_changed = same > 0 ? (part){.type = ""} : found;
 done:
     sqlite3_finalize(stmt);
+    sqlite3_finalize(count);
     return st;
 }
 
@@ -312,34 +314,57 @@ fa2_status fa2i_schema_bring_forward(fa2i_cache *cache, bool repair)
 
 /* ---- examination ---- */
 
-static const char columns_sql[] = "SELECT m.name, c.name FROM sqlite_schema m, pragma_table_info(m.name) c "
-                                  "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%'";
+/* Lists the tables, and the columns of one. */
+static const char tables_sql[] = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
+static const char columns_sql[] = "SELECT ',' || group_concat(name) || ',' FROM pragma_table_info(?)";
+
+/* Finds the first of some names, with commas around each, that is not in the other list. Returns false if there is
+ * none. */
+static bool find_absent(const char *names, const char *others, char *name, size_t name_bytes)
+{
+    for (const char *c = names, *end; c != NULL && (end = strchr(c + 1, ',')) != NULL; c = end) {
+        char entry[128];
+        const int length = (int)(end - c);
+        snprintf(entry, sizeof entry, "%.*s,", length, c);
+        if (others != NULL && strstr(others, entry) != NULL)
+            continue;
+        snprintf(name, name_bytes, "%.*s", length - 1, c + 1);
+        return true;
+    }
+    return false;
+}
 
 /* Finds a column of a new file that this one lacks. If there is none, sentence stays empty. */
 static fa2_status find_lacking(fa2i_cache *cache, fa2i_cache *reference, char *sentence, size_t sentence_bytes)
 {
+    static const fa2i_sql_value none[1];
     fa2_status st;
-    sqlite3_stmt *stmt = NULL;
-    bool row = false;
-    int64_t count = 1;
+    sqlite3_stmt *table = NULL, *ours = NULL, *theirs = NULL;
+    bool row = false, lacks = false;
+    char name[64];
 
-    FA2_TRY(fa2i_sql_prepare(reference, columns_sql, NULL, 0, &stmt));
-    FA2_TRY(fa2i_sql_step(reference, stmt, &row));
-    while (row && count > 0) {
-        const char *table = (const char *)sqlite3_column_text(stmt, 0);
-        const char *name = (const char *)sqlite3_column_text(stmt, 1);
-        const fa2i_sql_value values[] = {fa2i_sql_text(table), fa2i_sql_text(name)};
-        FA2_TRY(fa2i_sql_number(cache, "SELECT count(*) FROM pragma_table_info(?) WHERE name = ?",
-                                FA2I_SQL_VALUES(values), &count));
-        if (count == 0)
+    FA2_TRY(fa2i_sql_prepare(cache, columns_sql, none, 1, &ours));
+    FA2_TRY(fa2i_sql_prepare(reference, columns_sql, none, 1, &theirs));
+    FA2_TRY(fa2i_sql_prepare(reference, tables_sql, NULL, 0, &table));
+    FA2_TRY(fa2i_sql_step(reference, table, &row));
+    while (row && !lacks) {
+        const char *of = (const char *)sqlite3_column_text(table, 0);
+        const fa2i_sql_value values[] = {fa2i_sql_text(of)};
+        FA2_TRY(fa2i_sql_again(cache, ours, FA2I_SQL_VALUES(values)));
+        FA2_TRY(fa2i_sql_again(reference, theirs, FA2I_SQL_VALUES(values)));
+        lacks = find_absent((const char *)sqlite3_column_text(theirs, 0), (const char *)sqlite3_column_text(ours, 0),
+                            name, sizeof name);
+        if (lacks)
             snprintf(sentence, sentence_bytes,
                      "its table '%s' lacks the column '%s'; put a copy in its place, or move it "
                      "away and tune again",
-                     table, name);
-        FA2_TRY(fa2i_sql_step(reference, stmt, &row));
+                     of, name);
+        FA2_TRY(fa2i_sql_step(reference, table, &row));
     }
 done:
-    sqlite3_finalize(stmt);
+    sqlite3_finalize(table);
+    sqlite3_finalize(ours);
+    sqlite3_finalize(theirs);
     return st;
 }
 

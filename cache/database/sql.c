@@ -97,6 +97,18 @@ fa2_status fa2i_sql_step(fa2i_cache *cache, sqlite3_stmt *stmt, bool *ret_row)
     return FA2_OK;
 }
 
+fa2_status fa2i_sql_again(fa2i_cache *cache, sqlite3_stmt *stmt, const fa2i_sql_value *values, size_t count)
+{
+    bool row = false;
+    int code = sqlite3_reset(stmt);
+    for (size_t i = 0; code == SQLITE_OK && i < count; i++)
+        code = bind(stmt, (int)i + 1, &values[i]);
+    if (code != SQLITE_OK)
+        return fa2i_sql_fail(cache, code);
+    const fa2_status st = fa2i_sql_step(cache, stmt, &row);
+    return st == FA2_OK && !row ? FA2_E_NOT_FOUND : st;
+}
+
 fa2_status fa2i_sql_row(fa2i_cache *cache, const char *sql, const fa2i_sql_value *values, size_t count,
                         sqlite3_stmt **ret_stmt)
 {

@@ -194,24 +194,40 @@ done:
 
 /* ---- checking and repairing ---- */
 
-/* Looks for the object of this type and name in a new file. *ret_same: it has the same text. */
-static fa2_status compare(fa2i_cache *reference, const object *o, bool *ret_has, bool *ret_same)
+/* A new file, and the statement that finds one of its texts. */
+typedef struct new_file {
+    fa2i_cache *cache;
+    sqlite3_stmt *find;
+} new_file;
+
+static fa2_status new_file_init(new_file *file, fa2i_cache *reference)
 {
-    sqlite3_stmt *stmt = NULL;
+    static const fa2i_sql_value none[2];
+    *file = (new_file){.cache = reference};
+    return fa2i_sql_prepare(reference, "SELECT sql FROM sqlite_schema WHERE type = ? AND name = ?", none, 2,
+                            &file->find);
+}
+
+static void new_file_done(new_file *file)
+{
+    sqlite3_finalize(file->find);
+}
+
+/* Looks for the object of this type and name in a new file. *ret_same: it has the same text. */
+static fa2_status compare(const new_file *file, const object *o, bool *ret_has, bool *ret_same)
+{
     char *bare = NULL;
     const fa2i_sql_value values[] = {fa2i_sql_text(o->type), fa2i_sql_text(o->name)};
-    fa2_status st = fa2i_sql_row(reference, "SELECT sql FROM sqlite_schema WHERE type = ? AND name = ?",
-                                 FA2I_SQL_VALUES(values), &stmt);
+    fa2_status st = fa2i_sql_again(file->cache, file->find, FA2I_SQL_VALUES(values));
     *ret_has = st == FA2_OK;
     *ret_same = false;
     if (st == FA2_OK) {
-        const char *sql = column(stmt, 0);
+        const char *sql = column(file->find, 0);
         st = make_bare(sql, strlen(sql), &bare);
     }
     if (st == FA2_OK)
         *ret_same = strcmp(o->sql, bare) == 0;
     fa2i_free(bare);
-    sqlite3_finalize(stmt);
     return st == FA2_E_NOT_FOUND ? FA2_OK : st;
 }
 
@@ -233,7 +249,7 @@ static fa2_status has_own_columns(fa2i_cache *cache, fa2i_cache *reference, cons
 }
 
 typedef struct search {
-    fa2i_cache *reference;
+    new_file file;
     char *sentence;
     size_t sentence_bytes;
 } search;
@@ -243,9 +259,9 @@ static fa2_status describe(fa2i_cache *cache, const object *o, void *user, bool 
     const search *s = user;
     bool has = false, same = false;
     const bool internal = begins(o->name, "sqlite_"); /* made by ANALYZE */
-    fa2_status st = compare(s->reference, o, &has, &same);
+    fa2_status st = compare(&s->file, o, &has, &same);
     if (st == FA2_OK && has && !same && is_type(o, "table"))
-        st = has_own_columns(cache, s->reference, o, &same);
+        st = has_own_columns(cache, s->file.cache, o, &same);
     if (st != FA2_OK || internal || (has && (!is_type(o, "table") || same)))
         return st; /* other objects of ours: fa2i_schema_examine */
     *ret_end = true;
@@ -265,12 +281,16 @@ static fa2_status describe(fa2i_cache *cache, const object *o, void *user, bool 
 
 fa2_status fa2i_strangers_find(fa2i_cache *cache, fa2i_cache *reference, char *sentence, size_t sentence_bytes)
 {
-    search s = {reference, sentence, sentence_bytes};
-    return visit_all(cache, describe, &s);
+    search s = {.sentence = sentence, .sentence_bytes = sentence_bytes};
+    fa2_status st = new_file_init(&s.file, reference);
+    if (st == FA2_OK)
+        st = visit_all(cache, describe, &s);
+    new_file_done(&s.file);
+    return st;
 }
 
 typedef struct drop {
-    fa2i_cache *reference;
+    new_file file;
     fa2i_text script;
 } drop;
 
@@ -278,7 +298,7 @@ static fa2_status add_drop(fa2i_cache *cache, const object *o, void *user, bool 
 {
     drop *d = user;
     bool has = false, same = false;
-    fa2_status st = compare(d->reference, o, &has, &same);
+    fa2_status st = compare(&d->file, o, &has, &same);
     (void)cache;
     (void)ret_end;
     if (st != FA2_OK || same || is_type(o, "table"))
@@ -292,13 +312,15 @@ static fa2_status add_drop(fa2i_cache *cache, const object *o, void *user, bool 
 
 fa2_status fa2i_strangers_drop(fa2i_cache *cache, fa2i_cache *reference)
 {
-    drop d = {.reference = reference};
+    drop d = {.script = {0}};
     char *script = NULL;
     fa2_status st;
+    FA2_TRY(new_file_init(&d.file, reference));
     FA2_TRY(visit_all(cache, add_drop, &d));
     FA2_TRY(fa2i_text_take(&d.script, &script));
     FA2_TRY(fa2i_sql_script(cache, script));
 done:
+    new_file_done(&d.file);
     fa2i_text_done(&d.script);
     fa2i_free(script);
     return st;

@@ -1,6 +1,7 @@
 /*
  * How: SQLite reads the bytes in place, and forgets what it read when the file's counter changes. So a try costs one
- * check of one table, without opening anything.
+ * check of one table, without opening anything. Most tries cost less: reading the list of tables and compiling the
+ * check take most of its time, and a wrong bit almost never passes the same check with the old list (is_promising).
  *
  * Invariants:
  * - a call changes at most one bit, and only if the check finds no fault after that. Several bits can pass, because
@@ -12,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include "cache/database/mend.h"
 #include "cache/internal.h"
 #include "runtime/base/clock.h"
 
@@ -24,7 +26,10 @@ typedef struct trial {
     const fa2i_image *image;
     fa2i_cache *cache;  /* a database in memory that uses these bytes */
     const char *sql;    /* its first column is "ok" if nothing is wrong */
-    const char *faults; /* counts impossible values; NULL: they are not counted */
+    const char *quick;  /* the same of the pages alone; NULL: bits are tried on which the list of tables depends */
+    const char *faults; /* counts impossible values */
+    const char *wanted; /* its first column is "ok" if rows that must be there are there; NULL: no such rows */
+    sqlite3_stmt *quick_check, *wanted_check, *faults_count; /* compiled once; see is_promising */
     double deadline;
     size_t at; /* byte offset of the best bit, and the bit; 0: none passed yet */
     unsigned char bit;
@@ -42,11 +47,17 @@ static unsigned number_at(const unsigned char *at, int bytes)
 
 /* ---- one try ---- */
 
-/* Changes the two counters, of content and of tables, that SQLite compares before it uses what it read before. */
-static void count_change(const fa2i_image *image)
+/* Changes the counter that SQLite compares before it uses pages that it read before. */
+static void count_pages_change(const fa2i_image *image)
 {
     image->data[27]++;
     image->data[95] = image->data[27];
+}
+
+/* Changes also the counter of tables, so that SQLite reads the list of tables again. */
+static void count_change(const fa2i_image *image)
+{
+    count_pages_change(image);
     image->data[43]++;
 }
 
@@ -63,9 +74,11 @@ static void check(const trial *t, char *out, size_t out_bytes)
         out[0] = '\0';
 }
 
+/* Is nothing wrong with the bytes as they are now? */
 static bool is_ok(const trial *t)
 {
     char said[80];
+    count_change(t->image);
     check(t, said, sizeof said);
     return strcmp(said, "ok") == 0;
 }
@@ -88,7 +101,7 @@ static bool is_readable(const trial *t)
 static int64_t count_faults(const trial *t)
 {
     int64_t count = 0;
-    if (t->faults != NULL && fa2i_sql_number(t->cache, t->faults, NULL, 0, &count) != FA2_OK)
+    if (fa2i_sql_number(t->cache, t->faults, NULL, 0, &count) != FA2_OK)
         return INT64_MAX;
     return count;
 }
@@ -98,11 +111,50 @@ static bool is_found(const trial *t)
     return t->fewest == 0;
 }
 
+/* Runs a compiled statement again, to its first row. Compiles it if it was not yet, or not with the present list of
+ * tables. Reset it afterwards. */
+static bool run_again(const trial *t, const char *sql, sqlite3_stmt **stmt)
+{
+    return (*stmt != NULL || sqlite3_prepare_v2(t->cache->db, sql, -1, stmt, NULL) == SQLITE_OK) &&
+           sqlite3_step(*stmt) == SQLITE_ROW;
+}
+
+/* Is the text "ok" its result? */
+static bool is_ok_again(const trial *t, const char *sql, sqlite3_stmt **stmt)
+{
+    const char *said = run_again(t, sql, stmt) ? (const char *)sqlite3_column_text(*stmt, 0) : NULL;
+    const bool ok = said != NULL && strcmp(said, "ok") == 0;
+    sqlite3_reset(*stmt);
+    return ok;
+}
+
+/* Would the bit be taken if is_ok were true? The first that passes is, if nothing can be read without it. */
+static bool is_better(trial *t)
+{
+    if (t->at == 0 && !t->readable)
+        return true;
+    const bool better =
+        run_again(t, t->faults, &t->faults_count) && sqlite3_column_int64(t->faults_count, 0) < t->fewest;
+    sqlite3_reset(t->faults_count);
+    return better;
+}
+
+/* Could the bit be taken? Checks the pages, and counts the rows that must be there and the impossible values, with the
+ * list of tables as it was before the bit was changed. */
+static bool is_promising(trial *t)
+{
+    if (t->quick == NULL)
+        return true;
+    count_pages_change(t->image);
+    return is_ok_again(t, t->quick, &t->quick_check) &&
+           (t->wanted == NULL || is_ok_again(t, t->wanted, &t->wanted_check)) && is_better(t);
+}
+
 static void try_bit(trial *t, size_t at, unsigned char bit)
 {
     t->image->data[at] ^= bit;
-    count_change(t->image);
-    if (is_ok(t)) {
+    const bool promising = is_promising(t);
+    if (promising && is_ok(t)) {
         const int64_t faults = count_faults(t);
         if (faults < t->fewest || (t->at == 0 && !t->readable)) {
             t->at = at;
@@ -111,13 +163,15 @@ static void try_bit(trial *t, size_t at, unsigned char bit)
         }
     }
     t->image->data[at] ^= bit;
+    if (promising)
+        count_change(t->image); /* is_ok read the list of tables with the bit changed */
 }
 
 /* Tries each bit of some bytes. */
 static void try_bytes(trial *t, size_t first, size_t count)
 {
-    for (size_t i = first; i < first + count && i < t->image->bytes; i++) {
-        for (int bit = 0; bit < 8 && !is_found(t) && fa2i_clock_thread_s() < t->deadline; bit++)
+    for (size_t i = first; i < first + count && i < t->image->bytes && fa2i_clock_thread_s() < t->deadline; i++) {
+        for (int bit = 0; bit < 8 && !is_found(t); bit++)
             try_bit(t, i, (unsigned char)(1U << bit));
     }
 }
@@ -247,33 +301,48 @@ static void try_tree(trial *t, unsigned root)
 
 /* ---- tables ---- */
 
-/* Returns false if nothing can be tried. Call end() after it in any case. */
-static bool begin(trial *t, const fa2i_image *image, const char *sql, const char *faults)
+/* Opens the bytes. Returns false if nothing can be tried. Call done() after it in any case. */
+static bool open_image(trial *t, const fa2i_image *image)
 {
-    *t = (trial){.image = image,
-                 .sql = sql,
-                 .faults = faults,
-                 .deadline = fa2i_clock_thread_s() + TRIAL_SECONDS,
-                 .fewest = INT64_MAX};
+    *t = (trial){.image = image};
     if (fa2i_cache_open_empty("a damaged database", &t->cache) != FA2_OK)
         return false;
     sqlite3_db_config(t->cache->db, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
     const int code = sqlite3_deserialize(t->cache->db, "main", image->data, (sqlite3_int64)image->bytes,
                                          (sqlite3_int64)image->bytes, SQLITE_DESERIALIZE_READONLY);
-    if (code != SQLITE_OK ||
-        fa2i_sql_script(t->cache, "PRAGMA cell_size_check = OFF; PRAGMA writable_schema = ON") != FA2_OK)
-        return false;
-    t->readable = is_readable(t);
-    return true;
+    return code == SQLITE_OK &&
+           fa2i_sql_script(t->cache, "PRAGMA cell_size_check = OFF; PRAGMA writable_schema = ON") == FA2_OK;
 }
 
-/* Changes the best bit. Returns true if there is one. */
-static bool end(trial *t)
+static void done(trial *t)
 {
-    if (t->at != 0)
-        t->image->data[t->at] ^= t->bit;
     fa2i_cache_close(t->cache);
-    return t->at != 0;
+}
+
+/* The statements stay the caller's. */
+static void begin(trial *t, const char *sql, const char *quick, const char *wanted, const char *faults)
+{
+    *t = (trial){.image = t->image,
+                 .cache = t->cache,
+                 .sql = sql,
+                 .quick = quick,
+                 .wanted = wanted,
+                 .faults = faults,
+                 .deadline = fa2i_clock_thread_s() + TRIAL_SECONDS,
+                 .fewest = INT64_MAX};
+    t->readable = is_readable(t);
+}
+
+/* Changes the best bit, if there is one. */
+static void end(trial *t)
+{
+    sqlite3_finalize(t->quick_check);
+    sqlite3_finalize(t->wanted_check);
+    sqlite3_finalize(t->faults_count);
+    if (t->at == 0)
+        return;
+    t->image->data[t->at] ^= t->bit;
+    count_change(t->image);
 }
 
 /* Is the page number of a row impossible for its table or index? */
@@ -288,29 +357,46 @@ static bool has_broken_schema(const trial *t)
     return fa2i_sql_number(t->cache, sql, NULL, 0, &broken) != FA2_OK || broken != 0;
 }
 
+/* Begins a statement with the names of the tables as rows t (name). Returns the text's length. */
+static size_t begin_names(char *sql, size_t bytes, const char *const *tables, int count)
+{
+    size_t used = (size_t)snprintf(sql, bytes, "WITH t (name) AS (VALUES ('%s')", tables[0]);
+    for (int i = 1; i < count; i++)
+        used += (size_t)snprintf(sql + used, bytes - used, ", ('%s')", tables[i]);
+    return used;
+}
+
 void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count, bool all)
 {
+    static const char quick[] = "PRAGMA integrity_check('sqlite_schema')";
     static const char faults[] =
         "SELECT sum(n) FROM (SELECT count(*) AS n FROM sqlite_schema "
         "WHERE type NOT IN ('table', 'index', 'view', 'trigger') "
         "OR sql NOT LIKE 'CREATE ' || type || ' ' || name || ' %' AND sql NOT LIKE 'CREATE UNIQUE INDEX %' "
         "OR " NO_ROOT " UNION ALL SELECT count(*) - count(DISTINCT rootpage) FROM sqlite_schema WHERE rootpage > 0)";
-    char sql[1024];
-    size_t used = (size_t)snprintf(sql, sizeof sql, "WITH t (name) AS (VALUES ('%s')", tables[0]);
-    for (int i = 1; i < count; i++)
-        used += (size_t)snprintf(sql + used, sizeof sql - used, ", ('%s')", tables[i]);
+    char sql[1024], wanted[1024];
+    size_t used = begin_names(sql, sizeof sql, tables, count);
     snprintf(
         sql + used, sizeof sql - used,
         ") SELECT iif(count(*) = %d AND (SELECT integrity_check FROM pragma_integrity_check('sqlite_schema')) = 'ok', "
         "'ok', 'no') FROM t WHERE EXISTS (SELECT 1 FROM pragma_table_info(t.name))",
         count);
+    used = begin_names(wanted, sizeof wanted, tables, count);
+    snprintf(wanted + used, sizeof wanted - used,
+             ") SELECT iif(count(*) = %d, 'ok', 'no') FROM t WHERE EXISTS (SELECT 1 FROM sqlite_schema WHERE sql LIKE "
+             "'CREATE TABLE ' || t.name || ' %%')",
+             count);
     trial t;
-    if (begin(&t, image, sql, faults) && (has_broken_schema(&t) || (all && !t.readable))) {
-        if (t.readable)
-            t.fewest = count_faults(&t);
-        try_tree(&t, 1);
+    if (open_image(&t, image)) {
+        begin(&t, sql, quick, wanted, faults);
+        if (has_broken_schema(&t) || (all && !t.readable)) {
+            if (t.readable)
+                t.fewest = count_faults(&t);
+            try_tree(&t, 1);
+        }
+        end(&t);
     }
-    (void)end(&t);
+    done(&t);
 }
 
 /* Tries a table's first page number. In the list of tables it follows the table's type and, twice, its name. Old rows
@@ -320,11 +406,14 @@ static void try_root(trial *t, const char *table)
     enum { ROOT_BYTES = 2 };
     char mark[200];
     const unsigned char *data = t->image->data;
+    const char *const quick = t->quick;
     const size_t bytes = (size_t)snprintf(mark, sizeof mark, "table%s%s", table, table);
+    t->quick = NULL;
     for (size_t i = 0; i + bytes + 4 <= t->image->bytes; i++) {
         if (data[i] == (unsigned char)mark[0] && memcmp(data + i, mark, bytes) == 0)
             try_bytes(t, i + bytes, ROOT_BYTES);
     }
+    t->quick = quick;
 }
 
 /* Is the readable table empty, or does it share its first page with another? */
@@ -339,23 +428,36 @@ static bool is_root_doubtful(const trial *t, const char *table)
     return fa2i_sql_number(t->cache, sql, NULL, 0, &doubtful) == FA2_OK && doubtful != 0;
 }
 
-bool fa2i_trial_table(const fa2i_image *image, const char *table, const char *faults)
+static void try_table(trial *t, const char *table)
 {
     char sql[100];
     int64_t first = 0;
-    trial t;
+    fa2i_text faults = {0};
     const fa2i_sql_value values[] = {fa2i_sql_text(table)};
     snprintf(sql, sizeof sql, "PRAGMA integrity_check('%s')", table);
-    if (!begin(&t, image, sql, faults))
-        return end(&t);
-    if (!t.readable) {
-        (void)fa2i_sql_number(t.cache, "SELECT rootpage FROM sqlite_schema WHERE name = ?", FA2I_SQL_VALUES(values),
-                              &first);
-        try_root(&t, table);
-        try_tree(&t, (unsigned)first);
-    } else if (is_root_doubtful(&t, table)) {
-        t.fewest = count_faults(&t);
-        try_root(&t, table);
+    fa2i_mend_add_faults(&faults, table);
+    if (!faults.failed) {
+        begin(t, sql, sql, NULL, faults.data);
+        if (!t->readable) {
+            (void)fa2i_sql_number(t->cache, "SELECT rootpage FROM sqlite_schema WHERE name = ?",
+                                  FA2I_SQL_VALUES(values), &first);
+            try_root(t, table);
+            try_tree(t, (unsigned)first);
+        } else if (is_root_doubtful(t, table)) {
+            t->fewest = count_faults(t);
+            try_root(t, table);
+        }
+        end(t);
     }
-    return end(&t);
+    fa2i_text_done(&faults);
+}
+
+void fa2i_trial_tables(const fa2i_image *image, const char *const *tables, int count)
+{
+    trial t;
+    if (open_image(&t, image)) {
+        for (int i = 0; i < count; i++)
+            try_table(&t, tables[i]);
+    }
+    done(&t);
 }

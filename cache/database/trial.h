@@ -21,8 +21,7 @@ typedef struct fa2i_image {
  * pages, but a table is missing. */
 void fa2i_trial_schema(const fa2i_image *image, const char *const *tables, int count, bool all);
 
-/* Mend the pages of one table, and the number of its first page; its text is right. faults: an SQL statement that
- * counts the table's impossible values. Returns true if a bit was mended. */
-bool fa2i_trial_table(const fa2i_image *image, const char *table, const char *faults);
+/* Mend the pages of each of these tables, and the number of its first page; the tables' texts are right. */
+void fa2i_trial_tables(const fa2i_image *image, const char *const *tables, int count);
 
 #endif

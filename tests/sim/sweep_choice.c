@@ -116,20 +116,20 @@ static bool is_own(const sweep *s, int kind)
     return own;
 }
 
-static void want_forward(const sweep *s, size_t turn, sweep_wanted wanted)
+static void want_forward(const sweep *s, size_t turn, bool both, sweep_wanted wanted)
 {
     const unsigned all = (1u << s->card_count) - 1;
     const int first = (int)(turn % 2), second = 1 - first;
     const unsigned left = want_kind(s, first, all, turn, wanted);
-    const unsigned others = is_own(s, second) ? all : left | (all & ~cards_with_own(s));
+    const unsigned others = is_own(s, second) ? all : left | (both ? all & ~cards_with_own(s) : 0);
     want_kind(s, second, others, turn, wanted);
 }
 
-void sweep_want_each(const sweep *s, fa2_op op, size_t turn, sweep_wanted wanted)
+void sweep_want_each(const sweep *s, fa2_op op, size_t turn, bool both, sweep_wanted wanted)
 {
     unsigned left = (1u << s->card_count) - 1;
     if (op == FA2_OP_FORWARD)
-        want_forward(s, turn, wanted);
+        want_forward(s, turn, both, wanted);
     else /* the first kind stays for several turns, because D changes each turn */
         for (size_t i = 0; i < KINDS; i++)
             left = want_kind(s, (int)((turn / PAIRS_TURNS + i) % KINDS), left, turn, wanted);

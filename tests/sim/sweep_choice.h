@@ -23,8 +23,8 @@ void sweep_want_some(const sweep *s, size_t step, size_t turn, sweep_wanted want
 /* Chooses for each card: forward, one candidate that divides the keys and one that does not, if it has them; backward,
  * one, of another kind in each turn. It prefers candidates that most cards have, because they are compiled once. Other
  * turns choose other candidates. A card with its own instructions runs only one of the forward candidates that it
- * shares with older cards, and the other in the next turn. */
-void sweep_want_each(const sweep *s, fa2_op op, size_t turn, sweep_wanted wanted);
+ * shares with older cards, and the other in the next turn; without `both`, each card does so. */
+void sweep_want_each(const sweep *s, fa2_op op, size_t turn, bool both, sweep_wanted wanted);
 
 /* Adds candidates until each of their tile and axis values is run. On a card with its own instructions, values that
  * older cards run, too, are skipped. one_card: run each on one card instead of all. */

@@ -9,8 +9,8 @@
 #include "tuner/input/shapes.h"
 
 enum {
-    STEP_PLAIN = 12,
-    STEP_VALUES = 24,
+    STEP_PLAIN = 24,
+    STEP_VALUES = 48,
     STEP_BACKWARD = 80,
 };
 

@@ -2,7 +2,7 @@
  * Candidates of the generator on the software device: numbers, races, initialisation, traffic. sweep.h says when a
  * launch is right, and what is compiled.
  *
- *     test_sweep CARD[,CARD...] DTYPE all|plain|pairs [PART/PARTS [STEP [CLASSES]]]
+ *     test_sweep CARD[,CARD...] DTYPE all|plain|pairs [PART/PARTS [STEP [CLASSES [VALUES]]]]
  *
  * plain: for each (D, causal) of the presets with that dtype, and some others, candidates of each card for prefill,
  * decode or short prefill. The runtime launches them on shapes that reach all paths of their tile sizes. Of each family
@@ -15,7 +15,7 @@
  *
  * FA2_TEST_ALL in the environment: all candidates on all cards and all shapes. PART/PARTS: only every PARTS-th class,
  * to divide the work among processes. STEP n: about every nth candidate, for cards on which more take too long. CLASSES
- * n: only every nth plain class, unless FA2_TEST_ALL is set.
+ * n: only every nth plain class, unless FA2_TEST_ALL is set. VALUES n: fails if fewer tile and axis values were run.
  */
 #include <stdlib.h>
 #include "tests/check.h"
@@ -31,6 +31,7 @@ typedef struct plan {
     sweep_classes classes;
     int step;
     size_t every;      /* run each every-th plain class */
+    size_t values;     /* the least number of tile and axis values */
     bool plain, pairs; /* classes to run */
     bool all;
 } plan;
@@ -89,7 +90,7 @@ static void want(sweep *s, const plan *p, size_t index, sweep_wanted wanted)
     const int step = p->all ? 1 : class->step < p->step ? p->step : class->step;
     memset(wanted, 0, sizeof(sweep_wanted));
     if (each)
-        sweep_want_each(s, class->problem.op, class->turn, wanted);
+        sweep_want_each(s, class->problem.op, class->turn, class->problem.dtype == FA2_FP16, wanted);
     else
         sweep_want_some(s, (size_t)step, index, wanted);
     if (class->problem.op == FA2_OP_FORWARD) /* backward has its own sweep */
@@ -205,6 +206,7 @@ static bool read_arguments(plan *p, int argc, char **argv, int *ret_part, int *r
     p->all = getenv("FA2_TEST_ALL") != NULL;
     p->step = argc > 5 ? atoi(argv[5]) : 1;
     p->every = argc > 6 ? (size_t)atoi(argv[6]) : 1;
+    p->values = argc > 7 ? (size_t)atoi(argv[7]) : 0;
     const bool ok = (p->plain || p->pairs) && p->step >= 1 && p->every >= 1 &&
                     (argc < 5 || sscanf(argv[4], "%d/%d", ret_part, ret_parts) == 2) && *ret_part >= 1 &&
                     *ret_part <= *ret_parts;
@@ -219,7 +221,7 @@ int main(int argc, char **argv)
     int part = 1, parts = 1;
     if (!read_arguments(p, argc, argv, &part, &parts)) {
         fprintf(stderr, "usage: test_sweep CARD[,CARD...] DTYPE all|plain|pairs [PART/PARTS [STEP "
-                        "[CLASSES]]]\n");
+                        "[CLASSES [VALUES]]]]\n");
         return 2;
     }
     sweep_open(s, argv[1]);
@@ -232,6 +234,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < s->card_count; i++)
         check_card(s, p, &s->cards[i]);
     CHECK_EQ(axes_missing(&s->axes), 0);
+    printf("%zu tile and axis values were run\n", s->axes.count);
+    CHECK(s->axes.count >= p->values);
     sweep_close(s, argv[2]);
     CHECK_EQ(fa2_sim_live(), 0);
     return check_done();
