@@ -1,5 +1,12 @@
 -- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cuh).
 --
+-- split and heads: blocks that share the queries of a tile of keys.
+--   split=1   for few blocks, as in backward.lua
+--   split=2   a block has `heads` query heads of a group, and adds to dK and dV in fp32 in the workspace; a combine
+--             step converts these sums. If deterministic=1, a combine step sums parts instead. It is for masks: blocks
+--             of different keys have different numbers of tiles in a head. If they walk all heads of a group, they
+--             drift apart, and L2 no longer holds what they share
+--
 -- A block has two warpgroups with 64 keys each; with more than 128 columns, three warpgroups that divide the products
 -- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br, and has two stages of Q
 -- and dO. Three stages were not faster. dQ is summed by fp32 additions in memory. Steps of their own prepare and
@@ -96,7 +103,10 @@ end
 
 -- Returns what the cost model (backward_cost.lua) needs to know about a block.
 local function shape_of(v)
-   return {br = v.br, bc = division_of(v).keys, split = v.split, dq = "atomic", rows = "prepared", waves = waves}
+   return {
+      br = v.br, bc = division_of(v).keys, split = v.split, heads = v.heads, dq = "atomic", rows = "prepared",
+      waves = waves, added = v.split == 2 and v.deterministic == 0,
+   }
 end
 
 -- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask.
@@ -174,10 +184,19 @@ for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis, kinds.deterministic,
    {name = "br", values = {64, 128}},
    {
-      name = "split", values = {0, 1}, quiet = true,
+      name = "split", values = {0, 1, 2}, quiet = true,
       when = function(v)
          if v.split == 1 and v.varlen == 1 then
             return nil, "packed sequences have blocks of their own"
+         end
+         return true
+      end,
+   },
+   {
+      name = "heads", values = {0, 1, 2, 4}, quiet = true, phase = "launch",
+      when = function(v)
+         if (v.split == 2) ~= (v.heads > 0) then
+            return nil, "heads is for split=2, whose blocks have some of a group's query heads"
          end
          return true
       end,
@@ -186,7 +205,7 @@ for _, axis in ipairs({
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 4, covered = {{"br", "split"}}, crowds = {}}
+M.selection = {limit = 10, covered = {{"br", "split", "heads"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)
@@ -199,14 +218,16 @@ local function recipe(v)
    steps[#steps + 1] = {
       entry = M.name, role = "main", threads = 128 * (division.groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
    }
-   if v.split == 1 then
+   if v.split > 0 then
       steps[#steps + 1] = bwd.combine_step(M.name, 2 * keys, 2 * keys * d_pad(v))
    end
    steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
    return {
       op = "backward", abi = bwd.abi + features.revision(v), rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
-      workspace = v.deterministic == 1 and "rows_dq_and_turns" or "rows_and_dq", columns = sharing * width,
+      heads = v.heads > 0 and v.heads or nil,
+      workspace = v.deterministic == 1 and "rows_dq_and_turns" or v.split == 2 and "rows_dq_and_keys" or "rows_and_dq",
+      columns = sharing * width,
       maps = string.format("q/%d,k/%d,v/%d,do/%d", v.br, keys, keys, v.br),
       steps = steps,
    }
@@ -238,6 +259,8 @@ function M.family()
       suits = function(v, problem, arch)
          if v.split == 1 and cost.splits(shape_of(v), problem, arch) == 1 then
             return nil, "there are blocks enough"
+         elseif v.heads >= problem.heads_q // problem.heads_kv and v.split == 2 then
+            return nil, "a group has no more query heads than a block would have"
          end
          return true
       end,

@@ -71,12 +71,16 @@ static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, i
     }
 }
 
-/* Counts the blocks that share the queries of a tile of keys. There are so many that about `waves` blocks come to each
- * SM. Without a mask, each of them has a tile of queries. gen/ops/backward_cost.lua computes the same. */
+/* Counts the blocks that share the queries of a tile of keys: each has so many heads of the group; or there are so many
+ * that about `waves` blocks come to each SM. Without a mask, each of them has a tile of queries.
+ * gen/ops/backward_cost.lua computes the same. */
 static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
                             int64_t key_tiles, int64_t row_tiles)
 {
-    const int64_t tiles = row_tiles * (problem->heads_q / problem->heads_kv);
+    const int64_t group = problem->heads_q / problem->heads_kv;
+    if (recipe->heads > 0)
+        return ceil_div(group, recipe->heads);
+    const int64_t tiles = row_tiles * group;
     int64_t splits = (int64_t)recipe->waves * card->sm_count / key_tiles;
     splits = splits < recipe->max_splits ? splits : recipe->max_splits;
     splits = splits < tiles ? splits : tiles;
@@ -104,6 +108,7 @@ static void spread_workspace(const fa2i_recipe *recipe, const fa2_problem *probl
         grid->workspace_bytes = (tiles + 1) * sizeof(uint32_t);
         /* fall through */
     case FA2I_WORKSPACE_ROWS_AND_DQ:
+    case FA2I_WORKSPACE_ROWS_DQ_AND_KEYS:
         grid->workspace_bytes += sums;
         /* fall through */
     case FA2I_WORKSPACE_ROWS:
@@ -159,9 +164,11 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe, 
         if (recipe->steps[i].role != FA2I_STEP_CONVERT || summed)
             grid.blocks[i] = (unsigned)blocks;
     }
-    if (grid.splits > 1)
-        grid.partial_bytes = (size_t)grid.splits * (size_t)(kv_heads * key_tiles) * 2 * (size_t)recipe->keys *
+    if (grid.splits > 1) {
+        const int32_t parts = recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_KEYS ? 1 : grid.splits;
+        grid.partial_bytes = (size_t)parts * (size_t)(kv_heads * key_tiles) * 2 * (size_t)recipe->keys *
                              (size_t)recipe->columns * sizeof(float);
+    }
     spread_workspace(recipe, problem, &grid);
     const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
     if (st == FA2_OK)

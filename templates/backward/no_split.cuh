@@ -26,3 +26,5 @@ using QueryRange = WholeRange;
 template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockCoord &, int, int, const Sum &)
 {
 }
+
+template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &) {}

@@ -48,25 +48,67 @@ using QueryRange = SplitRange;
 
 constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
 
+// Parts of a tile of keys. With kAddParts there is one, to which all blocks add.
+__device__ __forceinline__ int parts_of(const Params &p)
+{
+    return kAddParts ? 1 : p.splits;
+}
+
+// Tiles of keys of all heads.
+__device__ __forceinline__ int64 all_key_blocks(const Params &p)
+{
+    return int64(p.k_tiles) * batches(p) * (p.heads_q / p.group);
+}
+
+// Number of the block's tile of keys in its head; packed sequences: in all of them.
+template <class Coord> __device__ __forceinline__ int key_tile_of(const Coord &coord)
+{
+    if constexpr (kVarlen)
+        return coord.number;
+    else
+        return coord.first_key / kBc;
+}
+
 // Address of this thread's numbers of a part. Parts are before the rows of LSE and delta in the workspace.
 __device__ __forceinline__ float4 *part_of(const Params &p, const BlockCoord &coord, int split, int which)
 {
-    const int64 key_blocks = int64(p.k_tiles) * p.batch * (p.heads_q / p.group);
+    const int64 key_blocks = all_key_blocks(p);
     const int64 key_block =
-        (int64(coord.batch) * (p.heads_q / p.group) + coord.kv_head) * p.k_tiles + coord.first_key / kBc;
-    const int64 behind = ((p.splits - split) * key_blocks - key_block) * 2 - which;
+        (int64(coord.batch) * (p.heads_q / p.group) + coord.kv_head) * p.k_tiles + key_tile_of(coord);
+    const int64 behind = ((parts_of(p) - split) * key_blocks - key_block) * 2 - which;
     return reinterpret_cast<float4 *>(const_cast<float *>(p.rows) - behind * kPartFloats) + writer();
 }
 
+// Writes a block's part of dK or dV to the workspace, or adds it.
 template <int kTiles>
 __device__ __forceinline__ void put_part(const Params &p, const BlockCoord &coord, int split, int which,
                                          const float (&x)[kKeyTiles][kTiles][4])
 {
     static_assert(kTiles == 2 * kOutPairs, "dK and dV have as many columns");
-    float4 *part = part_of(p, coord, split, which);
+    if (kAddParts && (which ? p.dv : p.dk) == nullptr)
+        return;
+    float4 *part = part_of(p, coord, kAddParts ? 0 : split, which);
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
-        for (int n = 0; n < kTiles; n++)
-            part[(m * kTiles + n) * kWriters] = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
+        for (int n = 0; n < kTiles; n++) {
+            float4 *to = part + (m * kTiles + n) * kWriters;
+            if constexpr (kAddParts)
+                add_global_16(reinterpret_cast<float *>(to), x[m][n]);
+            else
+                *to = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
+        }
+}
+
+// Sets the sums of dK and dV to 0, before blocks add to them, if there are any. Called by all threads of a launch with kBlock threads per
+// block.
+template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &p)
+{
+    if (p.splits == 1)
+        return;
+    const int64 quarters = all_key_blocks(p) * 2 * (kPartFloats / 4);
+    float4 *sums = reinterpret_cast<float4 *>(const_cast<float *>(p.rows)) - quarters;
+#pragma unroll 1
+    for (int64 i = int64(blockIdx.x) * kBlock + threadIdx.x; i < quarters; i += int64(gridDim.x) * kBlock)
+        sums[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
 }
