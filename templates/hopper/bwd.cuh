@@ -45,14 +45,15 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     if constexpr (kDqInOrder)
         block = block_ticket(all, smem + kScoreArea);
     const BlockCoord coord(all, kSplit && !kHeadBlocks ? block / all.splits : block, kHeadBlocks ? all.splits : 1);
-    const unsigned split = kHeadBlocks ? coord.split : block % all.splits;
-    if (!kHeadBlocks || split == 0)
+    if (!kHeadBlocks || coord.split == 0)
         clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
     OwnParams p = coord.params(all);
     const TileRange tiles(p, coord);
-    const QueryRange range(p, tiles, kSplit ? split : 0);
+    // Computed where it is needed, so that it takes no register in the mainloop.
+    auto split = [&] { return kHeadBlocks ? unsigned(coord.split) : block % p.splits; };
+    const QueryRange range(p, tiles, kSplit ? split() : 0);
     const Cursor begin = range.start(p, tiles);
     const int visits = visits_of(range, p, tiles);
 
@@ -67,7 +68,7 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         return;
     }
     if constexpr (kByProduct) {
-        compute_by_product(p, coord, tiles, begin, visits, barriers, index, split);
+        compute_by_product(p, coord, tiles, begin, visits, barriers, index, split());
     } else {
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
@@ -76,8 +77,8 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         if constexpr (!kDqInOrder)
             named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
-            put_part(p, coord, split, 0, dk);
-            put_part(p, coord, split, 1, dv);
+            put_part(p, coord, split(), 0, dk);
+            put_part(p, coord, split(), 1, dv);
             return;
         }
         const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
