@@ -35,8 +35,10 @@ local fit = {
    masked = 0.16,
    -- Share of the mean block that runs alone at the end, if blocks differ in length.
    tail = 0.2,
-   -- Share of L2 that holds what blocks of a group's heads share, if they drift apart.
+   -- Share of L2 that holds what blocks of a group's heads share, if they drift apart; and the exponent by which the
+   -- clocks of memory and of the SMs are joined.
    drift_l2 = 0.5,
+   drift = 4,
    -- Clocks per score for a bias, whose values lanes read one by one.
    bias = 0.15,
 }
@@ -212,7 +214,7 @@ function M.backward(v, facts, problem, arch)
    local k_tiles = (problem.seq_k + bc - 1) // bc
    local in_turn = dq == "block" and k_tiles or 1 -- tiles of keys that a block has
    local parts, added = splits, 0 -- parts of dK and dV; tiles in whose time a block adds to them
-   if v.added and splits > 1 then
+   if v.split == 2 and splits > 1 then
       parts, added = 1, 8 * bc * facts.d_pad / fit.red_rate / card.tile_clocks(resident)
    end
    local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn,
@@ -220,8 +222,8 @@ function M.backward(v, facts, problem, arch)
                               in_turn * mean_tiles(visited, group, br, bc, sizes) / splits + added, arch, resident,
                               card.tile_clocks) + (in_turn - 1) * fit.edges
    if v.heads then
-      clocks = math.max(clocks, arch.clock * drift_us(v, sizes, arch, group / splits, visited * kv_heads, k_tiles,
-                                                      facts.d_pad))
+      local memory = arch.clock * drift_us(v, sizes, arch, group / splits, visited * kv_heads, k_tiles, facts.d_pad)
+      clocks = (clocks ^ fit.drift + memory ^ fit.drift) ^ (1 / fit.drift)
    end
    local us = arch.launch_us
    if dq == "separate" then

@@ -2,10 +2,10 @@
 --
 -- split and heads: blocks that share the queries of a tile of keys.
 --   split=1   for few blocks, as in backward.lua
---   split=2   a block has `heads` query heads of a group, and adds to dK and dV in fp32 in the workspace; a combine
---             step converts these sums. If deterministic=1, a combine step sums parts instead. It is for masks: blocks
---             of different keys have different numbers of tiles in a head. If they walk all heads of a group, they
---             drift apart, and L2 no longer holds what they share
+--   split=2   a block has `heads` query heads of a group, and adds to dK and dV in fp32 in the workspace. A combine
+--             step converts these sums. It is for masks: blocks of different keys have different numbers of tiles in a
+--             head. If they walk all heads of a group, they drift apart, and L2 no longer holds what they share. Also,
+--             a block of all heads is long, and the last ones finish alone
 --
 -- A block has two warpgroups with 64 keys each; with more than 128 columns, three warpgroups that divide the products
 -- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br, and has two stages of Q
@@ -105,7 +105,7 @@ end
 local function shape_of(v)
    return {
       br = v.br, bc = division_of(v).keys, split = v.split, heads = v.heads, dq = "atomic", rows = "prepared",
-      waves = waves, added = v.split == 2 and v.deterministic == 0,
+      waves = waves,
    }
 end
 
@@ -226,8 +226,7 @@ local function recipe(v)
       op = "backward", abi = bwd.abi + features.revision(v), rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
       heads = v.heads > 0 and v.heads or nil,
-      workspace = v.deterministic == 1 and "rows_dq_and_turns" or v.split == 2 and "rows_dq_and_keys" or "rows_and_dq",
-      columns = sharing * width,
+      workspace = v.deterministic == 1 and "rows_dq_and_turns" or "rows_and_dq", columns = sharing * width,
       maps = string.format("q/%d,k/%d,v/%d,do/%d", v.br, keys, keys, v.br),
       steps = steps,
    }

@@ -147,8 +147,8 @@ static fa2_status check_splitting(const fa2i_recipe *recipe)
         return fa2i_fail(FA2_E_INVALID, "keys are split, which needs workspace=partials");
     if (recipe->heads > 0 && (recipe->op != FA2_OP_BACKWARD || recipe->waves > 0))
         return fa2i_fail(FA2_E_INVALID, "heads is %d; it is for backward without waves", recipe->heads);
-    if (recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_KEYS && recipe->heads == 0)
-        return fa2i_fail(FA2_E_INVALID, "workspace=rows_dq_and_keys, but heads is 0: no blocks share queries");
+    if (recipe->heads > 0 && fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
+        return fa2i_fail(FA2_E_INVALID, "heads is %d, but no step prepares the sums of dk and dv", recipe->heads);
     if ((recipe->waves > 0 || recipe->heads > 0) && fa2i_recipe_step(recipe, FA2I_STEP_COMBINE) == NULL)
         return fa2i_fail(FA2_E_INVALID, "keys are split, but no step combines the parts");
     return FA2_OK;
@@ -192,17 +192,16 @@ static fa2_status check_maps(const fa2i_recipe *recipe)
  * convert step must exist for sums. */
 static fa2_status check_rows(const fa2i_recipe *recipe)
 {
-    const bool shared_sums = recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ ||
-                             recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS ||
-                             recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_KEYS;
+    const bool shared_sums =
+        recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ || recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
     const bool sums = shared_sums || recipe->workspace == FA2I_WORKSPACE_DQ_OF_TILES;
     const bool rows = shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS;
     const bool parts = recipe->op == FA2_OP_BACKWARD && (recipe->waves > 0 || recipe->heads > 0);
     if ((sums || parts) != (recipe->columns > 0))
         return fa2i_fail(FA2_E_INVALID,
                          "columns is %d; it must be more than 0 with "
-                         "workspace=rows_and_dq, rows_dq_and_turns, rows_dq_and_keys or dq_of_tiles, or if "
-                         "backward has waves or heads; else 0",
+                         "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or if backward has "
+                         "waves or heads; else 0",
                          recipe->columns);
     const bool column_keys = recipe->workspace == FA2I_WORKSPACE_COLUMN_KEYS;
     const bool counter = recipe->workspace == FA2I_WORKSPACE_COUNTER || column_keys;

@@ -79,9 +79,7 @@
       BACKWARD) /* rows_and_dq, a counter for each tile of `rows` queries, and one for all */                          \
     X(FA2I_WORKSPACE_DQ_OF_TILES, "dq_of_tiles",                                                                       \
       BACKWARD) /* `columns` numbers of each padded row, fp32, if the keys of a head fill several  \
-                 * tiles of `keys`. Else nothing, and nothing is converted */  \
-    X(FA2I_WORKSPACE_ROWS_DQ_AND_KEYS, "rows_dq_and_keys",                                                             \
-      BACKWARD) /* rows_and_dq. Blocks that share queries add to one part of dK and dV */
+                 * tiles of `keys`. Else nothing, and nothing is converted */
 
 /* The operands that kernels read or write by tensor maps, and their operations. X(NAME, word, ops). */
 #define FA2I_MAPPED_LIST(X)                                                                                            \
@@ -129,8 +127,8 @@ typedef struct fa2i_recipe {
                 * to 64. Default 0: a block sees all keys of its rows (backward: all queries of its keys) */
     int max_splits; /* splits: at most so many blocks share the keys of a row; 2 to 65536 if there are waves; default
                      * 1 */
-    int heads;      /* backward, n: a block has n query heads of a group, which may have more; the queries are split so.
-                     * Default 0: by waves, or not at all */
+    int heads;      /* backward, n: if a group has more query heads than n, a block has n of them. Blocks that share keys
+                     * add to sums of dk and dv in the workspace. Default 0: the queries are split by waves, or not */
     int columns;    /* columns of a row of dq, or of partial sums of dk and dv, 1 to 65536 there; default 0 */
     fa2i_workspace workspace; /* one of the operation's; default none */
     char suffix[2];           /* of the target: "a" for sm_90a; default "" */

@@ -95,6 +95,18 @@ static int64_t pad_rows(const fa2_problem *problem, int rows)
     return query_tiles(problem, rows) * rows;
 }
 
+/* Counts the bytes of partial dK and dV: a part of each block, or, with heads, one part to which all add. If they add in
+ * a fixed order, it has two counters for each tile of keys, and one for tickets (templates/backward/split.cuh). */
+static size_t partial_bytes(const fa2i_recipe *recipe, int32_t splits, size_t key_tiles)
+{
+    enum { LINE = 128 };
+    const size_t parts = recipe->heads > 0 ? 1 : (size_t)splits;
+    const size_t sums = parts * key_tiles * 2 * (size_t)recipe->keys * (size_t)recipe->columns * sizeof(float);
+    if (recipe->heads == 0 || recipe->workspace != FA2I_WORKSPACE_ROWS_DQ_AND_TURNS)
+        return sums;
+    return sums + ((2 * key_tiles + 1) * sizeof(uint32_t) + LINE - 1) / LINE * LINE;
+}
+
 static void spread_workspace(const fa2i_recipe *recipe, const fa2_problem *problem, fa2i_grid *grid)
 {
     const size_t heads = (size_t)all_heads(problem);
@@ -108,7 +120,6 @@ static void spread_workspace(const fa2i_recipe *recipe, const fa2_problem *probl
         grid->workspace_bytes = (tiles + 1) * sizeof(uint32_t);
         /* fall through */
     case FA2I_WORKSPACE_ROWS_AND_DQ:
-    case FA2I_WORKSPACE_ROWS_DQ_AND_KEYS:
         grid->workspace_bytes += sums;
         /* fall through */
     case FA2I_WORKSPACE_ROWS:
@@ -164,11 +175,8 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe, 
         if (recipe->steps[i].role != FA2I_STEP_CONVERT || summed)
             grid.blocks[i] = (unsigned)blocks;
     }
-    if (grid.splits > 1) {
-        const int32_t parts = recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_KEYS ? 1 : grid.splits;
-        grid.partial_bytes = (size_t)parts * (size_t)(kv_heads * key_tiles) * 2 * (size_t)recipe->keys *
-                             (size_t)recipe->columns * sizeof(float);
-    }
+    if (grid.splits > 1)
+        grid.partial_bytes = partial_bytes(recipe, grid.splits, (size_t)(kv_heads * key_tiles));
     spread_workspace(recipe, problem, &grid);
     const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
     if (st == FA2_OK)

@@ -13,7 +13,11 @@
 //
 // With kLastKeysFirst the order is reversed: the last keys come first. Tiles are processed in ascending order, from the
 // first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
-// not wait for each other.
+// not wait for each other. The first keys then come last, and these blocks are the longest. So the last few heads have
+// the other order (coord.cuh).
+//
+// With kHeadBlocks, blocks also add to dK and dV in a fixed order, of their query heads (split.cuh). The deadlock is
+// excluded likewise: blocks with the same keys and earlier heads have lower tickets.
 
 // The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
 __device__ __forceinline__ uint32 *turn_counters(const Params &p)
@@ -26,13 +30,16 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &p)
 }
 
 // Draws the block's ticket and returns it in all threads. smem: 4 bytes that are not yet used, and that no TMA load
-// writes, because no thread fences this store.
-__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
+// writes, because no thread fences this store. counter: that of the tickets, if it is not the one after the dQ sums.
+__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem, uint32 *counter = nullptr)
 {
-    if (p.dq == nullptr)
+    if (p.dq == nullptr && counter == nullptr)
         return blockIdx.x;
-    if (threadIdx.x == 0)
-        store_shared_4(smem, take_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles));
+    if (threadIdx.x == 0) {
+        if (counter == nullptr)
+            counter = turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles;
+        store_shared_4(smem, take_ticket(counter));
+    }
     __syncthreads();  // the ticket is there
     const uint32 ticket = __float_as_uint(load_shared_4(smem));
     __syncthreads();  // and read, before anything else comes into its place

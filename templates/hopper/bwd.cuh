@@ -43,7 +43,7 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     unsigned block = blockIdx.x;
     if constexpr (kDqInOrder)
-        block = block_ticket(all, smem + kScoreArea);
+        block = block_ticket(all, smem + kScoreArea, kHeadBlocks && all.splits > 1 ? key_ticket(all) : nullptr);
     const BlockCoord coord(all, kSplit && !kHeadBlocks ? block / all.splits : block, kHeadBlocks ? all.splits : 1);
     if (!kHeadBlocks || coord.split == 0)
         clear_unused_keys(all, coord);
