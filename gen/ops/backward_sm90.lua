@@ -168,7 +168,7 @@ local function names(v)
    local own = bwd.shared_names(v, {
       prepared = true,
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "atomic",
-      dq_in_order = dq_in_order, last_keys_first = dq_in_order and v.causal == 1 and v.window == 0, wgmma = true,
+      dq_in_order = dq_in_order, wgmma = true,
       by_product = division == by_product, writers = division == by_product and 128 or 128 * division.groups,
       dq_columns = width, load_registers = division.load, group_registers = division.group,
       dq_registers = division.dq or 0,

@@ -8,13 +8,12 @@
 struct BlockCoord : SequenceCoord {
     int first_key;
     int kv_head, batch;
-    int split;             // with kHeadBlocks, the number of the block among those that share its keys
-    bool last_keys_first;  // with kLastKeysFirst: the order in which blocks add to dQ of this head (dq_order.cuh)
+    int split;  // with kHeadBlocks, the number of the block among those that share its keys
 
     // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
     // the last ones are seen by equally many. splits: with kHeadBlocks, blocks that share a tile of keys. They are
     // placed as if each had a key head of its own, so that blocks that begin together read the same queries.
-    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block, unsigned splits = 1) : last_keys_first(false)
+    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block, unsigned splits = 1)
     {
         const unsigned kv_heads = p.heads_q / p.group;
         unsigned tile, batch_head;
@@ -26,21 +25,10 @@ struct BlockCoord : SequenceCoord {
             // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
             const unsigned most = kHeavyFirst ? batch_heads : max(8u, kTogether / p.k_tiles);
-            if constexpr (kLastKeysFirst) {
-                // The last few heads have the other order, so that no heavy tile runs alone at the end.
-                const unsigned early = batch_heads - min(batch_heads, max(1u, kTogether / p.k_tiles));
-                last_keys_first = block < early * p.k_tiles;
-                const unsigned first_batch_head = last_keys_first ? block / (most * p.k_tiles) * most : early;
-                const unsigned together = last_keys_first ? min(most, early - first_batch_head) : batch_heads - early;
-                const unsigned number = block - first_batch_head * p.k_tiles;
-                tile = last_keys_first ? p.k_tiles - 1 - number / together : number / together;
-                batch_head = first_batch_head + number % together;
-            } else {
-                const unsigned first_batch_head = block / (most * p.k_tiles) * most;
-                const unsigned together = min(most, batch_heads - first_batch_head);
-                tile = block % (most * p.k_tiles) / together;
-                batch_head = first_batch_head + block % (most * p.k_tiles) % together;
-            }
+            const unsigned first_batch_head = block / (most * p.k_tiles) * most;
+            const unsigned together = min(most, batch_heads - first_batch_head);
+            tile = block % (most * p.k_tiles) / together;
+            batch_head = first_batch_head + block % (most * p.k_tiles) % together;
         }
         if constexpr (kHeadBlocks && kDqInOrder) {  // blocks that add to the same keys begin one after the other
             split = batch_head / (kv_heads * batches(p));

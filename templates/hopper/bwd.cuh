@@ -74,8 +74,7 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         Sums dk = {}, dv = {};
         if (visits > 0)
             compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
-        if constexpr (!kDqInOrder)
-            named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
             put_part(p, coord, split(), 0, dk);
             put_part(p, coord, split(), 1, dv);
