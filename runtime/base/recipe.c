@@ -147,8 +147,10 @@ static fa2_status check_splitting(const fa2i_recipe *recipe)
         return fa2i_fail(FA2_E_INVALID, "keys are split, which needs workspace=partials");
     if (recipe->heads > 0 && (recipe->op != FA2_OP_BACKWARD || recipe->waves > 0))
         return fa2i_fail(FA2_E_INVALID, "heads is %d; it is for backward without waves", recipe->heads);
-    if (recipe->heads > 0 && fa2i_recipe_step(recipe, FA2I_STEP_PREPARE) == NULL)
-        return fa2i_fail(FA2_E_INVALID, "heads is %d, but no step prepares the sums of dk and dv", recipe->heads);
+    if (recipe->heads > 0 && recipe->workspace != FA2I_WORKSPACE_ROWS_AND_DQ &&
+        recipe->workspace != FA2I_WORKSPACE_ROWS_DQ_AND_TURNS)
+        return fa2i_fail(FA2_E_INVALID, "heads is %d, which needs workspace=rows_and_dq or rows_dq_and_turns",
+                         recipe->heads);
     if ((recipe->waves > 0 || recipe->heads > 0) && fa2i_recipe_step(recipe, FA2I_STEP_COMBINE) == NULL)
         return fa2i_fail(FA2_E_INVALID, "keys are split, but no step combines the parts");
     return FA2_OK;
