@@ -50,7 +50,7 @@ struct SplitRange {
 
 using QueryRange = SplitRange;
 
-constexpr bool kInOrder = kHeadBlocks && kDqInOrder;  // blocks add to dK and dV in a fixed order
+constexpr bool kInOrder = kHeadBlocks && kDqInOrder;                   // blocks add to dK and dV in a fixed order
 constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
 
 // Parts of a tile of keys. With kHeadBlocks there is one, to which all blocks add.
