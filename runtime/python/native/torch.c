@@ -1,9 +1,9 @@
 /*
  * PyTorch's scaled_dot_product_attention without its dispatcher, where that changes nothing: no gradient is needed,
  * no mode intercepts the call, no cast is asked for, and fa2 serves the call as it stands. All other calls go to the
- * Python function in fa2/torch.py.
+ * Python function in fa2_attn/torch.py.
  *
- * PyTorch is not linked. fa2/torch.py passes in the Python functions that answer these questions.
+ * PyTorch is not linked. fa2_attn/torch.py passes in the Python functions that answer these questions.
  */
 #include <math.h>
 #include "native.h"
@@ -47,7 +47,7 @@ static void set_asked(asked *place, PyObject *function)
 static const char set_torch_words[] =
     "set_torch(dispatcher, autograd, plain_autograd, grad_enabled, deterministic, *watchers)";
 
-/* See fa2/_dispatch.py. */
+/* See fa2_attn/_dispatch.py. */
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args)
 {
     enum { FIRST_WATCHER = 5 };
@@ -341,7 +341,7 @@ static PyObject *call_torch(PyObject *module, PyObject *const *args, Py_ssize_t 
     return result;
 }
 
-/* self: the module fa2.torch, which has the Python functions for all other calls. Because self is a module, pickle
+/* self: the module fa2_attn.torch, which has the Python functions for all other calls. Because self is a module, pickle
  * finds the function by its name. in_place: it replaces PyTorch's own function. */
 static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names, bool in_place)
 {

@@ -1,6 +1,6 @@
 """fa2 for Hugging Face's transformers (5.0 and newer).
 
-    import fa2.transformers; fa2.transformers.register()
+    import fa2_attn.transformers; fa2_attn.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="fa2")
 
 Supported are causal, bidirectional and cross-attention, grouped heads, sliding windows, softcap, sinks, padding and
@@ -254,7 +254,7 @@ def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
                      ) -> Tuple[Tensor, Tensor, Tensor, Dict[str, Any]]:
     """Packs tensors [B, S, H, D] to rows [T, H, D]: all rows of query, and the rows of key and value within bounds.
 
-    Returns the rows and fa2.attention's keywords for packed sequences, which have gradients. The first layer of a mask
+    Returns the rows and fa2_attn.attention's keywords for packed sequences, which have gradients. The first layer of a mask
     waits for the device, to count rows.
     """
     known = getattr(bounds, "fa2_rows", None)
@@ -271,7 +271,7 @@ def _without_padding(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor
 
 
 def _packed_sequences(query: Tensor, keywords: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns the lengths of sequences that a collator packed into one row, as fa2.attention's keywords; {} if none."""
+    """Returns the lengths of sequences that a collator packed into one row, as fa2_attn.attention's keywords; {} if none."""
     if keywords.get("cu_seq_lens_q") is None or keywords.get("cu_seq_lens_k") is None or query.shape[0] != 1:
         return {}
     return {"cu_seqlens_q": keywords["cu_seq_lens_q"].to(torch.int32), "max_seqlen_q": int(keywords["max_length_q"]),

@@ -1,8 +1,8 @@
 """fa2 as PyTorch operations.
 
-    import fa2.torch
-    out = fa2.torch.sdpa(query, key, value, is_causal=True)      # [B, H, S, D]
-    with fa2.torch.replace_sdpa():                               # a whole model
+    import fa2_attn.torch
+    out = fa2_attn.torch.sdpa(query, key, value, is_causal=True)      # [B, H, S, D]
+    with fa2_attn.torch.replace_sdpa():                               # a whole model
         model(tokens)
 
 attention, attention_packed and sdpa have gradients. Where torch.compile, export or a mode intercepts calls, they are
@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 if not hasattr(torch.library, "register_fake"):
-    raise ImportError(f"fa2.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
+    raise ImportError(f"fa2_attn.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
 
 from . import _native
 from ._dispatch import attention_packed, padded, readable
@@ -176,7 +176,7 @@ for _function in (attention, attention_packed, sdpa, _patched_sdpa):
 def _exchange(old: Any, new: Any) -> None:
     """Replaces one function by another, in every module that imported it by name."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("torch.") and module is not F or name.startswith("fa2."):
+        if name.startswith("torch.") and module is not F or name.startswith("fa2_attn."):
             continue
         for key, value in list(getattr(module, "__dict__", {}).items()):
             if value is old:
