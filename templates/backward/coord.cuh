@@ -24,7 +24,7 @@ struct BlockCoord : SequenceCoord {
             const unsigned batch_heads = kv_heads * batches(p) * splits;
             // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
-            const unsigned most = kHeavyFirst ? batch_heads : max(8u, kTogether / p.k_tiles);
+            const unsigned most = kHeavyFirst ? batch_heads : max(kLeastHeads, kTogether / p.k_tiles);
             const unsigned first_batch_head = block / (most * p.k_tiles) * most;
             const unsigned together = min(most, batch_heads - first_batch_head);
             tile = block % (most * p.k_tiles) / together;
