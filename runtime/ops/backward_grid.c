@@ -95,14 +95,14 @@ static int64_t pad_rows(const fa2_problem *problem, int rows)
     return query_tiles(problem, rows) * rows;
 }
 
-/* Counts the bytes of partial dK and dV: a part of each block, or, with heads, one part to which all add. If they add in
- * a fixed order, it has two counters for each tile of keys, and one for tickets (templates/backward/split.cuh). */
+/* Counts the bytes of partial dK and dV: a part of each block. With heads, there is one part to which all add, with two
+ * counters for each tile of keys, and one for tickets (templates/backward/split.cuh). */
 static size_t partial_bytes(const fa2i_recipe *recipe, int32_t splits, size_t key_tiles)
 {
     enum { LINE = 128 };
     const size_t parts = recipe->heads > 0 ? 1 : (size_t)splits;
     const size_t sums = parts * key_tiles * 2 * (size_t)recipe->keys * (size_t)recipe->columns * sizeof(float);
-    if (recipe->heads == 0 || recipe->workspace != FA2I_WORKSPACE_ROWS_DQ_AND_TURNS)
+    if (recipe->heads == 0)
         return sums;
     return sums + ((2 * key_tiles + 1) * sizeof(uint32_t) + LINE - 1) / LINE * LINE;
 }

@@ -30,7 +30,7 @@ struct BlockCoord : SequenceCoord {
             tile = block % (most * p.k_tiles) / together;
             batch_head = first_batch_head + block % (most * p.k_tiles) % together;
         }
-        if constexpr (kHeadBlocks && kDqInOrder) {  // blocks that add to the same keys begin one after the other
+        if constexpr (kHeadBlocks) {  // blocks that add to the same keys begin one after the other
             split = batch_head / (kv_heads * batches(p));
             batch_head %= kv_heads * batches(p);
         } else {

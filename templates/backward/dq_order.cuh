@@ -1,5 +1,6 @@
 #pragma once
 #include "backward/dq_sums.cuh"
+#include "backward/turns.cuh"
 
 // ---- dQ order: blocks add to a tile of dQ in a fixed order (kDqInOrder) ----------------------------------------
 //
@@ -12,9 +13,6 @@
 // also begin with the last tile together, and the longest blocks come first. If blocks with the last keys came first,
 // from their first tile on, none would wait for another. But those that run together would be in different tiles, and
 // more and more so, until the L2 cache no longer holds what they share.
-//
-// With kHeadBlocks, blocks also add to dK and dV in a fixed order, of their query heads (split.cuh). The deadlock is
-// excluded likewise: blocks with the same keys and earlier heads have lower tickets.
 
 // The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
 __device__ __forceinline__ uint32 *turn_counters(const Params &p)
@@ -26,29 +24,16 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &p)
         return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
 }
 
-// Draws the block's ticket and returns it in all threads. smem: 4 bytes that are not yet used, and that no TMA load
-// writes, because no thread fences this store. counter: that of the tickets, if it is not the one after the dQ sums.
-__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem, uint32 *counter = nullptr)
+// Draws the block's ticket (turns.cuh).
+__device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
 {
-    if (p.dq == nullptr && counter == nullptr)
+    if (p.dq == nullptr)
         return blockIdx.x;
-    if (threadIdx.x == 0) {
-        if (counter == nullptr)
-            counter = turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles;
-        store_shared_4(smem, take_ticket(counter));
-    }
-    __syncthreads();  // the ticket is there
-    const uint32 ticket = __float_as_uint(load_shared_4(smem));
-    __syncthreads();  // and read, before anything else comes into its place
-    return ticket;
+    return draw_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles, smem);
 }
 
-// Waits for the block's turn. seen: the counter as lane 0 has read it earlier. No fence is needed: only additions
-// follow, and none is issued before the loop ends.
+// Waits for the block's turn.
 __device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
 {
-    if (lane == 0)
-        while (seen < before)
-            seen = load_counter(counter);
-    __syncwarp();  // no lane adds before it is the block's turn
+    await_count(counter, seen, before, lane);
 }

@@ -7,7 +7,7 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &)
     return nullptr;
 }
 
-__device__ __forceinline__ uint32 block_ticket(const Params &, uint32, uint32 * = nullptr)
+__device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
 {
     return 0;
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include "backward/cursor.cuh"
+#include "backward/turns.cuh"
 #include "backward/writers.cuh"
 
 // ---- kSplit: several blocks share the queries of their keys, if there are few blocks ------------------------------
@@ -8,8 +9,8 @@
 // head after the other. It writes its partial dK and dV to the workspace, in the order of its fragments. A later kernel
 // sums the parts in the order of the blocks (combine.cuh).
 //
-// With kHeadBlocks, a block has some query heads of the group, and all blocks add to one part, if deterministic in the
-// order of their heads. If a mask hides tiles, blocks that walk all heads drift apart, because those of later keys have
+// With kHeadBlocks, a block has some query heads of the group. All blocks add to one part, in the order of their heads,
+// so that dK and dV are the same bits at each launch. If a mask hides tiles, blocks that walk all heads drift apart, because those of later keys have
 // fewer tiles of each head. Then most of Q, dO and dQ no longer comes from the L2 cache.
 
 struct SplitRange {
@@ -50,7 +51,6 @@ struct SplitRange {
 
 using QueryRange = SplitRange;
 
-constexpr bool kInOrder = kHeadBlocks && kDqInOrder;                   // blocks add to dK and dV in a fixed order
 constexpr int kPartFloats = kWriters * kKeyTiles * 2 * kOutPairs * 4;  // numbers of a part of dK or of dV
 
 // Parts of a tile of keys. With kHeadBlocks there is one, to which all blocks add.
@@ -83,7 +83,7 @@ __device__ __forceinline__ int64 key_block_of(const Params &p, const BlockCoord 
 // its dV, and of tickets.
 __device__ __forceinline__ int64 counter_words(const Params &p)
 {
-    return kInOrder ? (2 * all_key_blocks(p) + 1 + 31) / 32 * 32 : 0;
+    return kHeadBlocks ? (2 * all_key_blocks(p) + 1 + 31) / 32 * 32 : 0;
 }
 
 __device__ __forceinline__ uint32 *key_counters(const Params &p)
@@ -116,8 +116,8 @@ __device__ __forceinline__ void put_part(const Params &p, const BlockCoord &coor
         return;
     float4 *part = part_of(p, coord, kHeadBlocks ? 0 : split, which);
     uint32 *counter = key_counters(p) + key_block_of(p, coord) * 2 + which;
-    if constexpr (kInOrder)
-        await_turn(counter, 0, split, threadIdx.x % 32);
+    if constexpr (kHeadBlocks)
+        await_count(counter, 0, split, threadIdx.x % 32);
 #pragma unroll
     for (int m = 0; m < kKeyTiles; m++)
 #pragma unroll
@@ -128,7 +128,7 @@ __device__ __forceinline__ void put_part(const Params &p, const BlockCoord &coor
             else
                 *to = float4{x[m][n][0], x[m][n][1], x[m][n][2], x[m][n][3]};
         }
-    if constexpr (kInOrder) {
+    if constexpr (kHeadBlocks) {
         writers_meet();  // all threads have added
         if (writer() == 0)
             count_up(counter);

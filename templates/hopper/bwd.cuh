@@ -1,5 +1,6 @@
 #pragma once
 #include "backward/cursor.cuh"
+#include "backward/turns.cuh"
 #include "hopper/bwd_producer.cuh"
 
 // ---- backward -----------------------------------------------------------------------------------------
@@ -34,6 +35,14 @@ __device__ __forceinline__ int visits_of(const Range &range, const Params &p, co
         return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
 
+// Returns a number that determines the block's work. If blocks wait for others, it is a ticket. smem: see draw_ticket.
+__device__ __forceinline__ unsigned block_number(const Params &p, uint32 smem)
+{
+    if (kHeadBlocks && p.splits > 1)
+        return draw_ticket(key_ticket(p), smem);
+    return kDqInOrder ? block_ticket(p, smem) : blockIdx.x;
+}
+
 // The kernel; kThreads threads.
 __device__ __forceinline__ void backward(const Params &all, const TensorMaps &maps)
 {
@@ -42,8 +51,8 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     const Barriers barriers{smem};
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     unsigned block = blockIdx.x;
-    if constexpr (kDqInOrder)
-        block = block_ticket(all, smem + kScoreArea, kHeadBlocks && all.splits > 1 ? key_ticket(all) : nullptr);
+    if constexpr (kHeadBlocks || kDqInOrder)
+        block = block_number(all, smem + kScoreArea);
     const BlockCoord coord(all, kSplit && !kHeadBlocks ? block / all.splits : block, kHeadBlocks ? all.splits : 1);
     if (!kHeadBlocks || coord.split == 0)
         clear_unused_keys(all, coord);

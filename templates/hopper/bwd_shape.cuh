@@ -2,8 +2,8 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kHeavyFirst = false;               // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;               // tiles of keys, over several heads, that are interleaved
+constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
 // The least heads that are interleaved. Blocks of one head that add to dQ in order follow each other at a distance; the
 // fewer of them begin together, the less the last one waits.
 constexpr unsigned kLeastHeads = kDqInOrder ? 32 : 8;
