@@ -9,10 +9,14 @@
 // have ascending tickets, so a block waits only for blocks that are running or done. The running block with the lowest
 // ticket waits for no other.
 //
-// Tiles are processed from the last to the first, each block a little after the one before it. Blocks with a causal mask
-// also begin with the last tile together, and the longest blocks come first. If blocks with the last keys came first,
-// from their first tile on, none would wait for another. But those that run together would be in different tiles, and
-// more and more so, until the L2 cache no longer holds what they share.
+// Tiles are processed from the last to the first, each block a little after the one before it. If a mask or a window
+// hides tiles, blocks that begin together start in different tiles anyway.
+//
+// With kLastKeysFirst the order is reversed: the last keys come first. Tiles are processed in ascending order, from the
+// first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
+// not wait for each other. But they are in ever more distant tiles, because shorter blocks begin and end earlier. So few
+// heads are interleaved, and L2 holds all of them. The first keys come last, and these blocks are the longest. So the
+// last few heads have the other order: no long block then runs alone (coord.cuh).
 
 // The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
 __device__ __forceinline__ uint32 *turn_counters(const Params &p)

@@ -7,7 +7,7 @@ struct WholeRange {
 
     static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
     {
-        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+        return {0, tiles.last_tile_first() ? tiles.end(p) - 1 : tiles.first};
     }
 
     static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)

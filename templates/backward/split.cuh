@@ -29,7 +29,7 @@ struct SplitRange {
     static __device__ __forceinline__ Cursor cursor(const Params &p, const TileRange &tiles, int count, int number)
     {
         const int head = number / max(count, 1), tile = number - head * count;
-        return {head, kLastTileFirst ? tiles.end(p) - 1 - tile : tiles.first + tile};
+        return {head, tiles.last_tile_first() ? tiles.end(p) - 1 - tile : tiles.first + tile};
     }
 
     __device__ __forceinline__ Cursor start(const Params &, const TileRange &) const
@@ -39,6 +39,7 @@ struct SplitRange {
 
     __device__ __forceinline__ bool has(const Params &, const Cursor &at) const
     {
+        static_assert(kWgmma || !kLastKeysFirst, "Hopper's blocks count their visits");
         return at.head < end.head ||
                (at.head == end.head && (kLastTileFirst ? at.tile > end.tile : at.tile < end.tile));
     }

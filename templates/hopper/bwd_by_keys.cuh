@@ -66,7 +66,7 @@ __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coo
     float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
     if constexpr (kDqInOrder)
         await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, seen,
-                   blocks_before(p, coord.first_key / kBc, at.tile), lane);
+                   blocks_before(p, coord, at.tile), lane);
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,

@@ -2,16 +2,14 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
-// The least heads that are interleaved. Blocks of one head that add to dQ in order follow each other at a distance; the
-// fewer of them begin together, the less the last one waits.
-constexpr unsigned kLeastHeads = kDqInOrder ? 32 : 8;
-constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
-constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
-constexpr int kGroupKeys = 64;                    // M of wgmma
-constexpr int kWarps = 4 * kGroups;               // consumer warps
-constexpr int kReaders = 8;                       // consumer warps that read a stage of Q, and that read one of dO
+constexpr bool kHeavyFirst = false;                       // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;                       // tiles of keys, over several heads, that are interleaved
+constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : 8;  // the least such heads
+constexpr bool kAlways = kByProduct && kDropout;          // dV and dK are computed even if not wanted
+constexpr bool kSwizzle = true;                           // rows of a tile: 16-byte chunks permuted by row
+constexpr int kGroupKeys = 64;                            // M of wgmma
+constexpr int kWarps = 4 * kGroups;                       // consumer warps
+constexpr int kReaders = 8;  // consumer warps that read a stage of Q, and that read one of dO
 constexpr int kWorkers = 32 * kWarps;
 constexpr int kThreads = kWorkers + 128;  // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
