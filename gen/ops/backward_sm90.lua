@@ -7,6 +7,9 @@
 --             head. If they walk all heads of a group, they drift apart, and L2 no longer holds what they share. Also,
 --             a block of all heads is long, and the last ones finish alone
 --
+-- keys: deterministic=1 under a causal mask: blocks with the last keys begin first, or those with the first keys
+-- (templates/backward/dq_order.cuh).
+--
 -- A block has two warpgroups with 64 keys each; with more than 128 columns, three warpgroups that divide the products
 -- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br, and has two stages of Q
 -- and dO. Three stages were not faster. dQ is summed by fp32 additions in memory. Steps of their own prepare and
@@ -162,13 +165,18 @@ local function product_columns(v, dq_columns)
    return list
 end
 
+-- Returns true if blocks with the last keys come first.
+local function reverses_keys(v)
+   return v.deterministic == 1 and v.causal == 1 and v.window == 0 and v.keys == "last"
+end
+
 local function names(v)
-   local division, dq_in_order = division_of(v), v.deterministic == 1
+   local division = division_of(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "atomic",
-      dq_in_order = dq_in_order, wgmma = true,
+      dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0, wgmma = true,
       by_product = division == by_product, writers = division == by_product and 128 or 128 * division.groups,
       dq_columns = width, load_registers = division.load, group_registers = division.group,
       dq_registers = division.dq or 0,
@@ -201,11 +209,20 @@ for _, axis in ipairs({
          return true
       end,
    },
+   {
+      name = "keys", values = {"last", "first"}, quiet = true,
+      when = function(v)
+         if v.keys == "first" and (v.deterministic == 0 or v.causal == 0 or v.window > 0) then
+            return nil, "the order of keys is chosen where blocks add in order under a causal mask"
+         end
+         return true
+      end,
+   },
 }) do
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 10, covered = {{"br", "split", "heads"}}, crowds = {}}
+M.selection = {limit = 12, covered = {{"br", "split", "heads", "keys"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)

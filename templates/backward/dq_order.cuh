@@ -16,7 +16,7 @@
 // first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
 // not wait for each other. But they are in ever more distant tiles, because shorter blocks begin and end earlier. So few
 // heads are interleaved, and L2 holds all of them. The first keys come last, and these blocks are the longest. So the
-// last few heads have the other order: no long block then runs alone (coord.cuh).
+// last few heads have the first keys first: no long block then runs alone (coord.cuh).
 
 // The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
 __device__ __forceinline__ uint32 *turn_counters(const Params &p)

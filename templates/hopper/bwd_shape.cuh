@@ -2,14 +2,15 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kHeavyFirst = false;                       // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;                       // tiles of keys, over several heads, that are interleaved
-constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : 8;  // the least such heads
-constexpr bool kAlways = kByProduct && kDropout;          // dV and dK are computed even if not wanted
-constexpr bool kSwizzle = true;                           // rows of a tile: 16-byte chunks permuted by row
-constexpr int kGroupKeys = 64;                            // M of wgmma
-constexpr int kWarps = 4 * kGroups;                       // consumer warps
-constexpr int kReaders = 8;  // consumer warps that read a stage of Q, and that read one of dO
+constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
+// The least such heads. Blocks that add to dQ in the order of their keys follow each other: fewer of a head, less delay.
+constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : kDqInOrder ? 16 : 8;
+constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
+constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
+constexpr int kGroupKeys = 64;                    // M of wgmma
+constexpr int kWarps = 4 * kGroups;               // consumer warps
+constexpr int kReaders = 8;                       // consumer warps that read a stage of Q, and that read one of dO
 constexpr int kWorkers = 32 * kWarps;
 constexpr int kThreads = kWorkers + 128;  // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
