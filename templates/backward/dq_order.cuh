@@ -33,7 +33,7 @@ __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
 {
     if (p.dq == nullptr)
         return blockIdx.x;
-    return draw_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles, smem);
+    return draw_ticket([&] { return turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles; }, smem);
 }
 
 // Waits for the block's turn.

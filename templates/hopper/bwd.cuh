@@ -39,7 +39,7 @@ __device__ __forceinline__ int visits_of(const Range &range, const Params &p, co
 __device__ __forceinline__ unsigned block_number(const Params &p, uint32 smem)
 {
     if (kHeadBlocks && p.splits > 1)
-        return draw_ticket(key_ticket(p), smem);
+        return draw_ticket([&] { return key_ticket(p); }, smem);
     return kDqInOrder ? block_ticket(p, smem) : blockIdx.x;
 }
 

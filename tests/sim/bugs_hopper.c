@@ -231,8 +231,8 @@ static const bug bugs[] = {
      NULL},
     {"a head after which none adds to dK", "h200", OF_HEADS, "if (writer() == 0)\n            count_up(counter);", "",
      1, KEYS, "timeout", "turns.cuh"},
-    {"turns of heads by the number of a block", "h200", OF_HEADS, "draw_ticket(key_ticket(p), smem)", "blockIdx.x", 1,
-     KEYS ",deterministic=1", "timeout", "turns.cuh"},
+    {"turns of heads by the number of a block", "h200", OF_HEADS, "draw_ticket([&] { return key_ticket(p); }, smem)",
+     "blockIdx.x", 1, KEYS ",deterministic=1", "timeout", "turns.cuh"},
     {"counters of heads that do not begin with 0", "h200", OF_HEADS, "2 * kPartFloats + counter_words(p)) / 4",
      "2 * kPartFloats) / 4", 1, KEYS, "", NULL},
 };
