@@ -43,6 +43,38 @@ class Permissions(OnHost):
             with self.assertRaisesRegex(ValueError, "it must be"):
                 attend(q, k, v, **wrong)
 
+    def test_sdpa(self):
+        """What sdpa asks for, with a gradient, with a mask, and in PyTorch's place."""
+        q, k, v = randn((2, 2, 20, 16), *2 * [(2, 2, 30, 16)])
+        mask = torch.ones(20, 30, dtype=torch.bool)
+        asked = []
+
+        def attention(*tensors, sums, scores, **settings):
+            asked.append((sums, scores))
+            return attend(*tensors, sums=sums, scores=scores, **settings)
+
+        def ask(function, *tensors, **settings):
+            out = on_device(lambda: function(*tensors, **settings), attention)
+            return (out, *asked.pop())
+
+        sdpa, in_place = fa2_attn.torch.sdpa, torch.nn.functional
+        wanted, *none = ask(sdpa, q, k, v)
+        self.assertEqual(none, [None, None])
+        for sums, scores in (("fast", None), (None, "int8"), ("fast", "int8")):
+            for given in (q, k, v), (q.clone().requires_grad_(), k, v), (q, k, v, mask):
+                out, *permissions = ask(sdpa, *given, sums=sums, scores=scores)
+                self.assertEqual(permissions, [sums, scores])
+                self.assert_close(out, wanted, 5e-2)
+            with fa2_attn.torch.replace_sdpa(sums=sums, scores=scores):
+                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (sums, scores))
+                with fa2_attn.torch.replace_sdpa():
+                    self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (None, None))
+                self.assertEqual(ask(in_place.scaled_dot_product_attention, q, k, v)[1:], (sums, scores))
+        with self.assertRaisesRegex(ValueError, "it must be"), fa2_attn.torch.replace_sdpa(sums="int8"):
+            pass
+        self.assertRaisesRegex(ValueError, "it must be", sdpa, q, k, v, sums="int8")
+        self.assertRaises(TypeError, sdpa, q, k, v, None, 0.0, False, None, False, "fast")
+
 
 class Bias(OnHost):
     def test_gradients(self):
@@ -382,7 +414,7 @@ class Inference(OnHost):
             fa2.attention(leaf, leaf, leaf)
 
 
-def on_device(function):
+def on_device(function, attention=attend):
     """fa2_attn.torch.sdpa, whose tensors it takes for a device's."""
     refusal = fa2_attn.torch._refusal
 
@@ -390,7 +422,7 @@ def on_device(function):
         reason = refusal(*given)
         return None if reason == "the tensors are on device cpu" else reason
 
-    with mock.patch.object(fa2_attn.torch, "_refusal", elsewhere), mock.patch.object(fa2_attn.torch, "attention", attend):
+    with mock.patch.multiple(fa2_attn.torch, _refusal=elsewhere, attention=attention):
         return function()
 
 

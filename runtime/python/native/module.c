@@ -126,6 +126,7 @@ static PyMethodDef methods[] = {
      "or None."},
     {"set_torch", fa2py_set_torch, METH_VARARGS, NULL},
     {"make_sdpa", fa2py_make_sdpa, METH_VARARGS, NULL},
+    {"permit_sdpa", fa2py_permit_sdpa, METH_VARARGS, NULL},
     {"plain_forward", (PyCFunction)(void (*)(void))fa2py_plain_forward, METH_FASTCALL, NULL},
     {"plain_node", fa2py_plain_node, METH_O, NULL},
     {NULL, NULL, 0, NULL}};

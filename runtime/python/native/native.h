@@ -383,6 +383,7 @@ PyObject *fa2py_problem(PyObject *module, PyObject *const *args, Py_ssize_t coun
 
 PyObject *fa2py_set_torch(PyObject *module, PyObject *args);
 PyObject *fa2py_make_sdpa(PyObject *module, PyObject *args);
+PyObject *fa2py_permit_sdpa(PyObject *module, PyObject *args);
 
 /* The path of a call, chosen by its tensors. */
 typedef enum fa2py_way {
