@@ -32,6 +32,13 @@ static const char split_recipe[] =
     "bwd_sm80_combine role=combine threads=128 smem=16384 blocks=key_tile_sums; "
     "bwd_sm80_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
 
+static const char heads_recipe[] =
+    "op=backward abi=1 rows=64 keys=128 heads=2 columns=64 workspace=rows_and_dq suffix=a; "
+    "bwd_sm90_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
+    "bwd_sm90 role=main threads=384 smem=49152 blocks=key_tiles; "
+    "bwd_sm90_combine role=combine threads=256 smem=16384 blocks=key_tile_sums; "
+    "bwd_sm90_convert role=convert threads=128 smem=0 blocks=padded_rows/32";
+
 static const fa2i_card card = {.name = "test", .arch = 86, .sm_count = 100};
 static fa2i_grid grid_of(const char *recipe_text, const fa2_problem *of)
 {
@@ -205,6 +212,25 @@ static void test_splits(void)
     CHECK(grid.splits == 1 && grid.partial_bytes == 0 && grid.blocks[2] == 0);
 }
 
+/* Blocks with some query heads of a group: one part of dK and dV, to which all add, and counters. */
+static void test_heads(void)
+{
+    fa2_problem some = problem;
+    some.batch = 1;
+    some.heads_q = 10;
+    some.heads_kv = 2;
+    some.seq_q = some.seq_k = 300;
+    some.head_dim = 64;
+    const int key_tiles = 2 * 3;
+    fa2i_grid grid = grid_of(heads_recipe, &some);
+    CHECK(grid.splits == 3 && grid.blocks[1] == key_tiles * 3 && grid.blocks[2] == 2 * key_tiles);
+    CHECK_EQ(grid.partial_bytes, key_tiles * 2 * 128 * 64 * 4 + 128); /* 13 counters */
+
+    some.heads_q = 4; /* a block has the whole group */
+    grid = grid_of(heads_recipe, &some);
+    CHECK(grid.splits == 1 && grid.partial_bytes == 0 && grid.blocks[1] == key_tiles && grid.blocks[2] == 0);
+}
+
 /* Packed sequences: the tiles of all rows, and one more for each sequence. */
 static void test_packed(void)
 {
@@ -310,6 +336,7 @@ int main(void)
     test_workspace();
     test_grid();
     test_splits();
+    test_heads();
     test_packed();
     test_too_large();
     test_params();

@@ -28,6 +28,11 @@ static const char mapped_backward[] = "op=backward abi=1 rows=64 keys=128 column
                                       "bwd_sm90_prepare role=prepare threads=256 smem=0 blocks=padded_rows/16; "
                                       "bwd_sm90 role=main threads=384 smem=164944 blocks=key_tiles; "
                                       "bwd_sm90_convert role=convert threads=256 smem=0 blocks=padded_rows/32";
+static const char heads[] = "op=backward abi=1 rows=64 keys=128 heads=2 columns=128 workspace=rows_and_dq suffix=a; "
+                            "bwd_sm90_prepare role=prepare threads=256 smem=0 blocks=padded_rows/16; "
+                            "bwd_sm90 role=main threads=384 smem=0 blocks=key_tiles; "
+                            "bwd_sm90_combine role=combine threads=256 smem=0 blocks=key_tile_sums; "
+                            "bwd_sm90_convert role=convert threads=128 smem=0 blocks=padded_rows/16";
 static const char apart[] = "op=backward abi=1 rows=64 keys=32 workspace=rows; "
                             "bwd_sm80_prepare role=prepare threads=256 smem=0 blocks=padded_rows/32; "
                             "bwd_sm80 role=main threads=128 smem=49152 blocks=key_and_query_tiles/64";
@@ -105,6 +110,9 @@ static void test_backward(void)
     CHECK(r.steps[0].role == FA2I_STEP_PREPARE && r.steps[2].role == FA2I_STEP_CONVERT);
     CHECK(r.steps[2].blocks == FA2I_BLOCKS_PADDED_ROWS && r.steps[2].block_rows == 16);
     CHECK_EQ(fa2i_recipe_main(&r)->blocks, FA2I_BLOCKS_KEY_TILES);
+    CHECK_EQ(fa2i_recipe_parse(heads, &r), FA2_OK);
+    CHECK_STR(r.text, heads);
+    CHECK(r.heads == 2 && r.waves == 0 && r.max_splits == 1);
     CHECK_EQ(fa2i_recipe_parse(apart, &r), FA2_OK);
     CHECK_STR(r.text, apart);
     CHECK(r.workspace == FA2I_WORKSPACE_ROWS && r.columns == 0);
@@ -201,6 +209,11 @@ static const fault faults[] = {
     {backward, "workspace=rows_and_dq", "workspace=rows_and_dq maps=q/64,do/64,do/64",
      "maps: a map of do is there twice"},
     {split, "role=combine", "role=convert", "no step combines"},
+    {heads, "role=combine", "role=convert", "no step combines"},
+    {heads, "heads=2", "heads=65537", "heads is 65537"},
+    {heads, "heads=2", "waves=1 splits=16 heads=2", "heads is 2; it is for backward without waves"},
+    {heads, "workspace=rows_and_dq ", "", "heads is 2, which needs workspace=rows_and_dq"},
+    {plain, "keys=64", "keys=64 heads=1", "heads is 1; it is for backward without waves"},
     {split, "role=combine", "role=combine role=main", "step 2: 'threads=' is expected"},
 };
 

@@ -3,7 +3,7 @@ local M = {}
 
 -- Words in their order. A word whose value is nil is left out.
 local head = {
-   "op", "abi", "rows", "keys", "pack", "waves", "splits", "columns", "workspace", "suffix", "maps",
+   "op", "abi", "rows", "keys", "pack", "waves", "splits", "heads", "columns", "workspace", "suffix", "maps",
 }
 local step = {"role", "threads", "smem", "cluster", "early", "blocks"}
 

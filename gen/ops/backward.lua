@@ -187,7 +187,7 @@ end
 function M.shared_names(v, names)
    names.prepare_threads, names.convert_rows = prepare_threads, convert_rows
    names.sink_threads, names.clear_rows = sink_threads, bias.clear_rows
-   names.columns, names.split = columns.of(v), v.split == 1
+   names.columns, names.split, names.head_blocks = columns.of(v), v.split > 0, v.split == 2
    for _, more in ipairs({features.names(v, "backward"), window.names(v)}) do
       for key, value in pairs(more) do
          names[key] = value
@@ -219,7 +219,7 @@ function M.family(name, path)
          local _, later, dq_parts = block.live_registers(v, path)
          return M.shared_names(v, {
             smem_bytes = block.smem_bytes(v), rwarps = block.row_warps(v), fill_later = later == true,
-            dq_in_order = M.adds_dq_in_order(v), last_keys_first = false, one_loop = has_one_loop(v),
+            dq_order = M.adds_dq_in_order(v) and 1 or 0, one_loop = has_one_loop(v),
             dq_parts = dq_parts,
             prepared = v.rows == "prepared", wgmma = false, writers = 32 * v.warps,
          })

@@ -35,6 +35,10 @@ local fit = {
    masked = 0.16,
    -- Share of the mean block that runs alone at the end, if blocks differ in length.
    tail = 0.2,
+   -- Share of L2 that holds what blocks of a group's heads share, if they drift apart; and the exponent by which the
+   -- clocks of memory and of the SMs are joined.
+   drift_l2 = 0.5,
+   drift = 4,
    -- Clocks per score for a bias, whose values lanes read one by one.
    bias = 0.15,
 }
@@ -162,19 +166,42 @@ local function mean_tiles(all, heads, tile, rows, sizes)
 end
 
 -- Returns how many blocks share the queries of a tile of keys, as in runtime/ops/backward_grid.c. waves: blocks for
--- each SM, unless v.waves says another number.
+-- each SM, unless v.waves says another number. v.heads: query heads of a block (split=2).
 M.waves, M.most_splits = 2, 16
 
 function M.splits(v, problem, arch)
+   if v.split == 2 then
+      return ceil_div(problem.heads_q // problem.heads_kv, v.heads)
+   end
    local key_blocks = ceil_div(problem.seq_k, v.bc) * problem.batch * problem.heads_kv
    local tiles = ceil_div(problem.seq_q, v.br) * (problem.heads_q // problem.heads_kv)
    return math.max(1, math.min((v.waves or M.waves) * arch.sm_count // key_blocks, M.most_splits, tiles))
 end
 
--- Returns us for a problem; math.huge if no SM can hold a block. facts: backward_block.lua makes them. If split=1 and
--- no queries are shared, the variant with split=0 does the same and must be chosen. So the result is twice the time.
+-- Tiles of keys, over several heads, that are interleaved, and the least such heads (templates/hopper/bwd_shape.cuh,
+-- templates/backward/coord.cuh).
+local interleaved, least_heads = 128, 8
+
+-- Returns the us that memory takes for Q, dO and dQ if blocks of different keys drift apart, so that L2 does not hold
+-- what they share. A mask hides more tiles from later keys: per head of a group, such a block gains on the others.
+-- heads: query heads of a block.
+local function drift_us(v, sizes, arch, heads, tiles, k_tiles, columns_padded)
+   if not sizes.visible then
+      return 0
+   end
+   local together = math.max(least_heads, interleaved // k_tiles)
+   local side_by_side = math.min(k_tiles, arch.sm_count / together)
+   local span = math.min(heads * side_by_side * v.bc / v.br, tiles / sizes.kv_heads)
+   local bytes = together * span * v.br * columns_padded * 8 -- Q and dO have two bytes, dQ has four
+   local missed = math.max(0, 1 - fit.drift_l2 * arch.l2_bytes / bytes)
+   return missed * tiles * k_tiles * sizes.visible * v.br * columns_padded * 12 / arch.dram -- dQ is read and written
+end
+
+-- Returns us for a problem; math.huge if no SM can hold a block. facts: backward_block.lua makes them. If
+-- blocks should share queries and none are shared, the variant with split=0 does the same and must be chosen. So the
+-- result is twice the time.
 function M.backward(v, facts, problem, arch)
-   local splits = v.split == 1 and M.splits(v, problem, arch) or 1
+   local splits = v.split > 0 and M.splits(v, problem, arch) or 1
    local card, sizes = forward.on_card(v, facts, arch, card_of), sizes_of(problem)
    local resident = card.resident
    if resident < 1 then
@@ -186,9 +213,18 @@ function M.backward(v, facts, problem, arch)
    local visited = q_tiles * group
    local k_tiles = (problem.seq_k + bc - 1) // bc
    local in_turn = dq == "block" and k_tiles or 1 -- tiles of keys that a block has
-   local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn, in_turn * ((visited + splits - 1) // splits),
-                              in_turn * mean_tiles(visited, group, br, bc, sizes) / splits, arch, resident,
+   local parts, added = splits, 0 -- parts of dK and dV; tiles in whose time a block adds to them
+   if v.split == 2 and splits > 1 then
+      parts, added = 1, 8 * bc * facts.d_pad / fit.red_rate / card.tile_clocks(resident)
+   end
+   local clocks = busy_clocks(k_tiles * kv_heads * splits // in_turn,
+                              in_turn * ((visited + splits - 1) // splits) + added,
+                              in_turn * mean_tiles(visited, group, br, bc, sizes) / splits + added, arch, resident,
                               card.tile_clocks) + (in_turn - 1) * fit.edges
+   if v.heads then
+      local memory = arch.clock * drift_us(v, sizes, arch, group / splits, visited * kv_heads, k_tiles, facts.d_pad)
+      clocks = (clocks ^ fit.drift + memory ^ fit.drift) ^ (1 / fit.drift)
+   end
    local us = arch.launch_us
    if dq == "separate" then
       local tiles = ceil_div(problem.seq_k, v.dqbc)
@@ -204,13 +240,13 @@ function M.backward(v, facts, problem, arch)
       us = us + elems * 4 / arch.dram -- filling dQ with zeros
    end
    if splits > 1 then
-      us = us + fit.step + 16 * splits * k_tiles * kv_heads * bc * facts.d_pad / arch.dram
+      us = us + fit.step + 16 * parts * k_tiles * kv_heads * bc * facts.d_pad / arch.dram
    end
    if v.rows == "prepared" then
       us = us + fit.step + heads * problem.seq_q * columns.of_problem(problem) * 4 / arch.dram
    end
    us = us + clocks / arch.clock
-   return splits < v.split + 1 and 2 * us or us
+   return splits == 1 and v.split > 0 and 2 * us or us
 end
 
 return M

@@ -1,5 +1,15 @@
 -- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cuh).
 --
+-- split and heads: blocks that share the queries of a tile of keys.
+--   split=1   for few blocks, as in backward.lua
+--   split=2   a block has `heads` query heads of a group, and adds to dK and dV in fp32 in the workspace. A combine
+--             step converts these sums. It is for masks: blocks of different keys have different numbers of tiles in a
+--             head. If they walk all heads of a group, they drift apart, and L2 no longer holds what they share. Also,
+--             a block of all heads is long, and the last ones finish alone
+--
+-- keys: deterministic=1 under a causal mask: blocks with the last keys begin first, or those with the first keys
+-- (templates/backward/dq_order.cuh).
+--
 -- A block has two warpgroups with 64 keys each; with more than 128 columns, three warpgroups that divide the products
 -- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br, and has two stages of Q
 -- and dO. Three stages were not faster. dQ is summed by fp32 additions in memory. Steps of their own prepare and
@@ -96,7 +106,10 @@ end
 
 -- Returns what the cost model (backward_cost.lua) needs to know about a block.
 local function shape_of(v)
-   return {br = v.br, bc = division_of(v).keys, split = v.split, dq = "atomic", rows = "prepared", waves = waves}
+   return {
+      br = v.br, bc = division_of(v).keys, split = v.split, heads = v.heads, dq = "atomic", rows = "prepared",
+      waves = waves,
+   }
 end
 
 -- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask.
@@ -152,13 +165,18 @@ local function product_columns(v, dq_columns)
    return list
 end
 
+-- Returns true if blocks with the last keys come first.
+local function reverses_keys(v)
+   return v.deterministic == 1 and v.causal == 1 and v.window == 0 and v.keys == "last"
+end
+
 local function names(v)
-   local division, dq_in_order = division_of(v), v.deterministic == 1
+   local division = division_of(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "atomic",
-      dq_in_order = dq_in_order, last_keys_first = dq_in_order and v.causal == 1 and v.window == 0, wgmma = true,
+      dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0, wgmma = true,
       by_product = division == by_product, writers = division == by_product and 128 or 128 * division.groups,
       dq_columns = width, load_registers = division.load, group_registers = division.group,
       dq_registers = division.dq or 0,
@@ -174,10 +192,28 @@ for _, axis in ipairs({
    softcap.axis, window.axis, alibi.axis, sinks.axis, added, dropout.axis, lengths.packed.axis, kinds.deterministic,
    {name = "br", values = {64, 128}},
    {
-      name = "split", values = {0, 1}, quiet = true,
+      name = "split", values = {0, 1, 2}, quiet = true,
       when = function(v)
          if v.split == 1 and v.varlen == 1 then
             return nil, "packed sequences have blocks of their own"
+         end
+         return true
+      end,
+   },
+   {
+      name = "heads", values = {0, 1, 2, 4}, quiet = true, phase = "launch",
+      when = function(v)
+         if (v.split == 2) ~= (v.heads > 0) then
+            return nil, "heads is for split=2, whose blocks have some of a group's query heads"
+         end
+         return true
+      end,
+   },
+   {
+      name = "keys", values = {"last", "first"}, quiet = true,
+      when = function(v)
+         if v.keys == "first" and (v.deterministic == 0 or v.causal == 0 or v.window > 0) then
+            return nil, "the order of keys is chosen where blocks add in order under a causal mask"
          end
          return true
       end,
@@ -186,7 +222,7 @@ for _, axis in ipairs({
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 4, covered = {{"br", "split"}}, crowds = {}}
+M.selection = {limit = 12, covered = {{"br", "split", "heads", "keys"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)
@@ -199,13 +235,14 @@ local function recipe(v)
    steps[#steps + 1] = {
       entry = M.name, role = "main", threads = 128 * (division.groups + 1), smem = smem_bytes(v), blocks = "key_tiles",
    }
-   if v.split == 1 then
+   if v.split > 0 then
       steps[#steps + 1] = bwd.combine_step(M.name, 2 * keys, 2 * keys * d_pad(v))
    end
    steps[#steps + 1] = bwd.convert_step(M.name, v, sharing * width)
    return {
       op = "backward", abi = bwd.abi + features.revision(v), rows = v.br, keys = keys, suffix = "a",
       waves = v.split == 1 and waves or nil, splits = v.split == 1 and cost.most_splits or nil,
+      heads = v.heads > 0 and v.heads or nil,
       workspace = v.deterministic == 1 and "rows_dq_and_turns" or "rows_and_dq", columns = sharing * width,
       maps = string.format("q/%d,k/%d,v/%d,do/%d", v.br, keys, keys, v.br),
       steps = steps,
@@ -238,6 +275,8 @@ function M.family()
       suits = function(v, problem, arch)
          if v.split == 1 and cost.splits(shape_of(v), problem, arch) == 1 then
             return nil, "there are blocks enough"
+         elseif v.heads >= problem.heads_q // problem.heads_kv and v.split == 2 then
+            return nil, "a group has no more query heads than a block would have"
          end
          return true
       end,

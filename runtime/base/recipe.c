@@ -30,7 +30,7 @@ static const number head_numbers[] = {
     {"abi", HEAD(abi), 1, 1000000, 1, REQUIRED}, {"rows", HEAD(rows), 1, 65536, 1, REQUIRED},
     {"keys", HEAD(keys), 1, 65536, 1, REQUIRED}, {"pack", HEAD(pack), 0, 1, 1, 0},
     {"waves", HEAD(waves), 0, 64, 1, 0},         {"splits", HEAD(max_splits), 1, 65536, 1, 1},
-    {"columns", HEAD(columns), 0, 65536, 1, 0},
+    {"heads", HEAD(heads), 0, 65536, 1, 0},      {"columns", HEAD(columns), 0, 65536, 1, 0},
 };
 static const number step_numbers[] = {
     {"threads", STEP(threads), 32, 1024, 32, REQUIRED},
@@ -145,7 +145,13 @@ static fa2_status check_splitting(const fa2i_recipe *recipe)
     if (recipe->waves > 0 && recipe->op == FA2_OP_FORWARD && recipe->workspace != FA2I_WORKSPACE_PARTIALS &&
         recipe->workspace != FA2I_WORKSPACE_PARTIALS_AND_QUERIES)
         return fa2i_fail(FA2_E_INVALID, "keys are split, which needs workspace=partials");
-    if (recipe->waves > 0 && fa2i_recipe_step(recipe, FA2I_STEP_COMBINE) == NULL)
+    if (recipe->heads > 0 && (recipe->op != FA2_OP_BACKWARD || recipe->waves > 0))
+        return fa2i_fail(FA2_E_INVALID, "heads is %d; it is for backward without waves", recipe->heads);
+    if (recipe->heads > 0 && recipe->workspace != FA2I_WORKSPACE_ROWS_AND_DQ &&
+        recipe->workspace != FA2I_WORKSPACE_ROWS_DQ_AND_TURNS)
+        return fa2i_fail(FA2_E_INVALID, "heads is %d, which needs workspace=rows_and_dq or rows_dq_and_turns",
+                         recipe->heads);
+    if ((recipe->waves > 0 || recipe->heads > 0) && fa2i_recipe_step(recipe, FA2I_STEP_COMBINE) == NULL)
         return fa2i_fail(FA2_E_INVALID, "keys are split, but no step combines the parts");
     return FA2_OK;
 }
@@ -192,12 +198,12 @@ static fa2_status check_rows(const fa2i_recipe *recipe)
         recipe->workspace == FA2I_WORKSPACE_ROWS_AND_DQ || recipe->workspace == FA2I_WORKSPACE_ROWS_DQ_AND_TURNS;
     const bool sums = shared_sums || recipe->workspace == FA2I_WORKSPACE_DQ_OF_TILES;
     const bool rows = shared_sums || recipe->workspace == FA2I_WORKSPACE_ROWS;
-    const bool parts = recipe->op == FA2_OP_BACKWARD && recipe->waves > 0;
+    const bool parts = recipe->op == FA2_OP_BACKWARD && (recipe->waves > 0 || recipe->heads > 0);
     if ((sums || parts) != (recipe->columns > 0))
         return fa2i_fail(FA2_E_INVALID,
                          "columns is %d; it must be more than 0 with "
                          "workspace=rows_and_dq, rows_dq_and_turns or dq_of_tiles, or if backward has "
-                         "waves; else 0",
+                         "waves or heads; else 0",
                          recipe->columns);
     const bool column_keys = recipe->workspace == FA2I_WORKSPACE_COLUMN_KEYS;
     const bool counter = recipe->workspace == FA2I_WORKSPACE_COUNTER || column_keys;

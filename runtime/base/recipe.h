@@ -127,7 +127,9 @@ typedef struct fa2i_recipe {
                 * to 64. Default 0: a block sees all keys of its rows (backward: all queries of its keys) */
     int max_splits; /* splits: at most so many blocks share the keys of a row; 2 to 65536 if there are waves; default
                      * 1 */
-    int columns;    /* columns of a row of dq, or of partial sums of dk and dv, 1 to 65536 there; default 0 */
+    int heads;   /* backward, n: if a group has more query heads than n, a block has n of them. Blocks that share keys
+                     * add to sums of dk and dv in the workspace. Default 0: the queries are split by waves, or not */
+    int columns; /* columns of a row of dq, or of partial sums of dk and dv, 1 to 65536 there; default 0 */
     fa2i_workspace workspace; /* one of the operation's; default none */
     char suffix[2];           /* of the target: "a" for sm_90a; default "" */
     int map_count;            /* maps: "q/64,k/128". They are the kernels' second parameter, one after the other, 128

@@ -71,12 +71,16 @@ static int64_t count_blocks(const fa2i_step *step, const fa2_problem *problem, i
     }
 }
 
-/* Counts the blocks that share the queries of a tile of keys. There are so many that about `waves` blocks come to each
- * SM. Without a mask, each of them has a tile of queries. gen/ops/backward_cost.lua computes the same. */
+/* Counts the blocks that share the queries of a tile of keys: each has so many heads of the group; or there are so many
+ * that about `waves` blocks come to each SM. Without a mask, each of them has a tile of queries.
+ * gen/ops/backward_cost.lua computes the same. */
 static int64_t count_splits(const fa2i_card *card, const fa2i_recipe *recipe, const fa2_problem *problem,
                             int64_t key_tiles, int64_t row_tiles)
 {
-    const int64_t tiles = row_tiles * (problem->heads_q / problem->heads_kv);
+    const int64_t group = problem->heads_q / problem->heads_kv;
+    if (recipe->heads > 0)
+        return ceil_div(group, recipe->heads);
+    const int64_t tiles = row_tiles * group;
     int64_t splits = (int64_t)recipe->waves * card->sm_count / key_tiles;
     splits = splits < recipe->max_splits ? splits : recipe->max_splits;
     splits = splits < tiles ? splits : tiles;
@@ -89,6 +93,18 @@ static int64_t pad_rows(const fa2_problem *problem, int rows)
     if (problem->varlen)
         return ceil_div(query_tiles(problem, SECTOR_ROWS) * SECTOR_ROWS, WARP_ROWS) * WARP_ROWS;
     return query_tiles(problem, rows) * rows;
+}
+
+/* Counts the bytes of partial dK and dV: a part of each block. With heads, there is one part to which all add, with two
+ * counters for each tile of keys, and one for tickets (templates/backward/split.cuh). */
+static size_t partial_bytes(const fa2i_recipe *recipe, int32_t splits, size_t key_tiles)
+{
+    enum { LINE = 128 };
+    const size_t parts = recipe->heads > 0 ? 1 : (size_t)splits;
+    const size_t sums = parts * key_tiles * 2 * (size_t)recipe->keys * (size_t)recipe->columns * sizeof(float);
+    if (recipe->heads == 0)
+        return sums;
+    return sums + ((2 * key_tiles + 1) * sizeof(uint32_t) + LINE - 1) / LINE * LINE;
 }
 
 static void spread_workspace(const fa2i_recipe *recipe, const fa2_problem *problem, fa2i_grid *grid)
@@ -160,8 +176,7 @@ fa2_status fa2i_backward_grid(const fa2i_card *card, const fa2i_recipe *recipe, 
             grid.blocks[i] = (unsigned)blocks;
     }
     if (grid.splits > 1)
-        grid.partial_bytes = (size_t)grid.splits * (size_t)(kv_heads * key_tiles) * 2 * (size_t)recipe->keys *
-                             (size_t)recipe->columns * sizeof(float);
+        grid.partial_bytes = partial_bytes(recipe, grid.splits, (size_t)(kv_heads * key_tiles));
     spread_workspace(recipe, problem, &grid);
     const fa2_status st = fa2i_clusters_check(recipe, grid.blocks);
     if (st == FA2_OK)

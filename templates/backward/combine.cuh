@@ -7,16 +7,19 @@
 // Its entry point is in steps.cu.in.
 
 // The kernel; kWriters threads per block.
-__device__ __forceinline__ void combine(const Params &p)
+__device__ __forceinline__ void combine(const Params &all)
 {
     extern __shared__ __align__(128) char shared[];
     const uint32 smem = static_cast<uint32>(__cvta_generic_to_shared(shared));
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const BlockCoord coord(p, blockIdx.x / 2);
+    const BlockCoord coord(all, blockIdx.x / 2);
+    if (coord.is_empty())
+        return;
+    OwnParams p = coord.params(all);
     const int which = blockIdx.x % 2;
     float sum[kKeyTiles][2 * kOutPairs][4] = {};
 #pragma unroll 1
-    for (int split = 0; split < p.splits; split++) {
+    for (int split = 0; split < parts_of(p); split++) {
         const float4 *part = part_of(p, coord, split, which);
 #pragma unroll
         for (int m = 0; m < kKeyTiles; m++)

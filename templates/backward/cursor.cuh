@@ -7,7 +7,7 @@ struct Cursor {
 
     __device__ __forceinline__ void advance(const TileRange &tiles, int end)
     {
-        if constexpr (kLastTileFirst) {
+        if (tiles.last_tile_first()) {
             if (--tile < tiles.first) {
                 tile = end - 1;
                 head++;

@@ -1,5 +1,6 @@
 #pragma once
 #include "backward/dq_sums.cuh"
+#include "backward/turns.cuh"
 
 // ---- dQ order: blocks add to a tile of dQ in a fixed order (kDqInOrder) ----------------------------------------
 //
@@ -13,7 +14,9 @@
 //
 // With kLastKeysFirst the order is reversed: the last keys come first. Tiles are processed in ascending order, from the
 // first that sees the block's keys; a mask lets no other block add there before it. So blocks that begin together need
-// not wait for each other.
+// not wait for each other. But they are in ever more distant tiles, because shorter blocks begin and end earlier. So few
+// heads are interleaved, and L2 holds all of them. The first keys come last, and these blocks are the longest. So the
+// last few heads have the first keys first: no long block then runs alone (coord.cuh).
 
 // The counters in the workspace, after the dQ sums: one per tile, and the ticket counter.
 __device__ __forceinline__ uint32 *turn_counters(const Params &p)
@@ -25,26 +28,16 @@ __device__ __forceinline__ uint32 *turn_counters(const Params &p)
         return reinterpret_cast<uint32 *>(p.dq_sum + tiles * kDqTile);
 }
 
-// Draws the block's ticket and returns it in all threads. smem: 4 bytes that are not yet used, and that no TMA load
-// writes, because no thread fences this store.
+// Draws the block's ticket (turns.cuh).
 __device__ __forceinline__ uint32 block_ticket(const Params &p, uint32 smem)
 {
     if (p.dq == nullptr)
         return blockIdx.x;
-    if (threadIdx.x == 0)
-        store_shared_4(smem, take_ticket(turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles));
-    __syncthreads();  // the ticket is there
-    const uint32 ticket = __float_as_uint(load_shared_4(smem));
-    __syncthreads();  // and read, before anything else comes into its place
-    return ticket;
+    return draw_ticket([&] { return turn_counters(p) + int64(batches(p)) * p.heads_q * p.q_tiles; }, smem);
 }
 
-// Waits for the block's turn. seen: the counter as lane 0 has read it earlier. No fence is needed: only additions
-// follow, and none is issued before the loop ends.
+// Waits for the block's turn.
 __device__ __forceinline__ void await_turn(const uint32 *counter, uint32 seen, uint32 before, int lane)
 {
-    if (lane == 0)
-        while (seen < before)
-            seen = load_counter(counter);
-    __syncwarp();  // no lane adds before it is the block's turn
+    await_count(counter, seen, before, lane);
 }

@@ -18,7 +18,7 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
     uint32 before = 0, seen = 0;
     if constexpr (kDqInOrder) {
         counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
-        before = blocks_before(p, coord.first_key / kBc, at.tile);
+        before = blocks_before(p, coord, at.tile);
         seen = own.lane == 0 ? load_counter(counter) : 0;
     }
 #pragma unroll 1

@@ -59,13 +59,13 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                     s[m][n][e] = 0.0f;
 }
 
-// Returns how many blocks add to a tile of queries before the one with this tile of keys (dq_order.cuh).
-__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+// Returns how many blocks add to a tile of queries before this one (dq_order.cuh).
+__device__ __forceinline__ uint32 blocks_before(const Params &p, const BlockCoord &coord, int query_tile)
 {
-    if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees
+    const int key_tile = coord.first_key / kBc;
+    if (coord.last_keys_first) {  // blocks with later keys that some query of the tile sees
         const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
         return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
-    } else {
-        return key_tile;
     }
+    return key_tile;
 }

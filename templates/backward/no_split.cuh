@@ -7,7 +7,7 @@ struct WholeRange {
 
     static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
     {
-        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+        return {0, tiles.last_tile_first() ? tiles.end(p) - 1 : tiles.first};
     }
 
     static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
@@ -25,4 +25,11 @@ using QueryRange = WholeRange;
 
 template <class Sum> __device__ __forceinline__ void put_part(const Params &, const BlockCoord &, int, int, const Sum &)
 {
+}
+
+template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &) {}
+
+__device__ __forceinline__ uint32 *key_ticket(const Params &)
+{
+    return nullptr;
 }

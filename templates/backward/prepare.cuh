@@ -28,6 +28,8 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
         p.rows[index] = row_lse<true>(p, batch_head, row);
         p.rows[all_rows + index] = delta;
     }
+    if constexpr (kHeadBlocks)
+        clear_parts<kPrepareThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
     if constexpr (kDqInOrder) {

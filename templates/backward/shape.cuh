@@ -17,6 +17,7 @@ constexpr int kDqRowTiles = kBr / (16 * kRowWarps);                // m16 tiles 
 constexpr int kDqPartTiles = kDqRowTiles / kDqParts;               // m16 tiles of dQ per warp at a time
 constexpr int kDqPairs = kDepth / kColWarps;                       // 16-column pairs of dQ per warp
 constexpr unsigned kTogether = 512;  // tiles of keys, over several heads, that are interleaved
+constexpr unsigned kLeastHeads = 8;  // the least such heads
 // Blocks with the most work come first, over all heads; else blocks are in the order of their keys.
 constexpr bool kHeavyFirst = kCausal && kWindow == Window::kNone;
 

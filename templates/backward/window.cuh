@@ -63,9 +63,10 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
         }
 }
 
-// Returns how many blocks add to a tile of queries before the one with this tile of keys (dq_order.cuh).
-__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+// Returns how many blocks add to a tile of queries before this one (dq_order.cuh).
+__device__ __forceinline__ uint32 blocks_before(const Params &p, const BlockCoord &coord, int query_tile)
 {
+    const int key_tile = coord.first_key / kBc;
     const int first_key = run_begin(p, query_tile * kBr + p.seq_k - p.seq_q);
     return key_tile - max(first_key, 0) / kBc;
 }

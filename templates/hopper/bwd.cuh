@@ -1,5 +1,6 @@
 #pragma once
 #include "backward/cursor.cuh"
+#include "backward/turns.cuh"
 #include "hopper/bwd_producer.cuh"
 
 // ---- backward -----------------------------------------------------------------------------------------
@@ -34,6 +35,14 @@ __device__ __forceinline__ int visits_of(const Range &range, const Params &p, co
         return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
 
+// Returns a number that determines the block's work. If blocks wait for others, it is a ticket. smem: see draw_ticket.
+__device__ __forceinline__ unsigned block_number(const Params &p, uint32 smem)
+{
+    if (kHeadBlocks && p.splits > 1)
+        return draw_ticket([&] { return key_ticket(p); }, smem);
+    return kDqInOrder ? block_ticket(p, smem) : blockIdx.x;
+}
+
 // The kernel; kThreads threads.
 __device__ __forceinline__ void backward(const Params &all, const TensorMaps &maps)
 {
@@ -42,15 +51,18 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     const Barriers barriers{smem};
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     unsigned block = blockIdx.x;
-    if constexpr (kDqInOrder)
-        block = block_ticket(all, smem + kScoreArea);
-    const BlockCoord coord(all, kSplit ? block / all.splits : block);
-    clear_unused_keys(all, coord);
+    if constexpr (kHeadBlocks || kDqInOrder)
+        block = block_number(all, smem + kScoreArea);
+    const BlockCoord coord(all, kSplit && !kHeadBlocks ? block / all.splits : block, kHeadBlocks ? all.splits : 1);
+    if (!kHeadBlocks || coord.split == 0)
+        clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
     OwnParams p = coord.params(all);
     const TileRange tiles(p, coord);
-    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
+    // Computed where it is needed, so that it takes no register in the mainloop.
+    auto split = [&] { return kHeadBlocks ? unsigned(coord.split) : block % p.splits; };
+    const QueryRange range(p, tiles, kSplit ? split() : 0);
     const Cursor begin = range.start(p, tiles);
     const int visits = visits_of(range, p, tiles);
 
@@ -65,17 +77,16 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         return;
     }
     if constexpr (kByProduct) {
-        compute_by_product(p, coord, tiles, begin, visits, barriers, index, block % p.splits);
+        compute_by_product(p, coord, tiles, begin, visits, barriers, index, split());
     } else {
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
         if (visits > 0)
             compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
-        if constexpr (!kDqInOrder)
-            named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
-            put_part(p, coord, block % p.splits, 0, dk);
-            put_part(p, coord, block % p.splits, 1, dv);
+            put_part(p, coord, split(), 0, dk);
+            put_part(p, coord, split(), 1, dv);
             return;
         }
         const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;

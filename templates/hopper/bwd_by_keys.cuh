@@ -57,17 +57,16 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
     start_scores(dp, v_rows, do_smem);
 }
 
-// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kDqInOrder, receives the
-// counter of the tile; seen: its value as lane 0 has read it earlier.
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. seen: with kDqInOrder, the counter of the tile
+// as lane 0 has read it earlier. The producer counts the tile when all warps have given its Q back (bwd_producer.cuh).
 __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coord, const Cursor &at, int64 batch_head,
-                                          const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
-                                          int warp, int lane)
+                                          const DqTile &dq, uint32 seen, int row_group, int col_group, int warp,
+                                          int lane)
 {
     float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
-    if constexpr (kDqInOrder) {
-        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
-        await_turn(counter, seen, blocks_before(p, coord.first_key / kBc, at.tile), lane);
-    }
+    if constexpr (kDqInOrder)
+        await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, seen,
+                   blocks_before(p, coord, at.tile), lane);
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
@@ -89,7 +88,6 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Stage stage;
     uint32 score_stage = 0;
     Scores s, dp;
-    uint32 *counter = nullptr;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
 
     barrier_wait(barriers.k_full(), 0);
@@ -119,28 +117,22 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
         start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
         start_sums(dk, ds_frag, q_smem);
-        // All warps have added to dQ of the tile before.
-        if (kDqInOrder && counter != nullptr && threadIdx.x == 0)
-            count_up(counter);
         wgmma_wait<1>();  // dV and dQ are there
         pin(dv);
         pin(dq);
         if (lane == 0)
             barrier_arrive(barriers.do_empty(stage.index));
         if (p.dq != nullptr)
-            add_dq_of(p, coord, at, batch_head, dq, counter, seen, row_group, col_group, warp, lane);
+            add_dq_of(p, coord, at, batch_head, dq, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
         pin(dk);
+        if constexpr (kDqInOrder)
+            __syncwarp();  // all lanes have added to dQ
         if (lane == 0)
             barrier_arrive(barriers.q_empty(stage.index));
         at.advance(tiles, tiles.end(p));
         stage.advance();
         score_stage ^= 1;
-    }
-    if constexpr (kDqInOrder) {
-        named_barrier(1, kWorkers);  // all warps have added to dQ of the last tile, and read their last K and V
-        if (counter != nullptr && threadIdx.x == 0)
-            count_up(counter);
     }
 }
 

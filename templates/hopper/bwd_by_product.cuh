@@ -202,7 +202,7 @@ __device__ __forceinline__ void compute_dq(const Params &p, const BlockCoord &co
                 barrier_arrive(barriers.ds_empty(stage.index));
             if (kDqInOrder && part == 0)
                 await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, 0,
-                           blocks_before(p, coord.first_key / kBc, at.tile), lane);
+                           blocks_before(p, coord, at.tile), lane);
             add_dq(sum + part * kDqWarpPart, dq, lane);
         }
         if constexpr (kDqInOrder) {

@@ -75,8 +75,24 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
+    // Waits until all warps have given back the stage of a tile, and have thus added to its dQ, and counts the block
+    // (dq_order.cuh). This thread does it because a fence would hold up the products of a consumer.
+    __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
+    {
+        barrier_wait(barriers.q_empty(stage.index), stage.parity);
+        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
+        if (p.dq != nullptr)
+            count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
+        stage.advance();
+        at.advance(tiles, tiles.end(p));
+    }
+
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
+        constexpr bool kCounts = kDqInOrder && !kByProduct;
+        Cursor counted = at;
+        Stage counted_stage;
+        int left = visits;  // tiles that are to be counted
         const int64 batch_heads = int64(batches(p)) * p.heads_q;
         const int64 all_rows = kVarlen ? batch_heads * rows_of_batch_head(p) : batch_heads * p.q_tiles * kBr;
         Stage stage;
@@ -96,6 +112,13 @@ struct Loads {
                          p.rows + all_rows, barriers.do_full(i), at);
             stage.advance();
             at.advance(tiles, tiles.end(p));
+            if (kCounts && left - visits >= kStages) {
+                count_tile(tiles, counted, counted_stage);
+                left--;
+            }
         }
+        if constexpr (kCounts)
+            for (; left > 0; left--)
+                count_tile(tiles, counted, counted_stage);
     }
 };

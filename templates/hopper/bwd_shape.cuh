@@ -2,8 +2,10 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kHeavyFirst = false;               // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;               // tiles of keys, over several heads, that are interleaved
+constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
+// The least such heads. Blocks that add to dQ in the order of their keys follow each other: fewer of a head, less delay.
+constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : kDqInOrder ? 16 : 8;
 constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
 constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
 constexpr int kGroupKeys = 64;                    // M of wgmma

@@ -39,7 +39,12 @@
     }
 #define BY_KEYS                                                                                                        \
     {                                                                                                                  \
-        "bwd_sm90 ", "!split=1", NULL                                                                                  \
+        "bwd_sm90 ", "!split=", NULL                                                                                   \
+    }
+/* A block has one query head of a group. */
+#define OF_HEADS                                                                                                       \
+    {                                                                                                                  \
+        "bwd_sm90 ", "split=2 heads=1", NULL                                                                           \
     }
 
 #define TILES   "Sq=150,Sk=900" /* more tiles than stages */
@@ -204,10 +209,32 @@ static const bug bugs[] = {
      "early: no wgmma.wait_group", ".cu.in"},
     {"K and V written over", "h200", BY_KEYS, "named_barrier(1, kWorkers);  // every warp has read its", ";  //", 1,
      KEYS, "race: it reads shared memory", "wgmma_lists.cu.in"},
-    {"turns by the number of a block, wgmma", "h200", BY_KEYS, "block_ticket(all, smem + kScoreArea)", "blockIdx.x", 1,
-     KEYS ",deterministic=1", "timeout", "dq_order.cuh"},
-    {"a ticket where TMA writes", "h200", BY_KEYS, "smem + kScoreArea)", "smem)", 1, KEYS ",deterministic=1",
+    {"turns by the number of a block, wgmma", "h200", BY_KEYS, "block_ticket(p, smem)", "blockIdx.x", 1,
+     KEYS ",deterministic=1", "timeout", "turns.cuh"},
+    {"a ticket where TMA writes", "h200", BY_KEYS, "smem + kScoreArea);", "smem);", 1, KEYS ",deterministic=1",
      "proxy: it writes shared memory", "tma.cuh"},
+    {"tiles of dQ that nobody counts", "h200", BY_KEYS, "for (; left > 0; left--)", "for (; false;)", 1,
+     KEYS ",deterministic=1", "timeout", "turns.cuh"},
+    {"none, wgmma, blocks of query heads", "h200", OF_HEADS, "", "", 1, KEYS ",D=128,causal=1", NULL, NULL},
+    {"none, wgmma, blocks of query heads, by products", "h200", OF_HEADS, "", "", 1, KEYS ",D=192,deterministic=1",
+     NULL, NULL},
+    {"none, wgmma, blocks of query heads in turns", "h200", OF_HEADS, "", "", 1, KEYS ",Hq=6,Hkv=2,deterministic=1",
+     NULL, NULL},
+    {"none, wgmma, blocks of query heads of packed sequences", "h200", OF_HEADS, "", "", 1, PACKED ",deterministic=1",
+     NULL, NULL},
+    {"sums of dK and dV that do not begin with 0", "h200", OF_HEADS, "sums[i] = float4{",
+     "if (i > 0) sums[i] = float4{", 1, KEYS, "", NULL},
+    {"a block with another query head", "h200", OF_HEADS, "kHeadBlocks ? unsigned(coord.split)",
+     "kHeadBlocks ? unsigned(coord.split) * 0", 1, KEYS, "x the bound", NULL},
+    {"dK added to dV", "h200", OF_HEADS, "kHeadBlocks ? 0 : split, which)", "0, 1)", 1, KEYS, "x the bound", NULL},
+    {"sums of another tile of keys", "h200", OF_HEADS, "p.k_tiles + key_tile_of(coord);", "p.k_tiles;", 1, KEYS, "",
+     NULL},
+    {"a head after which none adds to dK", "h200", OF_HEADS, "if (writer() == 0)\n            count_up(counter);", "",
+     1, KEYS, "timeout", "turns.cuh"},
+    {"turns of heads by the number of a block", "h200", OF_HEADS, "draw_ticket([&] { return key_ticket(p); }, smem)",
+     "blockIdx.x", 1, KEYS ",deterministic=1", "timeout", "turns.cuh"},
+    {"counters of heads that do not begin with 0", "h200", OF_HEADS, "2 * kPartFloats + counter_words(p)) / 4",
+     "2 * kPartFloats) / 4", 1, KEYS, "", NULL},
 };
 
 const bug_list hopper_bugs = {bugs, sizeof bugs / sizeof *bugs};

@@ -52,6 +52,12 @@ static fa2_problem problem_of(const bug *b)
     return problem;
 }
 
+/* Returns whether a bug's candidates share a group's query heads among blocks. */
+static bool divides_group(const bug *b)
+{
+    return b->needles[1] != NULL && strncmp(b->needles[1], "split=2", 7) == 0;
+}
+
 static fa2i_variant find_variant(const bench *t, const bug *b)
 {
     fa2_problem class = problem_of(b);
@@ -62,7 +68,7 @@ static fa2i_variant find_variant(const bench *t, const bug *b)
     /* few keys: one block has all keys of a head */
     class.seq_k = few ? 8192 : class.op == FA2_OP_BACKWARD && class.seq_k <= 128 ? class.seq_k : 1024;
     class.heads_q = 8;
-    class.heads_kv = class.v_in_k && few ? 1 : 8; /* one key head for all: latent decoding */
+    class.heads_kv = (class.v_in_k && few) || divides_group(b) ? 1 : 8; /* one key head for all: latent decoding */
     must(fa2i_generator_candidates(t->generator, &class, &t->device.card, &list, &count), b->name);
     for (size_t i = 0; i < count && found.text[0] == '\0'; i++) {
         bool fits = true;

@@ -184,11 +184,12 @@ constexpr bool kSwizzle = true;  // 16-byte chunks of a row are permuted; else e
 // ---- configuration of all backward families --------------------------------------------------------------------
 constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
 constexpr bool kDqBlock = false;    // a block has all keys of a head, one tile after the other
-constexpr bool kDqInOrder = false;      // blocks add to a tile of dQ in a fixed order
-constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
-constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;  // order in which tiles of queries are processed
+constexpr int kDqOrder = 0;          // blocks add to dQ in 0: any order, 1: that of their keys, 2: the reverse
+constexpr bool kDqInOrder = kDqOrder > 0, kLastKeysFirst = kDqOrder == 2;  // see dq_order.cuh
+constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;             // order of tiles of queries (tiles.cuh)
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
+constexpr bool kHeadBlocks = false;      // blocks have some query heads of a group, and add to dK and dV
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
 constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
 constexpr int kWriters = 128;            // threads that write a tile of dK, or of dV
@@ -215,6 +216,7 @@ constexpr int kDqRowTiles = kBr / (16 * kRowWarps);                // m16 tiles 
 constexpr int kDqPartTiles = kDqRowTiles / kDqParts;               // m16 tiles of dQ per warp at a time
 constexpr int kDqPairs = kDepth / kColWarps;                       // 16-column pairs of dQ per warp
 constexpr unsigned kTogether = 512;  // tiles of keys, over several heads, that are interleaved
+constexpr unsigned kLeastHeads = 8;  // the least such heads
 // Blocks with the most work come first, over all heads; else blocks are in the order of their keys.
 constexpr bool kHeavyFirst = kCausal && kWindow == Window::kNone;
 
@@ -395,10 +397,13 @@ template <class Coord> __device__ __forceinline__ void clear_unused_keys(const P
 struct BlockCoord : SequenceCoord {
     int first_key;
     int kv_head, batch;
+    int split;             // with kHeadBlocks, the number of the block among those that share its keys
+    bool last_keys_first;  // with kLastKeysFirst: the order in which blocks add to dQ of this head (dq_order.cuh)
 
     // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
-    // the last ones are seen by equally many.
-    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block)
+    // the last ones are seen by equally many. splits: with kHeadBlocks, blocks that share a tile of keys. They are
+    // placed as if each had a key head of its own, so that blocks that begin together read the same queries.
+    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block, unsigned splits = 1) : last_keys_first(false)
     {
         const unsigned kv_heads = p.heads_q / p.group;
         unsigned tile, batch_head;
@@ -406,16 +411,25 @@ struct BlockCoord : SequenceCoord {
             tile = block % p.k_tiles;
             batch_head = block / p.k_tiles;
         } else {
-            const unsigned batch_heads = kv_heads * batches(p);
+            const unsigned batch_heads = kv_heads * batches(p) * splits;
             // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
-            const unsigned most = kHeavyFirst ? batch_heads : max(8u, kTogether / p.k_tiles);
+            const unsigned most = kHeavyFirst ? batch_heads : max(kLeastHeads, kTogether / p.k_tiles);
             const unsigned first_batch_head = block / (most * p.k_tiles) * most;
             const unsigned together = min(most, batch_heads - first_batch_head);
             tile = block % (most * p.k_tiles) / together;
-            if constexpr (kLastKeysFirst)
-                tile = p.k_tiles - 1 - tile;
             batch_head = first_batch_head + block % (most * p.k_tiles) % together;
+            if constexpr (kLastKeysFirst) {  // but the last heads have the first keys first
+                last_keys_first = batch_heads - first_batch_head > most;
+                tile = last_keys_first ? p.k_tiles - 1 - tile : tile;
+            }
+        }
+        if constexpr (kHeadBlocks) {  // blocks that add to the same keys begin one after the other
+            split = batch_head / (kv_heads * batches(p));
+            batch_head %= kv_heads * batches(p);
+        } else {
+            split = batch_head % splits;
+            batch_head /= splits;
         }
         first_key = tile * kBc;
         kv_head = batch_head % kv_heads;
@@ -828,23 +842,59 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                     s[m][n][e] = 0.0f;
 }
 
-// Returns how many blocks add to a tile of queries before the one with this tile of keys (dq_order.cuh).
-__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
+// Returns how many blocks add to a tile of queries before this one (dq_order.cuh).
+__device__ __forceinline__ uint32 blocks_before(const Params &p, const BlockCoord &coord, int query_tile)
 {
-    if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees
+    const int key_tile = coord.first_key / kBc;
+    if (coord.last_keys_first) {  // blocks with later keys that some query of the tile sees
         const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
         return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
-    } else {
-        return key_tile;
     }
+    return key_tile;
 }
+
+// The empty policy: blocks add to dQ in any order.
+__device__ __forceinline__ uint32 *turn_counters(const Params &)
+{
+    return nullptr;
+}
+
+__device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
+{
+    return 0;
+}
+
+__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}
 
 // ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
 
+// The order of the tiles: from the last to the first, or ascending (dq_order.cuh). Policies: one order, or the block's.
+struct OneOrder {
+    __device__ __forceinline__ explicit OneOrder(const BlockCoord &) {}
+
+    static __device__ __forceinline__ bool last_tile_first()
+    {
+        return kLastTileFirst;
+    }
+};
+
+struct BlockOrder {
+    bool ascending;
+
+    __device__ __forceinline__ explicit BlockOrder(const BlockCoord &coord) : ascending(coord.last_keys_first) {}
+
+    __device__ __forceinline__ bool last_tile_first() const
+    {
+        return !ascending;
+    }
+};
+
+using TileOrder = Either<kLastKeysFirst, BlockOrder, OneOrder>::Type;
+
 // The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
-struct TileRange : Tiles {
+struct TileRange : Tiles, TileOrder {
     // p: parameters of the block's sequence.
-    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord) : TileOrder(coord)
     {
         find_tiles(*this, p, coord);
     }
@@ -870,7 +920,7 @@ struct Cursor {
 
     __device__ __forceinline__ void advance(const TileRange &tiles, int end)
     {
-        if constexpr (kLastTileFirst) {
+        if (tiles.last_tile_first()) {
             if (--tile < tiles.first) {
                 tile = end - 1;
                 head++;
@@ -899,7 +949,7 @@ struct WholeRange {
 
     static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
     {
-        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
+        return {0, tiles.last_tile_first() ? tiles.end(p) - 1 : tiles.first};
     }
 
     static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
@@ -919,18 +969,12 @@ template <class Sum> __device__ __forceinline__ void put_part(const Params &, co
 {
 }
 
-// The empty policy: blocks add to dQ in any order.
-__device__ __forceinline__ uint32 *turn_counters(const Params &)
+template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &) {}
+
+__device__ __forceinline__ uint32 *key_ticket(const Params &)
 {
     return nullptr;
 }
-
-__device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
-{
-    return 0;
-}
-
-__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}
 
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, int, int) {}
@@ -1839,7 +1883,7 @@ __device__ __forceinline__ void add_tile_to_dq(const Params &p, const BlockCoord
     uint32 before = 0, seen = 0;
     if constexpr (kDqInOrder) {
         counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
-        before = blocks_before(p, coord.first_key / kBc, at.tile);
+        before = blocks_before(p, coord, at.tile);
         seen = own.lane == 0 ? load_counter(counter) : 0;
     }
 #pragma unroll 1
@@ -2125,6 +2169,8 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
         p.rows[index] = row_lse<true>(p, batch_head, row);
         p.rows[all_rows + index] = delta;
     }
+    if constexpr (kHeadBlocks)
+        clear_parts<kPrepareThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
     if constexpr (kDqInOrder) {
