@@ -1784,12 +1784,12 @@ __device__ __forceinline__ void compute_by_product(const Params &, const BlockCo
 // A counter counts the blocks that have added to a sum. A block draws a ticket when it begins, and the ticket determines
 // its work. So a block that waits for lower tickets waits for blocks that are running or done.
 
-// Draws the block's ticket and returns it in all threads. smem: 4 bytes that are not yet used, and that no TMA load
-// writes, because no thread fences this store.
-__device__ __forceinline__ uint32 draw_ticket(uint32 *counter, uint32 smem)
+// Draws the block's ticket and returns it in all threads. counter(): address of the counter, computed by one thread.
+// smem: 4 bytes that are not yet used, and that no TMA load writes, because no thread fences this store.
+template <class Counter> __device__ __forceinline__ uint32 draw_ticket(Counter counter, uint32 smem)
 {
     if (threadIdx.x == 0)
-        store_shared_4(smem, take_ticket(counter));
+        store_shared_4(smem, take_ticket(counter()));
     __syncthreads();  // the ticket is there
     const uint32 ticket = __float_as_uint(load_shared_4(smem));
     __syncthreads();  // and read, before anything else comes into its place
@@ -1961,7 +1961,7 @@ __device__ __forceinline__ int visits_of(const Range &range, const Params &p, co
 __device__ __forceinline__ unsigned block_number(const Params &p, uint32 smem)
 {
     if (kHeadBlocks && p.splits > 1)
-        return draw_ticket(key_ticket(p), smem);
+        return draw_ticket([&] { return key_ticket(p); }, smem);
     return kDqInOrder ? block_ticket(p, smem) : blockIdx.x;
 }
 
