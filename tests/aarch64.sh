@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(realpath "$(dirname "$0")/..")
 root=$(realpath -m "$1")
 shift
-[ $# -gt 0 ] || set -- test_base test_recipe test_plan test_choose test_cache test_struct_sizes test_context test_generator
+[ $# -gt 0 ] || set -- test_base test_recipe test_plan test_choose test_cache test_struct_sizes test_context
 [ "$(id -u)" -eq 0 ] || { echo "aarch64.sh: not root: skipped"; exit 77; }
 command -v debootstrap >/dev/null || { echo "aarch64.sh: no debootstrap: skipped"; exit 77; }
 [ -e "$root/etc/debian_version" ] || debootstrap --variant=minbase bookworm "$root"

@@ -89,7 +89,7 @@ class context
         open(settings);
     }
 
-    /* log replaces log and log_user of the settings. */
+    /* log replaces log, log_at and log_user of the settings. */
     context(fa2_config settings, log_function log) : log_(new log_function(std::move(log)))
     {
         settings.log = [](void *user, const char *message) {
@@ -98,6 +98,7 @@ class context
             } catch (...) { // an exception must not pass through C
             }
         };
+        settings.log_at = nullptr;
         settings.log_user = log_.get();
         open(settings);
     }

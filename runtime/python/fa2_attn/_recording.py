@@ -20,7 +20,7 @@ class _Recorder(TorchDispatchMode):
     """Notes the problem of each operation of fa2, and gives zeros in its place. Other operations run as they are."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.problems: Dict[str, Tuple[int, Problem]] = {}  # by device and text
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -40,7 +40,7 @@ def register(name: str = "fa2", *, sums: Literal["fp32", "fast"] = "fp32",
 
     sums, scores: permissions to be less exact, as for fa2_attn.attention. Several names may have different ones.
     """
-    permissions = {"sums": sums, "scores": scores}
+    permissions: Dict[str, str] = {"sums": sums, "scores": scores}
     _native.problem_text({"heads_q": 1, "seq_q": 1, "head_dim": 8, **permissions})  # refuses other words
     AttentionInterface.register(name, functools.partial(_attention, permissions=permissions))
     AttentionMaskInterface.register(name, _mask)
