@@ -33,9 +33,10 @@ local waves = 1
 --   load, group, dq    registers of a thread that loads, of one that has scores, and of one that has only dQ
 local by_keys = {groups = 2, keys = 128, load = 24, group = 240}
 local by_product = {groups = 3, keys = 64, load = 24, group = 208, dq = 72}
+local dq_apart = {groups = 3, keys = 128, load = 24, group = 208, dq = 72}
 
 local function division_of(v)
-   return v.d > 128 and by_product or by_keys
+   return v.d > 128 and by_product or v.dq == "group" and dq_apart or by_keys
 end
 
 -- With 128 queries in a tile, S^T and dP^T leave registers for sums of this many columns. With more, kernels with
@@ -61,6 +62,8 @@ local function dq_shares(v)
    local sharing = by_keys.groups // (v.br // 64)
    if v.d > 128 then
       return pages(v), 64
+   elseif v.dq == "group" then
+      return 1, d_pad(v)
    elseif sharing == 1 then
       return 1, d_pad(v)
    end
@@ -72,7 +75,14 @@ local function smem_bytes(v)
    local tiles = pages(v) * 128 * (2 * division.keys + 2 * stages * v.br)
    local scores = division.keys * v.br
    local bytes = tiles + 2 * 2 * scores + 2 * stages * 4 * v.br + 8 * (2 + 4 * stages) -- dS^T has two places
-   return division == by_product and bytes + 4 * scores + 8 * (2 + 2 * stages) or bytes -- P^T has one, in fp32
+   if v.dq == "bulk" then
+      local sharing, width = dq_shares(v)
+      return (bytes + 127) // 128 * 128 + v.br * sharing * width * 4
+   elseif division == by_keys then
+      return bytes
+   end
+   bytes = bytes + 8 * (2 + 2 * stages)
+   return division == by_product and bytes + 4 * scores or bytes -- P^T has one, in fp32
 end
 
 -- Returns true if registers remain for the addresses of a bias, besides the sums and what another feature keeps.
@@ -157,9 +167,9 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "atomic",
+      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages,
       dq_in_order = dq_in_order, last_keys_first = dq_in_order and v.causal == 1 and v.window == 0, wgmma = true,
-      by_product = division == by_product, writers = division == by_product and 128 or 128 * division.groups,
+      by_product = division == by_product, writers = division == by_product and 128 or 2 * 128,
       dq_columns = width, load_registers = division.load, group_registers = division.group,
       dq_registers = division.dq or 0,
    })
@@ -178,6 +188,19 @@ for _, axis in ipairs({
       when = function(v)
          if v.split == 1 and v.varlen == 1 then
             return nil, "packed sequences have blocks of their own"
+         end
+         return true
+      end,
+   },
+   {
+      name = "dq", values = {"atomic", "bulk", "group"}, quiet = true,
+      when = function(v)
+         if v.dq ~= "atomic" and v.d > 128 then
+            return nil, "warpgroups that divide the products have one way to add to dQ"
+         elseif v.dq == "group" and (v.br > 64 or v.d > 96) then
+            return nil, "two warpgroups have registers for sums of 96 columns beside a third one"
+         elseif v.dq == "bulk" and v.deterministic == 1 then
+            return nil, "the copy engine adds in no order"
          end
          return true
       end,

@@ -67,11 +67,19 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     if constexpr (kByProduct) {
         compute_by_product(p, coord, tiles, begin, visits, barriers, index, block % p.splits);
     } else {
+        if constexpr (kDqWarpgroup)
+            if (index == kKeyGroups) {
+                give_registers<kDqRegisters>();
+                if (visits > 0 && p.dq != nullptr)
+                    compute_dq_alone(p, coord, tiles, begin, visits, barriers);
+                named_barrier_arrive(1, kWorkers);  // its warps have read their last K
+                return;
+            }
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
         if (visits > 0)
             compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
-        if constexpr (!kDqInOrder)
+        if constexpr (kDqWarpgroup || !kDqInOrder)
             named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
             put_part(p, coord, block % p.splits, 0, dk);

@@ -9,7 +9,7 @@
 // clear_rows orders these stores, too.
 __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_rows)
 {
-    for (int i = valid_rows + threadIdx.x; i < kBr; i += kWorkers) {
+    for (int i = valid_rows + threadIdx.x; i < kBr; i += kKeyWorkers) {
         store_shared_4(lse + i * 4, __float_as_uint(-minus_infinity()));
         store_shared_4(delta + i * 4, 0);
     }
@@ -20,14 +20,14 @@ __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_ro
 template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uint32 other, int valid_rows)
 {
 #pragma unroll 1
-    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kWorkers)
+    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kKeyWorkers)
 #pragma unroll
         for (int page = 0; page < kPages; page++) {
             store_shared_16(tile + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
             store_shared_16(other + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
         }
     fence_products();
-    named_barrier(1, kWorkers);  // the zeros are there
+    named_barrier(1, kKeyWorkers);  // the zeros are there
 }
 
 // Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; row_smem: LSE of this lane's first

@@ -1,0 +1,125 @@
+#pragma once
+#include "hopper/bwd_key_rows.cuh"
+
+// ---- a warpgroup of its own computes dQ (kDqWarpgroup) ------------------------------------------------------------------
+//
+// Two warpgroups have 64 keys each and compute dK and dV of them. They put dS^T into shared memory, and a third one
+// computes dQ from it and adds that to the sums in memory. So nothing of dQ is in the registers of the first two, and
+// they never wait for additions. Timeline of a tile, one row per warpgroup:
+//
+//     keys:  start S, dP | wait for S, P | start dV | wait for dP, dS | put dS^T | start dK |
+//     keys:  the same, with the other 64 keys
+//     dQ:                                                            wait dS^T | dQ | add it
+//
+// Products of dK and dV of a tile are still under way when those of the next tile start, so the tensor cores have work
+// while a warpgroup is between two tiles. A stage of Q and dO is given back when S of the next tile is there.
+//
+// dS^T has as many stages as Q and dO, each with mbarriers `full` and `empty`; every warp that has written or read the
+// stage arrives there. The two warpgroups wait for each other nowhere, so they drift apart, and one computes P or dS
+// while the tensor cores work for the other.
+
+// Gives back the stage before `stage`, whose products are done.
+__device__ __forceinline__ void release_stage_before(const Barriers &barriers, const Stage &stage, int lane)
+{
+    const int index = stage.before().index;
+    barrier_arrive_by(lane, barriers.do_empty(index));
+    barrier_arrive_by(lane, barriers.q_empty(index));
+}
+
+// Gives dS^T of a warp's keys to the warpgroup that computes dQ.
+__device__ __forceinline__ void give_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int warp,
+                                        int lane)
+{
+    barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+    store_ds(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes, warp * 16, lane);
+    fence_products();
+    hand_over(barriers.ds_full(stage.index), lane);
+}
+
+// Computes dK and dV of 64 keys over `visits` tiles of queries beginning at `at`.
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Sums &dv)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
+    const int first_head = coord.kv_head * p.group;
+    Stage stage;
+    Scores s, dp;
+    Fragments p_frag, ds_frag;
+    Dropout dropout(p, coord.first_key + warp * 16, lane);
+    bool first = true;
+
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
+        const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
+        const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+
+        start_products(s, dp, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem);
+        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
+            if (p.features.drop_bound != 0)  // always true
+                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+        wgmma_wait<1>();  // S^T is there, and dK and dV of the tile before
+        if (!first)
+            release_stage_before(barriers, stage, lane);
+        first = false;
+        make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
+        if (p.dq != nullptr)
+            give_ds(ds_frag, barriers, stage, warp, lane);
+        start_sums(dk, ds_frag, q_smem);
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+    }
+    wgmma_wait<0>();
+    pin(dv);
+    pin(dk);
+}
+
+// Adds dS K of the block's keys to dQ, over `visits` tiles of queries beginning at `at`.
+__device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
+                                           int visits, const Barriers &barriers)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Stage stage;
+
+    barrier_wait(barriers.k_full(), 0);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
+        uint32 *counter = nullptr;
+        if constexpr (kDqInOrder)
+            counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        DqTile dq;
+
+        barrier_wait(barriers.ds_full(stage.index), stage.parity);
+        start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea);
+        wgmma_wait<0>();
+        pin(dq);
+        hand_over(barriers.ds_empty(stage.index), lane);
+        await_turn(counter, 0, kDqInOrder ? blocks_before(p, coord.first_key / kBc, at.tile) : 0, lane);
+        if constexpr (kVarlen)
+            add_dq(dq_sums(p, coord, batch_head, at.tile, warp, 0), dq, lane, p.seq_q - at.tile * kBr - warp * 16, 0);
+        else
+            add_dq(p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + warp * kDqWarpPart, dq, lane);
+        if constexpr (kDqInOrder) {
+            named_barrier(2, 128);  // all warps have added to dQ of the tile
+            if (threadIdx.x % 128 == 0)
+                count_up(counter);
+        }
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+    }
+}
+
+// Kernels that divide the products have this function (bwd_by_product.cuh).
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
+                                                   const Cursor &, int, const Barriers &, int, int)
+{
+}
