@@ -6,6 +6,41 @@
 //
 // compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
 
+// Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
+__device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
+                                            const Dropout &dropout, const Params &p, const BlockCoord &coord,
+                                            const TileRange &tiles, const Cursor &at, int warp, int lane,
+                                            uint32 row_smem, uint32 do_smem)
+{
+    wgmma_wait<1>();  // S^T is there
+    pin(s);
+    Scores capped;
+    make_p(s, capped, p, coord, tiles, at, warp * 16, row_smem, lane);
+    pack_scores(p_frag, s);
+    dropout.mask(p_frag);
+    start_sums(dv, p_frag, do_smem);
+    wgmma_wait<1>();  // dP^T is there
+    pin(dp);
+    if constexpr (kSoftcap)
+        multiply_slopes(s, capped);
+    dropout.mask(dp);
+    dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);
+    pack_scores(ds_frag, dp);
+}
+
+// Waits for Q and dO, and starts S^T = K Q^T and dP^T = V dO^T.
+__device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Params &p, const Barriers &barriers,
+                                               const Stage &stage, const Cursor &at, uint32 k_rows, uint32 v_rows,
+                                               uint32 q_smem, uint32 do_smem)
+{
+    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    if constexpr (kVarlen)
+        clear_after_end(p, barriers, stage, at, q_smem, do_smem);
+    start_scores(s, k_rows, q_smem);
+    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    start_scores(dp, v_rows, do_smem);
+}
+
 // Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kDqInOrder, receives the
 // counter of the tile; seen: its value as lane 0 has read it earlier.
 __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coord, const Cursor &at, int64 batch_head,

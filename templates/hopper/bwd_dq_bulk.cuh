@@ -12,40 +12,29 @@
 // the stage of Q is given back when S of that tile is there.
 constexpr bool kDkOverEnd = kHeadDimPadded <= 96;
 
-// Adds a warp's part of dQ to the sums at `sum`. place: of the warp in shared memory.
-__device__ __forceinline__ void add_dq_by_copy(float *sum, const DqTile &dq, uint32 place, int lane)
+// Puts a warp's part of dQ into shared memory. place: of the lane.
+__device__ __forceinline__ void put_dq(const DqTile &dq, uint32 place, int lane)
 {
     if (lane == 0)
         wait_stores();  // the part before is read
     __syncwarp();
 #pragma unroll
     for (int n = 0; n < 2 * kDqPairs; n++)
-        store_shared_floats(place + n * kDqFragment * 4 + lane * 16, dq[0][n]);
+        store_shared_floats(place + n * kDqFragment * 4, dq[0][n]);
+}
+
+// Lets the copy engine add the warp's part of dQ of the tile `at`.
+__device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coord, const Cursor &at, uint32 place,
+                                          int group, int warp, int lane)
+{
+    const int row_group = group / kColWarps, col_group = group % kColWarps, m = row_group * 4 + warp % 4;
+    const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
+    float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (m * kColWarps + col_group) * kDqWarpPart;
     fence_products();
     __syncwarp();  // the part is there
     if (lane == 0) {
         add_bytes(sum, place, kDqPartBytes);
         commit_stores();
-    }
-}
-
-// Adds a warp's part of dQ of the tile `at`.
-__device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coord, const Cursor &at, const DqTile &dq,
-                                          uint32 smem, int group, int warp, int lane)
-{
-    const int row_group = group / kColWarps, col_group = group % kColWarps, m = row_group * 4 + warp % 4;
-    const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
-    const uint32 place = smem + kDqArea + warp * kDqPartBytes;
-    if constexpr (kVarlen) {
-        float *sum = dq_sums(p, coord, batch_head, at.tile, m, col_group);
-        const int rows = p.seq_q - at.tile * kBr - m * 16;
-        if (rows < 16)
-            add_dq(sum, dq, lane, rows, col_group);
-        else
-            add_dq_by_copy(sum, dq, place, lane);
-    } else {
-        float *tile_sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
-        add_dq_by_copy(tile_sum + (m * kColWarps + col_group) * kDqWarpPart, dq, place, lane);
     }
 }
 
@@ -55,12 +44,18 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    int place = ds_place(warp * 16, lane), dq_place = smem + kDqArea + warp * kDqPartBytes + lane * 16;
+    keep(lane);
+    keep(place);
+    keep(dq_place);
     const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
     const int first_head = coord.kv_head * p.group;
     Stage stage;
     uint32 score_stage = 0;
     Scores s, dp;
+    RowValues rows;
     Fragments p_frag, ds_frag;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
     bool first = true;
@@ -77,7 +72,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         const uint32 score_smem = smem + kScoreArea + score_stage * kScoreBytes;
         DqTile dq;
 
-        start_products(s, dp, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem);
+        start_products(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem, row_smem);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
@@ -87,18 +82,21 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                 barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
             first = false;
         }
-        make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
-        store_ds(ds_frag, score_smem, warp * 16, lane);
+        make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
+        store_ds_at(ds_frag, score_smem + place);
         fence_products();
         named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
         start_dq(dq, score_smem + group / kColWarps * kKvPageBytes, smem + kKArea + group % kColWarps * kDqColumnBytes);
-        start_sums(dk, ds_frag, q_smem);
+        start_sums<0, kQuerySteps / 2>(dk, ds_frag, q_smem);
         wgmma_wait<1>();  // dV and dQ are there
         pin(dv);
         pin(dq);
         barrier_arrive_by(lane, barriers.do_empty(stage.index));
         if (p.dq != nullptr)
-            add_dq_of(p, coord, at, dq, smem, group, warp, lane);
+            put_dq(dq, dq_place, lane);
+        start_sums<kQuerySteps / 2, kQuerySteps>(dk, ds_frag, q_smem);
+        if (p.dq != nullptr)
+            add_dq_of(p, coord, at, dq_place, group, warp, lane);
         if constexpr (!kDkOverEnd) {
             wgmma_wait<0>();
             pin(dk);

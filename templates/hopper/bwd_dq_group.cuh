@@ -27,11 +27,11 @@ __device__ __forceinline__ void release_stage_before(const Barriers &barriers, c
 }
 
 // Gives dS^T of a warp's keys to the warpgroup that computes dQ.
-__device__ __forceinline__ void give_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int warp,
+__device__ __forceinline__ void give_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int place,
                                         int lane)
 {
     barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
-    store_ds(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes, warp * 16, lane);
+    store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
     fence_products();
     hand_over(barriers.ds_full(stage.index), lane);
 }
@@ -42,11 +42,16 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    int place = ds_place(warp * 16, lane);
+    keep(lane);
+    keep(place);
     const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
     const int first_head = coord.kv_head * p.group;
     Stage stage;
     Scores s, dp;
+    RowValues rows;
     Fragments p_frag, ds_frag;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
     bool first = true;
@@ -61,7 +66,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
 
-        start_products(s, dp, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem);
+        start_products(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem, row_smem);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
@@ -69,9 +74,9 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         if (!first)
             release_stage_before(barriers, stage, lane);
         first = false;
-        make_scores(s, dp, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
+        make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         if (p.dq != nullptr)
-            give_ds(ds_frag, barriers, stage, warp, lane);
+            give_ds(ds_frag, barriers, stage, place, lane);
         start_sums(dk, ds_frag, q_smem);
         at.advance(tiles, tiles.end(p));
         stage.advance();

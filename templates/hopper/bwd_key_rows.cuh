@@ -22,44 +22,55 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
     }
 }
 
-// Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
-__device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
-                                            const Dropout &dropout, const Params &p, const BlockCoord &coord,
-                                            const TileRange &tiles, const Cursor &at, int warp, int lane,
-                                            uint32 row_smem, uint32 do_smem)
+// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
+__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
+{
+    __syncwarp();
+    barrier_arrive_by(lane, barrier);
+}
+
+// Keeps a value in its register. Else the compiler reads the thread's number anew in the loop, and such a read waits
+// behind all wgmma that the warp has issued.
+__device__ __forceinline__ void keep(int &x)
+{
+    asm volatile("" : "+r"(x));
+}
+
+// Waits for Q and dO, reads LSE, and starts S^T = K Q^T and dP^T = V dO^T. A read of shared memory waits behind all
+// wgmma that the warp has issued, so LSE is read before these.
+__device__ __forceinline__ void start_products(Scores &s, Scores &dp, RowValues &lse, const Params &p,
+                                               const Barriers &barriers, const Stage &stage, const Cursor &at,
+                                               uint32 k_rows, uint32 v_rows, uint32 q_smem, uint32 do_smem,
+                                               uint32 row_smem)
+{
+    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    if constexpr (kVarlen)
+        clear_after_end(p, barriers, stage, at, q_smem, do_smem);
+    load_row_values(lse, row_smem);
+    start_scores(s, k_rows, q_smem);
+    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    start_scores(dp, v_rows, do_smem);
+}
+
+// Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ. Delta is read before dV starts.
+__device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &rows, Fragments &p_frag,
+                                            Fragments &ds_frag, Sums &dv, const Dropout &dropout, const Params &p,
+                                            const BlockCoord &coord, const TileRange &tiles, const Cursor &at, int warp,
+                                            int lane, uint32 row_smem, uint32 do_smem)
 {
     wgmma_wait<1>();  // S^T is there
     pin(s);
     Scores capped;
-    make_p(s, capped, p, coord, tiles, at, warp * 16, row_smem, lane);
+    make_p(s, capped, p, coord, tiles, at, warp * 16, rows, lane);
     pack_scores(p_frag, s);
     dropout.mask(p_frag);
+    load_row_values(rows, row_smem + kDeltaArea - kLseArea);
     start_sums(dv, p_frag, do_smem);
     wgmma_wait<1>();  // dP^T is there
     pin(dp);
     if constexpr (kSoftcap)
         multiply_slopes(s, capped);
     dropout.mask(dp);
-    dp_to_ds(dp, s, row_smem + kDeltaArea - kLseArea);
+    dp_to_ds(dp, s, rows);
     pack_scores(ds_frag, dp);
-}
-
-// Waits for Q and dO, and starts S^T = K Q^T and dP^T = V dO^T.
-__device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Params &p, const Barriers &barriers,
-                                               const Stage &stage, const Cursor &at, uint32 k_rows, uint32 v_rows,
-                                               uint32 q_smem, uint32 do_smem)
-{
-    barrier_wait(barriers.q_full(stage.index), stage.parity);
-    if constexpr (kVarlen)
-        clear_after_end(p, barriers, stage, at, q_smem, do_smem);
-    start_scores(s, k_rows, q_smem);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
-    start_scores(dp, v_rows, do_smem);
-}
-
-// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
-__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
-{
-    __syncwarp();
-    barrier_arrive_by(lane, barrier);
 }

@@ -30,10 +30,42 @@ template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uin
     named_barrier(1, kKeyWorkers);  // the zeros are there
 }
 
-// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; row_smem: LSE of this lane's first
-// query; capped: receives S^T after the softcap.
+// LSE or delta of this lane's queries, two in each n8 tile.
+struct RowValues {
+    float2 of[kQueryTiles];
+};
+
+__device__ __forceinline__ void load_row_values(RowValues &x, uint32 smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+        x.of[n] = load_shared_8(smem + n * 8 * 4);
+}
+
+// scores_to_p and dp_to_ds (backward/scores.cuh) with LSE and delta in registers.
+__device__ __forceinline__ void scores_to_p(Scores &s, const RowValues &lse, float scale_log2)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[0][n][e] = exp2_approx(fmaf(s[0][n][e], scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+}
+
+__device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowValues &delta)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            dp[0][n][e] = p[0][n][e] * (dp[0][n][e] - (e % 2 ? delta.of[n].y : delta.of[n].x));
+}
+
+// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; lse: of this lane's queries, or its
+// address in shared memory; capped: receives S^T after the softcap.
+template <class Lse>
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
-                                       const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
+                                       const TileRange &tiles, const Cursor &at, int first_key, const Lse &lse,
                                        int lane)
 {
     const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
@@ -49,7 +81,7 @@ __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &
         else
             add_terms<kCausal>(s, p, terms, key, query);
     }
-    scores_to_p(s, row_smem, p.scale_log2);
+    scores_to_p(s, lse, p.scale_log2);
     if (masked)
         mask_p(s, p, key, query);
 }
