@@ -20,8 +20,10 @@ local window = require("features.window")
 
 local M = {name = "bwd_sm90"}
 
--- Stages of Q and dO in shared memory.
-local stages = 2
+-- Stages of Q and dO in shared memory; of a variant with a warpgroup for dQ, that many as well of dS^T.
+local function stages(v)
+   return v.stages or 2
+end
 
 -- Blocks for each SM if blocks share queries. An SM holds one.
 local waves = 1
@@ -72,16 +74,18 @@ end
 
 local function smem_bytes(v)
    local division = division_of(v)
-   local tiles = pages(v) * 128 * (2 * division.keys + 2 * stages * v.br)
+   local tiles = pages(v) * 128 * (2 * division.keys + 2 * stages(v) * v.br)
    local scores = division.keys * v.br
-   local bytes = tiles + 2 * 2 * scores + 2 * stages * 4 * v.br + 8 * (2 + 4 * stages) -- dS^T has two places
+   local score_stages = v.dq == "group" and stages(v) or 2
+   local bytes = tiles + 2 * score_stages * scores + 2 * stages(v) * 4 * v.br + 8 * (2 + 4 * stages(v))
+   if division == by_keys and v.dq == "atomic" then
+      return bytes
+   end
+   bytes = bytes + 8 * (2 + 2 * score_stages)
    if v.dq == "bulk" then
       local sharing, width = dq_shares(v)
       return (bytes + 127) // 128 * 128 + v.br * sharing * width * 4
-   elseif division == by_keys then
-      return bytes
    end
-   bytes = bytes + 8 * (2 + 2 * stages)
    return division == by_product and bytes + 4 * scores or bytes -- P^T has one, in fp32
 end
 
@@ -167,7 +171,7 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages,
+      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages(v),
       dq_in_order = dq_in_order, last_keys_first = dq_in_order and v.causal == 1 and v.window == 0, wgmma = true,
       by_product = division == by_product, writers = division == by_product and 128 or 2 * 128,
       dq_columns = width, load_registers = division.load, group_registers = division.group,
@@ -201,6 +205,15 @@ for _, axis in ipairs({
             return nil, "two warpgroups have registers for sums of 96 columns beside a third one"
          elseif v.dq == "bulk" and v.deterministic == 1 then
             return nil, "the copy engine adds in no order"
+         end
+         return true
+      end,
+   },
+   {
+      name = "stages", values = {2, 3, 4}, quiet = true,
+      when = function(v)
+         if v.stages > 2 and v.dq ~= "group" then
+            return nil, "more stages are for blocks with a warpgroup for dQ"
          end
          return true
       end,

@@ -70,11 +70,12 @@ struct Barriers {
             barrier_init(do_full(stage), 1);
             barrier_init(q_empty(stage), kReaders);
             barrier_init(do_empty(stage), kReaders);
-            if constexpr (kByProduct || kDqWarpgroup) {
-                barrier_init(ds_full(stage), kScoreWriters);
-                barrier_init(ds_empty(stage), 4);
-            }
         }
+        if constexpr (kByProduct || kDqWarpgroup || kDqBulk)
+            for (int stage = 0; stage < kScoreStages; stage++) {
+                barrier_init(ds_full(stage), kScoreWriters);
+                barrier_init(ds_empty(stage), kDqBulk ? kWarps : 4);
+            }
         barrier_init_fence();
     }
 };

@@ -2,41 +2,78 @@
 #include "hopper/bwd_key_rows.cuh"
 #include "hopper/bwd_no_dq_group.cuh"
 
-// ---- the copy engine adds dQ to the sums (kDqBulk) ------------------------------------------------------------------
+// ---- dQ of the tile before, added by the copy engine (kDqBulk) ------------------------------------------------------
 //
-// As in bwd_by_keys.cuh, each warpgroup has 64 keys and a part of dQ. Warps do not add their parts to the sums in memory
-// themselves. They put them into shared memory, and the copy engine adds them. A wgmma must not start before all
-// earlier reads of registers are done, so additions from registers hold up the products of the next tile.
+// As in bwd_by_keys.cuh, each warpgroup has 64 keys and a part of dQ. Timeline of tile j:
+//
+//     start S, dP | wait for S, P | start dV | wait for dP, dS | put dS^T | wait for dS^T of tile j - 1 | start dQ of
+//     tile j - 1, and half of dK | wait for dQ, put it | start the other half of dK | let dQ be added | wait for dK
+//
+// dS^T of tile j - 1 has long been there, so a warpgroup need not wait for the other one. They drift apart, and one
+// computes P or dS while the tensor cores work for the other. dS^T has two stages, with mbarriers `full` and `empty`;
+// every warp that has written or read a stage arrives there.
+//
+// Warps put their parts of dQ into shared memory, and the copy engine adds these to the sums in memory. A wgmma must not
+// start before all earlier reads of registers are done, so additions from registers hold up the products of the next
+// tile. Accesses to shared memory wait behind all wgmma that the warp has issued. So half of dK is started behind them.
 //
 // Where registers suffice (kDkOverEnd), dK of a tile is still under way when the products of the next tile start. Then
 // the stage of Q is given back when S of that tile is there.
 constexpr bool kDkOverEnd = kHeadDimPadded <= 96;
 
-// Puts a warp's part of dQ into shared memory. place: of the lane.
-__device__ __forceinline__ void put_dq(const DqTile &dq, uint32 place, int lane)
-{
-    if (lane == 0)
-        wait_stores();  // the part before is read
-    __syncwarp();
-#pragma unroll
-    for (int n = 0; n < 2 * kDqPairs; n++)
-        store_shared_floats(place + n * kDqFragment * 4, dq[0][n]);
-}
+// A warp's part of dQ of a tile: 16 rows, and some columns.
+struct DqPart {
+    float *sum;  // its sums in memory
+    int rows;    // with packed sequences, rows from its first to the sequence's end
+    int columns; // number of the part in a row
+    uint32 place; // of the lane, in shared memory
 
-// Lets the copy engine add the warp's part of dQ of the tile `at`.
-__device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coord, const Cursor &at, uint32 place,
-                                          int group, int warp, int lane)
-{
-    const int row_group = group / kColWarps, col_group = group % kColWarps, m = row_group * 4 + warp % 4;
-    const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
-    float *sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (m * kColWarps + col_group) * kDqWarpPart;
-    fence_products();
-    __syncwarp();  // the part is there
-    if (lane == 0) {
-        add_bytes(sum, place, kDqPartBytes);
-        commit_stores();
+    // Packed sequences: a part that the sequence's end cuts is laid out in another way, and the warp adds it.
+    __device__ __forceinline__ bool is_cut() const
+    {
+        return kVarlen && rows < 16;
     }
-}
+
+    __device__ __forceinline__ void find(const Params &p, const BlockCoord &coord, const Cursor &at, int group, int warp)
+    {
+        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
+        const int m = group / kColWarps * 4 + warp % 4;
+        columns = group % kColWarps;
+        rows = p.seq_q - at.tile * kBr - m * 16;
+        if constexpr (kVarlen)
+            sum = dq_sums(p, coord, batch_head, at.tile, m, columns);
+        else
+            sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (m * kColWarps + columns) * kDqWarpPart;
+    }
+
+    // Puts the part into shared memory.
+    __device__ __forceinline__ void put(const DqTile &dq, int lane) const
+    {
+        if (is_cut()) {
+            add_dq(sum, dq, lane, rows, columns);
+            return;
+        }
+        if (lane == 0)
+            wait_stores();  // the part before is read
+        __syncwarp();
+#pragma unroll
+        for (int n = 0; n < 2 * kDqPairs; n++)
+            store_shared_floats(place + n * kDqFragment * 4, dq[0][n]);
+    }
+
+    // Lets the copy engine add it.
+    __device__ __forceinline__ void add(int lane) const
+    {
+        if (is_cut())
+            return;
+        fence_products();
+        __syncwarp();  // the part is there
+        if (lane == 0) {
+            add_bytes(sum, place, kDqPartBytes);
+            commit_stores();
+        }
+    }
+};
 
 // Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
@@ -53,7 +90,10 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
     const int first_head = coord.kv_head * p.group;
     Stage stage;
-    uint32 score_stage = 0;
+    const uint32 row_offset = group / kColWarps * kKvPageBytes;
+    const uint32 k_columns = smem + kKArea + group % kColWarps * kDqColumnBytes;
+    StageOf<kScoreStages> score_stage;
+    Cursor last;
     Scores s, dp;
     RowValues rows;
     Fragments p_frag, ds_frag;
@@ -69,7 +109,6 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
-        const uint32 score_smem = smem + kScoreArea + score_stage * kScoreBytes;
         DqTile dq;
 
         start_products(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem, row_smem);
@@ -80,35 +119,59 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
             wgmma_wait<1>();  // S^T is there, and dK of the tile before
             if (!first)
                 barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
-            first = false;
         }
         make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
-        store_ds_at(ds_frag, score_smem + place);
+        barrier_wait(barriers.ds_empty(score_stage.index), score_stage.parity ^ 1);
+        store_ds_at(ds_frag, smem + kScoreArea + score_stage.index * kScoreBytes + place);
         fence_products();
-        named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
-        start_dq(dq, score_smem + group / kColWarps * kKvPageBytes, smem + kKArea + group % kColWarps * kDqColumnBytes);
+        hand_over(barriers.ds_full(score_stage.index), lane);
+        const StageOf<kScoreStages> before = score_stage.before();
+        if (!first)
+            barrier_wait(barriers.ds_full(before.index), before.parity);
+        // dQ of the first tile's predecessor is computed from K, and not used: a branch around it takes registers.
+        start_dq(dq, smem + (first ? kKArea : kScoreArea + before.index * kScoreBytes) + row_offset, k_columns);
         start_sums<0, kQuerySteps / 2>(dk, ds_frag, q_smem);
         wgmma_wait<1>();  // dV and dQ are there
         pin(dv);
-        pin(dq);
         barrier_arrive_by(lane, barriers.do_empty(stage.index));
-        if (p.dq != nullptr)
-            put_dq(dq, dq_place, lane);
+        DqPart part;
+        part.place = dq_place;
+        pin(dq);
+        if (!first) {
+            hand_over(barriers.ds_empty(before.index), lane);
+            part.find(p, coord, last, group, warp);
+            if (p.dq != nullptr)
+                part.put(dq, lane);
+        }
         start_sums<kQuerySteps / 2, kQuerySteps>(dk, ds_frag, q_smem);
-        if (p.dq != nullptr)
-            add_dq_of(p, coord, at, dq_place, group, warp, lane);
+        if (p.dq != nullptr && !first)
+            part.add(lane);
         if constexpr (!kDkOverEnd) {
             wgmma_wait<0>();
             pin(dk);
             barrier_arrive_by(lane, barriers.q_empty(stage.index));
         }
+        first = false;
+        last = at;
         at.advance(tiles, tiles.end(p));
         stage.advance();
-        score_stage ^= 1;
+        score_stage.advance();
     }
+    const StageOf<kScoreStages> before = score_stage.before();
+    DqTile dq;
+    barrier_wait(barriers.ds_full(before.index), before.parity);
+    start_dq(dq, smem + kScoreArea + before.index * kScoreBytes + row_offset, k_columns);
     wgmma_wait<0>();
     pin(dk);
-    wait_stores();  // the last part is read
+    pin(dq);
+    if (p.dq != nullptr) {
+        DqPart part;
+        part.place = dq_place;
+        part.find(p, coord, last, group, warp);
+        part.put(dq, lane);
+        part.add(lane);
+        wait_stores();  // the last part is read
+    }
 }
 
 // Kernels that divide the products have this function (bwd_by_product.cuh).

@@ -36,8 +36,8 @@ __device__ __forceinline__ void keep(int &x)
     asm volatile("" : "+r"(x));
 }
 
-// Waits for Q and dO, reads LSE, and starts S^T = K Q^T and dP^T = V dO^T. A read of shared memory waits behind all
-// wgmma that the warp has issued, so LSE is read before these.
+// Waits for Q and dO, reads LSE, and starts S^T = K Q^T and dP^T = V dO^T. Accesses to shared memory and to mbarriers
+// wait behind all wgmma that the warp has issued, so LSE is read before these.
 __device__ __forceinline__ void start_products(Scores &s, Scores &dp, RowValues &lse, const Params &p,
                                                const Barriers &barriers, const Stage &stage, const Cursor &at,
                                                uint32 k_rows, uint32 v_rows, uint32 q_smem, uint32 do_smem,
@@ -46,9 +46,9 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, RowValues 
     barrier_wait(barriers.q_full(stage.index), stage.parity);
     if constexpr (kVarlen)
         clear_after_end(p, barriers, stage, at, q_smem, do_smem);
+    barrier_wait(barriers.do_full(stage.index), stage.parity);
     load_row_values(lse, row_smem);
     start_scores(s, k_rows, q_smem);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
     start_scores(dp, v_rows, do_smem);
 }
 

@@ -55,7 +55,8 @@ constexpr int kKvTileBytes = kPages * kKvPageBytes;
 // Distance from the columns of K of one warpgroup, or part of dQ, to the next.
 constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
-constexpr int kScoreStages = 2;     // stages of dS^T: one is written while others may still read the one before
+// Stages of dS^T: one is written while others may still read the one before.
+constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;
 constexpr int kRowBytes = kBr * 4;  // LSE in log2 units, or delta, of the rows of a tile
 constexpr int kKArea = 0;
 constexpr int kVArea = kKArea + kKvTileBytes;
@@ -65,11 +66,11 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!(kByProduct || kDqWarpgroup) || kScoreStages == kStages, "dS^T has as many places as Q and dO");
+static_assert(!kByProduct || kScoreStages == kStages, "dS^T has as many places as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
-constexpr int kExchangeBytes = kByProduct || kDqWarpgroup ? (2 + 2 * kScoreStages) * 8 : 0;
+constexpr int kExchangeBytes = kByProduct || kDqWarpgroup || kDqBulk ? (2 + 2 * kScoreStages) * 8 : 0;
 // kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
 constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
 constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;
