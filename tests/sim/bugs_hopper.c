@@ -39,7 +39,16 @@
     }
 #define BY_KEYS                                                                                                        \
     {                                                                                                                  \
-        "bwd_sm90 ", "!split=1", NULL                                                                                  \
+        "bwd_sm90 ", "!split=1", "!dq="                                                                                \
+    }
+/* A warpgroup of its own computes dQ; or the copy engine adds that of the tile before. */
+#define DQ_GROUP                                                                                                       \
+    {                                                                                                                  \
+        "bwd_sm90 ", "!split=1", "dq=group"                                                                            \
+    }
+#define DQ_BULK                                                                                                        \
+    {                                                                                                                  \
+        "bwd_sm90 ", "!split=1", "dq=bulk"                                                                             \
     }
 
 #define TILES   "Sq=150,Sk=900" /* more tiles than stages */
@@ -208,6 +217,37 @@ static const bug bugs[] = {
      KEYS ",deterministic=1", "timeout", "dq_order.cuh"},
     {"a ticket where TMA writes", "h200", BY_KEYS, "smem + kScoreArea)", "smem)", 1, KEYS ",deterministic=1",
      "proxy: it writes shared memory", "tma.cuh"},
+    {"none, wgmma, dQ by a warpgroup", "h200", DQ_GROUP, "", "", 1, KEYS ",causal=1", NULL, NULL},
+    {"none, wgmma, dQ by a warpgroup in turns", "h200", DQ_GROUP, "", "", 1, KEYS ",deterministic=1", NULL, NULL},
+    {"none, wgmma, dQ of packed sequences by a warpgroup", "h200", DQ_GROUP, "", "", 1, PACKED ",dropout=1", NULL, NULL},
+    {"dS that the warpgroup for dQ does not wait for", "h200", DQ_GROUP,
+     "barrier_wait(barriers.ds_full(stage.index), stage.parity);", ";", 1, KEYS, "", NULL},
+    {"a stage of dS that is still read", "h200", DQ_GROUP,
+     "barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);", ";", 1, KEYS, "race: it writes shared memory",
+     "bwd_products.cuh"},
+    {"a stage of dS given back before dQ is there", "h200", DQ_GROUP, "wgmma_wait<0>();\n        pin(dq);",
+     "hand_over(barriers.ds_empty(stage.index), lane);\n        wgmma_wait<0>();\n        pin(dq);", 1, KEYS, "", NULL},
+    {"dS that the products of dQ do not see", "h200", DQ_GROUP, "fence_products();\n    hand_over(barriers.ds_full",
+     "hand_over(barriers.ds_full", 1, KEYS, "proxy: it reads shared memory", NULL},
+    {"Q and dO given back before dK and dV are there", "h200", DQ_GROUP,
+     "wgmma_wait<1>();  // S^T is there, and dK", "//", 1, KEYS, "race: it writes shared memory", "bwd_producer.cuh"},
+    {"none, wgmma, dQ by the copy engine", "h200", DQ_BULK, "", "", 1, KEYS ",D=128,causal=1", NULL, NULL},
+    {"none, wgmma, dQ of packed sequences by the copy engine", "h200", DQ_BULK, "", "", 1, PACKED, NULL, NULL},
+    {"dS of the tile before that is not waited for", "h200", DQ_BULK,
+     "barrier_wait(barriers.ds_full(before.index), before.parity);", ";", 2, KEYS ",D=128", "", NULL},
+    {"a stage of dS that is still read, the copy engine", "h200", DQ_BULK,
+     "barrier_wait(barriers.ds_empty(score_stage.index), score_stage.parity ^ 1);", ";", 1, KEYS ",D=128",
+     "race: it writes shared memory", "bwd_products.cuh"},
+    {"dQ written over that is still added", "h200", DQ_BULK, "wait_stores();  // the part before is read", ";", 1,
+     KEYS ",D=128", "race: it writes shared memory", NULL},
+    {"dQ that the copy engine does not see", "h200", DQ_BULK, "fence_products();\n        __syncwarp();  // the part is",
+     "__syncwarp();  // the part is", 1, KEYS ",D=128", "proxy: it reads shared memory", "tma.cuh"},
+    {"dQ from lanes that have not come", "h200", DQ_BULK, "__syncwarp();  // the part is there", ";", 1, KEYS ",D=128",
+     "race: it reads shared memory", "tma.cuh"},
+    {"a warp that does not wait for its last dQ", "h200", DQ_BULK, "wait_stores();  // the last part is read", ";", 1,
+     KEYS ",D=128", "early: the thread ends", NULL},
+    {"dQ of no tile, added", "h200", DQ_BULK, "if (!first) {\n            hand_over", "{\n            hand_over", 1,
+     KEYS ",D=128", "", NULL},
 };
 
 const bug_list hopper_bugs = {bugs, sizeof bugs / sizeof *bugs};
