@@ -222,7 +222,7 @@ for _, axis in ipairs({
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 4, covered = {{"br", "split"}}, crowds = {}}
+M.selection = {limit = 12, covered = {{"br", "split", "dq", "stages"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)

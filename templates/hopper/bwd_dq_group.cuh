@@ -36,6 +36,17 @@ __device__ __forceinline__ void give_ds(const Fragments &ds, const Barriers &bar
     hand_over(barriers.ds_full(stage.index), lane);
 }
 
+// Waits for a tile of Q and dO.
+__device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
+                                           const Cursor &at, uint32 smem)
+{
+    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    if constexpr (kVarlen)
+        clear_after_end(p, barriers, stage, at, smem + kQArea + stage.index * kQTileBytes,
+                        smem + kDoArea + stage.index * kQTileBytes);
+}
+
 // Computes dK and dV of 64 keys over `visits` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                              Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
@@ -60,25 +71,38 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     barrier_wait(barriers.v_full(), 0);
     if constexpr (kVarlen)
         clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    await_tile(p, barriers, stage, at, smem);
+    load_row_values(rows, smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4);
+    start_scores(s, k_rows, smem + kQArea + stage.index * kQTileBytes);
+    wgmma_wait<0>();
 #pragma unroll 1
     for (; visits > 0; visits--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+        Stage next = stage;
 
-        start_products(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem, row_smem);
+        pin(s);
+        start_scores(dp, v_rows, do_smem);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
-        wgmma_wait<1>();  // S^T is there, and dK and dV of the tile before
-        if (!first)
-            release_stage_before(barriers, stage, lane);
-        first = false;
         make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
+        if (!first)
+            barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
+        first = false;
+        at.advance(tiles, tiles.end(p));
+        if (visits > 1) {
+            next.advance();
+            await_tile(p, barriers, next, at, smem);
+            load_row_values(rows, smem + kLseArea + next.index * kRowBytes + lane % 4 * 2 * 4);
+        }
         if (p.dq != nullptr)
             give_ds(ds_frag, barriers, stage, place, lane);
+        start_scores(s, k_rows, smem + kQArea + next.index * kQTileBytes);
         start_sums(dk, ds_frag, q_smem);
-        at.advance(tiles, tiles.end(p));
+        wgmma_wait<1>();  // S^T of the next tile is there, and dV
+        barrier_arrive_by(lane, barriers.do_empty(stage.index));
         stage.advance();
     }
     wgmma_wait<0>();

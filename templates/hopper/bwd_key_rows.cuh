@@ -58,8 +58,10 @@ __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &ro
                                             const BlockCoord &coord, const TileRange &tiles, const Cursor &at, int warp,
                                             int lane, uint32 row_smem, uint32 do_smem)
 {
+    if constexpr (!kDqWarpgroup) {
     wgmma_wait<1>();  // S^T is there
     pin(s);
+    }
     Scores capped;
     make_p(s, capped, p, coord, tiles, at, warp * 16, rows, lane);
     pack_scores(p_frag, s);
