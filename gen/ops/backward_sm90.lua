@@ -218,11 +218,20 @@ for _, axis in ipairs({
          return true
       end,
    },
+   {
+      name = "order", values = {"early", "late"}, quiet = true,
+      when = function(v)
+         if v.order == "late" and v.dq == "atomic" then
+            return nil, "warps that add to dQ themselves have one order"
+         end
+         return true
+      end,
+   },
 }) do
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 12, covered = {{"br", "split", "dq", "stages"}}, crowds = {}}
+M.selection = {limit = 12, covered = {{"br", "split", "dq", "stages", "order"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)

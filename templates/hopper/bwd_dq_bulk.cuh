@@ -120,12 +120,21 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
             if (!first)
                 barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
         }
-        make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
+        wgmma_wait<1>();  // S^T is there
+        pin(s);
+        Scores capped;
+        make_p_fragments(s, capped, rows, p_frag, dropout, p, coord, tiles, at, warp, lane, row_smem);
+        if constexpr (!kDvLate)
+            start_sums(dv, p_frag, do_smem);
+        wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there
+        make_ds_fragments(s, dp, capped, rows, ds_frag, dropout);
         barrier_wait(barriers.ds_empty(score_stage.index), score_stage.parity ^ 1);
         store_ds_at(ds_frag, smem + kScoreArea + score_stage.index * kScoreBytes + place);
         fence_products();
         hand_over(barriers.ds_full(score_stage.index), lane);
         const StageOf<kScoreStages> before = score_stage.before();
+        if constexpr (kDvLate)
+            start_sums(dv, p_frag, do_smem);
         if (!first)
             barrier_wait(barriers.ds_full(before.index), before.parity);
         // dQ of the first tile's predecessor is computed from K, and not used: a branch around it takes registers.

@@ -87,7 +87,12 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
-        make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
+        Scores capped;
+        make_p_fragments(s, capped, rows, p_frag, dropout, p, coord, tiles, at, warp, lane, row_smem);
+        if constexpr (!kDvLate)
+            start_sums(dv, p_frag, do_smem);
+        wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
+        make_ds_fragments(s, dp, capped, rows, ds_frag, dropout);
         if (!first)
             barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
         first = false;
@@ -99,6 +104,8 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         }
         if (p.dq != nullptr)
             give_ds(ds_frag, barriers, stage, place, lane);
+        if constexpr (kDvLate)
+            start_sums(dv, p_frag, do_smem);
         start_scores(s, k_rows, smem + kQArea + next.index * kQTileBytes);
         start_sums(dk, ds_frag, q_smem);
         wgmma_wait<1>();  // S^T of the next tile is there, and dV

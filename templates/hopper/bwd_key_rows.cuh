@@ -52,27 +52,26 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, RowValues 
     start_scores(dp, v_rows, do_smem);
 }
 
-// Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ. Delta is read before dV starts.
-__device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &rows, Fragments &p_frag,
-                                            Fragments &ds_frag, Sums &dv, const Dropout &dropout, const Params &p,
-                                            const BlockCoord &coord, const TileRange &tiles, const Cursor &at, int warp,
-                                            int lane, uint32 row_smem, uint32 do_smem)
+// Turns S^T, which is there, into P^T, and reads delta. rows: LSE before, delta after.
+__device__ __forceinline__ void make_p_fragments(Scores &s, Scores &capped, RowValues &rows, Fragments &p_frag,
+                                                 const Dropout &dropout, const Params &p, const BlockCoord &coord,
+                                                 const TileRange &tiles, const Cursor &at, int warp, int lane,
+                                                 uint32 row_smem)
 {
-    if constexpr (!kDqWarpgroup) {
-    wgmma_wait<1>();  // S^T is there
-    pin(s);
-    }
-    Scores capped;
     make_p(s, capped, p, coord, tiles, at, warp * 16, rows, lane);
     pack_scores(p_frag, s);
     dropout.mask(p_frag);
     load_row_values(rows, row_smem + kDeltaArea - kLseArea);
-    start_sums(dv, p_frag, do_smem);
-    wgmma_wait<1>();  // dP^T is there
+}
+
+// Turns dP^T, which is there, into dS^T.
+__device__ __forceinline__ void make_ds_fragments(Scores &s, Scores &dp, const Scores &capped, const RowValues &delta,
+                                                  Fragments &ds_frag, const Dropout &dropout)
+{
     pin(dp);
     if constexpr (kSoftcap)
         multiply_slopes(s, capped);
     dropout.mask(dp);
-    dp_to_ds(dp, s, rows);
+    dp_to_ds(dp, s, delta);
     pack_scores(ds_frag, dp);
 }
