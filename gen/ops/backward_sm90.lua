@@ -64,6 +64,8 @@ local function dq_shares(v)
    local sharing = by_keys.groups // (v.br // 64)
    if v.d > 128 then
       return pages(v), 64
+   elseif v.dq == "group" and d_pad(v) > 80 then
+      return 2, 64
    elseif v.dq == "group" then
       return 1, d_pad(v)
    elseif sharing == 1 then

@@ -117,9 +117,20 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     pin(dk);
 }
 
+// Adds a part of dQ of a tile, kDqColumns columns, to the sums.
+__device__ __forceinline__ void add_dq_part(const Params &p, const BlockCoord &coord, const Cursor &at,
+                                            int64 batch_head, const DqTile &dq, int part, int warp, int lane)
+{
+    if constexpr (kVarlen)
+        add_dq(dq_sums(p, coord, batch_head, at.tile, warp, part), dq, lane, p.seq_q - at.tile * kBr - warp * 16, part);
+    else
+        add_dq(p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (warp * kColWarps + part) * kDqWarpPart, dq,
+               lane);
+}
+
 // Adds dS K of the block's keys to dQ, over `visits` tiles of queries beginning at `at`.
-__device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoord &coord, const TileRange &tiles, Cursor at,
-                                           int visits, const Barriers &barriers)
+__device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                                 Cursor at, int visits, const Barriers &barriers)
 {
     const uint32 smem = barriers.smem;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -132,18 +143,20 @@ __device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoo
         uint32 *counter = nullptr;
         if constexpr (kDqInOrder)
             counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
-        DqTile dq;
 
         barrier_wait(barriers.ds_full(stage.index), stage.parity);
-        start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea);
-        wgmma_wait<0>();
-        pin(dq);
-        hand_over(barriers.ds_empty(stage.index), lane);
-        await_turn(counter, 0, kDqInOrder ? blocks_before(p, coord.first_key / kBc, at.tile) : 0, lane);
-        if constexpr (kVarlen)
-            add_dq(dq_sums(p, coord, batch_head, at.tile, warp, 0), dq, lane, p.seq_q - at.tile * kBr - warp * 16, 0);
-        else
-            add_dq(p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + warp * kDqWarpPart, dq, lane);
+#pragma unroll
+        for (int part = 0; part < kColWarps; part++) {
+            DqTile dq;
+            start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
+            wgmma_wait<0>();
+            pin(dq);
+            if (part == kColWarps - 1)
+                hand_over(barriers.ds_empty(stage.index), lane);
+            if (part == 0)
+                await_turn(counter, 0, kDqInOrder ? blocks_before(p, coord.first_key / kBc, at.tile) : 0, lane);
+            add_dq_part(p, coord, at, batch_head, dq, part, warp, lane);
+        }
         if constexpr (kDqInOrder) {
             named_barrier(2, 128);  // all warps have added to dQ of the tile
             if (threadIdx.x % 128 == 0)

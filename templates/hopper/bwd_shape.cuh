@@ -24,7 +24,7 @@ constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
 // dQ with kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one computes all columns. Else
 // warpgroups divide its rows by 64, then its columns.
-constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct ? kPages : kDqWarpgroup ? 1 : kGroups / kRowGroups;
+constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct ? kPages : kDqWarpgroup ? (kHeadDimPadded + kDqColumns - 1) / kDqColumns : kGroups / kRowGroups;
 constexpr int kDqRowTiles = 1, kDqPartTiles = 1;  // m16 tiles per warp
 constexpr int kDqPairs = kDqColumns / 16;
 
