@@ -71,9 +71,11 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     barrier_wait(barriers.v_full(), 0);
     if constexpr (kVarlen)
         clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    KeyOperand<kHoldsK> k_operand(k_rows, warp, lane);
+    KeyOperand<kHoldsV> v_operand(v_rows, warp, lane);
     await_tile(p, barriers, stage, at, smem);
     load_row_values(rows, smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4);
-    start_scores(s, k_rows, smem + kQArea + stage.index * kQTileBytes);
+    k_operand.start_scores(s, smem + kQArea + stage.index * kQTileBytes);
     wgmma_wait<0>();
 #pragma unroll 1
     for (; visits > 0; visits--) {
@@ -83,7 +85,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         Stage next = stage;
 
         pin(s);
-        start_scores(dp, v_rows, do_smem);
+        v_operand.start_scores(dp, do_smem);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
@@ -106,7 +108,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
             give_ds(ds_frag, barriers, stage, place, lane);
         if constexpr (kDvLate)
             start_sums(dv, p_frag, do_smem);
-        start_scores(s, k_rows, smem + kQArea + next.index * kQTileBytes);
+        k_operand.start_scores(s, smem + kQArea + next.index * kQTileBytes);
         start_sums(dk, ds_frag, q_smem);
         wgmma_wait<1>();  // S^T of the next tile is there, and dV
         barrier_arrive_by(lane, barriers.do_empty(stage.index));

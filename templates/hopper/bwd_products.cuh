@@ -70,6 +70,43 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint
     wgmma_commit();
 }
 
+// K or V of a warpgroup as the left operand of S^T or dP^T: in shared memory, or of each warp's 16 keys in registers.
+template <bool kHeld> struct KeyOperand {
+    uint32 rows_smem;
+
+    __device__ __forceinline__ KeyOperand(uint32 rows, int, int) : rows_smem(rows) {}
+
+    __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 tile_smem) const
+    {
+        ::start_scores(s, rows_smem, tile_smem);
+    }
+};
+
+// With 64 queries, the left operand in shared memory has as many bytes as the right one, and the tensor cores read
+// both as fast as shared memory can give them. So copies of other data wait.
+template <> struct KeyOperand<true> {
+    uint32 fragments[kDepth][4];
+
+    __device__ __forceinline__ KeyOperand(uint32 rows_smem, int warp, int lane)
+    {
+        const int row = warp % 4 * 16 + lane % 16;
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            ldmatrix_x4(fragments[step], rows_smem + step / 4 * kKvPageBytes +
+                                             TileForm<kPageColumns>::chunk_offset(row, step % 4 * 2 + lane / 16));
+    }
+
+    __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 tile_smem) const
+    {
+        const uint64 b = tile_descriptor(tile_smem, 0);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            Wgmma<kBr>::multiply<0>(s, fragments[step], b + (step / 4 * kQPageBytes + step % 4 * 32) / 16, step > 0);
+        wgmma_commit();
+    }
+};
+
 // Starts dV += P^T dO or dK += dS^T Q of a warpgroup; steps of 16 queries from kFrom to kTo.
 template <int kFrom = 0, int kTo = kQuerySteps>
 __device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQuerySteps][1][4], uint32 tile_smem)

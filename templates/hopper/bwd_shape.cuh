@@ -12,7 +12,9 @@ constexpr int kReaders = 8;                       // consumer warps that read a 
 constexpr int kWorkers = 32 * kWarps;
 constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
 constexpr int kKeyWorkers = 128 * kKeyGroups;
-constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;  // warps that write a stage of dS^T
+constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
+constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
+constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
 constexpr int kThreads = kWorkers + 128;  // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
@@ -66,11 +68,11 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!kByProduct || kScoreStages == kStages, "dS^T has as many places as Q and dO");
+static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many places as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
-constexpr int kExchangeBytes = kByProduct || kDqWarpgroup || kDqBulk ? (2 + 2 * kScoreStages) * 8 : 0;
+constexpr int kExchangeBytes = kDsBarriers ? (2 + 2 * kScoreStages) * 8 : 0;
 // kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
 constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
 constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;
