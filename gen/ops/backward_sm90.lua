@@ -202,12 +202,16 @@ for _, axis in ipairs({
    {
       name = "dq", values = {"atomic", "bulk", "group"}, quiet = true,
       when = function(v)
-         if v.dq ~= "atomic" and v.d > 128 then
-            return nil, "warpgroups that divide the products have one way to add to dQ"
-         elseif v.dq == "group" and (v.br > 64 or v.d > 96) then
-            return nil, "two warpgroups have registers for sums of 96 columns beside a third one"
+         if v.dq == "atomic" then
+            return true
+         elseif v.d > 128 or v.br > 64 then
+            return nil, "warpgroups divide the products, or have no registers, for another way to dQ"
+         elseif v.dq == "bulk" and d_pad(v) <= 64 then
+            return nil, "with few columns a warpgroup of its own is faster"
          elseif v.dq == "bulk" and v.deterministic == 1 then
             return nil, "the copy engine adds in no order"
+         elseif v.dq == "group" and d_pad(v) > 96 then
+            return nil, "two warpgroups have registers for sums of 96 columns beside a third one"
          end
          return true
       end,
@@ -217,17 +221,17 @@ for _, axis in ipairs({
       when = function(v)
          if v.order == "late" and v.dq == "atomic" then
             return nil, "warps that add to dQ themselves have one order"
+         elseif v.order == "early" and v.dq == "group" and d_pad(v) > 80 then
+            return nil, "registers for more than 80 columns remain if dV is late"
          end
          return true
       end,
    },
    {
-      name = "held", values = {"none", "v", "kv"}, quiet = true,
+      name = "held", values = {0, 1}, quiet = true,
       when = function(v)
-         if v.held ~= "none" and (v.dq ~= "group" or v.order ~= "late") then
-            return nil, "registers for K and V remain where dQ has a warpgroup, and dV is late"
-         elseif v.held == "kv" and v.d > 64 then
-            return nil, "no registers remain for K and V of more than 64 columns"
+         if v.held == 1 and (v.dq ~= "group" or v.order ~= "late" or d_pad(v) > 64) then
+            return nil, "registers for K and V remain if dQ has a warpgroup, dV is late, and columns are few"
          end
          return true
       end,

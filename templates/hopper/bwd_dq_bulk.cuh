@@ -7,26 +7,27 @@
 // As in bwd_by_keys.cuh, each warpgroup has 64 keys and a part of dQ. Timeline of tile j:
 //
 //     start S, dP | wait for S, P | start dV | wait for dP, dS | put dS^T | wait for dS^T of tile j - 1 | start dQ of
-//     tile j - 1, and half of dK | wait for dQ, put it | start the other half of dK | let dQ be added | wait for dK
+//     tile j - 1, and half of dK | wait for dQ, put it | start the other half of dK | let dQ be added | wait for dK |
 //
-// dS^T of tile j - 1 has long been there, so a warpgroup need not wait for the other one. They drift apart, and one
-// computes P or dS while the tensor cores work for the other. dS^T has two stages, with mbarriers `full` and `empty`;
-// every warp that has written or read a stage arrives there.
+// kDvLate: dV is started behind dS^T. Then registers remain to start S of tile j + 1 behind dK, and it is there when
+// that tile begins.
+//
+// dS^T of tile j - 1 has long been there. So warpgroups hardly wait for each other and drift apart, and one computes P or
+// dS while the tensor cores work for the other. dS^T has as many stages as Q and dO, each with mbarriers `full` and
+// `empty`; every warp that has written or read a stage arrives there.
 //
 // Warps put their parts of dQ into shared memory, and the copy engine adds these to the sums in memory. A wgmma must not
 // start before all earlier reads of registers are done, so additions from registers hold up the products of the next
-// tile. Accesses to shared memory wait behind all wgmma that the warp has issued. So half of dK is started behind them.
-//
-// Where registers suffice (kDkOverEnd), dK of a tile is still under way when the products of the next tile start. Then
-// the stage of Q is given back when S of that tile is there.
-constexpr bool kDkOverEnd = kHeadDimPadded <= 96;
+// tile. A part waits behind all wgmma that its warp has issued, so only half of dK is among these.
+
+constexpr bool kSAhead = kDvLate;
 
 // A warp's part of dQ of a tile: 16 rows, and some columns.
 struct DqPart {
-    float *sum;  // its sums in memory
-    int rows;    // with packed sequences, rows from its first to the sequence's end
-    int columns; // number of the part in a row
-    uint32 place; // of the lane, in shared memory
+    float *sum;    // its sums in memory
+    int rows;      // with packed sequences, rows from its first to the sequence's end
+    int columns;   // number of the part in a row
+    uint32 place;  // of the lane, in shared memory
 
     // Packed sequences: a part that the sequence's end cuts is laid out in another way, and the warp adds it.
     __device__ __forceinline__ bool is_cut() const
@@ -34,7 +35,8 @@ struct DqPart {
         return kVarlen && rows < 16;
     }
 
-    __device__ __forceinline__ void find(const Params &p, const BlockCoord &coord, const Cursor &at, int group, int warp)
+    __device__ __forceinline__ void find(const Params &p, const BlockCoord &coord, const Cursor &at, int group,
+                                         int warp)
     {
         const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
         const int m = group / kColWarps * 4 + warp % 4;
@@ -47,8 +49,10 @@ struct DqPart {
     }
 
     // Puts the part into shared memory.
-    __device__ __forceinline__ void put(const DqTile &dq, int lane) const
+    __device__ __forceinline__ void put(const Params &p, const DqTile &dq, int lane) const
     {
+        if (p.dq == nullptr)
+            return;
         if (is_cut()) {
             add_dq(sum, dq, lane, rows, columns);
             return;
@@ -62,9 +66,9 @@ struct DqPart {
     }
 
     // Lets the copy engine add it.
-    __device__ __forceinline__ void add(int lane) const
+    __device__ __forceinline__ void add(const Params &p, int lane) const
     {
-        if (is_cut())
+        if (p.dq == nullptr || is_cut())
             return;
         fence_products();
         __syncwarp();  // the part is there
@@ -75,28 +79,71 @@ struct DqPart {
     }
 };
 
+// Starts dQ = dS K of a warpgroup's part. score_smem: dS^T.
+__device__ __forceinline__ void start_dq_part(DqTile &dq, uint32 smem, uint32 score_smem, int group)
+{
+    start_dq(dq, score_smem + group / kColWarps * kKvPageBytes, smem + kKArea + group % kColWarps * kDqColumnBytes);
+}
+
+// Starts S^T and dP^T of a tile. S^T may have been started a tile ahead.
+__device__ __forceinline__ void start_tile(Scores &s, Scores &dp, RowValues &lse, const Params &p,
+                                           const Barriers &barriers, const Stage &stage, const Cursor &at,
+                                           uint32 k_rows, uint32 v_rows, uint32 row_smem)
+{
+    if constexpr (!kSAhead)
+        await_tile(p, barriers, stage, at);
+    load_row_values(lse, row_smem);
+    if constexpr (!kSAhead)
+        start_scores(s, k_rows, barriers.smem + kQArea + stage.index * kQTileBytes);
+    start_scores(dp, v_rows, barriers.smem + kDoArea + stage.index * kQTileBytes);
+}
+
+// Starts dQ of the tile before, at `last`, and dK; puts the warp's part of dQ into shared memory. The first tile has
+// none before it. There dQ is computed from K and not used, as a branch around it takes registers.
+__device__ __forceinline__ void start_dq_and_dk(DqPart &part, Sums &dk, Sums &dv, const Fragments &ds_frag,
+                                                const Params &p, const BlockCoord &coord, const Barriers &barriers,
+                                                const Stage &stage, const Cursor &last, bool first, int group, int warp,
+                                                int lane)
+{
+    const uint32 smem = barriers.smem, q_smem = smem + kQArea + stage.index * kQTileBytes;
+    const Stage before = stage.before();
+    DqTile dq;
+    if (!first)
+        barrier_wait(barriers.ds_full(before.index), before.parity);
+    start_dq_part(dq, smem, smem + (first ? kKArea : kScoreArea + before.index * kScoreBytes), group);
+    start_sums<0, kQuerySteps / 2>(dk, ds_frag, q_smem);
+    wgmma_wait<1>();  // dV and dQ are there
+    pin(dv);
+    pin(dq);
+    barrier_arrive_by(lane, barriers.do_empty(stage.index));
+    if (!first) {
+        hand_over(barriers.ds_empty(before.index), lane);
+        part.find(p, coord, last, group, warp);
+        part.put(p, dq, lane);
+    }
+    start_sums<kQuerySteps / 2, kQuerySteps>(dk, ds_frag, q_smem);
+}
+
 // Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
                                              Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
-    int lane = threadIdx.x % 32;
-    const int warp = threadIdx.x / 32;
-    int place = ds_place(warp * 16, lane), dq_place = smem + kDqArea + warp * kDqPartBytes + lane * 16;
+    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
+    const int warp = threadIdx.x / 32, first_head = coord.kv_head * p.group;
+    int lane = threadIdx.x % 32, place = ds_place(warp * 16, lane);
+    int dq_place = smem + kDqArea + warp * kDqPartBytes + lane * 16;
     keep(lane);
     keep(place);
     keep(dq_place);
-    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
-    const int first_head = coord.kv_head * p.group;
     Stage stage;
-    const uint32 row_offset = group / kColWarps * kKvPageBytes;
-    const uint32 k_columns = smem + kKArea + group % kColWarps * kDqColumnBytes;
-    StageOf<kScoreStages> score_stage;
-    Cursor last;
+    Cursor last = at;
     Scores s, dp;
     RowValues rows;
     Fragments p_frag, ds_frag;
+    DqPart part;
+    part.place = dq_place;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
     bool first = true;
 
@@ -104,83 +151,54 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     barrier_wait(barriers.v_full(), 0);
     if constexpr (kVarlen)
         clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    if constexpr (kSAhead) {
+        await_tile(p, barriers, stage, at);
+        start_scores(s, k_rows, smem + kQArea);
+        wgmma_wait<0>();
+    }
 #pragma unroll 1
     for (; visits > 0; visits--) {
-        const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
         const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
-        DqTile dq;
-
-        start_products(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, q_smem, do_smem, row_smem);
+        start_tile(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, row_smem);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
-        if constexpr (kDkOverEnd) {
-            wgmma_wait<1>();  // S^T is there, and dK of the tile before
-            if (!first)
-                barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
-        }
-        wgmma_wait<1>();  // S^T is there
+        if constexpr (!kSAhead)
+            wgmma_wait<1>();  // S^T is there
         pin(s);
-        Scores capped;
-        make_p_fragments(s, capped, rows, p_frag, dropout, p, coord, tiles, at, warp, lane, row_smem);
-        if constexpr (!kDvLate)
-            start_sums(dv, p_frag, do_smem);
-        wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there
-        make_ds_fragments(s, dp, capped, rows, ds_frag, dropout);
-        barrier_wait(barriers.ds_empty(score_stage.index), score_stage.parity ^ 1);
-        store_ds_at(ds_frag, smem + kScoreArea + score_stage.index * kScoreBytes + place);
-        fence_products();
-        hand_over(barriers.ds_full(score_stage.index), lane);
-        const StageOf<kScoreStages> before = score_stage.before();
+        make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
+        put_ds(ds_frag, barriers, stage, place, lane);
         if constexpr (kDvLate)
             start_sums(dv, p_frag, do_smem);
-        if (!first)
-            barrier_wait(barriers.ds_full(before.index), before.parity);
-        // dQ of the first tile's predecessor is computed from K, and not used: a branch around it takes registers.
-        start_dq(dq, smem + (first ? kKArea : kScoreArea + before.index * kScoreBytes) + row_offset, k_columns);
-        start_sums<0, kQuerySteps / 2>(dk, ds_frag, q_smem);
-        wgmma_wait<1>();  // dV and dQ are there
-        pin(dv);
-        barrier_arrive_by(lane, barriers.do_empty(stage.index));
-        DqPart part;
-        part.place = dq_place;
-        pin(dq);
-        if (!first) {
-            hand_over(barriers.ds_empty(before.index), lane);
-            part.find(p, coord, last, group, warp);
-            if (p.dq != nullptr)
-                part.put(dq, lane);
-        }
-        start_sums<kQuerySteps / 2, kQuerySteps>(dk, ds_frag, q_smem);
-        if (p.dq != nullptr && !first)
-            part.add(lane);
-        if constexpr (!kDkOverEnd) {
-            wgmma_wait<0>();
-            pin(dk);
-            barrier_arrive_by(lane, barriers.q_empty(stage.index));
-        }
-        first = false;
+        start_dq_and_dk(part, dk, dv, ds_frag, p, coord, barriers, stage, last, first, group, warp, lane);
         last = at;
         at.advance(tiles, tiles.end(p));
-        stage.advance();
-        score_stage.advance();
+        Stage next = stage;
+        if (visits > 1)
+            next.advance();
+        if constexpr (kSAhead) {  // of the last tile once more, and not used
+            if (visits > 1)
+                await_tile(p, barriers, next, at);
+            start_scores(s, k_rows, smem + kQArea + next.index * kQTileBytes);
+        }
+        if (!first)
+            part.add(p, lane);
+        wgmma_wait<0>();  // dK is there, and S^T of the next tile
+        pin(dk);
+        barrier_arrive_by(lane, barriers.q_empty(stage.index));
+        first = false;
+        stage = next;
     }
-    const StageOf<kScoreStages> before = score_stage.before();
     DqTile dq;
-    barrier_wait(barriers.ds_full(before.index), before.parity);
-    start_dq(dq, smem + kScoreArea + before.index * kScoreBytes + row_offset, k_columns);
+    barrier_wait(barriers.ds_full(stage.index), stage.parity);
+    start_dq_part(dq, smem, smem + kScoreArea + stage.index * kScoreBytes, group);
     wgmma_wait<0>();
-    pin(dk);
     pin(dq);
-    if (p.dq != nullptr) {
-        DqPart part;
-        part.place = dq_place;
-        part.find(p, coord, last, group, warp);
-        part.put(dq, lane);
-        part.add(lane);
-        wait_stores();  // the last part is read
-    }
+    part.find(p, coord, last, group, warp);
+    part.put(p, dq, lane);
+    part.add(p, lane);
+    wait_stores();  // the last part is read
 }
 
 // Kernels that divide the products have this function (bwd_by_product.cuh).

@@ -1,51 +1,21 @@
 #pragma once
 #include "hopper/bwd_key_rows.cuh"
 
-// ---- a warpgroup of its own computes dQ (kDqWarpgroup) ------------------------------------------------------------------
+// ---- a warpgroup of its own computes dQ (kDqWarpgroup) --------------------------------------------------------------
 //
 // Two warpgroups have 64 keys each and compute dK and dV of them. They put dS^T into shared memory, and a third one
 // computes dQ from it and adds that to the sums in memory. So nothing of dQ is in the registers of the first two, and
-// they never wait for additions. Timeline of a tile, one row per warpgroup:
+// they never wait for additions. Timeline of tile j, one row per warpgroup (kDvLate: dV is started before S):
 //
-//     keys:  start S, dP | wait for S, P | start dV | wait for dP, dS | put dS^T | start dK |
+//     keys:  start dP | P | start dV | wait for dP, dS | put dS^T | start S of tile j + 1, dK | wait for S |
 //     keys:  the same, with the other 64 keys
-//     dQ:                                                            wait dS^T | dQ | add it
+//     dQ:                                                          wait for dS^T | dQ | add it |
 //
-// Products of dK and dV of a tile are still under way when those of the next tile start, so the tensor cores have work
-// while a warpgroup is between two tiles. A stage of Q and dO is given back when S of the next tile is there.
+// The first two wait for each other nowhere. So they drift apart, and one computes P or dS while the tensor cores work
+// for the other. dK is still under way when the next tile begins. So the stage of Q is given back a tile later.
 //
 // dS^T has as many stages as Q and dO, each with mbarriers `full` and `empty`; every warp that has written or read the
-// stage arrives there. The two warpgroups wait for each other nowhere, so they drift apart, and one computes P or dS
-// while the tensor cores work for the other.
-
-// Gives back the stage before `stage`, whose products are done.
-__device__ __forceinline__ void release_stage_before(const Barriers &barriers, const Stage &stage, int lane)
-{
-    const int index = stage.before().index;
-    barrier_arrive_by(lane, barriers.do_empty(index));
-    barrier_arrive_by(lane, barriers.q_empty(index));
-}
-
-// Gives dS^T of a warp's keys to the warpgroup that computes dQ.
-__device__ __forceinline__ void give_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int place,
-                                        int lane)
-{
-    barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
-    store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
-    fence_products();
-    hand_over(barriers.ds_full(stage.index), lane);
-}
-
-// Waits for a tile of Q and dO.
-__device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
-                                           const Cursor &at, uint32 smem)
-{
-    barrier_wait(barriers.q_full(stage.index), stage.parity);
-    barrier_wait(barriers.do_full(stage.index), stage.parity);
-    if constexpr (kVarlen)
-        clear_after_end(p, barriers, stage, at, smem + kQArea + stage.index * kQTileBytes,
-                        smem + kDoArea + stage.index * kQTileBytes);
-}
+// stage arrives there.
 
 // Computes dK and dV of 64 keys over `visits` tiles of queries beginning at `at`.
 __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
@@ -53,13 +23,12 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
                                              Sums &dv)
 {
     const uint32 smem = barriers.smem;
-    int lane = threadIdx.x % 32;
-    const int warp = threadIdx.x / 32;
-    int place = ds_place(warp * 16, lane);
+    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
+    const int warp = threadIdx.x / 32, first_head = coord.kv_head * p.group;
+    int lane = threadIdx.x % 32, place = ds_place(warp * 16, lane);
     keep(lane);
     keep(place);
-    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
-    const int first_head = coord.kv_head * p.group;
+    const uint32 lane_rows = smem + kLseArea + lane % 4 * 2 * 4;
     Stage stage;
     Scores s, dp;
     RowValues rows;
@@ -71,44 +40,38 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     barrier_wait(barriers.v_full(), 0);
     if constexpr (kVarlen)
         clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
-    KeyOperand<kHoldsK> k_operand(k_rows, warp, lane);
-    KeyOperand<kHoldsV> v_operand(v_rows, warp, lane);
-    await_tile(p, barriers, stage, at, smem);
-    load_row_values(rows, smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4);
-    k_operand.start_scores(s, smem + kQArea + stage.index * kQTileBytes);
+    const KeyOperand<kHoldsKeys> k(k_rows, warp, lane), v(v_rows, warp, lane);
+    await_tile(p, barriers, stage, at);
+    load_row_values(rows, lane_rows);
+    k.start_scores(s, smem + kQArea);
     wgmma_wait<0>();
 #pragma unroll 1
     for (; visits > 0; visits--) {
         const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
         const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
-        const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+        const uint32 row_smem = lane_rows + stage.index * kRowBytes;
         Stage next = stage;
 
         pin(s);
-        v_operand.start_scores(dp, do_smem);
+        v.start_scores(dp, do_smem);
         if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
             if (p.features.drop_bound != 0)  // always true
                 dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
-        Scores capped;
-        make_p_fragments(s, capped, rows, p_frag, dropout, p, coord, tiles, at, warp, lane, row_smem);
-        if constexpr (!kDvLate)
-            start_sums(dv, p_frag, do_smem);
-        wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
-        make_ds_fragments(s, dp, capped, rows, ds_frag, dropout);
+        make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
         if (!first)
             barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
         first = false;
         at.advance(tiles, tiles.end(p));
-        if (visits > 1) {
+        if (visits > 1) {  // else S is computed again, and not used
             next.advance();
-            await_tile(p, barriers, next, at, smem);
-            load_row_values(rows, smem + kLseArea + next.index * kRowBytes + lane % 4 * 2 * 4);
+            await_tile(p, barriers, next, at);
+            load_row_values(rows, lane_rows + next.index * kRowBytes);
         }
         if (p.dq != nullptr)
-            give_ds(ds_frag, barriers, stage, place, lane);
+            put_ds(ds_frag, barriers, stage, place, lane);
         if constexpr (kDvLate)
             start_sums(dv, p_frag, do_smem);
-        k_operand.start_scores(s, smem + kQArea + next.index * kQTileBytes);
+        k.start_scores(s, smem + kQArea + next.index * kQTileBytes);
         start_sums(dk, ds_frag, q_smem);
         wgmma_wait<1>();  // S^T of the next tile is there, and dV
         barrier_arrive_by(lane, barriers.do_empty(stage.index));

@@ -7,7 +7,10 @@
 
 // ---- what a consumer warpgroup of 64 keys does with a tile of queries ----------------------------------------------
 //
-// The loops of bwd_by_keys.cuh and bwd_dq_group.cuh consist of these steps.
+// The loops of bwd_dq_group.cuh and bwd_dq_bulk.cuh consist of these steps; bwd_by_keys.cuh has some of its own.
+//
+// A warp's accesses to shared memory and to mbarriers wait behind all wgmma that it has issued, until the tensor cores
+// have taken these. So what a step needs from there is read before its products are started.
 
 // Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
 __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
@@ -29,49 +32,53 @@ __device__ __forceinline__ void hand_over(uint32 barrier, int lane)
     barrier_arrive_by(lane, barrier);
 }
 
-// Keeps a value in its register. Else the compiler reads the thread's number anew in the loop, and such a read waits
-// behind all wgmma that the warp has issued.
+// Keeps a value in its register. Else the compiler reads the thread's number anew in the loop, which waits, too.
 __device__ __forceinline__ void keep(int &x)
 {
     asm volatile("" : "+r"(x));
 }
 
-// Waits for Q and dO, reads LSE, and starts S^T = K Q^T and dP^T = V dO^T. Accesses to shared memory and to mbarriers
-// wait behind all wgmma that the warp has issued, so LSE is read before these.
-__device__ __forceinline__ void start_products(Scores &s, Scores &dp, RowValues &lse, const Params &p,
-                                               const Barriers &barriers, const Stage &stage, const Cursor &at,
-                                               uint32 k_rows, uint32 v_rows, uint32 q_smem, uint32 do_smem,
-                                               uint32 row_smem)
+// Waits for a tile of Q and dO.
+__device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
+                                           const Cursor &at)
 {
+    const uint32 smem = barriers.smem;
     barrier_wait(barriers.q_full(stage.index), stage.parity);
-    if constexpr (kVarlen)
-        clear_after_end(p, barriers, stage, at, q_smem, do_smem);
     barrier_wait(barriers.do_full(stage.index), stage.parity);
-    load_row_values(lse, row_smem);
-    start_scores(s, k_rows, q_smem);
-    start_scores(dp, v_rows, do_smem);
+    if constexpr (kVarlen)
+        clear_after_end(p, barriers, stage, at, smem + kQArea + stage.index * kQTileBytes,
+                        smem + kDoArea + stage.index * kQTileBytes);
 }
 
-// Turns S^T, which is there, into P^T, and reads delta. rows: LSE before, delta after.
-__device__ __forceinline__ void make_p_fragments(Scores &s, Scores &capped, RowValues &rows, Fragments &p_frag,
-                                                 const Dropout &dropout, const Params &p, const BlockCoord &coord,
-                                                 const TileRange &tiles, const Cursor &at, int warp, int lane,
-                                                 uint32 row_smem)
+// Turns S^T, which is there, into P^T; and dP^T, which is under way, into dS^T. Starts dV between them, or leaves it to
+// the caller (kDvLate). rows: receives delta in place of LSE.
+__device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &rows, Fragments &p_frag,
+                                            Fragments &ds_frag, Sums &dv, const Dropout &dropout, const Params &p,
+                                            const BlockCoord &coord, const TileRange &tiles, const Cursor &at, int warp,
+                                            int lane, uint32 row_smem, uint32 do_smem)
 {
+    Scores capped;
     make_p(s, capped, p, coord, tiles, at, warp * 16, rows, lane);
     pack_scores(p_frag, s);
     dropout.mask(p_frag);
     load_row_values(rows, row_smem + kDeltaArea - kLseArea);
-}
-
-// Turns dP^T, which is there, into dS^T.
-__device__ __forceinline__ void make_ds_fragments(Scores &s, Scores &dp, const Scores &capped, const RowValues &delta,
-                                                  Fragments &ds_frag, const Dropout &dropout)
-{
+    if constexpr (!kDvLate)
+        start_sums(dv, p_frag, do_smem);
+    wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
     pin(dp);
     if constexpr (kSoftcap)
         multiply_slopes(s, capped);
     dropout.mask(dp);
-    dp_to_ds(dp, s, delta);
+    dp_to_ds(dp, s, rows);
     pack_scores(ds_frag, dp);
+}
+
+// Puts dS^T of a warp's keys into its stage. place: of the lane in the tile.
+__device__ __forceinline__ void put_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int place,
+                                       int lane)
+{
+    barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+    store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
+    fence_products();
+    hand_over(barriers.ds_full(stage.index), lane);
 }

@@ -65,8 +65,7 @@ __device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowV
 // address in shared memory; capped: receives S^T after the softcap.
 template <class Lse>
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
-                                       const TileRange &tiles, const Cursor &at, int first_key, Lse lse,
-                                       int lane)
+                                       const TileRange &tiles, const Cursor &at, int first_key, Lse lse, int lane)
 {
     const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
     const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);

@@ -15,7 +15,7 @@ constexpr int kKeyWorkers = 128 * kKeyGroups;
 constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
 constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
 constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
-constexpr int kThreads = kWorkers + 128;  // the last warpgroup is the producer
+constexpr int kThreads = kWorkers + 128;                             // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
 constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
@@ -26,22 +26,23 @@ constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
 // dQ with kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one computes all columns. Else
 // warpgroups divide its rows by 64, then its columns.
-constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct ? kPages : kDqWarpgroup ? (kHeadDimPadded + kDqColumns - 1) / kDqColumns : kGroups / kRowGroups;
+constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
+                                                 : kDqWarpgroup ? (kHeadDimPadded + kDqColumns - 1) / kDqColumns
+                                                                : kGroups / kRowGroups;
 constexpr int kDqRowTiles = 1, kDqPartTiles = 1;  // m16 tiles per warp
 constexpr int kDqPairs = kDqColumns / 16;
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256 && kByProduct == (kHeadDim > 128),
               "D is a multiple of 8 up to 256; warpgroups divide the products of more than 128 columns");
-static_assert(kByProduct
-                  ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
-                  : kBr % 64 == 0 && (kDqWarpgroup ? kBr == 64 : kGroups % kRowGroups == 0) &&
-                        kBc == kKeyGroups * kGroupKeys && kReaders == 4 * kKeyGroups,
+static_assert(kByProduct ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
+                         : kBr % 64 == 0 && (kDqWarpgroup ? kBr == 64 : kGroups % kRowGroups == 0) &&
+                               kBc == kKeyGroups * kGroupKeys && kReaders == 4 * kKeyGroups,
               "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
 // All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
 // alone, give some to the others.
-static_assert(kLoadRegisters + (kByProduct || kDqWarpgroup ? 2 * kGroupRegisters + kDqRegisters
-                                                       : kGroups * kGroupRegisters) <=
+static_assert(kLoadRegisters +
+                      (kByProduct || kDqWarpgroup ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
                   (kGroups + 1) * (65536 / kThreads / 8 * 8),
               "warpgroups would wait for registers that nobody gives");
 

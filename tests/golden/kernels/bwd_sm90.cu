@@ -173,6 +173,10 @@ constexpr int kBc = 128;                // key rows per block
 constexpr int kStages = 2;             // stages of Q and dO in shared memory
 constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a time
 constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
+constexpr bool kDqWarpgroup = false;    // a warpgroup of its own computes dQ
+constexpr bool kDvLate = false;      // dV is started when dS^T is in shared memory, not before it is made
+constexpr bool kHoldsKeys = false;       // warps keep K and V in registers
+constexpr bool kDqBulk = false;         // dQ is added to the sums by the copy engine
 constexpr int kDqRegisters = 0;       // of the warpgroup that computes dQ
 // ---- configuration of all backward families --------------------------------------------------------------------
 constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
@@ -200,7 +204,12 @@ constexpr int kGroupKeys = 64;                    // M of wgmma
 constexpr int kWarps = 4 * kGroups;               // consumer warps
 constexpr int kReaders = 8;                       // consumer warps that read a stage of Q, and that read one of dO
 constexpr int kWorkers = 32 * kWarps;
-constexpr int kThreads = kWorkers + 128;  // the last warpgroup is the producer
+constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
+constexpr int kKeyWorkers = 128 * kKeyGroups;
+constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
+constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
+constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
+constexpr int kThreads = kWorkers + 128;                             // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
 constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
@@ -209,22 +218,25 @@ constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a 
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
-// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. Else warpgroups divide its rows by 64, then its
-// columns.
-constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct ? kPages : kGroups / kRowGroups;
+// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one computes all columns. Else
+// warpgroups divide its rows by 64, then its columns.
+constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
+                                                 : kDqWarpgroup ? (kHeadDimPadded + kDqColumns - 1) / kDqColumns
+                                                                : kGroups / kRowGroups;
 constexpr int kDqRowTiles = 1, kDqPartTiles = 1;  // m16 tiles per warp
 constexpr int kDqPairs = kDqColumns / 16;
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256 && kByProduct == (kHeadDim > 128),
               "D is a multiple of 8 up to 256; warpgroups divide the products of more than 128 columns");
-static_assert(kByProduct
-                  ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
-                  : kBr % 64 == 0 && kGroups % kRowGroups == 0 && kBc == kGroups * kGroupKeys && kReaders == kWarps,
+static_assert(kByProduct ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
+                         : kBr % 64 == 0 && (kDqWarpgroup ? kBr == 64 : kGroups % kRowGroups == 0) &&
+                               kBc == kKeyGroups * kGroupKeys && kReaders == 4 * kKeyGroups,
               "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
 // All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
 // alone, give some to the others.
-static_assert(kLoadRegisters + (kByProduct ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
+static_assert(kLoadRegisters +
+                      (kByProduct || kDqWarpgroup ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
                   (kGroups + 1) * (65536 / kThreads / 8 * 8),
               "warpgroups would wait for registers that nobody gives");
 
@@ -240,7 +252,8 @@ constexpr int kKvTileBytes = kPages * kKvPageBytes;
 // Distance from the columns of K of one warpgroup, or part of dQ, to the next.
 constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
-constexpr int kScoreStages = 2;     // stages of dS^T: one is written while others may still read the one before
+// Stages of dS^T: one is written while others may still read the one before.
+constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;
 constexpr int kRowBytes = kBr * 4;  // LSE in log2 units, or delta, of the rows of a tile
 constexpr int kKArea = 0;
 constexpr int kVArea = kKArea + kKvTileBytes;
@@ -250,11 +263,14 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!kByProduct || kScoreStages == kStages, "dS^T has as many places as Q and dO");
+static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many places as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
-constexpr int kSmemBytes = kExchangeArea + (kByProduct ? (2 + 2 * kScoreStages) * 8 : 0);
+constexpr int kExchangeBytes = kDsBarriers ? (2 + 2 * kScoreStages) * 8 : 0;
+// kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
+constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
+constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 // ---- generated text: wgmma names each register of its accumulator, which C++ cannot express -------------------------
 //
@@ -1275,6 +1291,14 @@ __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int by
                  : "memory");
 }
 
+// Adds contiguous fp32 numbers to those in global memory; bytes: a multiple of 16.
+__device__ __forceinline__ void add_bytes(float *gmem, uint32 smem, int bytes)
+{
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(gmem), "r"(smem),
+                 "r"(bytes)
+                 : "memory");
+}
+
 // Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
 __device__ __forceinline__ void release_to_loads()
 {
@@ -1335,7 +1359,7 @@ struct Barriers {
         return q_full(stage) + 24;
     }
 
-    // kByProduct: mbarriers of P^T and of the stages of dS^T.
+    // kByProduct: mbarriers of P^T. kDsBarriers: those of the stages of dS^T.
     __device__ __forceinline__ uint32 p_full() const
     {
         return smem + kExchangeArea;
@@ -1369,9 +1393,9 @@ struct Barriers {
             barrier_init(do_full(stage), 1);
             barrier_init(q_empty(stage), kReaders);
             barrier_init(do_empty(stage), kReaders);
-            if constexpr (kByProduct) {
-                barrier_init(ds_full(stage), 4);
-                barrier_init(ds_empty(stage), 4);
+            if constexpr (kDsBarriers) {
+                barrier_init(ds_full(stage), kScoreWriters);
+                barrier_init(ds_empty(stage), kScoreReaders);
             }
         }
         barrier_init_fence();
@@ -1469,6 +1493,21 @@ __device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], u
         stmatrix_x4(score_smem + ScoreTile::chunk_offset(first_key + lane % 16, 2 * step + lane / 16), a[step][0]);
 }
 
+// Address of a lane's rows of a warp's dS^T in a tile, for steps 0 and 1 of store_ds_at.
+__device__ __forceinline__ int ds_place(int first_key, int lane)
+{
+    return ScoreTile::chunk_offset(first_key + lane % 16, lane / 16);
+}
+
+// store_ds with one address for all steps. A step has the next two 16-byte chunks of a row, whose numbers are permuted
+// by exclusive or.
+__device__ __forceinline__ void store_ds_at(const uint32 (&a)[kQuerySteps][1][4], uint32 place)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+        stmatrix_x4((place ^ step % 4 * 32) + step / 4 * kKvPageBytes, a[step][0]);
+}
+
 using Sums = float[1][2 * kOutPairs][4];  // of 64 rows of dK or dV
 
 // Most columns of one product: it must not name more registers than a thread has at launch.
@@ -1495,13 +1534,51 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint
     wgmma_commit();
 }
 
-// Starts dV += P^T dO or dK += dS^T Q of a warpgroup.
+// K or V of a warpgroup as the left operand of S^T or dP^T: in shared memory, or of each warp's 16 keys in registers.
+template <bool kHeld> struct KeyOperand {
+    uint32 rows_smem;
+
+    __device__ __forceinline__ KeyOperand(uint32 rows, int, int) : rows_smem(rows) {}
+
+    __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 tile_smem) const
+    {
+        ::start_scores(s, rows_smem, tile_smem);
+    }
+};
+
+// With 64 queries, the left operand in shared memory has as many bytes as the right one, and the tensor cores read
+// both as fast as shared memory can give them. So copies of other data wait.
+template <> struct KeyOperand<true> {
+    uint32 fragments[kDepth][4];
+
+    __device__ __forceinline__ KeyOperand(uint32 rows_smem, int warp, int lane)
+    {
+        const int row = warp % 4 * 16 + lane % 16;
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            ldmatrix_x4(fragments[step], rows_smem + step / 4 * kKvPageBytes +
+                                             TileForm<kPageColumns>::chunk_offset(row, step % 4 * 2 + lane / 16));
+    }
+
+    __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 tile_smem) const
+    {
+        const uint64 b = tile_descriptor(tile_smem, 0);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            Wgmma<kBr>::multiply<0>(s, fragments[step], b + (step / 4 * kQPageBytes + step % 4 * 32) / 16, step > 0);
+        wgmma_commit();
+    }
+};
+
+// Starts dV += P^T dO or dK += dS^T Q of a warpgroup; steps of 16 queries from kFrom to kTo.
+template <int kFrom = 0, int kTo = kQuerySteps>
 __device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQuerySteps][1][4], uint32 tile_smem)
 {
     const uint64 b = tile_descriptor(tile_smem, kQPageBytes);
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
+    for (int step = kFrom; step < kTo; step++)
         add_to_sums(sums, a[step][0], b + step * 16 * kPageRowBytes / 16);
     wgmma_commit();
 }
@@ -1524,7 +1601,7 @@ __device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32
 // clear_rows orders these stores, too.
 __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_rows)
 {
-    for (int i = valid_rows + threadIdx.x; i < kBr; i += kWorkers) {
+    for (int i = valid_rows + threadIdx.x; i < kBr; i += kKeyWorkers) {
         store_shared_4(lse + i * 4, __float_as_uint(-minus_infinity()));
         store_shared_4(delta + i * 4, 0);
     }
@@ -1535,21 +1612,52 @@ __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_ro
 template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uint32 other, int valid_rows)
 {
 #pragma unroll 1
-    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kWorkers)
+    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kKeyWorkers)
 #pragma unroll
         for (int page = 0; page < kPages; page++) {
             store_shared_16(tile + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
             store_shared_16(other + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
         }
     fence_products();
-    named_barrier(1, kWorkers);  // the zeros are there
+    named_barrier(1, kKeyWorkers);  // the zeros are there
 }
 
-// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; row_smem: LSE of this lane's first
-// query; capped: receives S^T after the softcap.
+// LSE or delta of this lane's queries, two in each n8 tile.
+struct RowValues {
+    float2 of[kQueryTiles];
+};
+
+__device__ __forceinline__ void load_row_values(RowValues &x, uint32 smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+        x.of[n] = load_shared_8(smem + n * 8 * 4);
+}
+
+// scores_to_p and dp_to_ds (backward/scores.cuh) with LSE and delta in registers.
+__device__ __forceinline__ void scores_to_p(Scores &s, const RowValues &lse, float scale_log2)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[0][n][e] = exp2_approx(fmaf(s[0][n][e], scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+}
+
+__device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowValues &delta)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            dp[0][n][e] = p[0][n][e] * (dp[0][n][e] - (e % 2 ? delta.of[n].y : delta.of[n].x));
+}
+
+// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; lse: of this lane's queries, or its
+// address in shared memory; capped: receives S^T after the softcap.
+template <class Lse>
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
-                                       const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
-                                       int lane)
+                                       const TileRange &tiles, const Cursor &at, int first_key, Lse lse, int lane)
 {
     const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
     const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
@@ -1564,7 +1672,7 @@ __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &
         else
             add_terms<kCausal>(s, p, terms, key, query);
     }
-    scores_to_p(s, row_smem, p.scale_log2);
+    scores_to_p(s, lse, p.scale_log2);
     if (masked)
         mask_p(s, p, key, query);
 }
@@ -1597,9 +1705,12 @@ template <int kCount> struct StageOf {
 };
 using Stage = StageOf<kStages>;
 
-// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
+// ---- what a consumer warpgroup of 64 keys does with a tile of queries ----------------------------------------------
 //
-// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
+// The loops of bwd_dq_group.cuh and bwd_dq_bulk.cuh consist of these steps; bwd_by_keys.cuh has some of its own.
+//
+// A warp's accesses to shared memory and to mbarriers wait behind all wgmma that it has issued, until the tensor cores
+// have taken these. So what a step needs from there is read before its products are started.
 
 // Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
 __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
@@ -1613,6 +1724,74 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
         clear_rows<kBr>(q_smem, do_smem, rows);
     }
 }
+
+// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
+__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
+{
+    __syncwarp();
+    barrier_arrive_by(lane, barrier);
+}
+
+// Keeps a value in its register. Else the compiler reads the thread's number anew in the loop, which waits, too.
+__device__ __forceinline__ void keep(int &x)
+{
+    asm volatile("" : "+r"(x));
+}
+
+// Waits for a tile of Q and dO.
+__device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
+                                           const Cursor &at)
+{
+    const uint32 smem = barriers.smem;
+    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    if constexpr (kVarlen)
+        clear_after_end(p, barriers, stage, at, smem + kQArea + stage.index * kQTileBytes,
+                        smem + kDoArea + stage.index * kQTileBytes);
+}
+
+// Turns S^T, which is there, into P^T; and dP^T, which is under way, into dS^T. Starts dV between them, or leaves it to
+// the caller (kDvLate). rows: receives delta in place of LSE.
+__device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &rows, Fragments &p_frag,
+                                            Fragments &ds_frag, Sums &dv, const Dropout &dropout, const Params &p,
+                                            const BlockCoord &coord, const TileRange &tiles, const Cursor &at, int warp,
+                                            int lane, uint32 row_smem, uint32 do_smem)
+{
+    Scores capped;
+    make_p(s, capped, p, coord, tiles, at, warp * 16, rows, lane);
+    pack_scores(p_frag, s);
+    dropout.mask(p_frag);
+    load_row_values(rows, row_smem + kDeltaArea - kLseArea);
+    if constexpr (!kDvLate)
+        start_sums(dv, p_frag, do_smem);
+    wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
+    pin(dp);
+    if constexpr (kSoftcap)
+        multiply_slopes(s, capped);
+    dropout.mask(dp);
+    dp_to_ds(dp, s, rows);
+    pack_scores(ds_frag, dp);
+}
+
+// Puts dS^T of a warp's keys into its stage. place: of the lane in the tile.
+__device__ __forceinline__ void put_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int place,
+                                       int lane)
+{
+    barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+    store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
+    fence_products();
+    hand_over(barriers.ds_full(stage.index), lane);
+}
+
+// The empty policy: no warpgroup computes dQ alone (bwd_dq_group.cuh), or it is one of those that divide the products.
+__device__ __forceinline__ void compute_dq_alone(const Params &, const BlockCoord &, const TileRange &, const Cursor &,
+                                                 int, const Barriers &)
+{
+}
+
+// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
+//
+// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
 
 // Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
@@ -1903,11 +2082,19 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     if constexpr (kByProduct) {
         compute_by_product(p, coord, tiles, begin, visits, barriers, index, block % p.splits);
     } else {
+        if constexpr (kDqWarpgroup)
+            if (index == kKeyGroups) {
+                give_registers<kDqRegisters>();
+                if (visits > 0 && p.dq != nullptr)
+                    compute_dq_alone(p, coord, tiles, begin, visits, barriers);
+                named_barrier_arrive(1, kWorkers);  // its warps have read their last K
+                return;
+            }
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
         if (visits > 0)
             compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
-        if constexpr (!kDqInOrder)
+        if constexpr (kDqWarpgroup || !kDqInOrder)
             named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
             put_part(p, coord, block % p.splits, 0, dk);
