@@ -1,9 +1,14 @@
 -- bwd_sm90: the backward family on wgmma and TMA (templates/hopper/bwd.cuh).
 --
 -- A block has two warpgroups with 64 keys each; with more than 128 columns, three warpgroups that divide the products
--- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br, and has two stages of Q
--- and dO. Three stages were not faster. dQ is summed by fp32 additions in memory. Steps of their own prepare and
--- convert it, as in the other families (backward.lua).
+-- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br. dQ is summed by fp32
+-- additions in memory. Steps of their own prepare and convert it, as in the other families (backward.lua). The axes:
+--   br       queries of a tile
+--   split    as in backward.lua
+--   dq       who adds dQ to its sums. atomic: each warp its part, from registers. bulk: the copy engine, that of the
+--            tile before (bwd_dq_bulk.cuh). group: one more warpgroup, which computes dQ alone (bwd_dq_group.cuh)
+--   order    dV is started before dS is made (early), or behind dS (late), which frees registers. With them, dq=bulk
+--            computes S a tile ahead, and dq=group keeps K and V in registers up to D = 64
 local alibi = require("features.alibi")
 local bwd = require("ops.backward")
 local cost = require("ops.backward_cost")
@@ -29,17 +34,17 @@ end
 -- Blocks for each SM if blocks share queries. An SM holds one.
 local waves = 1
 
--- How warpgroups divide the work of a block: by its keys, or by the products of a tile if dK and dV have many columns
--- (templates/hopper/bwd_by_product.cuh).
---   groups             warpgroups that compute
---   keys               of a block
---   load, group, dq    registers of a thread that loads, of one that has scores, and of one that has only dQ
-local by_keys = {groups = 2, keys = 128, load = 24, group = 240}
-local by_product = {groups = 3, keys = 64, load = 24, group = 208, dq = 72}
-local dq_apart = {groups = 3, keys = 128, load = 24, group = 208, dq = 72}
+-- How warpgroups divide the work of a block: by its keys, the same with one more for dQ (bwd_dq_group.cuh), or by the
+-- products of a tile if dK and dV have many columns (bwd_by_product.cuh).
+--   groups    warpgroups that compute
+--   keys      of a block
+--   group     registers of a thread that has scores. One that loads has 24, and one that has only dQ takes the rest
+local by_keys = {groups = 2, keys = 128, group = 240}
+local with_dq_group = {groups = 3, keys = 128, group = 208}
+local by_product = {groups = 3, keys = 64, group = 208}
 
 local function division_of(v)
-   return v.d > 128 and by_product or v.dq == "group" and dq_apart or by_keys
+   return v.d > 128 and by_product or v.dq == "group" and with_dq_group or by_keys
 end
 
 -- With 128 queries in a tile, S^T and dP^T leave registers for sums of this many columns. With more, kernels with
@@ -98,6 +103,15 @@ local function bias_fits(v)
    return v.bias == "none" or v.br == 64 and d_pad(v) <= (more > 0 and 96 or 128)
 end
 
+-- Returns true if a kernel that does not add to dQ by itself has registers for its features. As compiled: others spill.
+local function features_fit(v)
+   local scored = v.softcap + v.alibi + v.dropout + (v.bias ~= "none" and 1 or 0)
+   if v.dq == "bulk" then
+      return d_pad(v) <= 96 and scored <= 1 or scored == 0 and (v.varlen == 0 or d_pad(v) <= 112)
+   end
+   return scored == 0 or v.order == "early" and scored == v.softcap + (d_pad(v) <= 64 and v.alibi or 0) and scored == 1
+end
+
 local function fits(v, _, arch)
    if smem_bytes(v) > arch.smem_block then
       return nil, string.format("%d bytes of shared memory, a block has %d", smem_bytes(v), arch.smem_block)
@@ -116,12 +130,16 @@ local function shape_of(v)
    return {br = v.br, bc = division_of(v).keys, split = v.split, dq = "atomic", rows = "prepared", waves = waves}
 end
 
--- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask.
+-- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask; those of dq=bulk and dq=group on
+-- an H100, D = 64 to 128, S = 1024 to 16384.
 --   tensor       FLOP per clock and SM
 --   per_score    clocks per score for what products do not hide
+--   bulk         the same if the copy engine adds dQ
+--   group        FLOP per clock and SM if a warpgroup of its own computes dQ. Products hide the rest
+--   order        clocks of the slower order of dV, over those of the faster
 --   divided      FLOP per clock and SM if warpgroups divide the products (by pages)
 --   bias         clocks per score for a bias, which each thread reads by itself
-local fit = {tensor = 2480, per_score = 0.11, divided = 2090, bias = 0.2}
+local fit = {tensor = 2480, per_score = 0.11, bulk = 0.045, group = 2540, order = 1.03, divided = 2090, bias = 0.2}
 M.fit = fit -- for tests/bench/fit.lua
 
 -- Returns the clocks per score that features add.
@@ -131,14 +149,30 @@ local function feature_clocks(v, arch)
    return fp32 / arch.fp32 + v.softcap * softcap.ex2_per_score / arch.ex2
 end
 
+-- Returns the clocks per score of products and of what they do not hide.
+local function product_clocks(v)
+   if division_of(v) == by_product then
+      return 10 * 64 * pages(v) / fit.divided + fit.per_score
+   elseif v.dq == "group" then
+      local parts, width = dq_shares(v)
+      return 2 * (4 * d_pad(v) + parts * width) / fit.group
+   end
+   return 10 * d_pad(v) / fit.tensor + (v.dq == "bulk" and fit.bulk or fit.per_score)
+end
+
+-- Returns true if kernels that start dV late are faster, as measured. With few columns they have K and V in registers.
+local function is_late_faster(v)
+   if v.dq == "group" then
+      return d_pad(v) <= 64 or d_pad(v) > 80
+   end
+   return v.causal == 1
+end
+
 -- Returns the clocks of a tile.
 local function tile_clocks(v, arch)
-   local columns, rate = d_pad(v), fit.tensor
-   if division_of(v) == by_product then
-      columns, rate = 64 * pages(v), fit.divided
-   end
    local added = v.bias ~= "none" and fit.bias or 0
-   local per_score = 10 * columns / rate + fit.per_score + added + feature_clocks(v, arch)
+   local slower = v.dq ~= "atomic" and (v.order == "late") ~= is_late_faster(v)
+   local per_score = product_clocks(v) * (slower and fit.order or 1) + added + feature_clocks(v, arch)
    return v.br * division_of(v).keys * per_score
 end
 
@@ -177,8 +211,7 @@ local function names(v)
       smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages(v),
       dq_in_order = dq_in_order, last_keys_first = dq_in_order and v.causal == 1 and v.window == 0, wgmma = true,
       by_product = division == by_product, writers = division == by_product and 128 or 2 * 128,
-      dq_columns = width, load_registers = division.load, group_registers = division.group,
-      dq_registers = division.dq or 0,
+      dq_columns = width, group_registers = division.group,
    })
    return fwd_sm90.add_product_names(own, v, product_columns(v, width))
 end
@@ -223,15 +256,8 @@ for _, axis in ipairs({
             return nil, "warps that add to dQ themselves have one order"
          elseif v.order == "early" and v.dq == "group" and d_pad(v) > 80 then
             return nil, "registers for more than 80 columns remain if dV is late"
-         end
-         return true
-      end,
-   },
-   {
-      name = "held", values = {0, 1}, quiet = true,
-      when = function(v)
-         if v.held == 1 and (v.dq ~= "group" or v.order ~= "late" or d_pad(v) > 64) then
-            return nil, "registers for K and V remain if dQ has a warpgroup, dV is late, and columns are few"
+         elseif v.dq ~= "atomic" and not features_fit(v) then
+            return nil, "sums, S, dP and what features keep need too many registers"
          end
          return true
       end,
@@ -240,7 +266,7 @@ for _, axis in ipairs({
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 12, covered = {{"br", "split", "dq", "order", "held"}}, crowds = {}}
+M.selection = {limit = 12, covered = {{"br", "split", "dq", "order"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)

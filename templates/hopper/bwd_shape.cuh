@@ -2,6 +2,7 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
+constexpr bool kDqWarpgroup = kDqSum == DqSum::group, kDqBulk = kDqSum == DqSum::bulk;
 constexpr bool kHeavyFirst = false;               // blocks with the most work first, within kTogether
 constexpr unsigned kTogether = 128;               // tiles of keys, over several heads, that are interleaved
 constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
@@ -18,8 +19,9 @@ constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps th
 constexpr int kThreads = kWorkers + 128;                             // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
-constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
-constexpr int kPages = (kHeadDim + 63) / 64;   // pages of 64 columns per tile
+constexpr bool kHoldsKeys = kDqWarpgroup && kDvLate && kHeadDimPadded <= 64;  // K and V are in registers
+constexpr int kDepth = kHeadDimPadded / 16;                                   // k16 steps of S and dP
+constexpr int kPages = (kHeadDim + 63) / 64;                                  // pages of 64 columns per tile
 constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
@@ -41,9 +43,9 @@ static_assert(kByProduct ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
 // All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
 // alone, give some to the others.
-static_assert(kLoadRegisters +
-                      (kByProduct || kDqWarpgroup ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
-                  (kGroups + 1) * (65536 / kThreads / 8 * 8),
+constexpr int kLoadRegisters = 24, kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
+constexpr int kDqRegisters = kAllRegisters - kLoadRegisters - 2 * kGroupRegisters;
+static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
               "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------

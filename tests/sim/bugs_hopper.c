@@ -53,7 +53,7 @@
 
 #define HELD                                                                                                           \
     {                                                                                                                  \
-        "bwd_sm90 ", "!split=1", "held=1"                                                                              \
+        "bwd_sm90 ", "dq=group", "order=late"                                                                          \
     }
 #define AHEAD                                                                                                          \
     {                                                                                                                  \
@@ -236,25 +236,24 @@ static const bug bugs[] = {
      "barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);", ";", 1, KEYS, "race: it writes shared memory",
      "bwd_products.cuh"},
     {"a stage of dS given back before dQ is there", "h200", DQ_GROUP, "wgmma_wait<0>();\n            pin(dq);",
-     "hand_over(barriers.ds_empty(stage.index), lane);\n            wgmma_wait<0>();\n            pin(dq);", 1, KEYS, "", NULL},
+     "hand_over(barriers.ds_empty(stage.index), lane);\n            wgmma_wait<0>();\n            pin(dq);", 1, KEYS,
+     "", NULL},
     {"dS that the products of dQ do not see", "h200", DQ_GROUP, "fence_products();\n    hand_over(barriers.ds_full",
      "hand_over(barriers.ds_full", 1, KEYS, "proxy: it reads shared memory", NULL},
     {"dO given back before dV is there", "h200", DQ_GROUP, "wgmma_wait<1>();  // S^T of the next tile", "//", 1, KEYS,
      "", NULL},
     {"Q given back before dK is there", "h200", DQ_GROUP, "barriers.q_empty(stage.before().index)",
      "barriers.q_empty(stage.index)", 1, KEYS, "", NULL},
+    {"a tile that is not waited for", "h200", DQ_GROUP, "await_tile(p, barriers, next, at);", ";", 1, KEYS,
+     "early: ", NULL},
     {"none, wgmma, K and V in registers", "h200", HELD, "", "", 1, KEYS ",causal=1", NULL, NULL},
     {"K of other keys in registers", "h200", HELD, "warp % 4 * 16 + lane % 16", "lane % 16", 1, KEYS, "x the bound",
      NULL},
-    {"xa", "h200", DQ_GROUP, "barrier_wait(barriers.q_full(stage.index), stage.parity);", ";", 1, KEYS, "early: ", NULL},
-    {"xb", "h200", AHEAD, "barrier_wait(barriers.q_full(stage.index), stage.parity);", ";", 1, KEYS ",D=128", "early: ", NULL},
-    {"xc", "h200", DQ_GROUP, "await_tile(p, barriers, next, at);", ";", 1, KEYS, "early: ", NULL},
     {"none, wgmma, S ahead", "h200", AHEAD, "", "", 1, KEYS ",D=128,causal=1", NULL, NULL},
-    {"a tile of Q that S ahead does not wait for", "h200", AHEAD, "if (visits > 1)\n                await_tile",
-     "if (false)\n                await_tile", 1, KEYS ",D=128", "early: ", NULL},
+    {"a tile of Q that S ahead does not wait for", "h200", AHEAD, "await_tile(p, barriers, next, at);", ";", 1,
+     KEYS ",D=128", "early: ", NULL},
     {"none, wgmma, dQ by the copy engine", "h200", DQ_BULK, "", "", 1, KEYS ",D=128,causal=1", NULL, NULL},
-    {"none, wgmma, dQ of packed sequences by the copy engine", "h200", DQ_BULK, "", "", 1, PACKED ",D=128", NULL,
-     NULL},
+    {"none, wgmma, dQ of packed sequences by the copy engine", "h200", DQ_BULK, "", "", 1, PACKED ",D=128", NULL, NULL},
     {"dS of the tile before that is not waited for", "h200", DQ_BULK,
      "barrier_wait(barriers.ds_full(before.index), before.parity);", ";", 1, KEYS ",D=128", "", NULL},
     {"a stage of dS that is still read, the copy engine", "h200", DQ_BULK,
