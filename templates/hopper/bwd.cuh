@@ -22,7 +22,9 @@
 // Each stage of Q (with LSE) and of dO (with delta) has two mbarriers. The loads arrive at `full`; every warp that has
 // read the stage arrives at `empty`.
 //
-// If rows have more than 128 columns, warpgroups divide the products instead (bwd_by_product.cuh).
+// That is the form with dq=atomic (bwd_by_keys.cuh). With dq=bulk the copy engine adds dQ (bwd_dq_bulk.cuh), and with
+// dq=group a third warpgroup computes it (bwd_dq_group.cuh). If rows have more than 128 columns, warpgroups divide the
+// products instead (bwd_by_product.cuh).
 
 // Number of tiles of queries that the block processes.
 template <class Range>

@@ -172,12 +172,10 @@ constexpr int kBr = 64;                // query rows per tile
 constexpr int kBc = 128;                // key rows per block
 constexpr int kStages = 2;             // stages of Q and dO in shared memory
 constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a time
-constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
-constexpr bool kDqWarpgroup = false;    // a warpgroup of its own computes dQ
-constexpr bool kDvLate = false;      // dV is started when dS^T is in shared memory, not before it is made
-constexpr bool kHoldsKeys = false;       // warps keep K and V in registers
-constexpr bool kDqBulk = false;         // dQ is added to the sums by the copy engine
-constexpr int kDqRegisters = 0;       // of the warpgroup that computes dQ
+constexpr int kGroupRegisters = 240;    // of a thread that has scores
+enum class DqSum { atomic, bulk, group };     // who adds dQ to the sums: warps, the copy engine, or a warpgroup
+constexpr DqSum kDqSum = DqSum::atomic;
+constexpr bool kDvLate = false;       // dV is started when dS^T is in shared memory
 // ---- configuration of all backward families --------------------------------------------------------------------
 constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
 constexpr bool kDqBlock = false;    // a block has all keys of a head, one tile after the other
@@ -196,6 +194,7 @@ constexpr int kSinkThreads = 256;
 constexpr int kClearRows = 8;
 
 // ---- derived constants -----------------------------------------------------------------------------------------
+constexpr bool kDqWarpgroup = kDqSum == DqSum::group, kDqBulk = kDqSum == DqSum::bulk;
 constexpr bool kHeavyFirst = false;               // blocks with the most work first, within kTogether
 constexpr unsigned kTogether = 128;               // tiles of keys, over several heads, that are interleaved
 constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
@@ -212,8 +211,9 @@ constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps th
 constexpr int kThreads = kWorkers + 128;                             // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
-constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
-constexpr int kPages = (kHeadDim + 63) / 64;   // pages of 64 columns per tile
+constexpr bool kHoldsKeys = kDqWarpgroup && kDvLate && kHeadDimPadded <= 64;  // K and V are in registers
+constexpr int kDepth = kHeadDimPadded / 16;                                   // k16 steps of S and dP
+constexpr int kPages = (kHeadDim + 63) / 64;                                  // pages of 64 columns per tile
 constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
@@ -235,9 +235,9 @@ static_assert(kByProduct ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
 // All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
 // alone, give some to the others.
-static_assert(kLoadRegisters +
-                      (kByProduct || kDqWarpgroup ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
-                  (kGroups + 1) * (65536 / kThreads / 8 * 8),
+constexpr int kLoadRegisters = 24, kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
+constexpr int kDqRegisters = kAllRegisters - kLoadRegisters - 2 * kGroupRegisters;
+static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
               "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------
@@ -2037,7 +2037,9 @@ struct Loads {
 // Each stage of Q (with LSE) and of dO (with delta) has two mbarriers. The loads arrive at `full`; every warp that has
 // read the stage arrives at `empty`.
 //
-// If rows have more than 128 columns, warpgroups divide the products instead (bwd_by_product.cuh).
+// That is the form with dq=atomic (bwd_by_keys.cuh). With dq=bulk the copy engine adds dQ (bwd_dq_bulk.cuh), and with
+// dq=group a third warpgroup computes it (bwd_dq_group.cuh). If rows have more than 128 columns, warpgroups divide the
+// products instead (bwd_by_product.cuh).
 
 // Number of tiles of queries that the block processes.
 template <class Range>
