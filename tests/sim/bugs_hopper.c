@@ -53,11 +53,11 @@
 
 #define HELD                                                                                                           \
     {                                                                                                                  \
-        "bwd_sm90 ", "dq=group", "order=late"                                                                          \
+        "dq=group", "order=late", "!split=1"                                                                           \
     }
 #define AHEAD                                                                                                          \
     {                                                                                                                  \
-        "bwd_sm90 ", "dq=bulk", "order=late"                                                                           \
+        "dq=bulk", "order=late", "!split=1"                                                                            \
     }
 
 #define TILES   "Sq=150,Sk=900" /* more tiles than stages */
@@ -228,8 +228,7 @@ static const bug bugs[] = {
      "proxy: it writes shared memory", "tma.cuh"},
     {"none, wgmma, dQ by a warpgroup", "h200", DQ_GROUP, "", "", 1, KEYS ",causal=1", NULL, NULL},
     {"none, wgmma, dQ by a warpgroup in turns", "h200", DQ_GROUP, "", "", 1, KEYS ",deterministic=1", NULL, NULL},
-    {"none, wgmma, dQ of packed sequences by a warpgroup", "h200", DQ_GROUP, "", "", 1, PACKED ",dropout=1", NULL,
-     NULL},
+    {"none, wgmma, dQ of packed sequences by a warpgroup", "h200", DQ_GROUP, "", "", 1, PACKED, NULL, NULL},
     {"dS that the warpgroup for dQ does not wait for", "h200", DQ_GROUP,
      "barrier_wait(barriers.ds_full(stage.index), stage.parity);", ";", 1, KEYS, "", NULL},
     {"a stage of dS that is still read", "h200", DQ_GROUP,
@@ -253,7 +252,7 @@ static const bug bugs[] = {
     {"a tile of Q that S ahead does not wait for", "h200", AHEAD, "await_tile(p, barriers, next, at);", ";", 1,
      KEYS ",D=128", "early: ", NULL},
     {"none, wgmma, dQ by the copy engine", "h200", DQ_BULK, "", "", 1, KEYS ",D=128,causal=1", NULL, NULL},
-    {"none, wgmma, dQ of packed sequences by the copy engine", "h200", DQ_BULK, "", "", 1, PACKED ",D=128", NULL, NULL},
+    {"none, wgmma, dQ of packed sequences by the copy engine", "h200", DQ_BULK, "", "", 1, PACKED ",D=112", NULL, NULL},
     {"dS of the tile before that is not waited for", "h200", DQ_BULK,
      "barrier_wait(barriers.ds_full(before.index), before.parity);", ";", 1, KEYS ",D=128", "", NULL},
     {"a stage of dS that is still read, the copy engine", "h200", DQ_BULK,
@@ -268,7 +267,7 @@ static const bug bugs[] = {
      "race: it reads shared memory", "tma.cuh"},
     {"a warp that does not wait for its last dQ", "h200", DQ_BULK, "wait_stores();  // the last part is read", ";", 1,
      KEYS ",D=128", "early: the thread ends", NULL},
-    {"dQ of no tile, added", "h200", DQ_BULK, "if (!first) {\n            hand_over", "{\n            hand_over", 1,
+    {"dQ of no tile, added", "h200", DQ_BULK, "if (!first) {\n        hand_over", "{\n        hand_over", 1,
      KEYS ",D=128", "", NULL},
 };
 
