@@ -11,9 +11,14 @@
 -- (templates/backward/dq_order.cuh).
 --
 -- A block has two warpgroups with 64 keys each; with more than 128 columns, three warpgroups that divide the products
--- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br, and has two stages of Q
--- and dO. Three stages were not faster. dQ is summed by fp32 additions in memory. Steps of their own prepare and
--- convert it, as in the other families (backward.lua).
+-- of the same 64 keys. One more warpgroup loads. The block loops over queries in tiles of Br. dQ is summed by fp32
+-- additions in memory. Steps of their own prepare and convert it, as in the other families (backward.lua). The axes:
+--   br       queries of a tile
+--   split    as in backward.lua
+--   dq       who adds dQ to its sums. atomic: each warp its part, from registers. bulk: the copy engine, that of the
+--            tile before (bwd_dq_bulk.cuh). group: one more warpgroup, which computes dQ alone (bwd_dq_group.cuh)
+--   order    dV is started before dS is made (early), or behind dS (late), which frees registers. With them, dq=bulk
+--            computes S a tile ahead, and dq=group keeps K and V in registers up to D = 64
 local alibi = require("features.alibi")
 local bwd = require("ops.backward")
 local cost = require("ops.backward_cost")
@@ -30,22 +35,26 @@ local window = require("features.window")
 
 local M = {name = "bwd_sm90"}
 
--- Stages of Q and dO in shared memory.
-local stages = 2
+-- Stages of Q and dO in shared memory; with a warpgroup for dQ, that many of dS^T, too. That one needs three: with two,
+-- warpgroups wait for Q and dO (1.5 times as slow at D = 64), and four are not faster.
+local function stages(v)
+   return v.dq == "group" and 3 or 2
+end
 
 -- Blocks for each SM if blocks share queries. An SM holds one.
 local waves = 1
 
--- How warpgroups divide the work of a block: by its keys, or by the products of a tile if dK and dV have many columns
--- (templates/hopper/bwd_by_product.cuh).
---   groups             warpgroups that compute
---   keys               of a block
---   load, group, dq    registers of a thread that loads, of one that has scores, and of one that has only dQ
-local by_keys = {groups = 2, keys = 128, load = 24, group = 240}
-local by_product = {groups = 3, keys = 64, load = 24, group = 208, dq = 72}
+-- How warpgroups divide the work of a block: by its keys, the same with one more for dQ (bwd_dq_group.cuh), or by the
+-- products of a tile if dK and dV have many columns (bwd_by_product.cuh).
+--   groups    warpgroups that compute
+--   keys      of a block
+--   group     registers of a thread that has scores. One that loads has 24, and one that has only dQ takes the rest
+local by_keys = {groups = 2, keys = 128, group = 240}
+local with_dq_group = {groups = 3, keys = 128, group = 208}
+local by_product = {groups = 3, keys = 64, group = 208}
 
 local function division_of(v)
-   return v.d > 128 and by_product or by_keys
+   return v.d > 128 and by_product or v.dq == "group" and with_dq_group or by_keys
 end
 
 -- With 128 queries in a tile, S^T and dP^T leave registers for sums of this many columns. With more, kernels with
@@ -71,6 +80,10 @@ local function dq_shares(v)
    local sharing = by_keys.groups // (v.br // 64)
    if v.d > 128 then
       return pages(v), 64
+   elseif v.dq == "group" and d_pad(v) > 80 then
+      return 2, 64
+   elseif v.dq == "group" then
+      return 1, d_pad(v)
    elseif sharing == 1 then
       return 1, d_pad(v)
    end
@@ -79,16 +92,34 @@ end
 
 local function smem_bytes(v)
    local division = division_of(v)
-   local tiles = pages(v) * 128 * (2 * division.keys + 2 * stages * v.br)
+   local tiles = pages(v) * 128 * (2 * division.keys + 2 * stages(v) * v.br)
    local scores = division.keys * v.br
-   local bytes = tiles + 2 * 2 * scores + 2 * stages * 4 * v.br + 8 * (2 + 4 * stages) -- dS^T has two places
-   return division == by_product and bytes + 4 * scores + 8 * (2 + 2 * stages) or bytes -- P^T has one, in fp32
+   local score_stages = stages(v)
+   local bytes = tiles + 2 * score_stages * scores + 2 * stages(v) * 4 * v.br + 8 * (2 + 4 * stages(v))
+   if division == by_keys and v.dq == "atomic" then
+      return bytes
+   end
+   bytes = bytes + 8 * (2 + 2 * score_stages)
+   if v.dq == "bulk" then
+      local sharing, width = dq_shares(v)
+      return (bytes + 127) // 128 * 128 + v.br * sharing * width * 4
+   end
+   return division == by_product and bytes + 4 * scores or bytes -- P^T has one, in fp32
 end
 
 -- Returns true if registers remain for the addresses of a bias, besides the sums and what another feature keeps.
 local function bias_fits(v)
    local more = v.softcap + v.alibi + v.dropout + v.deterministic
    return v.bias == "none" or v.br == 64 and d_pad(v) <= (more > 0 and 96 or 128)
+end
+
+-- Returns true if a kernel that does not add to dQ by itself has registers for its features. As compiled: others spill.
+local function features_fit(v)
+   local scored = v.softcap + v.alibi + v.dropout + (v.bias ~= "none" and 1 or 0)
+   if v.dq == "bulk" then
+      return d_pad(v) <= 96 and scored <= 1 or scored == 0 and (v.varlen == 0 or d_pad(v) <= 112)
+   end
+   return scored == 0 or v.order == "early" and scored == v.softcap + (d_pad(v) <= 64 and v.alibi or 0) and scored == 1
 end
 
 local function fits(v, _, arch)
@@ -112,12 +143,16 @@ local function shape_of(v)
    }
 end
 
--- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask.
+-- From timings on an H200, D = 32 to 256, S = 2048 and 4096, with and without a mask; those of dq=bulk and dq=group on
+-- an H100, D = 64 to 128, S = 1024 to 16384.
 --   tensor       FLOP per clock and SM
 --   per_score    clocks per score for what products do not hide
+--   bulk         the same if the copy engine adds dQ
+--   group        FLOP per clock and SM if a warpgroup of its own computes dQ. Products hide the rest
+--   order        clocks of the slower order of dV, over those of the faster
 --   divided      FLOP per clock and SM if warpgroups divide the products (by pages)
 --   bias         clocks per score for a bias, which each thread reads by itself
-local fit = {tensor = 2480, per_score = 0.11, divided = 2090, bias = 0.2}
+local fit = {tensor = 2480, per_score = 0.11, bulk = 0.045, group = 2540, order = 1.03, divided = 2090, bias = 0.2}
 M.fit = fit -- for tests/bench/fit.lua
 
 -- Returns the clocks per score that features add.
@@ -127,14 +162,30 @@ local function feature_clocks(v, arch)
    return fp32 / arch.fp32 + v.softcap * softcap.ex2_per_score / arch.ex2
 end
 
+-- Returns the clocks per score of products and of what they do not hide.
+local function product_clocks(v)
+   if division_of(v) == by_product then
+      return 10 * 64 * pages(v) / fit.divided + fit.per_score
+   elseif v.dq == "group" then
+      local parts, width = dq_shares(v)
+      return 2 * (4 * d_pad(v) + parts * width) / fit.group
+   end
+   return 10 * d_pad(v) / fit.tensor + (v.dq == "bulk" and fit.bulk or fit.per_score)
+end
+
+-- Returns true if kernels that start dV late are faster, as measured. With few columns they have K and V in registers.
+local function is_late_faster(v)
+   if v.dq == "group" then
+      return d_pad(v) <= 64 or d_pad(v) > 80
+   end
+   return v.causal == 1
+end
+
 -- Returns the clocks of a tile.
 local function tile_clocks(v, arch)
-   local columns, rate = d_pad(v), fit.tensor
-   if division_of(v) == by_product then
-      columns, rate = 64 * pages(v), fit.divided
-   end
    local added = v.bias ~= "none" and fit.bias or 0
-   local per_score = 10 * columns / rate + fit.per_score + added + feature_clocks(v, arch)
+   local slower = v.dq ~= "atomic" and (v.order == "late") ~= is_late_faster(v)
+   local per_score = product_clocks(v) * (slower and fit.order or 1) + added + feature_clocks(v, arch)
    return v.br * division_of(v).keys * per_score
 end
 
@@ -175,11 +226,10 @@ local function names(v)
    local _, width = dq_shares(v)
    local own = bwd.shared_names(v, {
       prepared = true,
-      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages, dq = "atomic",
+      smem_bytes = smem_bytes(v), groups = division.groups, keys = division.keys, stages = stages(v),
       dq_order = v.deterministic == 1 and (reverses_keys(v) and 2 or 1) or 0, wgmma = true,
-      by_product = division == by_product, writers = division == by_product and 128 or 128 * division.groups,
-      dq_columns = width, load_registers = division.load, group_registers = division.group,
-      dq_registers = division.dq or 0,
+      by_product = division == by_product, writers = division == by_product and 128 or 2 * 128,
+      dq_columns = width, group_registers = division.group,
    })
    return fwd_sm90.add_product_names(own, v, product_columns(v, width))
 end
@@ -210,6 +260,23 @@ for _, axis in ipairs({
       end,
    },
    {
+      name = "dq", values = {"atomic", "bulk", "group"}, quiet = true,
+      when = function(v)
+         if v.dq == "atomic" then
+            return true
+         elseif v.d > 128 or v.br > 64 then
+            return nil, "warpgroups divide the products, or have no registers, for another way to dQ"
+         elseif v.dq == "bulk" and d_pad(v) <= 64 then
+            return nil, "with few columns a warpgroup of its own is faster"
+         elseif v.dq == "bulk" and v.deterministic == 1 then
+            return nil, "the copy engine adds in no order"
+         elseif v.dq == "group" and d_pad(v) > 96 then
+            return nil, "two warpgroups have registers for sums of 96 columns beside a third one"
+         end
+         return true
+      end,
+   },
+   {
       name = "keys", values = {"last", "first"}, quiet = true,
       when = function(v)
          if v.keys == "first" and (v.deterministic == 0 or v.causal == 0 or v.window > 0) then
@@ -218,11 +285,24 @@ for _, axis in ipairs({
          return true
       end,
    },
+   {
+      name = "order", values = {"early", "late"}, quiet = true,
+      when = function(v)
+         if v.order == "late" and v.dq == "atomic" then
+            return nil, "warps that add to dQ themselves have one order"
+         elseif v.order == "early" and v.dq == "group" and d_pad(v) > 80 then
+            return nil, "registers for more than 80 columns remain if dV is late"
+         elseif v.dq ~= "atomic" and not features_fit(v) then
+            return nil, "sums, S, dP and what features keep need too many registers"
+         end
+         return true
+      end,
+   },
 }) do
    M.axes[#M.axes + 1] = axis
 end
 
-M.selection = {limit = 12, covered = {{"br", "split", "heads", "keys"}}, crowds = {}}
+M.selection = {limit = 16, covered = {{"br", "split", "heads", "keys"}, {"br", "split", "dq", "order"}}, crowds = {}}
 
 local function recipe(v)
    local sharing, width = dq_shares(v)

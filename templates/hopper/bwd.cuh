@@ -23,7 +23,9 @@
 // Each stage of Q (with LSE) and of dO (with delta) has two mbarriers. The loads arrive at `full`; every warp that has
 // read the stage arrives at `empty`.
 //
-// If rows have more than 128 columns, warpgroups divide the products instead (bwd_by_product.cuh).
+// That is the form with dq=atomic (bwd_by_keys.cuh). With dq=bulk the copy engine adds dQ (bwd_dq_bulk.cuh), and with
+// dq=group a third warpgroup computes it (bwd_dq_group.cuh). If rows have more than 128 columns, warpgroups divide the
+// products instead (bwd_by_product.cuh).
 
 // Number of tiles of queries that the block processes.
 template <class Range>
@@ -79,6 +81,14 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     if constexpr (kByProduct) {
         compute_by_product(p, coord, tiles, begin, visits, barriers, index, split());
     } else {
+        if constexpr (kDqWarpgroup)
+            if (index == kKeyGroups) {
+                give_registers<kDqRegisters>();
+                if (visits > 0 && p.dq != nullptr)
+                    compute_dq_alone(p, coord, tiles, begin, visits, barriers);
+                named_barrier_arrive(1, kWorkers);  // its warps have read their last K
+                return;
+            }
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
         if (visits > 0)

@@ -36,7 +36,7 @@ struct Barriers {
         return q_full(stage) + 24;
     }
 
-    // kByProduct: mbarriers of P^T and of the stages of dS^T.
+    // kByProduct: mbarriers of P^T. kDsBarriers: those of the stages of dS^T.
     __device__ __forceinline__ uint32 p_full() const
     {
         return smem + kExchangeArea;
@@ -70,9 +70,9 @@ struct Barriers {
             barrier_init(do_full(stage), 1);
             barrier_init(q_empty(stage), kReaders);
             barrier_init(do_empty(stage), kReaders);
-            if constexpr (kByProduct) {
-                barrier_init(ds_full(stage), 4);
-                barrier_init(ds_empty(stage), 4);
+            if constexpr (kDsBarriers) {
+                barrier_init(ds_full(stage), kScoreWriters);
+                barrier_init(ds_empty(stage), kScoreReaders);
             }
         }
         barrier_init_fence();

@@ -1,26 +1,10 @@
 #pragma once
-#include "backward/dq_sums.cuh"
-#include "backward/epilogue.cuh"
-#include "hopper/bwd_barriers.cuh"
-#include "hopper/bwd_scores.cuh"
-#include "hopper/stages.cuh"
+#include "hopper/bwd_key_rows.cuh"
+#include "hopper/bwd_no_dq_group.cuh"
 
 // ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
 //
 // compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
-
-// Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
-__device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
-                                                const Cursor &at, uint32 q_smem, uint32 do_smem)
-{
-    const uint32 smem = barriers.smem;
-    const int rows = p.seq_q - at.tile * kBr;
-    if (rows < kBr) {
-        barrier_wait(barriers.do_full(stage.index), stage.parity);
-        hide_rows(smem + kLseArea + stage.index * kRowBytes, smem + kDeltaArea + stage.index * kRowBytes, rows);
-        clear_rows<kBr>(q_smem, do_smem, rows);
-    }
-}
 
 // Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,

@@ -2,6 +2,7 @@
 #include "backward/dq_sums.cuh"
 #include "backward/epilogue.cuh"
 #include "hopper/bwd_barriers.cuh"
+#include "hopper/bwd_no_dq_group.cuh"
 #include "hopper/bwd_scores.cuh"
 #include "hopper/stages.cuh"
 

@@ -89,7 +89,7 @@ struct Loads {
 
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
-        constexpr bool kCounts = kDqInOrder && !kByProduct;
+        constexpr bool kCounts = kDqInOrder && !kByProduct && !kDqWarpgroup;
         Cursor counted = at;
         Stage counted_stage;
         int left = visits;  // tiles that are to be counted

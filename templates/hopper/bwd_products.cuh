@@ -29,6 +29,21 @@ __device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], u
         stmatrix_x4(score_smem + ScoreTile::chunk_offset(first_key + lane % 16, 2 * step + lane / 16), a[step][0]);
 }
 
+// Address of a lane's rows of a warp's dS^T in a tile, for steps 0 and 1 of store_ds_at.
+__device__ __forceinline__ int ds_place(int first_key, int lane)
+{
+    return ScoreTile::chunk_offset(first_key + lane % 16, lane / 16);
+}
+
+// store_ds with one address for all steps. A step has the next two 16-byte chunks of a row, whose numbers are permuted
+// by exclusive or.
+__device__ __forceinline__ void store_ds_at(const uint32 (&a)[kQuerySteps][1][4], uint32 place)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+        stmatrix_x4((place ^ step % 4 * 32) + step / 4 * kKvPageBytes, a[step][0]);
+}
+
 using Sums = float[1][2 * kOutPairs][4];  // of 64 rows of dK or dV
 
 // Most columns of one product: it must not name more registers than a thread has at launch.
@@ -55,13 +70,51 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint
     wgmma_commit();
 }
 
-// Starts dV += P^T dO or dK += dS^T Q of a warpgroup.
+// K or V of a warpgroup as the left operand of S^T or dP^T: in shared memory, or of each warp's 16 keys in registers.
+template <bool kHeld> struct KeyOperand {
+    uint32 rows_smem;
+
+    __device__ __forceinline__ KeyOperand(uint32 rows, int, int) : rows_smem(rows) {}
+
+    __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 tile_smem) const
+    {
+        ::start_scores(s, rows_smem, tile_smem);
+    }
+};
+
+// With 64 queries, the left operand in shared memory has as many bytes as the right one, and the tensor cores read
+// both as fast as shared memory can give them. So copies of other data wait.
+template <> struct KeyOperand<true> {
+    uint32 fragments[kDepth][4];
+
+    __device__ __forceinline__ KeyOperand(uint32 rows_smem, int warp, int lane)
+    {
+        const int row = warp % 4 * 16 + lane % 16;
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            ldmatrix_x4(fragments[step], rows_smem + step / 4 * kKvPageBytes +
+                                             TileForm<kPageColumns>::chunk_offset(row, step % 4 * 2 + lane / 16));
+    }
+
+    __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 tile_smem) const
+    {
+        const uint64 b = tile_descriptor(tile_smem, 0);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            Wgmma<kBr>::multiply<0>(s, fragments[step], b + (step / 4 * kQPageBytes + step % 4 * 32) / 16, step > 0);
+        wgmma_commit();
+    }
+};
+
+// Starts dV += P^T dO or dK += dS^T Q of a warpgroup; steps of 16 queries from kFrom to kTo.
+template <int kFrom = 0, int kTo = kQuerySteps>
 __device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQuerySteps][1][4], uint32 tile_smem)
 {
     const uint64 b = tile_descriptor(tile_smem, kQPageBytes);
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
+    for (int step = kFrom; step < kTo; step++)
         add_to_sums(sums, a[step][0], b + step * 16 * kPageRowBytes / 16);
     wgmma_commit();
 }

@@ -9,7 +9,7 @@
 // clear_rows orders these stores, too.
 __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_rows)
 {
-    for (int i = valid_rows + threadIdx.x; i < kBr; i += kWorkers) {
+    for (int i = valid_rows + threadIdx.x; i < kBr; i += kKeyWorkers) {
         store_shared_4(lse + i * 4, __float_as_uint(-minus_infinity()));
         store_shared_4(delta + i * 4, 0);
     }
@@ -20,21 +20,52 @@ __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_ro
 template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uint32 other, int valid_rows)
 {
 #pragma unroll 1
-    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kWorkers)
+    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kKeyWorkers)
 #pragma unroll
         for (int page = 0; page < kPages; page++) {
             store_shared_16(tile + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
             store_shared_16(other + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
         }
     fence_products();
-    named_barrier(1, kWorkers);  // the zeros are there
+    named_barrier(1, kKeyWorkers);  // the zeros are there
 }
 
-// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; row_smem: LSE of this lane's first
-// query; capped: receives S^T after the softcap.
+// LSE or delta of this lane's queries, two in each n8 tile.
+struct RowValues {
+    float2 of[kQueryTiles];
+};
+
+__device__ __forceinline__ void load_row_values(RowValues &x, uint32 smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+        x.of[n] = load_shared_8(smem + n * 8 * 4);
+}
+
+// scores_to_p and dp_to_ds (backward/scores.cuh) with LSE and delta in registers.
+__device__ __forceinline__ void scores_to_p(Scores &s, const RowValues &lse, float scale_log2)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[0][n][e] = exp2_approx(fmaf(s[0][n][e], scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+}
+
+__device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowValues &delta)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            dp[0][n][e] = p[0][n][e] * (dp[0][n][e] - (e % 2 ? delta.of[n].y : delta.of[n].x));
+}
+
+// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; lse: of this lane's queries, or its
+// address in shared memory; capped: receives S^T after the softcap.
+template <class Lse>
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
-                                       const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
-                                       int lane)
+                                       const TileRange &tiles, const Cursor &at, int first_key, Lse lse, int lane)
 {
     const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
     const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
@@ -49,7 +80,7 @@ __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &
         else
             add_terms<kCausal>(s, p, terms, key, query);
     }
-    scores_to_p(s, row_smem, p.scale_log2);
+    scores_to_p(s, lse, p.scale_log2);
     if (masked)
         mask_p(s, p, key, query);
 }

@@ -2,6 +2,7 @@
 #include "lib/types.cuh"
 
 // ---- derived constants -----------------------------------------------------------------------------------------
+constexpr bool kDqWarpgroup = kDqSum == DqSum::group, kDqBulk = kDqSum == DqSum::bulk;
 constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
 constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
 // The least such heads. Blocks that add to dQ in the order of their keys follow each other: fewer of a head, less delay.
@@ -12,32 +13,41 @@ constexpr int kGroupKeys = 64;                    // M of wgmma
 constexpr int kWarps = 4 * kGroups;               // consumer warps
 constexpr int kReaders = 8;                       // consumer warps that read a stage of Q, and that read one of dO
 constexpr int kWorkers = 32 * kWarps;
-constexpr int kThreads = kWorkers + 128;  // the last warpgroup is the producer
+constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
+constexpr int kKeyWorkers = 128 * kKeyGroups;
+constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
+constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
+constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
+constexpr int kThreads = kWorkers + 128;                             // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
-constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
-constexpr int kPages = (kHeadDim + 63) / 64;   // pages of 64 columns per tile
+constexpr bool kHoldsKeys = kDqWarpgroup && kDvLate && kHeadDimPadded <= 64;  // K and V are in registers
+constexpr int kDepth = kHeadDimPadded / 16;                                   // k16 steps of S and dP
+constexpr int kPages = (kHeadDim + 63) / 64;                                  // pages of 64 columns per tile
 constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
-// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. Else warpgroups divide its rows by 64, then its
-// columns.
-constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct ? kPages : kGroups / kRowGroups;
+// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one computes all columns. Else
+// warpgroups divide its rows by 64, then its columns.
+constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
+                                                 : kDqWarpgroup ? (kHeadDimPadded + kDqColumns - 1) / kDqColumns
+                                                                : kGroups / kRowGroups;
 constexpr int kDqRowTiles = 1, kDqPartTiles = 1;  // m16 tiles per warp
 constexpr int kDqPairs = kDqColumns / 16;
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256 && kByProduct == (kHeadDim > 128),
               "D is a multiple of 8 up to 256; warpgroups divide the products of more than 128 columns");
-static_assert(kByProduct
-                  ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
-                  : kBr % 64 == 0 && kGroups % kRowGroups == 0 && kBc == kGroups * kGroupKeys && kReaders == kWarps,
+static_assert(kByProduct ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
+                         : kBr % 64 == 0 && (kDqWarpgroup ? kBr == 64 : kGroups % kRowGroups == 0) &&
+                               kBc == kKeyGroups * kGroupKeys && kReaders == 4 * kKeyGroups,
               "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
 // All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
 // alone, give some to the others.
-static_assert(kLoadRegisters + (kByProduct ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
-                  (kGroups + 1) * (65536 / kThreads / 8 * 8),
+constexpr int kLoadRegisters = 24, kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
+constexpr int kDqRegisters = kAllRegisters - kLoadRegisters - 2 * kGroupRegisters;
+static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
               "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------
@@ -52,7 +62,8 @@ constexpr int kKvTileBytes = kPages * kKvPageBytes;
 // Distance from the columns of K of one warpgroup, or part of dQ, to the next.
 constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
-constexpr int kScoreStages = 2;     // stages of dS^T: one is written while others may still read the one before
+// Stages of dS^T: one is written while others may still read the one before.
+constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;
 constexpr int kRowBytes = kBr * 4;  // LSE in log2 units, or delta, of the rows of a tile
 constexpr int kKArea = 0;
 constexpr int kVArea = kKArea + kKvTileBytes;
@@ -62,9 +73,12 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!kByProduct || kScoreStages == kStages, "dS^T has as many places as Q and dO");
+static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many places as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
-constexpr int kSmemBytes = kExchangeArea + (kByProduct ? (2 + 2 * kScoreStages) * 8 : 0);
+constexpr int kExchangeBytes = kDsBarriers ? (2 + 2 * kScoreStages) * 8 : 0;
+// kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
+constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
+constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");

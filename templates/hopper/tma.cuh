@@ -101,6 +101,14 @@ __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int by
                  : "memory");
 }
 
+// Adds contiguous fp32 numbers to those in global memory; bytes: a multiple of 16.
+__device__ __forceinline__ void add_bytes(float *gmem, uint32 smem, int bytes)
+{
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(gmem), "r"(smem),
+                 "r"(bytes)
+                 : "memory");
+}
+
 // Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
 __device__ __forceinline__ void release_to_loads()
 {

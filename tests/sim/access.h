@@ -19,6 +19,9 @@ bool sim_shared_lanes(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LA
 bool sim_shared_lanes_collective(sim_warp *w, uint32_t lanes, const uint64_t address[SIM_LANES], unsigned bytes,
                                  uint8_t *ret_at[SIM_LANES]);
 
+/* Adds to a number in global memory. Blocks on other host threads may do so at the same time. */
+void sim_add_float(uint32_t *word, float x);
+
 /* Reads of a warp's products (wgmma) or bulk stores, by the asynchronous proxy. They last until sim_shadow_finished.
  * lane: the issuing lane. */
 const uint8_t *sim_shared_read_products(sim_warp *w, uint64_t address, unsigned bytes);

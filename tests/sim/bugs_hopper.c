@@ -39,12 +39,30 @@
     }
 #define BY_KEYS                                                                                                        \
     {                                                                                                                  \
-        "bwd_sm90 ", "!split=", NULL                                                                                   \
+        "bwd_sm90 ", "!split=", "!dq="                                                                                 \
     }
 /* A block has one query head of a group. */
 #define OF_HEADS                                                                                                       \
     {                                                                                                                  \
-        "bwd_sm90 ", "split=2 heads=1", NULL                                                                           \
+        "bwd_sm90 ", "split=2 heads=1", "!dq="                                                                         \
+    }
+/* A warpgroup of its own computes dQ; or the copy engine adds that of the tile before. */
+#define DQ_GROUP                                                                                                       \
+    {                                                                                                                  \
+        "bwd_sm90 ", "!split=", "dq=group"                                                                             \
+    }
+#define DQ_BULK                                                                                                        \
+    {                                                                                                                  \
+        "bwd_sm90 ", "!split=", "dq=bulk"                                                                              \
+    }
+
+#define HELD                                                                                                           \
+    {                                                                                                                  \
+        "dq=group", "order=late", "!split="                                                                            \
+    }
+#define AHEAD                                                                                                          \
+    {                                                                                                                  \
+        "dq=bulk", "order=late", "!split="                                                                             \
     }
 
 #define TILES   "Sq=150,Sk=900" /* more tiles than stages */
@@ -235,6 +253,49 @@ static const bug bugs[] = {
      "blockIdx.x", 1, KEYS ",deterministic=1", "timeout", "turns.cuh"},
     {"counters of heads that do not begin with 0", "h200", OF_HEADS, "2 * kPartFloats + counter_words(p)) / 4",
      "2 * kPartFloats) / 4", 1, KEYS, "", NULL},
+    {"none, wgmma, dQ by a warpgroup", "h200", DQ_GROUP, "", "", 1, KEYS ",causal=1", NULL, NULL},
+    {"none, wgmma, dQ by a warpgroup in turns", "h200", DQ_GROUP, "", "", 1, KEYS ",deterministic=1", NULL, NULL},
+    {"none, wgmma, dQ of packed sequences by a warpgroup", "h200", DQ_GROUP, "", "", 1, PACKED, NULL, NULL},
+    {"dS that the warpgroup for dQ does not wait for", "h200", DQ_GROUP,
+     "barrier_wait(barriers.ds_full(stage.index), stage.parity);", ";", 1, KEYS, "", NULL},
+    {"a stage of dS that is still read", "h200", DQ_GROUP,
+     "barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);", ";", 1, KEYS, "race: it writes shared memory",
+     "bwd_products.cuh"},
+    {"a stage of dS given back before dQ is there", "h200", DQ_GROUP, "wgmma_wait<0>();\n            pin(dq);",
+     "hand_over(barriers.ds_empty(stage.index), lane);\n            wgmma_wait<0>();\n            pin(dq);", 1, KEYS,
+     "", NULL},
+    {"dS that the products of dQ do not see", "h200", DQ_GROUP, "fence_products();\n    hand_over(barriers.ds_full",
+     "hand_over(barriers.ds_full", 1, KEYS, "proxy: it reads shared memory", NULL},
+    {"dO given back before dV is there", "h200", DQ_GROUP, "wgmma_wait<1>();  // S^T of the next tile", "//", 1, KEYS,
+     "", NULL},
+    {"Q given back before dK is there", "h200", DQ_GROUP, "barriers.q_empty(stage.before().index)",
+     "barriers.q_empty(stage.index)", 1, KEYS, "", NULL},
+    {"a tile that is not waited for", "h200", DQ_GROUP, "await_tile(p, barriers, next, at);", ";", 1, KEYS,
+     "early: ", NULL},
+    {"none, wgmma, K and V in registers", "h200", HELD, "", "", 1, KEYS ",causal=1", NULL, NULL},
+    {"K of other keys in registers", "h200", HELD, "warp % 4 * 16 + lane % 16", "lane % 16", 1, KEYS, "x the bound",
+     NULL},
+    {"none, wgmma, S ahead", "h200", AHEAD, "", "", 1, KEYS ",D=128,causal=1", NULL, NULL},
+    {"a tile of Q that S ahead does not wait for", "h200", AHEAD, "await_tile(p, barriers, next, at);", ";", 1,
+     KEYS ",D=128", "early: ", NULL},
+    {"none, wgmma, dQ by the copy engine", "h200", DQ_BULK, "", "", 1, KEYS ",D=128,causal=1", NULL, NULL},
+    {"none, wgmma, dQ of packed sequences by the copy engine", "h200", DQ_BULK, "", "", 1, PACKED ",D=112", NULL, NULL},
+    {"dS of the tile before that is not waited for", "h200", DQ_BULK,
+     "barrier_wait(barriers.ds_full(before.index), before.parity);", ";", 1, KEYS ",D=128", "", NULL},
+    {"a stage of dS that is still read, the copy engine", "h200", DQ_BULK,
+     "barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);", ";", 1, KEYS ",D=128",
+     "race: it writes shared memory", "bwd_products.cuh"},
+    {"dQ written over that is still added", "h200", DQ_BULK, "wait_stores();  // the part before is read", ";", 1,
+     KEYS ",D=128", "race: it writes shared memory", NULL},
+    {"dQ that the copy engine does not see", "h200", DQ_BULK,
+     "fence_products();\n        __syncwarp();  // the part is", "__syncwarp();  // the part is", 1, KEYS ",D=128",
+     "proxy: it reads shared memory", "tma.cuh"},
+    {"dQ from lanes that have not come", "h200", DQ_BULK, "__syncwarp();  // the part is there", ";", 1, KEYS ",D=128",
+     "race: it reads shared memory", "tma.cuh"},
+    {"a warp that does not wait for its last dQ", "h200", DQ_BULK, "wait_stores();  // the last part is read", ";", 1,
+     KEYS ",D=128", "early: the thread ends", NULL},
+    {"dQ of no tile, added", "h200", DQ_BULK, "if (!first) {\n        hand_over", "{\n        hand_over", 1,
+     KEYS ",D=128", "", NULL},
 };
 
 const bug_list hopper_bugs = {bugs, sizeof bugs / sizeof *bugs};

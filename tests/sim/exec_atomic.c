@@ -9,7 +9,7 @@
 #include "lanes.h"
 #include "traffic.h"
 
-static void add_to(uint32_t *word, float x)
+void sim_add_float(uint32_t *word, float x)
 {
     uint32_t before = __atomic_load_n(word, __ATOMIC_RELAXED), after = 0;
     do
@@ -31,7 +31,7 @@ static void add(const sim_op *op, sim_warp *w)
         if (at == NULL)
             return;
         for (unsigned i = 0; i < count; i++)
-            add_to((uint32_t *)(void *)(at + 4 * i), sim_float(sim_source(w, op->src[1 + i])[l]));
+            sim_add_float((uint32_t *)(void *)(at + 4 * i), sim_float(sim_source(w, op->src[1 + i])[l]));
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * Bulk copies and tensor copies in both directions, their groups, and the proxy fence.
+ * Bulk copies and tensor copies in both directions, bulk additions, their groups, and the proxy fence.
  *
  * A load moves its data when it is issued. But for the checks, its destination must not be touched before a wait for
  * the phase of its mbarrier (shadow.h). A store also moves its data at once. For the checks it reads until its thread
@@ -257,6 +257,40 @@ static void store_tensor(const sim_op *op, sim_warp *w)
             store_box(op, w, l, map[l], from[l]);
 }
 
+/* Adds fp32 numbers of shared memory to those in global memory. */
+static void add_lane(const sim_op *op, sim_warp *w, int lane, uint64_t to, uint64_t from)
+{
+    const uint32_t bytes = sim_source(w, op->src[2])[lane];
+    if (!is_multiple(w, lane, bytes, CHUNK_BYTES, "the number of bytes") ||
+        !is_multiple(w, lane, to, CHUNK_BYTES, "the destination") ||
+        !is_multiple(w, lane, from, CHUNK_BYTES, "the source") || bytes == 0)
+        return;
+    uint8_t *at = sim_global_row(w, lane, to, bytes, SIM_ADD);
+    for (unsigned i = 0; at != NULL && i < bytes; i += CHUNK_BYTES) {
+        const uint8_t *chunk = sim_shared_read_stores(w, lane, (uint32_t)from + i, CHUNK_BYTES);
+        float x[CHUNK_BYTES / sizeof(float)];
+        if (chunk == NULL)
+            return;
+        memcpy(x, chunk, sizeof x);
+        for (unsigned n = 0; n < CHUNK_BYTES / sizeof *x; n++)
+            sim_add_float((uint32_t *)(void *)(at + i) + n, x[n]);
+    }
+    count_shared(w, bytes);
+    count_global(w, to, bytes);
+    w->stores[lane].uncommitted = true;
+    w->stores[lane].op = w->pc;
+}
+
+static void add_bytes(const sim_op *op, sim_warp *w)
+{
+    uint64_t to[SIM_LANES], from[SIM_LANES];
+    sim_addresses(w, op, 0, 0, to);
+    sim_addresses(w, op, 1, 1, from);
+    for (int l = 0; l < SIM_LANES && w->state == SIM_RUNS; l++)
+        if (sim_lane(w->mask, l))
+            add_lane(op, w, l, to[l], from[l]);
+}
+
 static void commit(const sim_op *op, sim_warp *w)
 {
     (void)op;
@@ -324,6 +358,7 @@ static const sim_row rows[] = {
     ROW("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", "a a s a", load_bytes, 0),
     ROW("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", "a 4t a", load_tensor, 4),
     ROW("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group", "4t a", store_tensor, 4),
+    ROW("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32", "a a s", add_bytes, 0),
     ROW("cp.async.bulk.commit_group", "", commit, 0),
     ROW("cp.async.bulk.wait_group.read", "i", wait_read, 0),
     ROW("fence.proxy.async.shared::cta", "", fence, 0),

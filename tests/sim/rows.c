@@ -66,7 +66,7 @@ static bool needs_sm80(const sim_row *row)
 static bool needs_sm90(const sim_row *row)
 {
     return begins(row, "red.global.add.v") || begins(row, "stmatrix.") || begins(row, "cp.async.bulk.") ||
-           begins(row, "fence.proxy.") || begins(row, "fence.mbarrier_init.") ||
+           begins(row, "cp.reduce.async.bulk.") || begins(row, "fence.proxy.") || begins(row, "fence.mbarrier_init.") ||
            strstr(row->opcode, ".expect_tx.") != NULL || begins(row, "mbarrier.try_wait.");
 }
 

@@ -172,17 +172,18 @@ constexpr int kBr = 64;                // query rows per tile
 constexpr int kBc = 128;                // key rows per block
 constexpr int kStages = 2;             // stages of Q and dO in shared memory
 constexpr int kDqColumns = 64;         // columns of dQ per warpgroup, or at a time
-constexpr int kLoadRegisters = 24, kGroupRegisters = 240;
-constexpr int kDqRegisters = 0;       // of the warpgroup that computes dQ
+constexpr int kGroupRegisters = 240;    // of a thread that has scores
+enum class DqSum { atomic, bulk, group };     // who adds dQ to the sums: warps, the copy engine, or a warpgroup
+constexpr DqSum kDqSum = DqSum::atomic;
+constexpr bool kDvLate = false;       // dV is started when dS^T is in shared memory
 // ---- configuration of all backward families --------------------------------------------------------------------
 constexpr bool kDqSeparate = false;    // separate blocks compute dQ, and S and dP again
 constexpr bool kDqBlock = false;    // a block has all keys of a head, one tile after the other
-constexpr int kDqOrder = 0;          // blocks add to dQ in 0: any order, 1: that of their keys, 2: the reverse
-constexpr bool kDqInOrder = kDqOrder > 0, kLastKeysFirst = kDqOrder == 2;  // see dq_order.cuh
-constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;             // order of tiles of queries (tiles.cuh)
+constexpr bool kDqInOrder = false;      // blocks add to a tile of dQ in a fixed order
+constexpr bool kLastKeysFirst = false;   // the first blocks have the last keys
+constexpr bool kLastTileFirst = kDqInOrder && !kLastKeysFirst;  // order in which tiles of queries are processed
 constexpr bool kPrepared = true;        // a kernel before computes LSE and delta; else each block does
 constexpr bool kSplit = false;           // several blocks share the queries of a tile of keys
-constexpr bool kHeadBlocks = false;      // blocks have some query heads of a group, and add to dK and dV
 constexpr bool kBiasGradient = false;    // the gradient of the bias is wanted
 constexpr bool kByProduct = kWgmma && kHeadDim > 128;  // warpgroups divide the products of a tile, not its keys
 constexpr int kWriters = 256;            // threads that write a tile of dK, or of dV
@@ -193,42 +194,50 @@ constexpr int kSinkThreads = 256;
 constexpr int kClearRows = 8;
 
 // ---- derived constants -----------------------------------------------------------------------------------------
-constexpr bool kHeavyFirst = false;  // blocks with the most work first, within kTogether
-constexpr unsigned kTogether = 128;  // tiles of keys, over several heads, that are interleaved
-// The least such heads. Blocks that add to dQ in the order of their keys follow each other: fewer of a head, less delay.
-constexpr unsigned kLeastHeads = kLastKeysFirst ? 1 : kDqInOrder ? 16 : 8;
+constexpr bool kDqWarpgroup = kDqSum == DqSum::group, kDqBulk = kDqSum == DqSum::bulk;
+constexpr bool kHeavyFirst = false;               // blocks with the most work first, within kTogether
+constexpr unsigned kTogether = 128;               // tiles of keys, over several heads, that are interleaved
 constexpr bool kAlways = kByProduct && kDropout;  // dV and dK are computed even if not wanted
 constexpr bool kSwizzle = true;                   // rows of a tile: 16-byte chunks permuted by row
 constexpr int kGroupKeys = 64;                    // M of wgmma
 constexpr int kWarps = 4 * kGroups;               // consumer warps
 constexpr int kReaders = 8;                       // consumer warps that read a stage of Q, and that read one of dO
 constexpr int kWorkers = 32 * kWarps;
-constexpr int kThreads = kWorkers + 128;  // the last warpgroup is the producer
+constexpr int kKeyGroups = kDqWarpgroup ? kGroups - 1 : kGroups;  // warpgroups with rows of S^T (not kByProduct)
+constexpr int kKeyWorkers = 128 * kKeyGroups;
+constexpr bool kDsBarriers = kByProduct || kDqWarpgroup || kDqBulk;  // dS^T has mbarriers
+constexpr int kScoreWriters = kByProduct ? 4 : 4 * kKeyGroups;       // warps that write a stage of dS^T
+constexpr int kScoreReaders = kDqBulk ? kWarps : 4;                  // warps that read it
+constexpr int kThreads = kWorkers + 128;                             // the last warpgroup is the producer
 constexpr int kHeadDimPadded = (kHeadDim + 15) / 16 * 16;
 constexpr int kHeadDimVPadded = kHeadDimPadded;
-constexpr int kDepth = kHeadDimPadded / 16;    // k16 steps of S and dP
-constexpr int kPages = (kHeadDim + 63) / 64;   // pages of 64 columns per tile
+constexpr bool kHoldsKeys = kDqWarpgroup && kDvLate && kHeadDimPadded <= 64;  // K and V are in registers
+constexpr int kDepth = kHeadDimPadded / 16;                                   // k16 steps of S and dP
+constexpr int kPages = (kHeadDim + 63) / 64;                                  // pages of 64 columns per tile
 constexpr int kKeyTiles = 1, kQueryWarps = 1;  // m16 tiles of keys per warp; a warp has all queries of a tile
 constexpr int kQueryTiles = kBr / 8;           // n8 tiles of queries
 constexpr int kQuerySteps = kBr / 16;          // k16 steps of dK and dV
 constexpr int kOutPairs = kDepth;              // 16-column pairs of n8 tiles of dK and dV
-// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. Else warpgroups divide its rows by 64, then its
-// columns.
-constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct ? kPages : kGroups / kRowGroups;
+// dQ with kByProduct: one warpgroup computes it, 64 columns at a time. kDqWarpgroup: one computes all columns. Else
+// warpgroups divide its rows by 64, then its columns.
+constexpr int kRowGroups = kBr / 64, kColWarps = kByProduct     ? kPages
+                                                 : kDqWarpgroup ? (kHeadDimPadded + kDqColumns - 1) / kDqColumns
+                                                                : kGroups / kRowGroups;
 constexpr int kDqRowTiles = 1, kDqPartTiles = 1;  // m16 tiles per warp
 constexpr int kDqPairs = kDqColumns / 16;
 
 static_assert(kHeadDim % 8 == 0 && kHeadDim >= 8 && kHeadDim <= 256 && kByProduct == (kHeadDim > 128),
               "D is a multiple of 8 up to 256; warpgroups divide the products of more than 128 columns");
-static_assert(kByProduct
-                  ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
-                  : kBr % 64 == 0 && kGroups % kRowGroups == 0 && kBc == kGroups * kGroupKeys && kReaders == kWarps,
+static_assert(kByProduct ? kBr == 64 && kBc == kGroupKeys && kGroups == 3
+                         : kBr % 64 == 0 && (kDqWarpgroup ? kBr == 64 : kGroups % kRowGroups == 0) &&
+                               kBc == kKeyGroups * kGroupKeys && kReaders == 4 * kKeyGroups,
               "each warpgroup has a product of 64 queries and keys; or they divide dQ and keys evenly, and read all");
 static_assert(kColWarps * kDqColumns >= kHeadDimPadded, "all of dQ is computed");
 // All warpgroups are launched with the same number of registers. Then the producer, and the warpgroup that computes dQ
 // alone, give some to the others.
-static_assert(kLoadRegisters + (kByProduct ? 2 * kGroupRegisters + kDqRegisters : kGroups * kGroupRegisters) <=
-                  (kGroups + 1) * (65536 / kThreads / 8 * 8),
+constexpr int kLoadRegisters = 24, kAllRegisters = (kGroups + 1) * (65536 / kThreads / 8 * 8);
+constexpr int kDqRegisters = kAllRegisters - kLoadRegisters - 2 * kGroupRegisters;
+static_assert(kDqRegisters >= (kByProduct || kDqWarpgroup ? 24 : 0),
               "warpgroups would wait for registers that nobody gives");
 
 // ---- shared memory -----------------------------------------------------------------------------
@@ -243,7 +252,8 @@ constexpr int kKvTileBytes = kPages * kKvPageBytes;
 // Distance from the columns of K of one warpgroup, or part of dQ, to the next.
 constexpr int kDqColumnBytes = kDqColumns == kPageColumns ? kKvPageBytes : kDqColumns * 2;
 constexpr int kScoreBytes = kRowGroups * kKvPageBytes;
-constexpr int kScoreStages = 2;     // stages of dS^T: one is written while others may still read the one before
+// Stages of dS^T: one is written while others may still read the one before.
+constexpr int kScoreStages = kDqWarpgroup ? kStages : 2;
 constexpr int kRowBytes = kBr * 4;  // LSE in log2 units, or delta, of the rows of a tile
 constexpr int kKArea = 0;
 constexpr int kVArea = kKArea + kKvTileBytes;
@@ -253,11 +263,14 @@ constexpr int kScoreArea = kDoArea + kStages * kQTileBytes;
 constexpr int kPArea = kScoreArea + kScoreStages * kScoreBytes;  // P^T in fp32, in accumulator layout (kByProduct)
 constexpr int kPTileBytes = 32 * 16;                             // 16 keys, 8 queries
 constexpr int kLseArea = kPArea + (kByProduct ? 4 * kQueryTiles * kPTileBytes : 0);
-static_assert(!kByProduct || kScoreStages == kStages, "dS^T has as many places as Q and dO");
+static_assert(!kDsBarriers || kScoreStages == kStages, "dS^T has as many places as Q and dO");
 constexpr int kDeltaArea = kLseArea + kStages * kRowBytes;
 constexpr int kBarrierArea = kDeltaArea + kStages * kRowBytes;
 constexpr int kExchangeArea = kBarrierArea + (2 + 4 * kStages) * 8;  // mbarriers of P^T and dS^T
-constexpr int kSmemBytes = kExchangeArea + (kByProduct ? (2 + 2 * kScoreStages) * 8 : 0);
+constexpr int kExchangeBytes = kDsBarriers ? (2 + 2 * kScoreStages) * 8 : 0;
+// kDqBulk: a part of dQ for each warp, [n8 tile][lane][4] numbers.
+constexpr int kDqArea = (kExchangeArea + kExchangeBytes + 127) / 128 * 128, kDqPartBytes = 16 * kDqColumns * 4;
+constexpr int kSmemBytes = kDqBulk ? kDqArea + kWarps * kDqPartBytes : kExchangeArea + kExchangeBytes;
 static_assert(kSmemBytes == kGeneratorSmemBytes, "the generator computed another size");
 // ---- generated text: wgmma names each register of its accumulator, which C++ cannot express -------------------------
 //
@@ -401,13 +414,10 @@ template <class Coord> __device__ __forceinline__ void clear_unused_keys(const P
 struct BlockCoord : SequenceCoord {
     int first_key;
     int kv_head, batch;
-    int split;             // with kHeadBlocks, the number of the block among those that share its keys
-    bool last_keys_first;  // with kLastKeysFirst: the order in which blocks add to dQ of this head (dq_order.cuh)
 
     // Heavy tiles of all heads first when causal: the first keys are seen by the most queries. With a window all but
-    // the last ones are seen by equally many. splits: with kHeadBlocks, blocks that share a tile of keys. They are
-    // placed as if each had a key head of its own, so that blocks that begin together read the same queries.
-    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block, unsigned splits = 1) : last_keys_first(false)
+    // the last ones are seen by equally many.
+    __device__ __forceinline__ BlockCoord(const Params &p, unsigned block)
     {
         const unsigned kv_heads = p.heads_q / p.group;
         unsigned tile, batch_head;
@@ -415,25 +425,16 @@ struct BlockCoord : SequenceCoord {
             tile = block % p.k_tiles;
             batch_head = block / p.k_tiles;
         } else {
-            const unsigned batch_heads = kv_heads * batches(p) * splits;
+            const unsigned batch_heads = kv_heads * batches(p);
             // Blocks that begin together have keys of several heads, because blocks of one head add to the same dQ. Not
             // of all heads, so that what they read stays in the L2 cache.
-            const unsigned most = kHeavyFirst ? batch_heads : max(kLeastHeads, kTogether / p.k_tiles);
+            const unsigned most = kHeavyFirst ? batch_heads : max(8u, kTogether / p.k_tiles);
             const unsigned first_batch_head = block / (most * p.k_tiles) * most;
             const unsigned together = min(most, batch_heads - first_batch_head);
             tile = block % (most * p.k_tiles) / together;
+            if constexpr (kLastKeysFirst)
+                tile = p.k_tiles - 1 - tile;
             batch_head = first_batch_head + block % (most * p.k_tiles) % together;
-            if constexpr (kLastKeysFirst) {  // but the last heads have the first keys first
-                last_keys_first = batch_heads - first_batch_head > most;
-                tile = last_keys_first ? p.k_tiles - 1 - tile : tile;
-            }
-        }
-        if constexpr (kHeadBlocks) {  // blocks that add to the same keys begin one after the other
-            split = batch_head / (kv_heads * batches(p));
-            batch_head %= kv_heads * batches(p);
-        } else {
-            split = batch_head % splits;
-            batch_head /= splits;
         }
         first_key = tile * kBc;
         kv_head = batch_head % kv_heads;
@@ -846,59 +847,23 @@ __device__ __forceinline__ void mask_p(Scores &s, const Params &p, int first_key
                     s[m][n][e] = 0.0f;
 }
 
-// Returns how many blocks add to a tile of queries before this one (dq_order.cuh).
-__device__ __forceinline__ uint32 blocks_before(const Params &p, const BlockCoord &coord, int query_tile)
+// Returns how many blocks add to a tile of queries before the one with this tile of keys (dq_order.cuh).
+__device__ __forceinline__ uint32 blocks_before(const Params &p, int key_tile, int query_tile)
 {
-    const int key_tile = coord.first_key / kBc;
-    if (coord.last_keys_first) {  // blocks with later keys that some query of the tile sees
+    if constexpr (kLastKeysFirst) {  // blocks with later keys that some query of the tile sees
         const int last_key = query_tile * kBr + kBr - 1 + p.seq_k - p.seq_q;
         return min((p.seq_k + kBc - 1) / kBc - 1, last_key / kBc) - key_tile;
+    } else {
+        return key_tile;
     }
-    return key_tile;
 }
-
-// The empty policy: blocks add to dQ in any order.
-__device__ __forceinline__ uint32 *turn_counters(const Params &)
-{
-    return nullptr;
-}
-
-__device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
-{
-    return 0;
-}
-
-__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}
 
 // ---- the tiles of queries that a block processes, for each head of its group ----------------------------------
 
-// The order of the tiles: from the last to the first, or ascending (dq_order.cuh). Policies: one order, or the block's.
-struct OneOrder {
-    __device__ __forceinline__ explicit OneOrder(const BlockCoord &) {}
-
-    static __device__ __forceinline__ bool last_tile_first()
-    {
-        return kLastTileFirst;
-    }
-};
-
-struct BlockOrder {
-    bool ascending;
-
-    __device__ __forceinline__ explicit BlockOrder(const BlockCoord &coord) : ascending(coord.last_keys_first) {}
-
-    __device__ __forceinline__ bool last_tile_first() const
-    {
-        return !ascending;
-    }
-};
-
-using TileOrder = Either<kLastKeysFirst, BlockOrder, OneOrder>::Type;
-
 // The range of tiles, from `first` to end(p). Those before `unmasked` need a mask.
-struct TileRange : Tiles, TileOrder {
+struct TileRange : Tiles {
     // p: parameters of the block's sequence.
-    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord) : TileOrder(coord)
+    __device__ __forceinline__ TileRange(const Params &p, const BlockCoord &coord)
     {
         find_tiles(*this, p, coord);
     }
@@ -924,7 +889,7 @@ struct Cursor {
 
     __device__ __forceinline__ void advance(const TileRange &tiles, int end)
     {
-        if (tiles.last_tile_first()) {
+        if constexpr (kLastTileFirst) {
             if (--tile < tiles.first) {
                 tile = end - 1;
                 head++;
@@ -953,7 +918,7 @@ struct WholeRange {
 
     static __device__ __forceinline__ Cursor start(const Params &p, const TileRange &tiles)
     {
-        return {0, tiles.last_tile_first() ? tiles.end(p) - 1 : tiles.first};
+        return {0, kLastTileFirst ? tiles.end(p) - 1 : tiles.first};
     }
 
     static __device__ __forceinline__ bool has(const Params &p, const Cursor &at)
@@ -973,12 +938,18 @@ template <class Sum> __device__ __forceinline__ void put_part(const Params &, co
 {
 }
 
-template <int kBlock> __device__ __forceinline__ void clear_parts(const Params &) {}
-
-__device__ __forceinline__ uint32 *key_ticket(const Params &)
+// The empty policy: blocks add to dQ in any order.
+__device__ __forceinline__ uint32 *turn_counters(const Params &)
 {
     return nullptr;
 }
+
+__device__ __forceinline__ uint32 block_ticket(const Params &, uint32)
+{
+    return 0;
+}
+
+__device__ __forceinline__ void await_turn(const uint32 *, uint32, uint32, int) {}
 
 struct NoDropout {
     __device__ __forceinline__ NoDropout(const Params &, int, int) {}
@@ -1320,6 +1291,14 @@ __device__ __forceinline__ void load_bytes(uint32 smem, const void *gmem, int by
                  : "memory");
 }
 
+// Adds contiguous fp32 numbers to those in global memory; bytes: a multiple of 16.
+__device__ __forceinline__ void add_bytes(float *gmem, uint32 smem, int bytes)
+{
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(gmem), "r"(smem),
+                 "r"(bytes)
+                 : "memory");
+}
+
 // Orders this thread's accesses to shared memory before TMA accesses to the same area that follow a barrier.
 __device__ __forceinline__ void release_to_loads()
 {
@@ -1380,7 +1359,7 @@ struct Barriers {
         return q_full(stage) + 24;
     }
 
-    // kByProduct: mbarriers of P^T and of the stages of dS^T.
+    // kByProduct: mbarriers of P^T. kDsBarriers: those of the stages of dS^T.
     __device__ __forceinline__ uint32 p_full() const
     {
         return smem + kExchangeArea;
@@ -1414,9 +1393,9 @@ struct Barriers {
             barrier_init(do_full(stage), 1);
             barrier_init(q_empty(stage), kReaders);
             barrier_init(do_empty(stage), kReaders);
-            if constexpr (kByProduct) {
-                barrier_init(ds_full(stage), 4);
-                barrier_init(ds_empty(stage), 4);
+            if constexpr (kDsBarriers) {
+                barrier_init(ds_full(stage), kScoreWriters);
+                barrier_init(ds_empty(stage), kScoreReaders);
             }
         }
         barrier_init_fence();
@@ -1514,6 +1493,21 @@ __device__ __forceinline__ void store_ds(const uint32 (&a)[kQuerySteps][1][4], u
         stmatrix_x4(score_smem + ScoreTile::chunk_offset(first_key + lane % 16, 2 * step + lane / 16), a[step][0]);
 }
 
+// Address of a lane's rows of a warp's dS^T in a tile, for steps 0 and 1 of store_ds_at.
+__device__ __forceinline__ int ds_place(int first_key, int lane)
+{
+    return ScoreTile::chunk_offset(first_key + lane % 16, lane / 16);
+}
+
+// store_ds with one address for all steps. A step has the next two 16-byte chunks of a row, whose numbers are permuted
+// by exclusive or.
+__device__ __forceinline__ void store_ds_at(const uint32 (&a)[kQuerySteps][1][4], uint32 place)
+{
+#pragma unroll
+    for (int step = 0; step < kQuerySteps; step++)
+        stmatrix_x4((place ^ step % 4 * 32) + step / 4 * kKvPageBytes, a[step][0]);
+}
+
 using Sums = float[1][2 * kOutPairs][4];  // of 64 rows of dK or dV
 
 // Most columns of one product: it must not name more registers than a thread has at launch.
@@ -1540,13 +1534,51 @@ __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint
     wgmma_commit();
 }
 
-// Starts dV += P^T dO or dK += dS^T Q of a warpgroup.
+// K or V of a warpgroup as the left operand of S^T or dP^T: in shared memory, or of each warp's 16 keys in registers.
+template <bool kHeld> struct KeyOperand {
+    uint32 rows_smem;
+
+    __device__ __forceinline__ KeyOperand(uint32 rows, int, int) : rows_smem(rows) {}
+
+    __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 tile_smem) const
+    {
+        ::start_scores(s, rows_smem, tile_smem);
+    }
+};
+
+// With 64 queries, the left operand in shared memory has as many bytes as the right one, and the tensor cores read
+// both as fast as shared memory can give them. So copies of other data wait.
+template <> struct KeyOperand<true> {
+    uint32 fragments[kDepth][4];
+
+    __device__ __forceinline__ KeyOperand(uint32 rows_smem, int warp, int lane)
+    {
+        const int row = warp % 4 * 16 + lane % 16;
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            ldmatrix_x4(fragments[step], rows_smem + step / 4 * kKvPageBytes +
+                                             TileForm<kPageColumns>::chunk_offset(row, step % 4 * 2 + lane / 16));
+    }
+
+    __device__ __forceinline__ void start_scores(float (&s)[1][kQueryTiles][4], uint32 tile_smem) const
+    {
+        const uint64 b = tile_descriptor(tile_smem, 0);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < kDepth; step++)
+            Wgmma<kBr>::multiply<0>(s, fragments[step], b + (step / 4 * kQPageBytes + step % 4 * 32) / 16, step > 0);
+        wgmma_commit();
+    }
+};
+
+// Starts dV += P^T dO or dK += dS^T Q of a warpgroup; steps of 16 queries from kFrom to kTo.
+template <int kFrom = 0, int kTo = kQuerySteps>
 __device__ __forceinline__ void start_sums(Sums &sums, const uint32 (&a)[kQuerySteps][1][4], uint32 tile_smem)
 {
     const uint64 b = tile_descriptor(tile_smem, kQPageBytes);
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kQuerySteps; step++)
+    for (int step = kFrom; step < kTo; step++)
         add_to_sums(sums, a[step][0], b + step * 16 * kPageRowBytes / 16);
     wgmma_commit();
 }
@@ -1569,7 +1601,7 @@ __device__ __forceinline__ void start_dq(float (&dq)[1][2 * kDqPairs][4], uint32
 // clear_rows orders these stores, too.
 __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_rows)
 {
-    for (int i = valid_rows + threadIdx.x; i < kBr; i += kWorkers) {
+    for (int i = valid_rows + threadIdx.x; i < kBr; i += kKeyWorkers) {
         store_shared_4(lse + i * 4, __float_as_uint(-minus_infinity()));
         store_shared_4(delta + i * 4, 0);
     }
@@ -1580,21 +1612,52 @@ __device__ __forceinline__ void hide_rows(uint32 lse, uint32 delta, int valid_ro
 template <int kRows> __device__ __forceinline__ void clear_rows(uint32 tile, uint32 other, int valid_rows)
 {
 #pragma unroll 1
-    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kWorkers)
+    for (int i = valid_rows * 8 + threadIdx.x; i < kRows * 8; i += kKeyWorkers)
 #pragma unroll
         for (int page = 0; page < kPages; page++) {
             store_shared_16(tile + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
             store_shared_16(other + page * kRows * kPageRowBytes + i * 16, uint4{0, 0, 0, 0});
         }
     fence_products();
-    named_barrier(1, kWorkers);  // the zeros are there
+    named_barrier(1, kKeyWorkers);  // the zeros are there
 }
 
-// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; row_smem: LSE of this lane's first
-// query; capped: receives S^T after the softcap.
+// LSE or delta of this lane's queries, two in each n8 tile.
+struct RowValues {
+    float2 of[kQueryTiles];
+};
+
+__device__ __forceinline__ void load_row_values(RowValues &x, uint32 smem)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+        x.of[n] = load_shared_8(smem + n * 8 * 4);
+}
+
+// scores_to_p and dp_to_ds (backward/scores.cuh) with LSE and delta in registers.
+__device__ __forceinline__ void scores_to_p(Scores &s, const RowValues &lse, float scale_log2)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[0][n][e] = exp2_approx(fmaf(s[0][n][e], scale_log2, e % 2 ? -lse.of[n].y : -lse.of[n].x));
+}
+
+__device__ __forceinline__ void dp_to_ds(Scores &dp, const Scores &p, const RowValues &delta)
+{
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            dp[0][n][e] = p[0][n][e] * (dp[0][n][e] - (e % 2 ? delta.of[n].y : delta.of[n].x));
+}
+
+// Turns S^T of a warp's 16 keys into P^T. first_key: of the warp, within the block; lse: of this lane's queries, or its
+// address in shared memory; capped: receives S^T after the softcap.
+template <class Lse>
 __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &p, const BlockCoord &coord,
-                                       const TileRange &tiles, const Cursor &at, int first_key, uint32 row_smem,
-                                       int lane)
+                                       const TileRange &tiles, const Cursor &at, int first_key, Lse lse, int lane)
 {
     const int key = coord.first_key + first_key + lane / 4, query = at.tile * kBr + lane % 4 * 2;
     const bool masked = at.tile < tiles.unmasked || (kWindow != Window::kNone && at.tile >= tiles.masked);
@@ -1609,7 +1672,7 @@ __device__ __forceinline__ void make_p(Scores &s, Scores &capped, const Params &
         else
             add_terms<kCausal>(s, p, terms, key, query);
     }
-    scores_to_p(s, row_smem, p.scale_log2);
+    scores_to_p(s, lse, p.scale_log2);
     if (masked)
         mask_p(s, p, key, query);
 }
@@ -1642,9 +1705,12 @@ template <int kCount> struct StageOf {
 };
 using Stage = StageOf<kStages>;
 
-// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
+// ---- what a consumer warpgroup of 64 keys does with a tile of queries ----------------------------------------------
 //
-// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
+// The loops of bwd_dq_group.cuh and bwd_dq_bulk.cuh consist of these steps; bwd_by_keys.cuh has some of its own.
+//
+// A warp's accesses to shared memory and to mbarriers wait behind all wgmma that it has issued, until the tensor cores
+// have taken these. So what a step needs from there is read before its products are started.
 
 // Clears the rows of Q, dO, LSE and delta after a packed sequence's end, before the tile is read.
 __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers &barriers, const Stage &stage,
@@ -1658,6 +1724,74 @@ __device__ __forceinline__ void clear_after_end(const Params &p, const Barriers 
         clear_rows<kBr>(q_smem, do_smem, rows);
     }
 }
+
+// Arrives at an mbarrier when all lanes of the warp have written or read the stage.
+__device__ __forceinline__ void hand_over(uint32 barrier, int lane)
+{
+    __syncwarp();
+    barrier_arrive_by(lane, barrier);
+}
+
+// Keeps a value in its register. Else the compiler reads the thread's number anew in the loop, which waits, too.
+__device__ __forceinline__ void keep(int &x)
+{
+    asm volatile("" : "+r"(x));
+}
+
+// Waits for a tile of Q and dO.
+__device__ __forceinline__ void await_tile(const Params &p, const Barriers &barriers, const Stage &stage,
+                                           const Cursor &at)
+{
+    const uint32 smem = barriers.smem;
+    barrier_wait(barriers.q_full(stage.index), stage.parity);
+    barrier_wait(barriers.do_full(stage.index), stage.parity);
+    if constexpr (kVarlen)
+        clear_after_end(p, barriers, stage, at, smem + kQArea + stage.index * kQTileBytes,
+                        smem + kDoArea + stage.index * kQTileBytes);
+}
+
+// Turns S^T, which is there, into P^T; and dP^T, which is under way, into dS^T. Starts dV between them, or leaves it to
+// the caller (kDvLate). rows: receives delta in place of LSE.
+__device__ __forceinline__ void make_scores(Scores &s, Scores &dp, RowValues &rows, Fragments &p_frag,
+                                            Fragments &ds_frag, Sums &dv, const Dropout &dropout, const Params &p,
+                                            const BlockCoord &coord, const TileRange &tiles, const Cursor &at, int warp,
+                                            int lane, uint32 row_smem, uint32 do_smem)
+{
+    Scores capped;
+    make_p(s, capped, p, coord, tiles, at, warp * 16, rows, lane);
+    pack_scores(p_frag, s);
+    dropout.mask(p_frag);
+    load_row_values(rows, row_smem + kDeltaArea - kLseArea);
+    if constexpr (!kDvLate)
+        start_sums(dv, p_frag, do_smem);
+    wgmma_wait<kDvLate ? 0 : 1>();  // dP^T is there, and dK of the tile before
+    pin(dp);
+    if constexpr (kSoftcap)
+        multiply_slopes(s, capped);
+    dropout.mask(dp);
+    dp_to_ds(dp, s, rows);
+    pack_scores(ds_frag, dp);
+}
+
+// Puts dS^T of a warp's keys into its stage. place: of the lane in the tile.
+__device__ __forceinline__ void put_ds(const Fragments &ds, const Barriers &barriers, const Stage &stage, int place,
+                                       int lane)
+{
+    barrier_wait(barriers.ds_empty(stage.index), stage.parity ^ 1);
+    store_ds_at(ds, barriers.smem + kScoreArea + stage.index * kScoreBytes + place);
+    fence_products();
+    hand_over(barriers.ds_full(stage.index), lane);
+}
+
+// The empty policy: no warpgroup computes dQ alone (bwd_dq_group.cuh), or it is one of those that divide the products.
+__device__ __forceinline__ void compute_dq_alone(const Params &, const BlockCoord &, const TileRange &, const Cursor &,
+                                                 int, const Barriers &)
+{
+}
+
+// ---- consumer: a warpgroup that computes dK and dV of 64 keys, and its part of dQ -----------------------------------
+//
+// compute_rows is the loop over tiles of queries (bwd.cuh has its timeline).
 
 // Turns S^T into P^T and starts dV; then turns dP^T into dS^T, for dK and dQ.
 __device__ __forceinline__ void make_scores(Scores &s, Scores &dp, Fragments &p_frag, Fragments &ds_frag, Sums &dv,
@@ -1694,16 +1828,17 @@ __device__ __forceinline__ void start_products(Scores &s, Scores &dp, const Para
     start_scores(dp, v_rows, do_smem);
 }
 
-// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. seen: with kDqInOrder, the counter of the tile
-// as lane 0 has read it earlier. The producer counts the tile when all warps have given its Q back (bwd_producer.cuh).
+// Adds a warp's part of dQ of the tile `at` to the sums over all blocks. counter: with kDqInOrder, receives the
+// counter of the tile; seen: its value as lane 0 has read it earlier.
 __device__ __forceinline__ void add_dq_of(const Params &p, const BlockCoord &coord, const Cursor &at, int64 batch_head,
-                                          const DqTile &dq, uint32 seen, int row_group, int col_group, int warp,
-                                          int lane)
+                                          const DqTile &dq, uint32 *&counter, uint32 seen, int row_group, int col_group,
+                                          int warp, int lane)
 {
     float *tile_sum = kVarlen ? nullptr : p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile;
-    if constexpr (kDqInOrder)
-        await_turn(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile, seen,
-                   blocks_before(p, coord, at.tile), lane);
+    if constexpr (kDqInOrder) {
+        counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+        await_turn(counter, seen, blocks_before(p, coord.first_key / kBc, at.tile), lane);
+    }
     const int m = row_group * 4 + warp % 4;
     if constexpr (kVarlen)
         add_dq(dq_sums(p, coord, batch_head, at.tile, m, col_group), dq, lane, p.seq_q - at.tile * kBr - m * 16,
@@ -1725,6 +1860,7 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
     Stage stage;
     uint32 score_stage = 0;
     Scores s, dp;
+    uint32 *counter = nullptr;
     Dropout dropout(p, coord.first_key + warp * 16, lane);
 
     barrier_wait(barriers.k_full(), 0);
@@ -1754,22 +1890,28 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
         named_barrier(1, kWorkers);  // all of dS^T is there; dS^T of the tile before is read
         start_dq(dq, score_smem + row_group * kKvPageBytes, smem + kKArea + col_group * kDqColumnBytes);
         start_sums(dk, ds_frag, q_smem);
+        // All warps have added to dQ of the tile before.
+        if (kDqInOrder && counter != nullptr && threadIdx.x == 0)
+            count_up(counter);
         wgmma_wait<1>();  // dV and dQ are there
         pin(dv);
         pin(dq);
         if (lane == 0)
             barrier_arrive(barriers.do_empty(stage.index));
         if (p.dq != nullptr)
-            add_dq_of(p, coord, at, batch_head, dq, seen, row_group, col_group, warp, lane);
+            add_dq_of(p, coord, at, batch_head, dq, counter, seen, row_group, col_group, warp, lane);
         wgmma_wait<0>();
         pin(dk);
-        if constexpr (kDqInOrder)
-            __syncwarp();  // all lanes have added to dQ
         if (lane == 0)
             barrier_arrive(barriers.q_empty(stage.index));
         at.advance(tiles, tiles.end(p));
         stage.advance();
         score_stage ^= 1;
+    }
+    if constexpr (kDqInOrder) {
+        named_barrier(1, kWorkers);  // all warps have added to dQ of the last tile, and read their last K and V
+        if (counter != nullptr && threadIdx.x == 0)
+            count_up(counter);
     }
 }
 
@@ -1777,33 +1919,6 @@ __device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &
 __device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
                                                    const Cursor &, int, const Barriers &, int, int)
 {
-}
-
-// ---- blocks that add to sums in a fixed order ------------------------------------------------------------------------
-//
-// A counter counts the blocks that have added to a sum. A block draws a ticket when it begins, and the ticket determines
-// its work. So a block that waits for lower tickets waits for blocks that are running or done.
-
-// Draws the block's ticket and returns it in all threads. counter(): address of the counter, computed by one thread.
-// smem: 4 bytes that are not yet used, and that no TMA load writes, because no thread fences this store.
-template <class Counter> __device__ __forceinline__ uint32 draw_ticket(Counter counter, uint32 smem)
-{
-    if (threadIdx.x == 0)
-        store_shared_4(smem, take_ticket(counter()));
-    __syncthreads();  // the ticket is there
-    const uint32 ticket = __float_as_uint(load_shared_4(smem));
-    __syncthreads();  // and read, before anything else comes into its place
-    return ticket;
-}
-
-// Waits until `before` blocks have added. seen: the counter as lane 0 has read it earlier. No fence is needed: only
-// additions follow, and none is issued before the loop ends.
-__device__ __forceinline__ void await_count(const uint32 *counter, uint32 seen, uint32 before, int lane)
-{
-    if (lane == 0)
-        while (seen < before)
-            seen = load_counter(counter);
-    __syncwarp();  // no lane adds before it is the block's turn
 }
 
 // ---- producer: a thread that loads ----------------------------------------------------------------------------------
@@ -1877,24 +1992,8 @@ struct Loads {
             load_bytes(barriers.smem + row_area, rows + (batch_head * p.q_tiles + at.tile) * kBr, row_bytes, full);
     }
 
-    // Waits until all warps have given back the stage of a tile, and have thus added to its dQ, and counts the block
-    // (dq_order.cuh). This thread does it because a fence would hold up the products of a consumer.
-    __device__ __forceinline__ void count_tile(const TileRange &tiles, Cursor &at, Stage &stage) const
-    {
-        barrier_wait(barriers.q_empty(stage.index), stage.parity);
-        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
-        if (p.dq != nullptr)
-            count_up(turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile);
-        stage.advance();
-        at.advance(tiles, tiles.end(p));
-    }
-
     __device__ __forceinline__ void load_all(const TileRange &tiles, Cursor at, int visits) const
     {
-        constexpr bool kCounts = kDqInOrder && !kByProduct;
-        Cursor counted = at;
-        Stage counted_stage;
-        int left = visits;  // tiles that are to be counted
         const int64 batch_heads = int64(batches(p)) * p.heads_q;
         const int64 all_rows = kVarlen ? batch_heads * rows_of_batch_head(p) : batch_heads * p.q_tiles * kBr;
         Stage stage;
@@ -1914,14 +2013,7 @@ struct Loads {
                          p.rows + all_rows, barriers.do_full(i), at);
             stage.advance();
             at.advance(tiles, tiles.end(p));
-            if (kCounts && left - visits >= kStages) {
-                count_tile(tiles, counted, counted_stage);
-                left--;
-            }
         }
-        if constexpr (kCounts)
-            for (; left > 0; left--)
-                count_tile(tiles, counted, counted_stage);
     }
 };
 
@@ -1945,7 +2037,9 @@ struct Loads {
 // Each stage of Q (with LSE) and of dO (with delta) has two mbarriers. The loads arrive at `full`; every warp that has
 // read the stage arrives at `empty`.
 //
-// If rows have more than 128 columns, warpgroups divide the products instead (bwd_by_product.cuh).
+// That is the form with dq=atomic (bwd_by_keys.cuh). With dq=bulk the copy engine adds dQ (bwd_dq_bulk.cuh), and with
+// dq=group a third warpgroup computes it (bwd_dq_group.cuh). If rows have more than 128 columns, warpgroups divide the
+// products instead (bwd_by_product.cuh).
 
 // Number of tiles of queries that the block processes.
 template <class Range>
@@ -1957,14 +2051,6 @@ __device__ __forceinline__ int visits_of(const Range &range, const Params &p, co
         return max(tiles.end(p) - tiles.first, 0) * p.group;
 }
 
-// Returns a number that determines the block's work. If blocks wait for others, it is a ticket. smem: see draw_ticket.
-__device__ __forceinline__ unsigned block_number(const Params &p, uint32 smem)
-{
-    if (kHeadBlocks && p.splits > 1)
-        return draw_ticket([&] { return key_ticket(p); }, smem);
-    return kDqInOrder ? block_ticket(p, smem) : blockIdx.x;
-}
-
 // The kernel; kThreads threads.
 __device__ __forceinline__ void backward(const Params &all, const TensorMaps &maps)
 {
@@ -1973,18 +2059,15 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
     const Barriers barriers{smem};
     const int index = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     unsigned block = blockIdx.x;
-    if constexpr (kHeadBlocks || kDqInOrder)
-        block = block_number(all, smem + kScoreArea);
-    const BlockCoord coord(all, kSplit && !kHeadBlocks ? block / all.splits : block, kHeadBlocks ? all.splits : 1);
-    if (!kHeadBlocks || coord.split == 0)
-        clear_unused_keys(all, coord);
+    if constexpr (kDqInOrder)
+        block = block_ticket(all, smem + kScoreArea);
+    const BlockCoord coord(all, kSplit ? block / all.splits : block);
+    clear_unused_keys(all, coord);
     if (coord.is_empty())
         return;
     OwnParams p = coord.params(all);
     const TileRange tiles(p, coord);
-    // Computed where it is needed, so that it takes no register in the mainloop.
-    auto split = [&] { return kHeadBlocks ? unsigned(coord.split) : block % p.splits; };
-    const QueryRange range(p, tiles, kSplit ? split() : 0);
+    const QueryRange range(p, tiles, kSplit ? block % p.splits : 0);
     const Cursor begin = range.start(p, tiles);
     const int visits = visits_of(range, p, tiles);
 
@@ -1999,16 +2082,25 @@ __device__ __forceinline__ void backward(const Params &all, const TensorMaps &ma
         return;
     }
     if constexpr (kByProduct) {
-        compute_by_product(p, coord, tiles, begin, visits, barriers, index, split());
+        compute_by_product(p, coord, tiles, begin, visits, barriers, index, block % p.splits);
     } else {
+        if constexpr (kDqWarpgroup)
+            if (index == kKeyGroups) {
+                give_registers<kDqRegisters>();
+                if (visits > 0 && p.dq != nullptr)
+                    compute_dq_alone(p, coord, tiles, begin, visits, barriers);
+                named_barrier_arrive(1, kWorkers);  // its warps have read their last K
+                return;
+            }
         take_registers<kGroupRegisters>();
         Sums dk = {}, dv = {};
         if (visits > 0)
             compute_rows(p, coord, tiles, begin, visits, barriers, index, dk, dv);
-        named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
+        if constexpr (kDqWarpgroup || !kDqInOrder)
+            named_barrier(1, kWorkers);  // every warp has read its last K and V before dK and dV come into their place
         if (kSplit && p.splits > 1) {
-            put_part(p, coord, split(), 0, dk);
-            put_part(p, coord, split(), 1, dv);
+            put_part(p, coord, block % p.splits, 0, dk);
+            put_part(p, coord, block % p.splits, 1, dv);
             return;
         }
         const int lane = threadIdx.x % 32, warp_key = threadIdx.x / 32 * 16;
@@ -2166,8 +2258,6 @@ template <class AnyParams> __device__ __forceinline__ void prepare(const AnyPara
         p.rows[index] = row_lse<true>(p, batch_head, row);
         p.rows[all_rows + index] = delta;
     }
-    if constexpr (kHeadBlocks)
-        clear_parts<kPrepareThreads>(p);
     if (kDqSeparate || p.dq == nullptr)
         return;
     if constexpr (kDqInOrder) {

@@ -1,0 +1,208 @@
+#pragma once
+#include "hopper/bwd_key_rows.cuh"
+#include "hopper/bwd_no_dq_group.cuh"
+
+// ---- dQ of the tile before, added by the copy engine (kDqBulk) ------------------------------------------------------
+//
+// As in bwd_by_keys.cuh, each warpgroup has 64 keys and a part of dQ. Timeline of tile j:
+//
+//     start S, dP | wait for S, P | start dV | wait for dP, dS | put dS^T | wait for dS^T of tile j - 1 | start dQ of
+//     tile j - 1, and half of dK | wait for dQ, put it | start the other half of dK | let dQ be added | wait for dK |
+//
+// kDvLate: dV is started behind dS^T. Then registers remain to start S of tile j + 1 behind dK, and it is there when
+// that tile begins.
+//
+// dS^T of tile j - 1 has long been there. So warpgroups hardly wait for each other and drift apart, and one computes P or
+// dS while the tensor cores work for the other. dS^T has as many stages as Q and dO, each with mbarriers `full` and
+// `empty`; every warp that has written or read a stage arrives there.
+//
+// Warps put their parts of dQ into shared memory, and the copy engine adds these to the sums in memory. A wgmma must not
+// start before all earlier reads of registers are done, so additions from registers hold up the products of the next
+// tile. A part waits behind all wgmma that its warp has issued, so only half of dK is among these.
+
+constexpr bool kSAhead = kDvLate;
+
+// A warp's part of dQ of a tile: 16 rows, and some columns.
+struct DqPart {
+    float *sum;    // its sums in memory
+    int rows;      // with packed sequences, rows from its first to the sequence's end
+    int columns;   // number of the part in a row
+    uint32 place;  // of the lane, in shared memory
+
+    // Packed sequences: a part that the sequence's end cuts is laid out in another way, and the warp adds it.
+    __device__ __forceinline__ bool is_cut() const
+    {
+        return kVarlen && rows < 16;
+    }
+
+    __device__ __forceinline__ void find(const Params &p, const BlockCoord &coord, const Cursor &at, int group,
+                                         int warp)
+    {
+        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
+        const int m = group / kColWarps * 4 + warp % 4;
+        columns = group % kColWarps;
+        rows = p.seq_q - at.tile * kBr - m * 16;
+        if constexpr (kVarlen)
+            sum = dq_sums(p, coord, batch_head, at.tile, m, columns);
+        else
+            sum = p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (m * kColWarps + columns) * kDqWarpPart;
+    }
+
+    // Puts the part into shared memory.
+    __device__ __forceinline__ void put(const Params &p, const DqTile &dq, int lane) const
+    {
+        if (p.dq == nullptr)
+            return;
+        if (is_cut()) {
+            add_dq(sum, dq, lane, rows, columns);
+            return;
+        }
+        if (lane == 0)
+            wait_stores();  // the part before is read
+        __syncwarp();
+#pragma unroll
+        for (int n = 0; n < 2 * kDqPairs; n++)
+            store_shared_floats(place + n * kDqFragment * 4, dq[0][n]);
+    }
+
+    // Lets the copy engine add it.
+    __device__ __forceinline__ void add(const Params &p, int lane) const
+    {
+        if (p.dq == nullptr || is_cut())
+            return;
+        fence_products();
+        __syncwarp();  // the part is there
+        if (lane == 0) {
+            add_bytes(sum, place, kDqPartBytes);
+            commit_stores();
+        }
+    }
+};
+
+// Starts dQ = dS K of a warpgroup's part. score_smem: dS^T.
+__device__ __forceinline__ void start_dq_part(DqTile &dq, uint32 smem, uint32 score_smem, int group)
+{
+    start_dq(dq, score_smem + group / kColWarps * kKvPageBytes, smem + kKArea + group % kColWarps * kDqColumnBytes);
+}
+
+// Starts S^T and dP^T of a tile. S^T may have been started a tile ahead.
+__device__ __forceinline__ void start_tile(Scores &s, Scores &dp, RowValues &lse, const Params &p,
+                                           const Barriers &barriers, const Stage &stage, const Cursor &at,
+                                           uint32 k_rows, uint32 v_rows, uint32 row_smem)
+{
+    if constexpr (!kSAhead)
+        await_tile(p, barriers, stage, at);
+    load_row_values(lse, row_smem);
+    if constexpr (!kSAhead)
+        start_scores(s, k_rows, barriers.smem + kQArea + stage.index * kQTileBytes);
+    start_scores(dp, v_rows, barriers.smem + kDoArea + stage.index * kQTileBytes);
+}
+
+// Starts dQ of the tile before, at `last`, and dK; puts the warp's part of dQ into shared memory. The first tile has
+// none before it. There dQ is computed from K and not used, as a branch around it takes registers.
+__device__ __forceinline__ void start_dq_and_dk(DqPart &part, Sums &dk, Sums &dv, const Fragments &ds_frag,
+                                                const Params &p, const BlockCoord &coord, const Barriers &barriers,
+                                                const Stage &stage, const Cursor &last, bool first, int group, int warp,
+                                                int lane)
+{
+    const uint32 smem = barriers.smem, q_smem = smem + kQArea + stage.index * kQTileBytes;
+    const Stage before = stage.before();
+    DqTile dq;
+    if (!first)
+        barrier_wait(barriers.ds_full(before.index), before.parity);
+    start_dq_part(dq, smem, smem + (first ? kKArea : kScoreArea + before.index * kScoreBytes), group);
+    start_sums<0, kQuerySteps / 2>(dk, ds_frag, q_smem);
+    wgmma_wait<1>();  // dV and dQ are there
+    pin(dv);
+    pin(dq);
+    barrier_arrive_by(lane, barriers.do_empty(stage.index));
+    if (!first) {
+        hand_over(barriers.ds_empty(before.index), lane);
+        part.find(p, coord, last, group, warp);
+        part.put(p, dq, lane);
+    }
+    start_sums<kQuerySteps / 2, kQuerySteps>(dk, ds_frag, q_smem);
+}
+
+// Computes dK and dV of 64 keys, and adds to dQ, over `visits` tiles of queries beginning at `at`.
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Sums &dv)
+{
+    const uint32 smem = barriers.smem;
+    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
+    const int warp = threadIdx.x / 32, first_head = coord.kv_head * p.group;
+    int lane = threadIdx.x % 32, place = ds_place(warp * 16, lane);
+    int dq_place = smem + kDqArea + warp * kDqPartBytes + lane * 16;
+    keep(lane);
+    keep(place);
+    keep(dq_place);
+    Stage stage;
+    Cursor last = at;
+    Scores s, dp;
+    RowValues rows;
+    Fragments p_frag, ds_frag;
+    DqPart part;
+    part.place = dq_place;
+    Dropout dropout(p, coord.first_key + warp * 16, lane);
+    bool first = true;
+
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    if constexpr (kSAhead) {
+        await_tile(p, barriers, stage, at);
+        start_scores(s, k_rows, smem + kQArea);
+        wgmma_wait<0>();
+    }
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
+        const uint32 row_smem = smem + kLseArea + stage.index * kRowBytes + lane % 4 * 2 * 4;
+        start_tile(s, dp, rows, p, barriers, stage, at, k_rows, v_rows, row_smem);
+        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
+            if (p.features.drop_bound != 0)  // always true
+                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+        if constexpr (!kSAhead)
+            wgmma_wait<1>();  // S^T is there
+        pin(s);
+        make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
+        put_ds(ds_frag, barriers, stage, place, lane);
+        if constexpr (kDvLate)
+            start_sums(dv, p_frag, do_smem);
+        start_dq_and_dk(part, dk, dv, ds_frag, p, coord, barriers, stage, last, first, group, warp, lane);
+        last = at;
+        at.advance(tiles, tiles.end(p));
+        Stage next = stage;
+        if (visits > 1)
+            next.advance();
+        if constexpr (kSAhead) {  // of the last tile once more, and not used
+            if (visits > 1)
+                await_tile(p, barriers, next, at);
+            start_scores(s, k_rows, smem + kQArea + next.index * kQTileBytes);
+        }
+        if (!first)
+            part.add(p, lane);
+        wgmma_wait<0>();  // dK is there, and S^T of the next tile
+        pin(dk);
+        barrier_arrive_by(lane, barriers.q_empty(stage.index));
+        first = false;
+        stage = next;
+    }
+    DqTile dq;
+    barrier_wait(barriers.ds_full(stage.index), stage.parity);
+    start_dq_part(dq, smem, smem + kScoreArea + stage.index * kScoreBytes, group);
+    wgmma_wait<0>();
+    pin(dq);
+    part.find(p, coord, last, group, warp);
+    part.put(p, dq, lane);
+    part.add(p, lane);
+    wait_stores();  // the last part is read
+}
+
+// Kernels that divide the products have this function (bwd_by_product.cuh).
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
+                                                   const Cursor &, int, const Barriers &, int, int)
+{
+}

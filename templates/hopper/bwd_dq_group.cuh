@@ -1,0 +1,139 @@
+#pragma once
+#include "hopper/bwd_key_rows.cuh"
+
+// ---- a warpgroup of its own computes dQ (kDqWarpgroup) --------------------------------------------------------------
+//
+// Two warpgroups have 64 keys each and compute dK and dV of them. They put dS^T into shared memory, and a third one
+// computes dQ from it and adds that to the sums in memory. So nothing of dQ is in the registers of the first two, and
+// they never wait for additions. Timeline of tile j, one row per warpgroup (kDvLate: dV is started before S):
+//
+//     keys:  start dP | P | start dV | wait for dP, dS | put dS^T | start S of tile j + 1, dK | wait for S |
+//     keys:  the same, with the other 64 keys
+//     dQ:                                                          wait for dS^T | dQ | add it |
+//
+// The first two wait for each other nowhere. So they drift apart, and one computes P or dS while the tensor cores work
+// for the other. dK is still under way when the next tile begins. So the stage of Q is given back a tile later.
+//
+// dS^T has as many stages as Q and dO, each with mbarriers `full` and `empty`; every warp that has written or read the
+// stage arrives there.
+
+// Computes dK and dV of 64 keys over `visits` tiles of queries beginning at `at`.
+__device__ __forceinline__ void compute_rows(const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                             Cursor at, int visits, const Barriers &barriers, int group, Sums &dk,
+                                             Sums &dv)
+{
+    const uint32 smem = barriers.smem;
+    const uint32 k_rows = smem + kKArea + group * kGroupKeys * kPageRowBytes, v_rows = k_rows + kVArea - kKArea;
+    const int warp = threadIdx.x / 32, first_head = coord.kv_head * p.group;
+    int lane = threadIdx.x % 32, place = ds_place(warp * 16, lane);
+    keep(lane);
+    keep(place);
+    const uint32 lane_rows = smem + kLseArea + lane % 4 * 2 * 4;
+    Stage stage;
+    Scores s, dp;
+    RowValues rows;
+    Fragments p_frag, ds_frag;
+    Dropout dropout(p, coord.first_key + warp * 16, lane);
+    bool first = true;
+
+    barrier_wait(barriers.k_full(), 0);
+    barrier_wait(barriers.v_full(), 0);
+    if constexpr (kVarlen)
+        clear_rows<kBc>(smem + kKArea, smem + kVArea, p.seq_k - coord.first_key);
+    const KeyOperand<kHoldsKeys> k(k_rows, warp, lane), v(v_rows, warp, lane);
+    await_tile(p, barriers, stage, at);
+    load_row_values(rows, lane_rows);
+    k.start_scores(s, smem + kQArea);
+    wgmma_wait<0>();
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const uint32 q_smem = smem + kQArea + stage.index * kQTileBytes;
+        const uint32 do_smem = smem + kDoArea + stage.index * kQTileBytes;
+        const uint32 row_smem = lane_rows + stage.index * kRowBytes;
+        Stage next = stage;
+
+        pin(s);
+        v.start_scores(dp, do_smem);
+        if constexpr (kDropout)  // beside these products; ptxas moves code that is not in a branch after the wait
+            if (p.features.drop_bound != 0)  // always true
+                dropout.begin(p, coord.sequence() * p.heads_q + first_head + at.head, at.tile * kBr, lane);
+        make_scores(s, dp, rows, p_frag, ds_frag, dv, dropout, p, coord, tiles, at, warp, lane, row_smem, do_smem);
+        if (!first)
+            barrier_arrive_by(lane, barriers.q_empty(stage.before().index));
+        first = false;
+        at.advance(tiles, tiles.end(p));
+        if (visits > 1) {  // else S is computed again, and not used
+            next.advance();
+            await_tile(p, barriers, next, at);
+            load_row_values(rows, lane_rows + next.index * kRowBytes);
+        }
+        if (p.dq != nullptr)
+            put_ds(ds_frag, barriers, stage, place, lane);
+        if constexpr (kDvLate)
+            start_sums(dv, p_frag, do_smem);
+        k.start_scores(s, smem + kQArea + next.index * kQTileBytes);
+        start_sums(dk, ds_frag, q_smem);
+        wgmma_wait<1>();  // S^T of the next tile is there, and dV
+        barrier_arrive_by(lane, barriers.do_empty(stage.index));
+        stage.advance();
+    }
+    wgmma_wait<0>();
+    pin(dv);
+    pin(dk);
+}
+
+// Adds a part of dQ of a tile, kDqColumns columns, to the sums.
+__device__ __forceinline__ void add_dq_part(const Params &p, const BlockCoord &coord, const Cursor &at,
+                                            int64 batch_head, const DqTile &dq, int part, int warp, int lane)
+{
+    if constexpr (kVarlen)
+        add_dq(dq_sums(p, coord, batch_head, at.tile, warp, part), dq, lane, p.seq_q - at.tile * kBr - warp * 16, part);
+    else
+        add_dq(p.dq_sum + (batch_head * p.q_tiles + at.tile) * kDqTile + (warp * kColWarps + part) * kDqWarpPart, dq,
+               lane);
+}
+
+// Adds dS K of the block's keys to dQ, over `visits` tiles of queries beginning at `at`.
+__device__ __forceinline__ void compute_dq_alone(const Params &p, const BlockCoord &coord, const TileRange &tiles,
+                                                 Cursor at, int visits, const Barriers &barriers)
+{
+    const uint32 smem = barriers.smem;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    Stage stage;
+
+    barrier_wait(barriers.k_full(), 0);
+#pragma unroll 1
+    for (; visits > 0; visits--) {
+        const int64 batch_head = int64(coord.batch) * p.heads_q + coord.kv_head * p.group + at.head;
+        uint32 *counter = nullptr;
+        if constexpr (kDqInOrder)
+            counter = turn_counters(p) + batch_head * p.q_tiles + at.tile + coord.first_q_tile;
+
+        barrier_wait(barriers.ds_full(stage.index), stage.parity);
+#pragma unroll
+        for (int part = 0; part < kColWarps; part++) {
+            DqTile dq;
+            start_dq(dq, smem + kScoreArea + stage.index * kScoreBytes, smem + kKArea + part * kDqColumnBytes);
+            wgmma_wait<0>();
+            pin(dq);
+            if (part == kColWarps - 1)
+                hand_over(barriers.ds_empty(stage.index), lane);
+            if (part == 0)
+                await_turn(counter, 0, kDqInOrder ? blocks_before(p, coord, at.tile) : 0, lane);
+            add_dq_part(p, coord, at, batch_head, dq, part, warp, lane);
+        }
+        if constexpr (kDqInOrder) {
+            named_barrier(2, 128);  // all warps have added to dQ of the tile
+            if (threadIdx.x % 128 == 0)
+                count_up(counter);
+        }
+        at.advance(tiles, tiles.end(p));
+        stage.advance();
+    }
+}
+
+// Kernels that divide the products have this function (bwd_by_product.cuh).
+__device__ __forceinline__ void compute_by_product(const Params &, const BlockCoord &, const TileRange &,
+                                                   const Cursor &, int, const Barriers &, int, int)
+{
+}
