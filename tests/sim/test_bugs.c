@@ -21,7 +21,7 @@
 #include "tests/sim/must.h"
 #include "tuner/input/shapes.h"
 
-enum { PLACE_BYTES = 64 };
+enum { PLACE_BYTES = 64, BUGS_LEAST = 252 };
 static const float softcap = 2.0f; /* for shapes with a softcap */
 
 typedef struct bench {
@@ -258,6 +258,16 @@ static const bug *bug_at(size_t i)
     return NULL;
 }
 
+/* Returns how many bugs there are, without those that plant nothing. */
+static size_t count_bugs(void)
+{
+    size_t count = 0;
+    const bug *b;
+    for (size_t i = 0; (b = bug_at(i)) != NULL; i++)
+        count += b->said != NULL;
+    return count;
+}
+
 int main(int argc, char **argv)
 {
     size_t planted = 0, reported = 0, part = 1, parts = 1, step = 1;
@@ -269,6 +279,7 @@ int main(int argc, char **argv)
     }
     if (getenv("FA2_TEST_ALL") != NULL)
         step = 1;
+    CHECK(count_bugs() >= BUGS_LEAST);
     must(fa2i_generator_create(&generator), "the generator");
     setenv("FA2_SIM_BUDGET", "3000000", 1);
     setenv("FA2_SIM_THREADS", "1", 1); /* so that the same block always fails first */
