@@ -80,6 +80,8 @@ SIM_BINARY(mul_wide_u16, uint32_t, (x & 0xffff) * (y & 0xffff))
 SIM_BINARY(mul_wide_s16, uint32_t, (uint32_t)((int16_t)x *(int16_t)y))
 SIM_BINARY(shl_16, uint32_t, shift_left(x, y) & 0xffff)
 SIM_BINARY(shr_u16, uint32_t, shift_right(x & 0xffff, y))
+SIM_BINARY(div_u16, uint32_t, (y & 0xffff) == 0 ? 0xffff : (x & 0xffff) / (y & 0xffff))
+SIM_BINARY(rem_u16, uint32_t, (y & 0xffff) == 0 ? x & 0xffff : (x & 0xffff) % (y & 0xffff))
 SIM_UNARY(not_16, uint32_t, ~x & 0xffff)
 
 /* z:y shifted by the low five bits of the third source; x is the low word. */
@@ -211,6 +213,8 @@ static const sim_row rows[] = {
     ROW("not.b16", "r s", not_16),
     ROW("shl.b16", "r s s", shl_16),
     ROW("shr.u16", "r s s", shr_u16),
+    ROW("div.u16", "r s s", div_u16),
+    ROW("rem.u16", "r s s", rem_u16),
 };
 
 const sim_rows sim_rows_integer = {rows, sizeof rows / sizeof *rows};

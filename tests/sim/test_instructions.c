@@ -55,6 +55,8 @@ static const vector vectors[] = {
     {"mul.wide.s32 %rd12, %r1, %r2;" HIGH, 0xffffffff, 3, 0, 0xffffffff},
     {"mul.wide.u32 %rd12, %r1, %r2;" HIGH, 0xffffffff, 3, 0, 2},
     {"mul.wide.u16 %r10, %r1, %r2;", 0x1ffff, 0x2ffff, 0, 0xfffe0001},
+    {"div.u16 %r10, %r1, %r2;", 0x1ffff, 0x20010, 0, 0xfff},
+    {"rem.u16 %r10, %r1, %r2;", 0x1ffff, 0x20010, 0, 0xf},
     {"mul.wide.s16 %r10, %r1, %r2;", 0x1ffff, 0x20003, 0, 0xfffffffd},
     {WIDE "shr.s64 %rd12, %rd10, 36;" HIGH, 0, 0x80000000, 0, 0xffffffff},
     {WIDE "shl.b64 %rd12, %rd10, 4;" HIGH, 0xf0000000, 1, 0, 0x1f},
